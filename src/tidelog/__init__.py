@@ -1,0 +1,1 @@
+"""Tidelog: a replicated commit log that speaks Kafka's protocol."""

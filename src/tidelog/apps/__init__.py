@@ -1,0 +1,1 @@
+"""Apps are what people use."""

@@ -1,0 +1,1 @@
+"""Core decides. Pure: no sockets, files, clocks, randomness or tasks."""

@@ -1,0 +1,1 @@
+"""Lab proves: stories, simulator and model checker over core's own code."""

@@ -1,0 +1,1 @@
+"""Shell acts: the only code that touches the world."""
