@@ -1,0 +1,37 @@
+"""CRC-32C from the `crc32c` package, without the price of importing that package.
+
+Its `__init__` asks importlib.metadata for a version, which costs more than the rest of a
+broker's start. The C extension beside it is all that is needed, so it is loaded alone;
+where there is no extension to be found the package is imported as usual.
+"""
+
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Checksum(Protocol):
+    """CRC-32C of `data`, continuing from `value`."""
+
+    def __call__(self, data: Buffer, value: int = 0) -> int: ...
+
+
+def load(search_path: Sequence[str] | None = None) -> Checksum:
+    """The checksum; `search_path` is where to look for the package (None: as import does)."""
+    package = PathFinder.find_spec("crc32c", search_path)
+    if package is not None:
+        extension = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+        if extension is not None and extension.loader is not None:
+            module = module_from_spec(extension)
+            extension.loader.exec_module(module)
+            checksum: Checksum = module.crc32c
+            return checksum
+    from crc32c import crc32c as packaged
+
+    return packaged
+
+
+crc32c: Checksum = load()

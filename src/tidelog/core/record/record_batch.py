@@ -1,0 +1,202 @@
+"""A record batch read in place: its 61-byte header, never its records.
+
+The broker handles batches closed. A produced batch is one slice of a request; the broker
+patches two fields that the checksum leaves out (base offset, leader epoch) and writes the
+same bytes. So a `RecordBatch` is a picture of the header plus the buffer it was read from.
+
+Always true of a parsed batch: its bytes lie whole inside the buffer, its magic is 2, and
+`last_offset >= base_offset`. The checksum is checked only when asked (`crc_ok`): followers
+and recovery ask, a reader that trusts its own disk does not. `count` may be smaller than
+the span of offsets, even 0, after compaction.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.crc32c import Buffer, crc32c
+from tidelog.core.types import LeaderEpoch, Offset
+
+HEADER = Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size
+PREFIX_SIZE = 12
+"""Base offset and batch length, which the length itself does not count."""
+MAGIC_AT = 16
+MAGIC = 2
+CRC_FROM = 21
+"""The checksum covers everything from the attributes to the end."""
+MAX_SEQUENCE = 2**31 - 1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+_SIZE = Struct(">i")
+_CRC_AND_ATTRIBUTES = Struct(">Ih")
+_BASE_OFFSET = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
+_MAX_TIMESTAMP = Struct(">q")
+_LEADER_EPOCH_AT = 12
+_CRC_AT = 17
+_MAX_TIMESTAMP_AT = 35
+
+
+class CorruptRecord(Exception):
+    """Bytes that are no valid batch; `reason` says what is wrong, `error` what to answer."""
+
+    def __init__(self, reason: str, error: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.error = error
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """The header of one batch, and where its bytes are."""
+
+    buffer: Buffer
+    position: int
+    size: int
+    """Of the whole batch, prefix included."""
+    base_offset: Offset
+    last_offset: Offset
+    leader_epoch: LeaderEpoch
+    crc: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    """-1 for none, as are the epoch and the sequence: they are compared, never computed with."""
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def next_offset(self) -> Offset:
+        return self.last_offset + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record; -1 if the batch carries none."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset - self.base_offset) & MAX_SEQUENCE
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Then `base_timestamp` is the time from which tombstones may go."""
+        return self.attributes & DELETE_HORIZON != 0
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    def view(self) -> memoryview:
+        return memoryview(self.buffer)[self.position : self.position + self.size]
+
+    def crc_ok(self) -> bool:
+        return crc32c(self.view()[CRC_FROM:]) == self.crc
+
+    def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
+        """Give the batch its place in the log, in the buffer itself. The CRC stays valid."""
+        buffer = _writable(self.buffer)
+        _BASE_OFFSET.pack_into(buffer, self.position, base_offset)
+        _LEADER_EPOCH.pack_into(buffer, self.position + _LEADER_EPOCH_AT, leader_epoch)
+        self.last_offset += base_offset - self.base_offset
+        self.base_offset = base_offset
+        self.leader_epoch = leader_epoch
+
+    def stamp_log_append_time(self, now_ms: int) -> None:
+        """Make every record read as written at `now_ms`, in the buffer itself."""
+        buffer = _writable(self.buffer)
+        self.attributes |= LOG_APPEND_TIME
+        self.max_timestamp = now_ms
+        _MAX_TIMESTAMP.pack_into(buffer, self.position + _MAX_TIMESTAMP_AT, now_ms)
+        crc_at = self.position + _CRC_AT
+        _CRC_AND_ATTRIBUTES.pack_into(buffer, crc_at, 0, self.attributes)
+        self.crc = crc32c(self.view()[CRC_FROM:])
+        _CRC_AND_ATTRIBUTES.pack_into(buffer, crc_at, self.crc, self.attributes)
+
+
+def _writable(buffer: Buffer) -> bytearray | memoryview:
+    assert not isinstance(buffer, bytes), "a batch in immutable bytes can't be patched"
+    return buffer
+
+
+def parse(buffer: Buffer, position: int = 0) -> RecordBatch:
+    """Read the header at `position`. Raises CorruptRecord unless a whole batch lies there."""
+    present = len(buffer) - position
+    if present < HEADER_SIZE:
+        raise CorruptRecord(f"{present} bytes are no batch header")
+    (
+        base_offset,
+        length,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = HEADER.unpack_from(buffer, position)
+    if magic != MAGIC:
+        raise CorruptRecord(f"magic {magic}", ErrorCode.INVALID_RECORD)
+    size = length + PREFIX_SIZE
+    if size < HEADER_SIZE:
+        raise CorruptRecord(f"batch of {size} bytes is smaller than its header")
+    if size > present:
+        raise CorruptRecord(f"batch of {size} bytes, {present} bytes present")
+    if last_offset_delta < 0:
+        raise CorruptRecord(f"last offset delta {last_offset_delta}", ErrorCode.INVALID_RECORD)
+    return RecordBatch(
+        buffer,
+        position,
+        size,
+        base_offset,
+        base_offset + last_offset_delta,
+        leader_epoch,
+        crc,
+        attributes,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+
+
+def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
+    """Every whole batch from `position` on. A batch cut off at the end ends the iteration,
+    as the last one of a fetch answer may be; a bad header raises CorruptRecord."""
+    end = len(buffer)
+    while end - position >= PREFIX_SIZE:
+        size = _SIZE.unpack_from(buffer, position + 8)[0] + PREFIX_SIZE
+        if size > end - position:
+            return
+        batch = parse(buffer, position)
+        yield batch
+        position += batch.size
