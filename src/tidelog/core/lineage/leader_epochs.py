@@ -68,7 +68,7 @@ class LeaderEpochs:
         The epoch that covers `start_offset` stays, and starts there from now on.
         """
         dropped = bisect_right(self._starts, start_offset)
-        if dropped == 0 or self._starts[dropped - 1] == start_offset and dropped == 1:
+        if dropped == 0 or (dropped == 1 and self._starts[0] == start_offset):
             return False
         epoch = self._epochs[dropped - 1]
         self._epochs[:dropped] = [epoch]

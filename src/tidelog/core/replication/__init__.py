@@ -1,0 +1,1 @@
+"""The heart: one replica of one partition, as step(event) -> effects."""

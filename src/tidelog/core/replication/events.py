@@ -1,0 +1,218 @@
+"""Everything that can happen to one replica of a partition.
+
+Events are nouns and past participles; their counterpart, what a replica asks for in
+return, is effects.py. They are mutable slotted dataclasses for speed (a frozen one costs
+six times as much to make), and nobody changes one after making it.
+
+`request` is an opaque token: whoever asked gets it back in the answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerEpoch, BrokerId, EpochEnd, LeaderEpoch, Offset
+
+Request: TypeAlias = object
+
+ACKS_NONE = 0
+ACKS_LEADER = 1
+ACKS_ALL = -1
+
+
+class Batch(Protocol):
+    """What replication needs to know of a record batch; record.RecordBatch is one."""
+
+    base_offset: Offset
+    last_offset: Offset
+    leader_epoch: LeaderEpoch
+    producer_id: int
+
+    def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
+        """Stamp the batch with its place in the log."""
+
+
+@dataclass(slots=True)
+class PartitionChanged:
+    """The controller's word on this partition, as the metadata store has it."""
+
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    isr: Sequence[BrokerId]
+    replicas: Sequence[BrokerId]
+    recovering: bool
+    """True when this leader was elected uncleanly and has not yet said so was noted."""
+    now_ms: int
+
+
+@dataclass(slots=True)
+class ProduceReceived:
+    """A client's batch, already checked by itself (record/validation.py)."""
+
+    request: Request
+    batch: Batch
+    acks: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class FollowerFetchReceived:
+    """A follower asks for what comes next, and thereby tells how far it has come."""
+
+    request: Request
+    replica: BrokerId
+    offset: Offset
+    leader_epoch: LeaderEpoch | None
+    last_fetched_epoch: LeaderEpoch | None
+    log_start_offset: Offset
+    broker_epoch: BrokerEpoch | None
+    now_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerFetchReceived:
+    """A consumer asks for committed records."""
+
+    request: Request
+    offset: Offset
+    leader_epoch: LeaderEpoch | None
+    last_fetched_epoch: LeaderEpoch | None
+    read_committed: bool
+    any_replica: bool
+    """True when the client knows that followers may serve it too (KIP-392)."""
+
+
+@dataclass(slots=True)
+class EpochEndRequested:
+    """OffsetForLeaderEpoch: where does this epoch end in your log?"""
+
+    request: Request
+    leader_epoch: LeaderEpoch | None
+    epoch: LeaderEpoch | None
+
+
+@dataclass(slots=True)
+class OffsetsRequested:
+    """ListOffsets: where does your log start and end?"""
+
+    request: Request
+    leader_epoch: LeaderEpoch | None
+    from_client: bool
+    read_committed: bool
+
+
+@dataclass(slots=True)
+class DeleteRecordsRequested:
+    """A client asks to drop what lies before `offset`; None means up to the HW."""
+
+    request: Request
+    offset: Offset | None
+
+
+@dataclass(slots=True)
+class FetchAnswered:
+    """The leader's reply to this follower's fetch.
+
+    `leader_epoch` and `offset` are those of the request: a reply to a question that this
+    replica would no longer ask is void.
+    """
+
+    leader_epoch: LeaderEpoch
+    offset: Offset
+    error: ErrorCode
+    batches: Sequence[Batch]
+    high_watermark: Offset
+    log_start_offset: Offset
+    diverging: EpochEnd | None
+    now_ms: int
+
+
+@dataclass(slots=True)
+class EpochEndAnswered:
+    """The leader's reply to OffsetForLeaderEpoch; asked by historical policies only."""
+
+    leader_epoch: LeaderEpoch
+    epoch: LeaderEpoch
+    error: ErrorCode
+    end: EpochEnd | None
+    now_ms: int
+
+
+@dataclass(slots=True)
+class OffsetsAnswered:
+    """The leader's log start and end, asked after an OFFSET_OUT_OF_RANGE."""
+
+    leader_epoch: LeaderEpoch
+    error: ErrorCode
+    log_start_offset: Offset
+    log_end_offset: Offset
+    now_ms: int
+
+
+@dataclass(slots=True)
+class IsrChangeAnswered:
+    """The controller's reply to ProposeIsr; the first two fields repeat the proposal."""
+
+    proposed_isr: frozenset[BrokerId]
+    proposed_at: int
+    error: ErrorCode
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    isr: Sequence[BrokerId]
+    now_ms: int
+
+
+@dataclass(slots=True)
+class RecordsFlushed:
+    """Everything below `offset` is on stable storage."""
+
+    offset: Offset
+    now_ms: int
+
+
+@dataclass(slots=True)
+class LogStartMoved:
+    """Retention dropped segments of this replica."""
+
+    offset: Offset
+
+
+@dataclass(slots=True)
+class BrokersChanged:
+    """Some broker was fenced or unfenced, so another high watermark may be due."""
+
+    now_ms: int
+
+
+@dataclass(slots=True)
+class LogFailed:
+    """The disk under this replica refused; nothing more may be promised."""
+
+
+@dataclass(slots=True)
+class Ticked:
+    """Time to look for followers that have fallen behind."""
+
+    now_ms: int
+
+
+Event: TypeAlias = (
+    PartitionChanged
+    | ProduceReceived
+    | FollowerFetchReceived
+    | ConsumerFetchReceived
+    | EpochEndRequested
+    | OffsetsRequested
+    | DeleteRecordsRequested
+    | FetchAnswered
+    | EpochEndAnswered
+    | OffsetsAnswered
+    | IsrChangeAnswered
+    | RecordsFlushed
+    | LogStartMoved
+    | BrokersChanged
+    | LogFailed
+    | Ticked
+)
