@@ -34,7 +34,6 @@ class RestartAt:
     """Throw the whole log away; it starts anew at `offset`."""
 
     offset: Offset
-    log_start_offset: Offset
     log_end_offset: Offset
     high_watermark: Offset
 

@@ -173,8 +173,15 @@ class RecordsFlushed:
 
 
 @dataclass(slots=True)
-class LogStartMoved:
-    """Retention dropped segments of this replica."""
+class RetentionReached:
+    """Old segments of this replica are due to go: everything before `offset`."""
+
+    offset: Offset
+
+
+@dataclass(slots=True)
+class LogEndMoved:
+    """The log could only be cut at a batch boundary, and ends earlier than asked."""
 
     offset: Offset
 
@@ -211,7 +218,8 @@ Event: TypeAlias = (
     | OffsetsAnswered
     | IsrChangeAnswered
     | RecordsFlushed
-    | LogStartMoved
+    | RetentionReached
+    | LogEndMoved
     | BrokersChanged
     | LogFailed
     | Ticked

@@ -1,0 +1,208 @@
+"""What a follower does with a new leader, a reply, and a log that has gone astray.
+
+A follower never judges its own log. It asks its leader, drops what the leader does not
+have, and copies the rest. A reply counts only if it answers the question this follower
+would still ask: same leader epoch, same offset. Late replies from an older epoch have
+deleted committed records in Kafka (KAFKA-7786, KAFKA-18991).
+"""
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication.high_watermark import follower_high_watermark
+from tidelog.core.replication.isr import NO_ISR
+from tidelog.core.replication.leader import drop_before
+from tidelog.core.replication.replica import Following, Replica
+from tidelog.core.types import Offset
+
+
+def begin_following(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
+    """Follow whom the controller names, from a new leader epoch on."""
+    replica.isr = NO_ISR
+    replica.followers = {}
+    replica.epoch_start_offset = None
+    replica.retry_at_ms = None
+    if event.leader is None:
+        replica.following = Following.NOTHING
+        return [do.StopFollowing()]
+    effects: list[do.Effect] = []
+    cut = replica.policy.cut_on_following(
+        replica.epochs, replica.log_end_offset, replica.high_watermark
+    )
+    if cut < replica.log_end_offset:
+        truncate(replica, cut, effects)
+    asks = replica.policy.asks_first and replica.epochs.latest is not None
+    replica.following = Following.ASKING_EPOCH if asks else Following.FETCHING
+    effects.append(do.FollowLeader(event.leader, event.leader_epoch))
+    return effects
+
+
+def next_question(replica: Replica, now_ms: int) -> do.Question | None:
+    """What to ask the leader now, or None.
+
+    With flush-before-ack the next fetch, which tells the leader how far this replica has
+    come, waits until that much is flushed.
+    """
+    if replica.retry_at_ms is not None and now_ms < replica.retry_at_ms:
+        return None
+    match replica.following:
+        case Following.NOTHING:
+            return None
+        case Following.ASKING_EPOCH:
+            assert replica.epochs.latest is not None, "asked only about an epoch it has"
+            return do.EpochQuestion(replica.epochs.latest, replica.leader_epoch)
+        case Following.ASKING_OFFSETS:
+            return do.OffsetsQuestion(replica.leader_epoch)
+        case Following.FETCHING:
+            if replica.durable_end_offset < replica.log_end_offset:
+                return None
+            return do.FetchPosition(
+                replica.log_end_offset,
+                replica.leader_epoch,
+                replica.epochs.latest if replica.policy.fetches_with_epoch else None,
+                replica.log_start_offset,
+            )
+
+
+def fetch_answered(replica: Replica, event: on.FetchAnswered) -> list[do.Effect]:
+    """Take the leader's reply: records, a divergence, or an error."""
+    if (
+        replica.following is not Following.FETCHING
+        or event.leader_epoch != replica.leader_epoch
+        or event.offset != replica.log_end_offset
+    ):
+        return []
+    if event.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        replica.following = Following.ASKING_OFFSETS
+        return []
+    if event.error is not ErrorCode.NONE:
+        return _refused(replica, event.error, event.now_ms)
+    replica.retry_at_ms = None
+    effects: list[do.Effect] = []
+    if event.diverging is not None:
+        # The high watermark in this reply belongs to a log that is not yet ours (KAFKA-14704).
+        cut = replica.policy.cut_on_answer(
+            event.diverging, replica.epochs, replica.log_end_offset, replica.high_watermark
+        )
+        truncate(replica, cut.offset, effects)
+        return effects
+    if event.batches and not _append(replica, event, effects):
+        replica.retry_at_ms = event.now_ms + replica.config.replica_fetch_backoff_ms
+        return effects
+    before = replica.high_watermark
+    replica.high_watermark = follower_high_watermark(
+        event.high_watermark,
+        log_start_offset=replica.log_start_offset,
+        log_end_offset=replica.log_end_offset,
+    )
+    if replica.high_watermark > before:
+        effects.append(do.AdvanceHighWatermark(replica.high_watermark))
+    drop_before(replica, min(event.log_start_offset, replica.high_watermark), effects)
+    return effects
+
+
+def _append(replica: Replica, event: on.FetchAnswered, effects: list[do.Effect]) -> bool:
+    """Append what continues this log; False when the reply makes no sense here.
+
+    Batches of an epoch newer than the one asked under come from a leader that was deposed
+    and truncated while it was answering: they and all after them are left (KAFKA-18723).
+    """
+    end = replica.log_end_offset
+    first = event.batches[0]
+    if first.base_offset < end and end == replica.log_start_offset <= first.last_offset:
+        # An empty log that starts inside the leader's first batch (KAFKA-6975).
+        _restart(replica, first.base_offset, effects)
+        end = first.base_offset
+    taken: list[on.Batch] = []
+    new_epoch = False
+    for batch in event.batches:
+        if batch.leader_epoch > event.leader_epoch:
+            break
+        if batch.base_offset < end or batch.last_offset < batch.base_offset:
+            break
+        if batch.leader_epoch != replica.epochs.latest:
+            new_epoch |= replica.epochs.assign(batch.leader_epoch, batch.base_offset)
+        taken.append(batch)
+        end = batch.last_offset + 1
+    if new_epoch:
+        effects.append(do.WriteEpochs())
+    if taken:
+        replica.log_end_offset = end
+        effects.append(do.AppendRecords(taken))
+    return bool(taken)
+
+
+def _refused(replica: Replica, error: ErrorCode, now_ms: int) -> list[do.Effect]:
+    """Stop if the leader is ahead of the controller's word to us; otherwise try again later."""
+    if error is ErrorCode.FENCED_LEADER_EPOCH:
+        replica.following = Following.NOTHING
+        return [do.StopFollowing()]
+    replica.retry_at_ms = now_ms + replica.config.replica_fetch_backoff_ms
+    return []
+
+
+def epoch_end_answered(replica: Replica, event: on.EpochEndAnswered) -> list[do.Effect]:
+    """Historical policies: cut where the leader's answer says, perhaps ask again."""
+    if (
+        replica.following is not Following.ASKING_EPOCH
+        or event.leader_epoch != replica.leader_epoch
+        or event.epoch != replica.epochs.latest
+    ):
+        return []
+    if event.error is not ErrorCode.NONE:
+        return _refused(replica, event.error, event.now_ms)
+    effects: list[do.Effect] = []
+    cut = replica.policy.cut_on_answer(
+        event.end, replica.epochs, replica.log_end_offset, replica.high_watermark
+    )
+    truncate(replica, cut.offset, effects)
+    if cut.done or replica.epochs.latest is None:
+        replica.following = Following.FETCHING
+    return effects
+
+
+def offsets_answered(replica: Replica, event: on.OffsetsAnswered) -> list[do.Effect]:
+    """Out of range: find a place where both logs are, or begin anew at the leader's start."""
+    if (
+        replica.following is not Following.ASKING_OFFSETS
+        or event.leader_epoch != replica.leader_epoch
+    ):
+        return []
+    if event.error is not ErrorCode.NONE:
+        return _refused(replica, event.error, event.now_ms)
+    effects: list[do.Effect] = []
+    replica.following = Following.FETCHING
+    if event.log_end_offset < replica.log_end_offset:
+        truncate(replica, event.log_end_offset, effects)
+    elif event.log_start_offset > replica.log_end_offset:
+        _restart(replica, event.log_start_offset, effects)
+    else:
+        # Nothing to mend: don't ask the same thing in a tight loop.
+        replica.retry_at_ms = event.now_ms + replica.config.replica_fetch_backoff_ms
+    return effects
+
+
+def truncate(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
+    """Cut the tail. Epochs that hold no record go even if no record does (KAFKA-10706)."""
+    if offset < replica.log_end_offset:
+        effects.append(do.TruncateTo(offset, replica.log_end_offset, replica.high_watermark))
+        set_log_end(replica, offset)
+    if replica.epochs.truncate_to(replica.log_end_offset):
+        effects.append(do.WriteEpochs())
+
+
+def set_log_end(replica: Replica, offset: Offset) -> None:
+    """Let every other offset follow when the log ends earlier."""
+    replica.log_end_offset = offset
+    replica.log_start_offset = min(replica.log_start_offset, offset)
+    replica.high_watermark = min(replica.high_watermark, offset)
+    replica.flushed_offset = min(replica.flushed_offset, offset)
+
+
+def _restart(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
+    """Drop everything; the high watermark goes along (KAFKA-9491)."""
+    effects.append(do.RestartAt(offset, replica.log_end_offset, replica.high_watermark))
+    replica.log_start_offset = replica.log_end_offset = offset
+    replica.high_watermark = replica.flushed_offset = offset
+    replica.epochs.clear()
+    effects.append(do.WriteEpochs())

@@ -1,0 +1,77 @@
+"""The in-sync replicas (ISR), and a change of it that is under way.
+
+Only the controller changes the ISR; the leader proposes (AlterPartition) and waits.
+While it waits it can't know which of the two sets a future leader will be chosen from,
+so it must satisfy both: that is the *maximal* ISR.
+
+    Committed        maximal = members
+    PendingExpand    maximal = members + the one that joins   (being stricter is safe)
+    PendingShrink    maximal = members                        (the shrink may yet fail)
+
+The high watermark and acks=all use `maximal`; the check before an append
+(`min.insync.replicas`) uses `members`. Scenario: scenarios/isr/shrink-then-expand.txt
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidelog.core.types import BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The ISR as the controller last confirmed it; nothing is under way."""
+
+    members: frozenset[BrokerId]
+
+    @property
+    def maximal(self) -> frozenset[BrokerId]:
+        """Every replica that might be in the ISR as the controller sees it."""
+        return self.members
+
+
+@dataclass(frozen=True, slots=True)
+class PendingExpand:
+    """A follower has caught up and the controller was asked to let it in."""
+
+    members: frozenset[BrokerId]
+    joining: BrokerId
+    proposed_at: int
+    """The partition epoch on which the proposal stands."""
+
+    @property
+    def proposed(self) -> frozenset[BrokerId]:
+        """The ISR that was asked for."""
+        return self.members | {self.joining}
+
+    @property
+    def maximal(self) -> frozenset[BrokerId]:
+        """Every replica that might be in the ISR as the controller sees it."""
+        return self.members | {self.joining}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingShrink:
+    """Followers have fallen behind and the controller was asked to let them go."""
+
+    members: frozenset[BrokerId]
+    leaving: frozenset[BrokerId]
+    proposed_at: int
+    """The partition epoch on which the proposal stands."""
+
+    @property
+    def proposed(self) -> frozenset[BrokerId]:
+        """The ISR that was asked for."""
+        return self.members - self.leaving
+
+    @property
+    def maximal(self) -> frozenset[BrokerId]:
+        """Every replica that might be in the ISR as the controller sees it."""
+        return self.members
+
+
+Pending: TypeAlias = PendingExpand | PendingShrink
+Isr: TypeAlias = Committed | PendingExpand | PendingShrink
+
+NO_ISR = Committed(frozenset())
+"""What a follower keeps: the ISR is its leader's business."""

@@ -1,0 +1,299 @@
+"""What a leader does with a produce, a fetch, a tick, and the controller's answers.
+
+Each function takes the replica's state, changes it, and returns effects in order.
+"""
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.lineage.producer_state import Duplicate
+from tidelog.core.record.record_batch import RecordBatch
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication.fencing import is_stale_incarnation, leader_epoch_error
+from tidelog.core.replication.high_watermark import leader_high_watermark
+from tidelog.core.replication.isr import Committed, Isr, PendingExpand, PendingShrink
+from tidelog.core.replication.log_end_offset import FollowerProgress, unknown_follower
+from tidelog.core.replication.reading import check_position, failed_fetch
+from tidelog.core.replication.replica import Following, Replica
+from tidelog.core.types import BrokerId, Offset
+
+_ROLL_BACK = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+"""The controller surely did not apply the proposal: the last committed ISR stands."""
+
+_WAIT_FOR_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+"""Something newer exists: stay strict (pending) until it arrives."""
+
+
+def take_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
+    """Begin to lead in a new epoch.
+
+    The high watermark stays what this replica last heard; everything above it must be
+    confirmed anew by fetches in this epoch. The epoch is cached before the first write
+    (KAFKA-7415), or a follower asking about it would be told nothing.
+    """
+    start = replica.log_end_offset
+    replica.epoch_start_offset = start
+    replica.following = Following.NOTHING
+    replica.retry_at_ms = None
+    replica.isr = Committed(frozenset(event.isr))
+    replica.followers = {
+        broker: unknown_follower(in_sync=broker in event.isr, now_ms=event.now_ms)
+        for broker in event.replicas
+        if broker != replica.local
+    }
+    effects: list[do.Effect] = []
+    if replica.epochs.assign(event.leader_epoch, start):
+        effects.append(do.WriteEpochs())
+    effects.append(do.TakeLeadership(event.leader_epoch, start, tuple(event.isr), event.recovering))
+    advance(replica, event.now_ms, effects)
+    return effects
+
+
+def stay_in_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
+    """Take a newer ISR or assignment within the same leader epoch."""
+    replica.isr = Committed(frozenset(event.isr))
+    replica.followers = {
+        broker: replica.followers.get(broker)
+        or unknown_follower(in_sync=broker in event.isr, now_ms=event.now_ms)
+        for broker in event.replicas
+        if broker != replica.local
+    }
+    effects: list[do.Effect] = []
+    advance(replica, event.now_ms, effects)
+    return effects
+
+
+def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
+    """Append a client's batch and answer as its acks ask."""
+    acks = event.acks
+    if not replica.is_leader:
+        return [do.AnswerProduce(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)]
+    if acks == on.ACKS_ALL:
+        if len(replica.isr.members) < replica.min_isr:
+            return [do.AnswerProduce(event.request, ErrorCode.NOT_ENOUGH_REPLICAS, None)]
+    elif acks not in (on.ACKS_NONE, on.ACKS_LEADER):
+        return [do.AnswerProduce(event.request, ErrorCode.INVALID_REQUIRED_ACKS, None)]
+    batch = event.batch
+    if batch.producer_id >= 0 and replica.producers is not None:
+        assert isinstance(batch, RecordBatch), "only real batches have producers"
+        verdict = replica.producers.validate(batch)
+        if isinstance(verdict, Duplicate):
+            return _acknowledge(event, verdict.base_offset, verdict.last_offset + 1)
+        if verdict is not ErrorCode.NONE:
+            return [do.AnswerProduce(event.request, verdict, None)]
+    base = replica.log_end_offset
+    batch.assign(base, replica.leader_epoch)
+    replica.log_end_offset = end = batch.last_offset + 1
+    effects: list[do.Effect] = [do.AppendRecords((batch,))]
+    effects += _acknowledge(event, base, end)
+    advance(replica, event.now_ms, effects)
+    return effects
+
+
+def _acknowledge(event: on.ProduceReceived, base: Offset, end: Offset) -> list[do.Effect]:
+    if event.acks == on.ACKS_ALL:
+        return [do.AwaitCommit(event.request, end, base)]
+    if event.acks == on.ACKS_LEADER:
+        return [do.AnswerProduce(event.request, ErrorCode.NONE, base)]
+    return []
+
+
+def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do.Effect]:
+    """Answer a follower, and learn from its question how far it has come.
+
+    A fetch that fails or diverges teaches nothing: its offset says nothing about records
+    that the two logs share (KAFKA-13141).
+    """
+    error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
+    if error is ErrorCode.NONE and not replica.is_leader:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    follower = replica.followers.get(event.replica)
+    if error is ErrorCode.NONE and follower is None:
+        # Its assignment is newer than what we know, if it knows our epoch at all.
+        error = (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if event.leader_epoch is None
+            else ErrorCode.UNKNOWN_LEADER_EPOCH
+        )
+    if error is not ErrorCode.NONE or follower is None:
+        return [failed_fetch(replica, event.request, event.offset, error)]
+    if is_stale_incarnation(replica.brokers.get(event.replica), event.broker_epoch):
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return [failed_fetch(replica, event.request, event.offset, error)]
+    error, diverging = check_position(replica, event.offset, event.last_fetched_epoch)
+    if error is not ErrorCode.NONE:
+        return [failed_fetch(replica, event.request, event.offset, error)]
+    effects: list[do.Effect] = []
+    if diverging is None:
+        _note_progress(replica, follower, event, effects)
+    effects.append(
+        do.AnswerFetch(
+            event.request,
+            ErrorCode.NONE,
+            event.offset,
+            event.offset if diverging else replica.log_end_offset,
+            replica.high_watermark,
+            replica.last_stable_offset,
+            replica.log_start_offset,
+            diverging,
+        )
+    )
+    return effects
+
+
+def _note_progress(
+    replica: Replica,
+    follower: FollowerProgress,
+    event: on.FollowerFetchReceived,
+    effects: list[do.Effect],
+) -> None:
+    moved = follower.log_end_offset != event.offset
+    follower.fetched(
+        event.offset, leader_log_end_offset=replica.log_end_offset, now_ms=event.now_ms
+    )
+    follower.broker_epoch = event.broker_epoch
+    if follower.log_start_offset != event.log_start_offset:
+        follower.log_start_offset = event.log_start_offset
+        effects.append(do.AdvanceLowWatermark())
+    if event.replica not in replica.isr.members:
+        _maybe_expand(replica, event.replica, follower, effects)
+    if moved:
+        advance(replica, event.now_ms, effects)
+
+
+def _maybe_expand(
+    replica: Replica, broker: BrokerId, follower: FollowerProgress, effects: list[do.Effect]
+) -> None:
+    """Propose a follower that has everything committed, under this very leader.
+
+    Reaching the high watermark is not enough: a new leader's is out of date until its own
+    epoch has begun to commit (KAFKA-7128, scenarios/isr/rejoin-past-the-epoch-start.txt).
+    """
+    assert replica.epoch_start_offset is not None, "a leader knows where its epoch starts"
+    assert follower.log_end_offset is not None, "it has just fetched"
+    if not isinstance(replica.isr, Committed):
+        return
+    if follower.log_end_offset < max(replica.high_watermark, replica.epoch_start_offset):
+        return
+    if broker not in replica.brokers:
+        return
+    if follower.broker_epoch not in (None, replica.brokers[broker]):
+        return
+    replica.isr = PendingExpand(replica.isr.members, broker, replica.partition_epoch)
+    effects.append(propose(replica, replica.isr))
+
+
+def expire_followers(replica: Replica, event: on.Ticked) -> list[do.Effect]:
+    """Propose to drop followers that have not caught up for too long.
+
+    One rule covers the stuck and the slow, and nothing is proposed while another change
+    is under way.
+    """
+    if not replica.is_leader or not isinstance(replica.isr, Committed):
+        return []
+    lag_ms_max = replica.config.replica_lag_time_max_ms
+    behind = frozenset(
+        broker
+        for broker in replica.isr.members
+        if broker != replica.local
+        and not replica.followers[broker].caught_up(
+            leader_log_end_offset=replica.log_end_offset,
+            now_ms=event.now_ms,
+            lag_ms_max=lag_ms_max,
+        )
+    )
+    effects: list[do.Effect] = []
+    if behind:
+        replica.isr = PendingShrink(replica.isr.members, behind, replica.partition_epoch)
+        effects.append(propose(replica, replica.isr))
+    # A follower outside the ISR that stopped being caught up no longer holds the HW back.
+    advance(replica, event.now_ms, effects)
+    return effects
+
+
+def propose(replica: Replica, pending: PendingExpand | PendingShrink) -> do.ProposeIsr:
+    """Name each member with the incarnation of it that is meant."""
+    members = tuple(
+        (
+            broker,
+            replica.brokers.get(broker)
+            if broker == replica.local
+            else replica.followers[broker].broker_epoch,
+        )
+        for broker in sorted(pending.proposed)
+    )
+    return do.ProposeIsr(members, replica.leader_epoch, replica.partition_epoch)
+
+
+def isr_change_answered(replica: Replica, event: on.IsrChangeAnswered) -> list[do.Effect]:
+    """Take the controller's answer, if it is to the proposal that still stands."""
+    pending: Isr = replica.isr
+    if isinstance(pending, Committed) or not replica.is_leader:
+        return []
+    if (event.proposed_at, event.proposed_isr) != (pending.proposed_at, pending.proposed):
+        return []
+    effects: list[do.Effect] = []
+    if event.error is ErrorCode.NONE:
+        current = event.leader_epoch == replica.leader_epoch
+        if current and event.partition_epoch >= replica.partition_epoch:
+            replica.isr = Committed(frozenset(event.isr))
+            replica.partition_epoch = event.partition_epoch
+            # The smaller or larger ISR may commit more at once (KAFKA-13091).
+            advance(replica, event.now_ms, effects)
+    elif event.error in _ROLL_BACK:
+        replica.isr = Committed(pending.members)
+        advance(replica, event.now_ms, effects)
+    elif event.error not in _WAIT_FOR_METADATA:
+        effects.append(propose(replica, pending))
+    return effects
+
+
+def advance(replica: Replica, now_ms: int, effects: list[do.Effect]) -> None:
+    """Raise the high watermark if it may rise, and say so."""
+    advanced = leader_high_watermark(
+        replica.high_watermark,
+        durable_end_offset=replica.durable_end_offset,
+        log_end_offset=replica.log_end_offset,
+        isr=replica.isr,
+        followers=replica.followers,
+        eligible=replica.brokers,
+        min_isr=replica.min_isr,
+        now_ms=now_ms,
+        lag_ms_max=replica.config.replica_lag_time_max_ms,
+    )
+    if advanced > replica.high_watermark:
+        assert advanced <= replica.log_end_offset, "nothing commits that is not in the log"
+        replica.high_watermark = advanced
+        effects.append(do.AdvanceHighWatermark(advanced))
+
+
+def delete_records(replica: Replica, event: on.DeleteRecordsRequested) -> list[do.Effect]:
+    """Drop committed records at the head on a client's wish."""
+    if not replica.is_leader:
+        return [do.AnswerDeleteRecords(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    offset = replica.high_watermark if event.offset is None else event.offset
+    if not 0 <= offset <= replica.high_watermark:
+        return [do.AnswerDeleteRecords(event.request, ErrorCode.OFFSET_OUT_OF_RANGE)]
+    effects: list[do.Effect] = []
+    drop_before(replica, offset, effects)
+    effects.append(do.AwaitLowWatermark(event.request, offset))
+    return effects
+
+
+def drop_before(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
+    """Move the log start up, and the epochs with it."""
+    if offset <= replica.log_start_offset:
+        return
+    assert offset <= replica.high_watermark, "only committed records may go (KAFKA-5634)"
+    replica.log_start_offset = offset
+    effects.append(do.DropBefore(offset))
+    if replica.epochs.drop_before(offset):
+        effects.append(do.WriteEpochs())

@@ -1,0 +1,144 @@
+"""One replica of one partition: `step(event) -> effects`.
+
+This file only chooses: which role the controller's word means, and which function takes
+which event. What a leader does is in leader.py, what a follower does in follower.py,
+what both answer in reading.py. Nothing here touches a disk, a socket or a clock; the
+node (core/node) carries the effects out in order, before the next step.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication import follower, leader, reading
+from tidelog.core.replication.replica import Following, PartitionConfig, Replica
+from tidelog.core.types import BrokerId
+
+__all__ = ["Partition", "PartitionConfig"]
+
+
+class Partition(Replica):
+    """A replica that can take a step."""
+
+    __slots__ = ()
+
+    def step(self, event: on.Event) -> list[do.Effect]:
+        """Take one event, change state, say what is to be done, in order."""
+        return _HANDLERS[type(event)](self, event)
+
+    def next_question(self, now_ms: int) -> do.Question | None:
+        """What this replica, as a follower, would ask its leader now."""
+        return follower.next_question(self, now_ms)
+
+    def fetch_again(
+        self, answer: do.AnswerFetch, reader: BrokerId | None, *, read_committed: bool = False
+    ) -> do.AnswerFetch:
+        """Renew the answer to a fetch that was parked; its progress was noted the first time."""
+        return do.AnswerFetch(
+            answer.request,
+            ErrorCode.NONE,
+            answer.offset,
+            reading.readable_end(self, reader, read_committed=read_committed),
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log_start_offset,
+            None,
+        )
+
+    def commit_error(self) -> ErrorCode:
+        """What a producer is told once its records are below the high watermark."""
+        if len(self.isr.maximal) < self.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    def copy(self) -> "Partition":
+        """An independent twin; config, brokers and policy are shared, not copied."""
+        twin = Partition.__new__(Partition)
+        for slot in Replica.__slots__:
+            setattr(twin, slot, getattr(self, slot))
+        twin.epochs = self.epochs.copy()
+        twin.followers = {broker: f.copy() for broker, f in self.followers.items()}
+        return twin
+
+
+def _partition_changed(partition: Partition, event: on.PartitionChanged) -> list[do.Effect]:
+    """Take the controller's word, unless a newer one is known.
+
+    The same partition epoch means the same content: taking it again would forget a
+    proposal that is under way, and with it a replica that may already be in the ISR.
+    """
+    if partition.offline or event.partition_epoch <= partition.partition_epoch:
+        return []
+    assert event.leader_epoch >= partition.leader_epoch, "epochs only grow"
+    new_epoch = event.leader_epoch > partition.leader_epoch
+    led = partition.is_leader
+    partition.partition_epoch = event.partition_epoch
+    partition.leader_epoch = event.leader_epoch
+    partition.leader = event.leader
+    partition.replicas = tuple(event.replicas)
+    effects: list[do.Effect] = []
+    if new_epoch and led:
+        effects.append(do.FailWaiters(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    if event.leader == partition.local:
+        change = leader.take_office if new_epoch else leader.stay_in_office
+        return effects + change(partition, event)
+    if new_epoch:
+        effects += follower.begin_following(partition, event)
+    return effects
+
+
+def _records_flushed(partition: Partition, event: on.RecordsFlushed) -> list[do.Effect]:
+    partition.flushed_offset = min(
+        partition.log_end_offset, max(partition.flushed_offset, event.offset)
+    )
+    return _reconsider(partition, event)
+
+
+def _reconsider(
+    partition: Partition, event: on.RecordsFlushed | on.BrokersChanged
+) -> list[do.Effect]:
+    """See whether the high watermark may rise, now that something else has changed."""
+    effects: list[do.Effect] = []
+    if partition.is_leader:
+        leader.advance(partition, event.now_ms, effects)
+    return effects
+
+
+def _retention_reached(partition: Partition, event: on.RetentionReached) -> list[do.Effect]:
+    effects: list[do.Effect] = []
+    leader.drop_before(partition, min(event.offset, partition.high_watermark), effects)
+    return effects
+
+
+def _log_end_moved(partition: Partition, event: on.LogEndMoved) -> list[do.Effect]:
+    follower.set_log_end(partition, event.offset)
+    return [do.WriteEpochs()] if partition.epochs.truncate_to(event.offset) else []
+
+
+def _log_failed(partition: Partition, _event: on.LogFailed) -> list[do.Effect]:
+    partition.offline = True
+    partition.following = Following.NOTHING
+    return [do.FailWaiters(ErrorCode.KAFKA_STORAGE_ERROR), do.StopFollowing()]
+
+
+_HANDLERS: dict[type, Callable[[Partition, Any], list[do.Effect]]] = {
+    on.ProduceReceived: leader.produce,
+    on.FollowerFetchReceived: leader.follower_fetch,
+    on.FetchAnswered: follower.fetch_answered,
+    on.ConsumerFetchReceived: reading.consumer_fetch,
+    on.EpochEndRequested: reading.epoch_end,
+    on.OffsetsRequested: reading.offsets,
+    on.DeleteRecordsRequested: leader.delete_records,
+    on.EpochEndAnswered: follower.epoch_end_answered,
+    on.OffsetsAnswered: follower.offsets_answered,
+    on.IsrChangeAnswered: leader.isr_change_answered,
+    on.PartitionChanged: _partition_changed,
+    on.RecordsFlushed: _records_flushed,
+    on.BrokersChanged: _reconsider,
+    on.RetentionReached: _retention_reached,
+    on.LogEndMoved: _log_end_moved,
+    on.LogFailed: _log_failed,
+    on.Ticked: leader.expire_followers,
+}

@@ -1,0 +1,171 @@
+"""One replica of one partition as plain data: what leader.py and follower.py act upon.
+
+Nothing here decides. The state is mutable for speed; `freeze()` gives a hashable picture
+of all of it and `copy()` a twin, so that the model checker runs this very state.
+
+Always true: log_start_offset <= high_watermark <= log_end_offset.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tidelog.core.lineage.leader_epochs import LeaderEpochs
+from tidelog.core.lineage.producer_state import ProducerState
+from tidelog.core.replication.isr import NO_ISR, Isr
+from tidelog.core.replication.log_end_offset import FollowerProgress
+from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
+from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+NO_EPOCH = -1
+"""Before the controller's first word; any real epoch is newer."""
+
+
+@dataclass(slots=True)
+class PartitionConfig:
+    """The settings that replication itself needs, under Kafka's names."""
+
+    min_insync_replicas: int = 1
+    replica_lag_time_max_ms: int = 30_000
+    replica_fetch_backoff_ms: int = 1_000
+    flush_before_ack: bool = False
+    """Count a record for the HW only once it is on stable storage, on every replica."""
+
+
+class Following(Enum):
+    """What a follower does next."""
+
+    NOTHING = auto()
+    """Not a follower, or waiting for the controller's word."""
+    FETCHING = auto()
+    ASKING_EPOCH = auto()
+    """Historical policies: where does my last epoch end?"""
+    ASKING_OFFSETS = auto()
+    """Out of range: where does the leader's log start and end?"""
+
+
+class Replica:
+    """The state of one replica."""
+
+    __slots__ = (
+        "brokers",
+        "config",
+        "epoch_start_offset",
+        "epochs",
+        "flushed_offset",
+        "followers",
+        "following",
+        "high_watermark",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "local",
+        "log_end_offset",
+        "log_start_offset",
+        "offline",
+        "partition_epoch",
+        "policy",
+        "producers",
+        "replicas",
+        "retry_at_ms",
+    )
+
+    def __init__(
+        self,
+        local: BrokerId,
+        config: PartitionConfig,
+        brokers: Mapping[BrokerId, BrokerEpoch | None],
+        epochs: LeaderEpochs,
+        *,
+        log_start_offset: Offset = 0,
+        log_end_offset: Offset = 0,
+        high_watermark: Offset = 0,
+        policy: TruncationPolicy = LEADER_EPOCH,
+        producers: ProducerState | None = None,
+    ) -> None:
+        self.local = local
+        self.config = config
+        self.brokers = brokers
+        """Brokers that may be in an ISR: registered, unfenced, not shutting down."""
+        self.epochs = epochs
+        self.producers = producers
+        self.policy = policy
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = max(log_start_offset, min(high_watermark, log_end_offset))
+        # Recovery has read everything below, but only a flush makes it durable again.
+        self.flushed_offset = log_start_offset if config.flush_before_ack else log_end_offset
+        self.leader: BrokerId | None = None
+        self.leader_epoch: LeaderEpoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.replicas: tuple[BrokerId, ...] = ()
+        self.isr: Isr = NO_ISR
+        self.followers: dict[BrokerId, FollowerProgress] = {}
+        self.epoch_start_offset: Offset | None = None
+        """Where this leader's epoch starts; None on a follower."""
+        self.following = Following.NOTHING
+        self.retry_at_ms: int | None = None
+        """A follower asks nothing before this time."""
+        self.offline = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica takes itself for the leader."""
+        return self.leader == self.local and not self.offline
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Read-committed consumers read below this: no open transaction lies before it."""
+        if self.producers is None:
+            return self.high_watermark
+        unstable = self.producers.first_unstable_offset(self.high_watermark)
+        return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The smallest log start of all live replicas: what DeleteRecords answers."""
+        return min(
+            [self.log_start_offset]
+            + [f.log_start_offset for b, f in self.followers.items() if b in self.brokers]
+        )
+
+    @property
+    def min_isr(self) -> int:
+        """How many replicas must be in sync before anything commits."""
+        return min(self.config.min_insync_replicas, len(self.replicas))
+
+    @property
+    def durable_end_offset(self) -> Offset:
+        """How far this replica's own log counts towards the high watermark."""
+        return self.flushed_offset if self.config.flush_before_ack else self.log_end_offset
+
+    def freeze(self) -> tuple[object, ...]:
+        """A hashable picture of everything that can influence a later step."""
+        return (
+            self.log_start_offset,
+            self.log_end_offset,
+            self.high_watermark,
+            self.flushed_offset,
+            self.epochs.freeze(),
+            self.leader,
+            self.leader_epoch,
+            self.partition_epoch,
+            self.replicas,
+            self.isr,
+            tuple(
+                (
+                    broker,
+                    f.log_end_offset,
+                    f.log_start_offset,
+                    f.leader_log_end_offset,
+                    f.last_fetch_ms,
+                    f.last_caught_up_ms,
+                    f.broker_epoch,
+                )
+                for broker, f in self.followers.items()
+            ),
+            self.epoch_start_offset,
+            self.following,
+            self.retry_at_ms,
+            self.offline,
+        )
