@@ -1,0 +1,123 @@
+"""Everything a controller can ask of its host, and the answers it gives."""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tidelog.core.controller.metadata.metadata_store import Guard, Operation, Revision
+from tidelog.core.controller.metadata.registrations import (
+    PartitionKey,
+    PartitionRegistration,
+    UncleanElection,
+)
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import TopicId
+
+
+@dataclass(slots=True)
+class StoreTransaction:
+    """Carry this out and answer with TransactionAnswered under the same tag.
+
+    Never retry it on your own: an unclear outcome is answered as OutcomeUnknown.
+    """
+
+    tag: int
+    guards: tuple[Guard, ...]
+    ops: tuple[Operation, ...]
+
+
+@dataclass(slots=True)
+class HeartbeatAnswer:
+    """`fenced` is what the store says now; the broker acts on its own image, not on this."""
+
+    error: ErrorCode
+    caught_up: bool = False
+    fenced: bool = True
+    should_shut_down: bool = False
+
+
+@dataclass(slots=True)
+class AlterPartitionResult:
+    """One partition's outcome, with its registration where Kafka sends one.
+
+    The leader adopts it once its image has reached `revision`: only then does it know
+    every configuration that the controller decided by.
+    """
+
+    error: ErrorCode
+    partition: PartitionRegistration | None = None
+    revision: Revision = 0
+
+
+@dataclass(slots=True)
+class AlterPartitionAnswer:
+    """An error for the whole request, or a result for each proposal."""
+
+    error: ErrorCode
+    results: dict[PartitionKey, AlterPartitionResult] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TopicAnswer:
+    """To creating and deleting topics, adding partitions, altering configuration."""
+
+    error: ErrorCode
+    message: str = ""
+    topic_id: TopicId = b""
+
+
+@dataclass(slots=True)
+class PartitionErrorsAnswer:
+    """To elections and reassignments: an error for the request, or one for each partition."""
+
+    error: ErrorCode
+    results: dict[PartitionKey, ErrorCode] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ReassignmentsAnswer:
+    """The partitions that are being moved."""
+
+    error: ErrorCode
+    partitions: tuple[PartitionRegistration, ...] = ()
+
+
+Response: TypeAlias = (
+    HeartbeatAnswer
+    | AlterPartitionAnswer
+    | TopicAnswer
+    | PartitionErrorsAnswer
+    | ReassignmentsAnswer
+)
+
+
+@dataclass(slots=True)
+class Answer:
+    """The answer to a request, under the number it came with."""
+
+    request: int
+    response: Response
+
+
+@dataclass(slots=True)
+class TookOffice:
+    """This broker is the controller now, under this controller epoch."""
+
+    controller_epoch: int
+
+
+@dataclass(slots=True)
+class Resigned:
+    """It is not any more; unanswered requests were answered NOT_CONTROLLER before this."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class ElectedUncleanly:
+    """A committed election that may have lost records: to be counted and shown."""
+
+    key: PartitionKey
+    election: UncleanElection
+
+
+ControllerEffect: TypeAlias = StoreTransaction | Answer | TookOffice | Resigned | ElectedUncleanly

@@ -1,0 +1,189 @@
+"""Everything that can happen to a controller.
+
+Requests carry `request`, a number of the host's own choosing which comes back in the
+answer. Nothing here is random or timed: topic ids, start indexes and the clock come in.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from tidelog.core.controller.metadata.cluster_image import ImageDelta
+from tidelog.core.controller.metadata.metadata_store import Revision, SessionId, TxnAnswer
+from tidelog.core.controller.metadata.registrations import LeaderRecovery, PartitionKey
+from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicId
+
+
+@dataclass(slots=True)
+class SessionOpened:
+    """This broker has a store session and has registered under this epoch with it."""
+
+    session: SessionId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(slots=True)
+class SessionLost:
+    """The session ended, or its deadline is so near that it must be taken for ended."""
+
+
+@dataclass(slots=True)
+class StoreChanged:
+    """The shared image has just taken in these changes."""
+
+    delta: ImageDelta
+
+
+@dataclass(slots=True)
+class TransactionAnswered:
+    """What became of a StoreTransaction."""
+
+    tag: int
+    answer: TxnAnswer
+
+
+@dataclass(slots=True)
+class Ticked:
+    """Time passed. Send it several times in a session time-out."""
+
+    now_ms: int
+
+
+@dataclass(slots=True)
+class BrokerDied:
+    """Proof, not suspicion, that this incarnation's process is gone (its lock is free)."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(slots=True)
+class HeartbeatReceived:
+    """A broker is alive, and has applied metadata up to a revision."""
+
+    request: int
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    applied_revision: Revision
+    now_ms: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+
+
+class IsrMember(NamedTuple):
+    """A proposed ISR member under the epoch its leader knows (−1: not known)."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch = -1
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """What a leader wants one partition's ISR to become."""
+
+    key: PartitionKey
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+    recovery: LeaderRecovery = LeaderRecovery.RECOVERED
+
+
+@dataclass(slots=True)
+class AlterPartitionReceived:
+    """A leader proposes ISR changes; at most one proposal for each partition."""
+
+    request: int
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    proposals: tuple[IsrProposal, ...]
+
+
+@dataclass(slots=True)
+class CreateTopicReceived:
+    """Make a topic. With an `assignment` (replicas by partition) the counts are not used."""
+
+    request: int
+    name: str
+    topic_id: TopicId
+    partitions: int
+    replication_factor: int
+    configs: dict[str, str] = field(default_factory=dict)
+    assignment: tuple[tuple[BrokerId, ...], ...] = ()
+    start_index: int = 0
+
+
+@dataclass(slots=True)
+class DeleteTopicReceived:
+    """Delete a topic, its partitions and its configuration."""
+
+    request: int
+    name: str
+
+
+@dataclass(slots=True)
+class CreatePartitionsReceived:
+    """Raise a topic's partition count; `assignment` covers the new ones only."""
+
+    request: int
+    name: str
+    partitions: int
+    assignment: tuple[tuple[BrokerId, ...], ...] = ()
+    start_index: int = 0
+
+
+@dataclass(slots=True)
+class AlterConfigReceived:
+    """Set (or, with None, unset) values of a topic's or the cluster's (None) configuration."""
+
+    request: int
+    topic: str | None
+    changes: dict[str, str | None]
+
+
+class ElectionType(Enum):
+    """Which leader is looked for; ONLINE is the controller's own."""
+
+    ONLINE = "online"
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+
+
+@dataclass(slots=True)
+class ElectLeadersReceived:
+    """An administrator asks for elections, in all partitions if none is named."""
+
+    request: int
+    election: ElectionType
+    keys: tuple[PartitionKey, ...] | None = None
+
+
+@dataclass(slots=True)
+class AlterReassignmentsReceived:
+    """Move partitions to these replicas; None takes an ongoing move back."""
+
+    request: int
+    targets: dict[PartitionKey, tuple[BrokerId, ...] | None]
+
+
+@dataclass(slots=True)
+class ListReassignmentsReceived:
+    """Which partitions are being moved?"""
+
+    request: int
+
+
+Request: TypeAlias = (
+    HeartbeatReceived
+    | AlterPartitionReceived
+    | CreateTopicReceived
+    | DeleteTopicReceived
+    | CreatePartitionsReceived
+    | AlterConfigReceived
+    | ElectLeadersReceived
+    | AlterReassignmentsReceived
+    | ListReassignmentsReceived
+)
+
+ControllerEvent: TypeAlias = (
+    SessionOpened | SessionLost | StoreChanged | TransactionAnswered | Ticked | BrokerDied | Request
+)

@@ -1,0 +1,297 @@
+"""The picture of the metadata store that every broker keeps, and the controller decides on.
+
+It is taken once from a snapshot and then follows the watch, one revision at a time; nothing
+is pushed to a broker. Applying a revision costs only what it changed, and tells what that
+was, so that a broker with thousands of partitions looks at few.
+
+Always true: the image is exactly the store at `revision`. A topic's partitions are shown
+only once `topics/name/<t>` commits them; those that wait are kept, because their replicas
+may die meanwhile.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeAlias
+
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata import registrations as values
+from tidelog.core.controller.metadata.metadata_store import ABSENT, KV, Batch, Revision, Snapshot
+from tidelog.core.controller.metadata.registrations import (
+    NO_EPOCH,
+    BrokerRegistration,
+    BrokerState,
+    ControllerClaim,
+    PartitionKey,
+    PartitionRegistration,
+    TopicImage,
+)
+from tidelog.core.types import BrokerId, TopicId, TopicPartition
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
+
+
+@dataclass(slots=True)
+class ImageDelta:
+    """What one or more revisions changed; the new values are in the image.
+
+    `partitions` holds only committed ones; of a deleted topic none, it is in
+    `deleted_topics` with the id it had.
+    """
+
+    revision: Revision
+    partitions: set[PartitionKey] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
+    deleted_topics: set[tuple[str, TopicId]] = field(default_factory=set)
+    brokers: set[BrokerId] = field(default_factory=set)
+    configs: set[str] = field(default_factory=set)
+    controller: bool = False
+
+
+_Applier: TypeAlias = Callable[["ClusterImage", str, KV | None, ImageDelta], None]
+
+
+class ClusterImage:
+    """Brokers, topics, partitions and configuration as of `revision`."""
+
+    __slots__ = (
+        "_states",
+        "_waiting",
+        "active",
+        "brokers",
+        "configs",
+        "controller",
+        "controller_epoch",
+        "in_elr",
+        "in_isr",
+        "leaderless",
+        "mod_revs",
+        "partitions",
+        "reassigning",
+        "revision",
+        "topic_names",
+        "topics",
+    )
+
+    def __init__(self) -> None:
+        self.revision: Revision = 0
+        self.controller: ControllerClaim | None = None
+        self.controller_epoch = 0
+        self.brokers: dict[BrokerId, BrokerRegistration] = {}
+        self.active: frozenset[BrokerId] = frozenset()
+        self.topics: dict[str, TopicImage] = {}
+        self.topic_names: dict[TopicId, str] = {}
+        self.partitions: dict[PartitionKey, PartitionRegistration] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        self.mod_revs: dict[str, Revision] = {}
+        self.in_isr: dict[BrokerId, set[PartitionKey]] = {}
+        """By broker: partitions that it leads or in whose ISR it is."""
+        self.in_elr: dict[BrokerId, set[PartitionKey]] = {}
+        self.leaderless: set[PartitionKey] = set()
+        self.reassigning: set[PartitionKey] = set()
+        self._states: dict[BrokerId, BrokerState] = {}
+        self._waiting: dict[TopicId, set[PartitionKey]] = {}
+
+    def load(self, snapshot: Snapshot) -> ImageDelta:
+        """Become the snapshot, be it the first or one after the watch was cut off."""
+        delta = ImageDelta(snapshot.rev)
+        present = {kv.key for kv in snapshot.kvs}
+        for key in [key for key in self.mod_revs if key not in present]:
+            self._change(key, None, delta)
+        for kv in snapshot.kvs:
+            if self.mod_revs.get(kv.key) != kv.mod_rev:
+                self._change(kv.key, kv, delta)
+        self.revision = snapshot.rev
+        return delta
+
+    def apply(self, *batches: Batch) -> ImageDelta:
+        """Follow the watch; a revision that the image already has is passed over."""
+        delta = ImageDelta(self.revision)
+        for batch in batches:
+            if batch.rev > self.revision:
+                for change in batch.changes:
+                    self._change(change.key, change.kv, delta)
+                self.revision = delta.revision = batch.rev
+        return delta
+
+    def mod_rev(self, key: str) -> Revision:
+        """The revision to guard a write with; ABSENT where there is no such key."""
+        return self.mod_revs.get(key, ABSENT)
+
+    def partition(self, topic: str, index: int) -> PartitionRegistration | None:
+        """A committed partition, by its topic's name."""
+        image = self.topics.get(topic)
+        if image is None or not 0 <= index < image.partition_count:
+            return None
+        return self.partitions.get(PartitionKey(image.topic_id, index))
+
+    def committed(self, key: PartitionKey) -> bool:
+        """Whether the partition belongs to a topic that exists."""
+        name = self.topic_names.get(key.topic_id)
+        return name is not None and key.partition < self.topics[name].partition_count
+
+    def name_of(self, key: PartitionKey) -> TopicPartition | None:
+        """Under which name the partition is known; None while it is not committed."""
+        if not self.committed(key):
+            return None
+        return TopicPartition(self.topic_names[key.topic_id], key.partition)
+
+    def uncommitted(self) -> Iterator[PartitionKey]:
+        """Partitions without a topic: a creation under way, or one that was cut short."""
+        return (key for key in self.partitions if not self.committed(key))
+
+    def topic_config(self, topic_id: TopicId, name: str) -> str | None:
+        """A topic's own setting, else the cluster's, else None."""
+        topic = self.topic_names.get(topic_id)
+        own = None if topic is None else self.configs.get(keys.topic_config(topic), {}).get(name)
+        return own if own is not None else self.configs.get(keys.DEFAULT_CONFIG, {}).get(name)
+
+    def min_insync_replicas(self, topic_id: TopicId) -> int:
+        return int(self.topic_config(topic_id, MIN_INSYNC_REPLICAS) or 1)
+
+    def unclean_election_allowed(self, topic_id: TopicId) -> bool:
+        return self.topic_config(topic_id, UNCLEAN_LEADER_ELECTION) == "true"
+
+    def may_lead(self, broker: BrokerId, epoch: int) -> bool:
+        """Whether that very incarnation may act as leader where it is named as one."""
+        known = self.brokers.get(broker)
+        return known is not None and known.epoch == epoch and not known.fenced
+
+    def freeze(self) -> Hashable:
+        """All there is, revisions left out: the same cluster is the same value."""
+        return (
+            self.controller,
+            self.controller_epoch,
+            frozenset(self.brokers.values()),
+            frozenset(self.topics.values()),
+            frozenset(self.partitions.values()),
+            frozenset((key, tuple(sorted(c.items()))) for key, c in self.configs.items()),
+        )
+
+    def _change(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
+        if kv is None:
+            self.mod_revs.pop(key, None)
+        else:
+            self.mod_revs[key] = kv.mod_rev
+        for prefix, applier in self._APPLIERS:
+            if key.startswith(prefix):
+                applier(self, key, kv, delta)
+                return
+
+    def _apply_partition(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
+        topic, index = key[len(keys.TOPIC_IDS) :].split("/")
+        name = PartitionKey(bytes.fromhex(topic), int(index))
+        old = self.partitions.get(name)
+        if old is not None:
+            self._unindex(name, old)
+        if kv is None:
+            self.partitions.pop(name, None)
+            self._waiting.get(name.topic_id, set()).discard(name)
+            return
+        new = self.partitions[name] = values.decode_partition(name, kv.value)
+        self._index(name, new)
+        if self.committed(name):
+            delta.partitions.add(name)
+        else:
+            self._waiting.setdefault(name.topic_id, set()).add(name)
+
+    def _index(self, name: PartitionKey, partition: PartitionRegistration) -> None:
+        for broker in partition.isr:
+            self.in_isr.setdefault(broker, set()).add(name)
+        for broker in partition.elr:
+            self.in_elr.setdefault(broker, set()).add(name)
+        if partition.leader is None:
+            self.leaderless.add(name)
+        else:
+            self.in_isr.setdefault(partition.leader, set()).add(name)
+        if partition.reassigning:
+            self.reassigning.add(name)
+
+    def _unindex(self, name: PartitionKey, partition: PartitionRegistration) -> None:
+        for broker in partition.isr:
+            self.in_isr[broker].discard(name)
+        for broker in partition.elr:
+            self.in_elr[broker].discard(name)
+        if partition.leader is not None:
+            self.in_isr[partition.leader].discard(name)
+        self.leaderless.discard(name)
+        self.reassigning.discard(name)
+
+    def _apply_topic(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
+        name = key[len(keys.TOPIC_NAMES) :]
+        old = self.topics.get(name)
+        new = None if kv is None else values.decode_topic(name, kv.value)
+        if old is not None and (new is None or new.topic_id != old.topic_id):
+            del self.topics[name]
+            del self.topic_names[old.topic_id]
+            delta.deleted_topics.add((name, old.topic_id))
+            gone = {k for k in delta.partitions if k.topic_id == old.topic_id}
+            delta.partitions -= gone
+        if new is None:
+            return
+        self.topics[name] = new
+        self.topic_names[new.topic_id] = name
+        delta.topics.add(name)
+        waiting = self._waiting.pop(new.topic_id, set())
+        ready = {k for k in waiting if k.partition < new.partition_count}
+        delta.partitions |= ready
+        if waiting - ready:
+            self._waiting[new.topic_id] = waiting - ready
+
+    def _apply_broker_id(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
+        broker = int(key[len(keys.BROKER_IDS) :])
+        if kv is None:
+            self._set_broker(BrokerRegistration(broker, NO_EPOCH), delta)
+        else:
+            self._set_broker(values.decode_broker(broker, kv.create_rev, kv.value), delta)
+
+    def _apply_broker_state(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
+        broker = int(key[len(keys.BROKER_STATES) :])
+        if kv is None:
+            self._states.pop(broker, None)
+        else:
+            self._states[broker] = values.decode_broker_state(kv.value)
+        self._set_broker(self.brokers.get(broker, BrokerRegistration(broker, NO_EPOCH)), delta)
+
+    def _set_broker(self, known: BrokerRegistration, delta: ImageDelta) -> None:
+        state = self._states.get(known.id, BrokerState(NO_EPOCH))
+        current = known.registered and known.epoch == state.epoch
+        self.brokers[known.id] = replace(
+            known,
+            admitted_epoch=state.epoch,
+            fenced=not current or state.fenced,
+            shutting_down=current and state.shutting_down,
+        )
+        self.active = frozenset(b.id for b in self.brokers.values() if b.active)
+        delta.brokers.add(known.id)
+
+    def _apply_config(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
+        if kv is None:
+            self.configs.pop(key, None)
+        else:
+            self.configs[key] = values.decode_config(kv.value)
+        delta.configs.add(key)
+
+    def _apply_controller(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
+        if key == keys.CONTROLLER_EPOCH:
+            self.controller_epoch = 0 if kv is None else int(kv.value)
+        elif kv is None:
+            self.controller = None
+        else:
+            self.controller = values.decode_claim(kv.value, kv.session, kv.create_rev)
+        delta.controller = True
+
+    _APPLIERS: ClassVar[tuple[tuple[str, _Applier], ...]] = (
+        (keys.TOPIC_IDS, _apply_partition),
+        (keys.BROKER_STATES, _apply_broker_state),
+        (keys.BROKER_IDS, _apply_broker_id),
+        (keys.TOPIC_NAMES, _apply_topic),
+        (keys.CONFIGS, _apply_config),
+        (keys.CONTROLLER, _apply_controller),
+    )
+
+
+def partitions_of(image: ClusterImage, topic: TopicImage) -> Iterable[PartitionRegistration]:
+    """A topic's committed partitions in order."""
+    for index in range(topic.partition_count):
+        yield image.partitions[PartitionKey(topic.topic_id, index)]

@@ -1,0 +1,274 @@
+"""The values that lie in the metadata store, and their bytes.
+
+Values are frozen and hashable, so that elections and ISR changes are pure functions on
+them and a model checker can run those directly. JSON, because people read the store when
+something is wrong.
+"""
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicId
+
+NO_EPOCH: BrokerEpoch = -1
+"""No broker epoch known: on the wire of AlterPartition "do not check"."""
+
+
+class PartitionKey(NamedTuple):
+    """One partition of one incarnation of a topic."""
+
+    topic_id: TopicId
+    partition: int
+
+
+class LeaderRecovery(IntEnum):
+    """Whether the leader still has to make up for an unclean election (KIP-704)."""
+
+    RECOVERED = 0
+    RECOVERING = 1
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens, under the listener's name."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanElection:
+    """The last time a leader was chosen that may lack committed records, and instead of whom.
+
+    `last_known_leader` tells the return of the last leader after every in-sync replica
+    stopped uncleanly from a free choice among all replicas.
+    """
+
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    old_leader: BrokerId | None
+    old_isr: tuple[BrokerId, ...]
+    old_elr: tuple[BrokerId, ...]
+    last_known_leader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRegistration:
+    """What the cluster has agreed on about one partition.
+
+    `isr`, `elr` and `last_known_elr` are kept in assignment order, so that equal states
+    are equal values. `controller_epoch` and `partition_epoch` together are unique to one
+    write: they tell a controller whether a transaction of unknown outcome was its own.
+    """
+
+    topic_id: TopicId
+    partition: int
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch = 0
+    partition_epoch: int = 0
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+    elr: tuple[BrokerId, ...] = ()
+    last_known_elr: tuple[BrokerId, ...] = ()
+    recovery: LeaderRecovery = LeaderRecovery.RECOVERED
+    controller_epoch: int = 0
+    unclean_election: UncleanElection | None = None
+
+    @property
+    def key(self) -> PartitionKey:
+        return PartitionKey(self.topic_id, self.partition)
+
+    @property
+    def reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic that exists; partitions from `partition_count` on are not committed yet."""
+
+    name: str
+    topic_id: TopicId
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """What the controller decided about a broker: valid for that broker epoch only."""
+
+    epoch: BrokerEpoch
+    fenced: bool = True
+    shutting_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """A broker as the whole cluster sees it: its own key and the controller's word on it.
+
+    `epoch` is its own key's create revision, NO_EPOCH while there is none;
+    `admitted_epoch` is the one the controller last took note of. It is fenced unless both
+    agree and the controller unfenced it: so the end of a session fences at once, and a new
+    incarnation is fenced until the controller has dealt with the older one.
+    """
+
+    id: BrokerId
+    epoch: BrokerEpoch
+    fenced: bool = True
+    shutting_down: bool = False
+    admitted_epoch: BrokerEpoch = NO_EPOCH
+    previous_epoch: BrokerEpoch = NO_EPOCH
+    incarnation: str = ""
+    endpoints: tuple[Endpoint, ...] = ()
+    rack: str | None = None
+
+    @property
+    def registered(self) -> bool:
+        return self.epoch != NO_EPOCH
+
+    @property
+    def awaits_admission(self) -> bool:
+        return self.registered and self.epoch != self.admitted_epoch
+
+    @property
+    def stopped_uncleanly(self) -> bool:
+        """It could not prove that it kept everything since it was last admitted."""
+        return self.previous_epoch != self.admitted_epoch
+
+    @property
+    def active(self) -> bool:
+        """May lead, and may join an ISR."""
+        return not self.fenced and not self.shutting_down
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerClaim:
+    """Who holds the controller's role; `token` is the create revision of the key."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    controller_epoch: int
+    session: int
+    token: int
+
+
+def _dumps(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def encode_partition(value: PartitionRegistration) -> bytes:
+    """Topic id and index are in the key; what is empty is left out."""
+    fields: dict[str, Any] = {
+        "replicas": value.replicas,
+        "isr": value.isr,
+        "leader": value.leader,
+        "leader_epoch": value.leader_epoch,
+        "partition_epoch": value.partition_epoch,
+        "controller_epoch": value.controller_epoch,
+        "recovery": int(value.recovery),
+    }
+    for name in ("adding", "removing", "elr", "last_known_elr"):
+        if getattr(value, name):
+            fields[name] = getattr(value, name)
+    if (unclean := value.unclean_election) is not None:
+        fields["unclean_election"] = {
+            name: getattr(unclean, name) for name in UncleanElection.__slots__
+        }
+    return _dumps(fields)
+
+
+def decode_partition(key: PartitionKey, value: bytes) -> PartitionRegistration:
+    fields = json.loads(value)
+    unclean = fields.get("unclean_election")
+    if unclean is not None:
+        for name in ("old_isr", "old_elr"):
+            unclean[name] = tuple(unclean[name])
+    return PartitionRegistration(
+        key.topic_id,
+        key.partition,
+        tuple(fields["replicas"]),
+        tuple(fields["isr"]),
+        fields["leader"],
+        fields["leader_epoch"],
+        fields["partition_epoch"],
+        tuple(fields.get("adding", ())),
+        tuple(fields.get("removing", ())),
+        tuple(fields.get("elr", ())),
+        tuple(fields.get("last_known_elr", ())),
+        LeaderRecovery(fields["recovery"]),
+        fields["controller_epoch"],
+        None if unclean is None else UncleanElection(**unclean),
+    )
+
+
+def encode_broker(
+    incarnation: str,
+    endpoints: tuple[Endpoint, ...],
+    rack: str | None,
+    previous_epoch: BrokerEpoch,
+) -> bytes:
+    """The value of a broker's own key. Its epoch is not in it: the store gives that."""
+    return _dumps(
+        {
+            "incarnation": incarnation,
+            "endpoints": endpoints,
+            "rack": rack,
+            "previous_epoch": previous_epoch,
+        }
+    )
+
+
+def decode_broker(broker: BrokerId, epoch: BrokerEpoch, value: bytes) -> BrokerRegistration:
+    fields = json.loads(value)
+    return BrokerRegistration(
+        broker,
+        epoch,
+        previous_epoch=fields["previous_epoch"],
+        incarnation=fields["incarnation"],
+        endpoints=tuple(Endpoint(*endpoint) for endpoint in fields["endpoints"]),
+        rack=fields["rack"],
+    )
+
+
+def encode_broker_state(value: BrokerState) -> bytes:
+    return _dumps(
+        {
+            "epoch": value.epoch,
+            "fenced": value.fenced,
+            "shutting_down": value.shutting_down,
+        }
+    )
+
+
+def decode_broker_state(value: bytes) -> BrokerState:
+    return BrokerState(**json.loads(value))
+
+
+def encode_topic(value: TopicImage) -> bytes:
+    return _dumps({"topic_id": value.topic_id.hex(), "partition_count": value.partition_count})
+
+
+def decode_topic(name: str, value: bytes) -> TopicImage:
+    fields = json.loads(value)
+    return TopicImage(name, bytes.fromhex(fields["topic_id"]), fields["partition_count"])
+
+
+def encode_claim(broker: BrokerId, broker_epoch: BrokerEpoch, controller_epoch: int) -> bytes:
+    return _dumps(
+        {"broker": broker, "broker_epoch": broker_epoch, "controller_epoch": controller_epoch}
+    )
+
+
+def decode_claim(value: bytes, session: int, token: int) -> ControllerClaim:
+    return ControllerClaim(**json.loads(value), session=session, token=token)
+
+
+def encode_config(value: dict[str, str]) -> bytes:
+    return _dumps(dict(sorted(value.items())))
+
+
+def decode_config(value: bytes) -> dict[str, str]:
+    return {str(name): str(text) for name, text in json.loads(value).items()}
