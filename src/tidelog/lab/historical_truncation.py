@@ -27,18 +27,17 @@ class HighWatermarkTruncation:
     fetches_with_epoch = False
 
     def cut_on_following(
-        self, epochs: LeaderEpochs, log_end_offset: Offset, high_watermark: Offset
+        self, _epochs: LeaderEpochs, _log_end_offset: Offset, high_watermark: Offset
     ) -> Offset:
         """The high watermark: one fetch out of date."""
-        del epochs, log_end_offset
         return high_watermark
 
     def cut_on_answer(
         self,
-        end: EpochEnd | None,
-        epochs: LeaderEpochs,
-        log_end_offset: Offset,
-        high_watermark: Offset,
+        _end: EpochEnd | None,
+        _epochs: LeaderEpochs,
+        _log_end_offset: Offset,
+        _high_watermark: Offset,
     ) -> Cut:
         """Never asked."""
         raise AssertionError("this rule asks nobody about epochs")
@@ -60,7 +59,7 @@ class Kip101Truncation:
     def cut_on_answer(
         self,
         end: EpochEnd | None,
-        epochs: LeaderEpochs,  # noqa: ARG002  (the flaw: it does not look)
+        _epochs: LeaderEpochs,  # the flaw: it does not look
         log_end_offset: Offset,
         high_watermark: Offset,
     ) -> Cut:

@@ -46,7 +46,7 @@ class TruncationPolicy(Protocol):
     name: str
 
     def cut_on_following(
-        self, epochs: LeaderEpochs, log_end_offset: Offset, high_watermark: Offset
+        self, epochs: LeaderEpochs, log_end_offset: Offset, high_watermark: Offset, /
     ) -> Offset:
         """Where to cut at once when a leader is given, before anything is asked."""
         ...
@@ -67,6 +67,7 @@ class TruncationPolicy(Protocol):
         epochs: LeaderEpochs,
         log_end_offset: Offset,
         high_watermark: Offset,
+        /,
     ) -> Cut:
         """Where to cut when the leader has said where an epoch ends."""
         ...
@@ -90,7 +91,7 @@ class LeaderEpochTruncation:
         end: EpochEnd | None,
         epochs: LeaderEpochs,
         log_end_offset: Offset,
-        high_watermark: Offset,  # noqa: ARG002  (historical rules need it)
+        _high_watermark: Offset,
     ) -> Cut:
         """Cut what the leader does not have."""
         assert end is not None, "a diverging reply always names an epoch"
