@@ -22,7 +22,6 @@ HEADER = Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 PREFIX_SIZE = 12
 """Base offset and batch length, which the length itself does not count."""
-MAGIC_AT = 16
 MAGIC = 2
 CRC_FROM = 21
 """The checksum covers everything from the attributes to the end."""
@@ -34,18 +33,23 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-_SIZE = Struct(">i")
-_CRC_AND_ATTRIBUTES = Struct(">Ih")
-_BASE_OFFSET = Struct(">q")
-_LEADER_EPOCH = Struct(">i")
-_MAX_TIMESTAMP = Struct(">q")
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+UINT32 = Struct(">I")
+_INT64 = Struct(">q")
+_LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
-_CRC_AT = 17
+CRC_AT = 17
+_ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 
 
 class CorruptRecord(Exception):
-    """Bytes that are no valid batch; `reason` says what is wrong, `error` what to answer."""
+    """Bytes that are no valid batch.
+
+    `reason` says what is wrong; `error` is what a producer that sent them is told: a client
+    retries CORRUPT_MESSAGE and gives up on INVALID_RECORD.
+    """
 
     def __init__(self, reason: str, error: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
         super().__init__(reason)
@@ -119,8 +123,8 @@ class RecordBatch:
     def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """Give the batch its place in the log, in the buffer itself. The CRC stays valid."""
         buffer = _writable(self.buffer)
-        _BASE_OFFSET.pack_into(buffer, self.position, base_offset)
-        _LEADER_EPOCH.pack_into(buffer, self.position + _LEADER_EPOCH_AT, leader_epoch)
+        _INT64.pack_into(buffer, self.position, base_offset)
+        _INT32.pack_into(buffer, self.position + _LEADER_EPOCH_AT, leader_epoch)
         self.last_offset += base_offset - self.base_offset
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
@@ -130,11 +134,10 @@ class RecordBatch:
         buffer = _writable(self.buffer)
         self.attributes |= LOG_APPEND_TIME
         self.max_timestamp = now_ms
-        _MAX_TIMESTAMP.pack_into(buffer, self.position + _MAX_TIMESTAMP_AT, now_ms)
-        crc_at = self.position + _CRC_AT
-        _CRC_AND_ATTRIBUTES.pack_into(buffer, crc_at, 0, self.attributes)
+        _INT16.pack_into(buffer, self.position + _ATTRIBUTES_AT, self.attributes)
+        _INT64.pack_into(buffer, self.position + _MAX_TIMESTAMP_AT, now_ms)
         self.crc = crc32c(self.view()[CRC_FROM:])
-        _CRC_AND_ATTRIBUTES.pack_into(buffer, crc_at, self.crc, self.attributes)
+        UINT32.pack_into(buffer, self.position + CRC_AT, self.crc)
 
 
 def _writable(buffer: Buffer) -> bytearray | memoryview:
@@ -146,7 +149,7 @@ def parse(buffer: Buffer, position: int = 0) -> RecordBatch:
     """Read the header at `position`. Raises CorruptRecord unless a whole batch lies there."""
     present = len(buffer) - position
     if present < HEADER_SIZE:
-        raise CorruptRecord(f"{present} bytes are no batch header")
+        raise CorruptRecord(f"{present} bytes are no batch header", ErrorCode.INVALID_RECORD)
     (
         base_offset,
         length,
@@ -168,9 +171,14 @@ def parse(buffer: Buffer, position: int = 0) -> RecordBatch:
     if size < HEADER_SIZE:
         raise CorruptRecord(f"batch of {size} bytes is smaller than its header")
     if size > present:
-        raise CorruptRecord(f"batch of {size} bytes, {present} bytes present")
+        reason = f"batch of {size} bytes, {present} bytes present"
+        raise CorruptRecord(reason, ErrorCode.INVALID_RECORD)
     if last_offset_delta < 0:
-        raise CorruptRecord(f"last offset delta {last_offset_delta}", ErrorCode.INVALID_RECORD)
+        body = memoryview(buffer)[position + CRC_FROM : position + size]
+        # A flipped bit is worth a retry; a producer that counts backwards is not.
+        meant = crc32c(body) == crc
+        error = ErrorCode.INVALID_RECORD if meant else ErrorCode.CORRUPT_MESSAGE
+        raise CorruptRecord(f"last offset delta {last_offset_delta}", error)
     return RecordBatch(
         buffer,
         position,
@@ -194,7 +202,7 @@ def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
     as the last one of a fetch answer may be; a bad header raises CorruptRecord."""
     end = len(buffer)
     while end - position >= PREFIX_SIZE:
-        size = _SIZE.unpack_from(buffer, position + 8)[0] + PREFIX_SIZE
+        size = _INT32.unpack_from(buffer, position + _LENGTH_AT)[0] + PREFIX_SIZE
         if size > end - position:
             return
         batch = parse(buffer, position)

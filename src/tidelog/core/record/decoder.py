@@ -1,0 +1,121 @@
+"""Opening a batch: its records one by one.
+
+For tools, clients and tests. The broker keeps batches closed. Every length is checked
+against what is there, so bytes from anywhere give records or CorruptRecord, nothing else.
+
+In a decoded batch offsets rise and lie between `base_offset` and `last_offset`, with gaps
+where compaction took records out. In a batch of LogAppendTime every record has the batch's
+`max_timestamp`, whatever its own delta says.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidelog.core.record.compression import DECOMPRESSED_BYTES_MAX, decompress
+from tidelog.core.record.control import ControlRecord, TransactionMarker, read_control
+from tidelog.core.record.record import Header, Record
+from tidelog.core.record.record_batch import HEADER_SIZE, CorruptRecord, RecordBatch
+from tidelog.core.record.varint import INT64_BITS, read_varint
+from tidelog.core.types import LeaderEpoch, Offset
+
+
+class TimestampType(StrEnum):
+    """Whose clock a timestamp is from, in Kafka's spelling."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(slots=True, kw_only=True)
+class LogRecord(Record):
+    """A record and its place in the log."""
+
+    offset: Offset
+    leader_epoch: LeaderEpoch
+    timestamp_type: TimestampType
+    control: ControlRecord | None
+    """Set on control records, which are not for applications."""
+
+
+def decode(batch: RecordBatch, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LogRecord]:
+    """The records of a batch; `limit` bounds the bytes they may unpack to."""
+    if batch.count < 0:
+        raise CorruptRecord(f"{batch.count} records")
+    data = bytes(decompress(batch.codec, batch.view()[HEADER_SIZE:], limit))
+    records = []
+    position = 0
+    next_offset = batch.base_offset
+    for _ in range(batch.count):
+        record, position = _decode_record(batch, data, position)
+        if not next_offset <= record.offset <= batch.last_offset:
+            raise CorruptRecord(f"offset {record.offset} out of place")
+        next_offset = record.offset + 1
+        records.append(record)
+    if position != len(data):
+        raise CorruptRecord(f"{len(data) - position} bytes after the last record")
+    return records
+
+
+def decode_marker(batch: RecordBatch) -> TransactionMarker | None:
+    """The marker in a control batch; None if it ends no transaction, or was compacted away."""
+    for record in decode(batch):
+        if isinstance(record.control, TransactionMarker):
+            return record.control
+    return None
+
+
+def _decode_record(batch: RecordBatch, data: bytes, position: int) -> tuple[LogRecord, int]:
+    length, position = read_varint(data, position)
+    end = position + length
+    if not position < end <= len(data):
+        raise CorruptRecord(f"record of {length} bytes, {len(data) - position} bytes present")
+    position += 1  # the record's own attributes: none are defined
+    timestamp_delta, position = read_varint(data, position, INT64_BITS)
+    offset_delta, position = read_varint(data, position)
+    key, position = _decode_bytes(data, position, end)
+    value, position = _decode_bytes(data, position, end)
+    headers, position = _decode_headers(data, position, end)
+    if position != end:
+        raise CorruptRecord(f"record ends {end - position} bytes off its length")
+    if batch.is_log_append_time:
+        timestamp, timestamp_type = batch.max_timestamp, TimestampType.LOG_APPEND_TIME
+    else:
+        timestamp = batch.base_timestamp + timestamp_delta
+        timestamp_type = TimestampType.CREATE_TIME
+    record = LogRecord(
+        key=key,
+        value=value,
+        timestamp=timestamp,
+        headers=headers,
+        offset=batch.base_offset + offset_delta,
+        leader_epoch=batch.leader_epoch,
+        timestamp_type=timestamp_type,
+        control=read_control(key, value) if batch.is_control else None,
+    )
+    return record, end
+
+
+def _decode_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, position = read_varint(data, position)
+    if count == 0:
+        return (), position
+    # A header takes two bytes at least, so the count bounds nothing that is not there.
+    if not 0 < count <= (end - position) // 2:
+        raise CorruptRecord(f"{count} headers in {end - position} bytes")
+    headers = []
+    for _ in range(count):
+        name, position = _decode_bytes(data, position, end)
+        if name is None:
+            raise CorruptRecord("header without a key")
+        value, position = _decode_bytes(data, position, end)
+        headers.append(Header.of(name, value))
+    return tuple(headers), position
+
+
+def _decode_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length == -1:
+        return None, position
+    if not 0 <= length <= end - position:
+        raise CorruptRecord(f"{length} bytes promised, {end - position} bytes left in the record")
+    return data[position : position + length], position + length

@@ -1,0 +1,70 @@
+"""What a leader checks of a produced batch before it goes into the log.
+
+Only the header is read, and the checksum taken: no record is opened. So a few of Kafka's
+checks are weaker here: timestamps are judged by the first and the largest one the header
+names, and inner offsets are trusted. Keys on compacted topics are checked where batches
+are opened.
+
+Checks stand in Kafka's order, for a batch with two faults must get Kafka's answer.
+"""
+
+from dataclasses import dataclass
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.record.record import NO_TIMESTAMP
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
+
+MAX_MESSAGE_BYTES = 1_048_588
+TIMESTAMP_AFTER_MAX_MS = 3_600_000
+TIMESTAMP_BEFORE_MAX_MS = 2**63 - 1
+ZSTD_PRODUCE_VERSION = 7
+
+
+@dataclass(slots=True)
+class BatchRules:
+    """What a topic's settings say about its batches."""
+
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = TIMESTAMP_BEFORE_MAX_MS
+    timestamp_after_max_ms: int = TIMESTAMP_AFTER_MAX_MS
+
+
+def validate(
+    records: Buffer, rules: BatchRules, now_ms: int, produce_version: int
+) -> RecordBatch | ErrorCode:
+    """The one batch in `records` (a partition's share of a produce request), or the error."""
+    try:
+        batch = parse(records)
+    except CorruptRecord as corrupt:
+        return corrupt.error
+    if batch.size != len(records):
+        return ErrorCode.INVALID_RECORD
+    if batch.codec == Codec.ZSTD and produce_version < ZSTD_PRODUCE_VERSION:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if batch.base_offset != 0:
+        return ErrorCode.INVALID_RECORD
+    if batch.size > rules.max_message_bytes:
+        return ErrorCode.MESSAGE_TOO_LARGE
+    if not batch.crc_ok():
+        return ErrorCode.CORRUPT_MESSAGE
+    return _header_error(batch, rules, now_ms) or batch
+
+
+def _header_error(batch: RecordBatch, rules: BatchRules, now_ms: int) -> ErrorCode | None:
+    if batch.codec > Codec.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if batch.count != batch.last_offset + 1 or batch.is_control:
+        return ErrorCode.INVALID_RECORD
+    if batch.has_producer and batch.base_sequence < 0:
+        return ErrorCode.INVALID_RECORD
+    if batch.is_log_append_time:
+        return ErrorCode.INVALID_TIMESTAMP
+    if rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP:
+        return None
+    too_new = batch.max_timestamp - now_ms > rules.timestamp_after_max_ms
+    earliest = min(batch.base_timestamp, batch.max_timestamp)
+    too_old = earliest != NO_TIMESTAMP and now_ms - earliest > rules.timestamp_before_max_ms
+    return ErrorCode.INVALID_TIMESTAMP if too_new or too_old else None

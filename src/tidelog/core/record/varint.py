@@ -1,0 +1,33 @@
+"""Zig-zag varints: how lengths and deltas are written inside a batch.
+
+Seven bits a byte, the low group first; small numbers of either sign are short. The reader
+is bounded: it never runs past the buffer, nor past the bytes an int32 or int64 can take.
+"""
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.record.record_batch import CorruptRecord
+
+INT32_BITS = 32
+INT64_BITS = 64
+
+
+def read_varint(data: Buffer, position: int, bits: int = INT32_BITS) -> tuple[int, int]:
+    """The number at `position` and the position after it."""
+    raw = shift = 0
+    for at in range(position, min(len(data), position + (bits + 6) // 7)):
+        byte = data[at]
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if raw >> bits:
+                break
+            return (raw >> 1) ^ -(raw & 1), at + 1
+        shift += 7
+    raise CorruptRecord(f"no {bits}-bit varint at byte {position} of the records")
+
+
+def write_varint(output: bytearray, number: int) -> None:
+    raw = number << 1 if number >= 0 else (~number << 1) | 1
+    while raw > 0x7F:
+        output.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    output.append(raw)
