@@ -132,6 +132,7 @@ def test_lookups_copy_and_picture() -> None:
     assert epochs != twin
     assert epochs != THREE
     assert epochs.freeze() == (2, 6, 3, 8, 4, 11)
+    assert LeaderEpochs.thaw(epochs.freeze()) == epochs
     assert repr(epochs) == "LeaderEpochs([(2, 6), (3, 8), (4, 11)])"
     twin.clear()
     assert twin == LeaderEpochs()

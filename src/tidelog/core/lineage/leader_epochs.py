@@ -114,6 +114,14 @@ class LeaderEpochs:
         """A hashable picture: epochs and starts, alternating."""
         return tuple(n for pair in zip(self._epochs, self._starts, strict=True) for n in pair)
 
+    @classmethod
+    def thaw(cls, picture: tuple[int, ...]) -> "LeaderEpochs":
+        """The cache that `freeze` pictured."""
+        twin = cls()
+        twin._epochs = list(picture[::2])
+        twin._starts = list(picture[1::2])
+        return twin
+
     def copy(self) -> "LeaderEpochs":
         """An independent copy."""
         twin = LeaderEpochs()

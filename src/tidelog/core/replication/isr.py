@@ -13,7 +13,7 @@ The high watermark and acks=all use `maximal`; the check before an append
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tidelog.core.types import BrokerId
 
@@ -75,3 +75,26 @@ Isr: TypeAlias = Committed | PendingExpand | PendingShrink
 
 NO_ISR = Committed(frozenset())
 """What a follower keeps: the ISR is its leader's business."""
+
+
+def freeze_isr(isr: Isr) -> tuple[object, ...]:
+    """The ISR as nested tuples of ints: hashable, and ordered."""
+    members = tuple(sorted(isr.members))
+    match isr:
+        case Committed():
+            return (members,)
+        case PendingExpand():
+            return (members, (isr.joining,), (), isr.proposed_at)
+        case PendingShrink():
+            return (members, (), tuple(sorted(isr.leaving)), isr.proposed_at)
+
+
+def thaw_isr(picture: tuple[Any, ...]) -> Isr:
+    """What `freeze_isr` pictured."""
+    members = frozenset(picture[0])
+    if len(picture) == 1:
+        return Committed(members)
+    _, joining, leaving, proposed_at = picture
+    if joining:
+        return PendingExpand(members, joining[0], proposed_at)
+    return PendingShrink(members, frozenset(leaving), proposed_at)

@@ -9,13 +9,16 @@ Always true: log_start_offset <= high_watermark <= log_end_offset.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any, TypeAlias
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
-from tidelog.core.replication.isr import NO_ISR, Isr
+from tidelog.core.replication.isr import NO_ISR, Isr, freeze_isr, thaw_isr
 from tidelog.core.replication.log_end_offset import FollowerProgress
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+Picture: TypeAlias = tuple[Any, ...]
 
 NO_EPOCH = -1
 """Before the controller's first word; any real epoch is newer."""
@@ -139,33 +142,74 @@ class Replica:
         """How far this replica's own log counts towards the high watermark."""
         return self.flushed_offset if self.config.flush_before_ack else self.log_end_offset
 
-    def freeze(self) -> tuple[object, ...]:
-        """A hashable picture of everything that can influence a later step."""
+    def freeze(self) -> Picture:
+        """Everything that can influence a later step, as nested tuples of ints.
+
+        Producers are left out: a replica that has them is not pictured.
+        """
         return (
             self.log_start_offset,
             self.log_end_offset,
             self.high_watermark,
             self.flushed_offset,
             self.epochs.freeze(),
-            self.leader,
+            _frozen(self.leader),
             self.leader_epoch,
             self.partition_epoch,
             self.replicas,
-            self.isr,
+            freeze_isr(self.isr),
             tuple(
                 (
                     broker,
-                    f.log_end_offset,
+                    _frozen(f.log_end_offset),
                     f.log_start_offset,
                     f.leader_log_end_offset,
                     f.last_fetch_ms,
                     f.last_caught_up_ms,
-                    f.broker_epoch,
+                    _frozen(f.broker_epoch),
                 )
-                for broker, f in self.followers.items()
+                for broker, f in sorted(self.followers.items())
             ),
-            self.epoch_start_offset,
-            self.following,
-            self.retry_at_ms,
-            self.offline,
+            _frozen(self.epoch_start_offset),
+            self.following.value,
+            _frozen(self.retry_at_ms),
+            int(self.offline),
         )
+
+    def thaw(self, picture: Picture) -> None:
+        """Take the state that `freeze` pictured."""
+        (
+            self.log_start_offset,
+            self.log_end_offset,
+            self.high_watermark,
+            self.flushed_offset,
+            epochs,
+            leader,
+            self.leader_epoch,
+            self.partition_epoch,
+            self.replicas,
+            isr,
+            followers,
+            epoch_start_offset,
+            following,
+            retry_at_ms,
+            offline,
+        ) = picture
+        self.epochs = LeaderEpochs.thaw(epochs)
+        self.leader = _thawed(leader)
+        self.isr = thaw_isr(isr)
+        self.followers = {
+            f[0]: FollowerProgress(_thawed(f[1]), *f[2:6], _thawed(f[6])) for f in followers
+        }
+        self.epoch_start_offset = _thawed(epoch_start_offset)
+        self.following = Following(following)
+        self.retry_at_ms = _thawed(retry_at_ms)
+        self.offline = bool(offline)
+
+
+def _frozen(number: int | None) -> int:
+    return -1 if number is None else number
+
+
+def _thawed(number: int) -> int | None:
+    return None if number < 0 else number
