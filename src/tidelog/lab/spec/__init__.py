@@ -1,0 +1,1 @@
+"""What must be true of a cluster, said once for stories, simulator and model checker."""
