@@ -199,7 +199,8 @@ class Replica:
         self.leader = _thawed(leader)
         self.isr = thaw_isr(isr)
         self.followers = {
-            f[0]: FollowerProgress(_thawed(f[1]), *f[2:6], _thawed(f[6])) for f in followers
+            f[0]: FollowerProgress(_thawed(f[1]), f[2], f[3], f[4], f[5], _thawed(f[6]))
+            for f in followers
         }
         self.epoch_start_offset = _thawed(epoch_start_offset)
         self.following = Following(following)
