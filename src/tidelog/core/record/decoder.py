@@ -83,10 +83,10 @@ def _decode_record(batch: RecordBatch, data: bytes, position: int) -> tuple[LogR
         timestamp = batch.base_timestamp + timestamp_delta
         timestamp_type = TimestampType.CREATE_TIME
     record = LogRecord(
-        key=key,
-        value=value,
-        timestamp=timestamp,
-        headers=headers,
+        key,
+        value,
+        timestamp,
+        headers,
         offset=batch.base_offset + offset_delta,
         leader_epoch=batch.leader_epoch,
         timestamp_type=timestamp_type,

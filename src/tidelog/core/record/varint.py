@@ -14,14 +14,20 @@ INT64_BITS = 64
 def read_varint(data: Buffer, position: int, bits: int = INT32_BITS) -> tuple[int, int]:
     """The number at `position` and the position after it."""
     raw = shift = 0
-    for at in range(position, min(len(data), position + (bits + 6) // 7)):
-        byte = data[at]
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if raw >> bits:
-                break
-            return (raw >> 1) ^ -(raw & 1), at + 1
-        shift += 7
+    at = position
+    try:
+        while shift < bits:
+            byte = data[at]
+            at += 1
+            if byte < 0x80:
+                raw |= byte << shift
+                if raw >> bits:
+                    break
+                return (raw >> 1) ^ -(raw & 1), at
+            raw |= (byte & 0x7F) << shift
+            shift += 7
+    except IndexError:
+        pass
     raise CorruptRecord(f"no {bits}-bit varint at byte {position} of the records")
 
 

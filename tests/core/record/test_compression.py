@@ -1,0 +1,90 @@
+import struct
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.compression import XERIAL_MAGIC, Codec, compress, decompress
+from tidelog.core.record.record_batch import CorruptRecord
+
+PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+
+
+def xerial(*blocks: bytes) -> bytes:
+    """As snappy-java frames a stream."""
+    packed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
+    framed = b"".join(struct.pack(">i", len(block)) + block for block in packed)
+    return XERIAL_MAGIC + struct.pack(">ii", 1, 1) + framed
+
+
+@pytest.mark.parametrize("codec", Codec)
+@given(data=st.binary(max_size=300), times=st.integers(1, 2000))
+def test_round_trip(codec: Codec, data: bytes, times: int) -> None:
+    whole = data * times
+    assert bytes(decompress(codec, memoryview(compress(codec, whole)))) == whole
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5))
+def test_java_snappy_is_read(blocks: list[bytes]) -> None:
+    assert bytes(decompress(Codec.SNAPPY, xerial(*blocks))) == b"".join(blocks)
+
+
+@pytest.mark.parametrize("codec", PACKING)
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_limit_is_the_last_size_that_unpacks(codec: Codec, size: int) -> None:
+    packed = compress(codec, bytes(size))
+    assert len(decompress(codec, packed, limit=size)) == size
+    with pytest.raises(CorruptRecord, match=f"more than {size - 1} bytes"):
+        decompress(codec, packed, limit=size - 1)
+
+
+def test_limit_holds_over_all_blocks_of_java_snappy() -> None:
+    framed = xerial(bytes(60), bytes(60))
+    assert len(decompress(Codec.SNAPPY, framed, limit=120)) == 120
+    with pytest.raises(CorruptRecord, match="more than"):
+        decompress(Codec.SNAPPY, framed, limit=119)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codec(codec: int) -> None:
+    with pytest.raises(CorruptRecord, match=f"codec {codec}") as caught:
+        decompress(codec, b"")
+    assert caught.value.error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+BAD_FRAMES = {
+    "size cut off": xerial(b"abc") + b"\x00",
+    "block cut off": xerial(b"abc")[:-1],
+    "empty block": xerial(b"abc") + struct.pack(">i", 0),
+    "negative size": xerial(b"abc") + struct.pack(">i", -8),
+}
+
+
+@pytest.mark.parametrize("data", BAD_FRAMES.values(), ids=BAD_FRAMES)
+def test_bad_java_snappy_frames(data: bytes) -> None:
+    with pytest.raises(CorruptRecord, match="snappy"):
+        decompress(Codec.SNAPPY, data)
+
+
+@pytest.mark.parametrize("codec", PACKING)
+def test_cut_off_data_is_corrupt(codec: Codec) -> None:
+    packed = compress(codec, bytes(range(256)))
+    with pytest.raises(CorruptRecord, match=codec.name.lower()):
+        decompress(codec, packed[: len(packed) // 2])
+
+
+@pytest.mark.parametrize("codec", PACKING)
+@given(data=st.binary(max_size=100), at=st.integers(0, 300), byte=st.integers(0, 255))
+def test_arbitrary_bytes_unpack_or_are_corrupt(
+    codec: Codec, data: bytes, at: int, byte: int
+) -> None:
+    damaged = bytearray(compress(codec, b"abc" * 100))
+    damaged[at % len(damaged)] = byte
+    for attempt in (data, damaged, XERIAL_MAGIC + data):
+        try:
+            unpacked = decompress(codec, attempt, limit=10_000)
+        except CorruptRecord:
+            continue
+        assert len(unpacked) <= 10_000
