@@ -1,0 +1,202 @@
+"""The small text files beside the logs, byte for byte as Kafka writes them.
+
+Offsets (recovery points, high watermarks, log starts, cleaner offsets) and leader epochs
+share one form, here for two partitions and for two epochs:
+
+    0                 version             0
+    2                 how many follow     2
+    orders 0 1500     topic, partition,   0 0       epoch, start offset
+    orders 1 1477     offset              3 10898
+
+A file that breaks the form is refused as a whole (`CheckpointError` says why): half a list
+of epochs is worse than none, because the log can give them again. Every write replaces the
+file atomically and is on disk when it returns. Entries are written in the order given.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tidelog.core.storage import layout
+from tidelog.core.storage.disk import Disk, DiskError, parent, read_file, replace_file
+from tidelog.core.storage.layout import format_topic_id, parse_topic_id
+from tidelog.core.types import EpochEntry, Offset, TopicId, TopicPartition
+
+VERSION = 0
+
+
+class CheckpointError(Exception):
+    """A checkpoint file that is not in the form it should have."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+def parse_rows(path: str, data: bytes, columns: int) -> list[list[str]]:
+    """The rows below the version and the count. An empty file has none."""
+    if not data:
+        return []
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CheckpointError(path, f"not UTF-8 at byte {error.start}") from None
+    version = _number(path, 1, lines[0])
+    if version != VERSION:
+        raise CheckpointError(path, f"version {version}, only {VERSION} is known")
+    if len(lines) < 2:
+        raise CheckpointError(path, "the count line is missing")
+    count = _number(path, 2, lines[1])
+    rows = [line.split() for line in lines[2:]]
+    for number, row in enumerate(rows, start=3):
+        if len(row) != columns:
+            raise CheckpointError(path, f"line {number}: {lines[number - 1]!r}")
+    if len(rows) != count:
+        raise CheckpointError(path, f"the count line says {count}, {len(rows)} entries follow")
+    return rows
+
+
+def _number(path: str, line: int, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CheckpointError(path, f"line {line}: {text!r} is no number") from None
+
+
+def _format_rows(rows: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in (VERSION, len(rows), *rows)).encode()
+
+
+def parse_offsets(path: str, data: bytes) -> dict[TopicPartition, Offset]:
+    """Offset by partition, in the file's order."""
+    offsets: dict[TopicPartition, Offset] = {}
+    for line, (topic, partition, offset) in enumerate(parse_rows(path, data, 3), start=3):
+        key = TopicPartition(topic, _number(path, line, partition))
+        offsets[key] = _number(path, line, offset)
+    return offsets
+
+
+def format_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
+    return _format_rows([f"{p.topic} {p.partition} {offset}" for p, offset in offsets.items()])
+
+
+def parse_epochs(path: str, data: bytes) -> list[EpochEntry]:
+    """Leader epochs, oldest first; both columns must rise."""
+    entries: list[EpochEntry] = []
+    for line, (epoch, start) in enumerate(parse_rows(path, data, 2), start=3):
+        entry = EpochEntry(_number(path, line, epoch), _number(path, line, start))
+        if min(entry) < 0:
+            raise CheckpointError(path, f"line {line}: {entry.epoch} {entry.start_offset}")
+        if entries and not (
+            entry.epoch > entries[-1].epoch and entry.start_offset > entries[-1].start_offset
+        ):
+            raise CheckpointError(path, f"line {line}: epochs and offsets must rise")
+        entries.append(entry)
+    return entries
+
+
+def format_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    return _format_rows([f"{entry.epoch} {entry.start_offset}" for entry in entries])
+
+
+def read_offsets(disk: Disk, path: str) -> tuple[dict[TopicPartition, Offset], list[str]]:
+    """The offsets, and what to tell people. A refused file counts as empty: recovery then
+    looks at more of the log than it had to, and loses nothing."""
+    try:
+        data = read_file(disk, path)
+        return ({}, []) if data is None else (parse_offsets(path, data), [])
+    except (CheckpointError, DiskError) as error:
+        return {}, [f"{error}; taken as empty"]
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+    replace_file(disk, path, format_offsets(offsets))
+
+
+def read_epochs(disk: Disk, path: str) -> list[EpochEntry] | None:
+    """None if there is no file. Raises CheckpointError for a broken one."""
+    data = read_file(disk, path)
+    return None if data is None else parse_epochs(path, data)
+
+
+def write_epochs(disk: Disk, path: str, entries: Iterable[EpochEntry]) -> None:
+    replace_file(disk, path, format_epochs(entries))
+
+
+def parse_topic_metadata(path: str, data: bytes) -> TopicId:
+    """`partition.metadata`: which topic of that name the directory belongs to."""
+    lines = data.decode(errors="replace").splitlines()
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    if fields.get("version") != "0":
+        raise CheckpointError(path, f"version {fields.get('version')}, only 0 is known")
+    topic_id = parse_topic_id(fields.get("topic_id", ""))
+    if topic_id is None:
+        raise CheckpointError(path, f"topic_id {fields.get('topic_id')!r} is no topic id")
+    return topic_id
+
+
+def format_topic_metadata(topic_id: TopicId) -> bytes:
+    return f"version: 0\ntopic_id: {format_topic_id(topic_id)}".encode()
+
+
+def write_topic_metadata(disk: Disk, path: str, topic_id: TopicId) -> None:
+    replace_file(disk, path, format_topic_metadata(topic_id))
+
+
+NO_BROKER_EPOCH = -1
+
+
+def take_clean_shutdown(disk: Disk) -> int | None:
+    """Remove the mark of a clean stop; the broker epoch in it, None if there was no mark.
+
+    It goes before anything is loaded: a crash while loading must count as unclean
+    (KAFKA-10471). Older releases left the mark empty.
+    """
+    data = read_file(disk, layout.CLEAN_SHUTDOWN)
+    if data is None:
+        return None
+    disk.delete(layout.CLEAN_SHUTDOWN)
+    disk.sync_dir(parent(layout.CLEAN_SHUTDOWN))
+    try:
+        return int(json.loads(data)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return NO_BROKER_EPOCH
+
+
+def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
+    mark = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+    replace_file(disk, layout.CLEAN_SHUTDOWN, mark.encode())
+
+
+class MetaProperties(NamedTuple):
+    """`meta.properties`: whose log directory this is. Comments and order are kept."""
+
+    values: dict[str, str]
+    comments: tuple[str, ...] = ()
+
+    def format(self) -> bytes:
+        pairs = [f"{key}={value}" for key, value in self.values.items()]
+        return "".join(f"{line}\n" for line in (*self.comments, *pairs)).encode()
+
+
+def parse_properties(path: str, data: bytes) -> MetaProperties:
+    """Java properties, as far as this file uses them. Versions 0 and 1 are known."""
+    values: dict[str, str] = {}
+    comments: list[str] = []
+    for line in data.decode(errors="replace").splitlines():
+        if line.startswith(("#", "!")):
+            comments.append(line)
+        elif line.strip():
+            key, separator, value = line.partition("=")
+            if not separator:
+                raise CheckpointError(path, f"{line!r} is no key=value")
+            values[key.strip()] = value.strip()
+    if values.get("version") not in ("0", "1"):
+        raise CheckpointError(path, f"version {values.get('version')}, only 0 and 1 are known")
+    return MetaProperties(values, tuple(comments))
+
+
+def read_properties(disk: Disk) -> MetaProperties | None:
+    data = read_file(disk, layout.META_PROPERTIES)
+    return None if data is None else parse_properties(layout.META_PROPERTIES, data)

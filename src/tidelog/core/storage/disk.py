@@ -1,0 +1,131 @@
+"""What the log asks of a disk, and nothing more.
+
+Paths are strings relative to one log directory. Reads of the log hand out a `Region`
+instead of bytes, so that the host can let the kernel move them (sendfile); writes are
+gather lists, so that batches go from the request's buffer to the file without a copy.
+
+Nothing is durable before `sync` (a file's bytes) and `sync_dir` (that its name exists);
+atomic replacement of a file is spelled out in these primitives (`replace_file`), so that a
+simulated crash can strike between any two of them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from tidelog.core.record.crc32c import Buffer
+
+DELETED_SUFFIX = ".deleted"
+
+
+class DiskError(Exception):
+    """The disk did not do what was asked. What is on it now is unknown."""
+
+    def __init__(self, what: str, path: str) -> None:
+        super().__init__(f"{path}: {what}")
+        self.what = what
+        self.path = path
+
+
+class DiskFull(DiskError):
+    """No space was left; part of the data may have been written."""
+
+
+class MissingFile(DiskError):
+    """There is no such file."""
+
+
+class Region(NamedTuple):
+    """A run of bytes in a file."""
+
+    path: str
+    position: int
+    length: int
+
+
+class Disk(Protocol):
+    """One log directory. Every method raises DiskError when it can't do its work."""
+
+    def append(self, path: str, buffers: Sequence[Buffer]) -> int:
+        """Write at the end (creating the file); the position of the first byte."""
+        ...
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        """Fewer bytes than asked only at the end of the file."""
+        ...
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Make the file hold exactly `data`. Not atomic."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of that name is there."""
+        ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, sorted; "" is the root; none for a missing directory."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """An existing directory is fine."""
+        ...
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut the file to `size` bytes; never lengthens it."""
+        ...
+
+    def preallocate(self, path: str, size: int) -> None:
+        """Reserve blocks up to `size` bytes without changing the size. Only a hint."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Of a file or a directory; replaces an existing file atomically."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        ...
+
+    def delete_dir(self, path: str) -> None:
+        """Remove a directory and all in it; a missing one is fine."""
+        ...
+
+    def sync(self, path: str) -> None:
+        """Make the file's bytes survive a power failure."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a directory survive a power failure."""
+        ...
+
+
+def parent(path: str) -> str:
+    """The directory a path lies in; "" is the root."""
+    return path.rpartition("/")[0]
+
+
+def replace_file(disk: Disk, path: str, data: Buffer) -> None:
+    """Put `data` in place of the file so that a crash leaves the old or the new, whole."""
+    temporary = path + ".tmp"
+    disk.write(temporary, data)
+    disk.sync(temporary)
+    disk.rename(temporary, path)
+    disk.sync_dir(parent(path))
+
+
+def read_file(disk: Disk, path: str) -> bytes | None:
+    """The whole file; None if it is missing."""
+    return disk.read(path, 0, disk.size(path)) if disk.exists(path) else None
+
+
+def read_region(disk: Disk, region: Region) -> bytes:
+    """The bytes of a region, also when its segment was deleted after it was handed out.
+
+    A deleted segment keeps its bytes under another name for `file.delete.delay.ms`; a fetch
+    that began before still gets what it was promised. After the delay: MissingFile.
+    """
+    try:
+        return disk.read(*region)
+    except MissingFile:
+        return disk.read(region.path + DELETED_SUFFIX, region.position, region.length)

@@ -1,0 +1,373 @@
+"""The log of one replica: append at the end, read anywhere, cut the tail, drop the head.
+
+Nobody else writes to the partition's directory. The log stores what it is told and decides
+nothing about replication: offsets and epochs are assigned before `append`, and the epoch
+cache (`epochs`) belongs to the replication code that shares it; here it is only loaded,
+and written when asked. Producer state (`producers`) follows every append, because rolls
+take snapshots of it.
+
+Always true: log_start_offset <= log_end_offset and recovery_point <= log_end_offset;
+offsets rise; a batch lies whole in one segment. After any failed write the log is offline:
+what the disk then holds is unknown, and appending to it could leave a gap that looks like
+data (KAFKA-10778).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tidelog.core.lineage.leader_epochs import LeaderEpochs
+from tidelog.core.lineage.producer_state import ProducerState
+from tidelog.core.lineage.transaction_index import AbortedTransaction
+from tidelog.core.record.record_batch import RecordBatch
+from tidelog.core.storage import checkpoint, layout, log_reader, producer_snapshots, retention
+from tidelog.core.storage.disk import Disk, DiskError, Region, read_region
+from tidelog.core.storage.flush import Flush, FlushState, carry_out
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.log_reader import TimestampAndOffset
+from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.storage.segment.segments import Segments
+from tidelog.core.types import Offset, TopicId, TopicPartition
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class LogOffline(Exception):
+    """The log met a disk error and takes no more writes until it is opened anew."""
+
+
+class OffsetOutOfRange(Exception):
+    """A read below the log start or above the log end."""
+
+
+class RecordListTooLarge(Exception):
+    """A batch that no segment can hold."""
+
+
+class Log:
+    """See the module. Made by `recovery.open_log` or `log_directory`."""
+
+    __slots__ = (
+        "_config",
+        "_disk",
+        "_flush",
+        "_pending_deletions",
+        "_segments",
+        "directory",
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "offline",
+        "partition",
+        "producers",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        partition: TopicPartition,
+        config: LogConfig,
+        segments: Segments,
+        epochs: LeaderEpochs,
+        producers: ProducerState,
+        log_start_offset: Offset,
+        recovery_point: Offset,
+    ) -> None:
+        self._disk = disk
+        self._config = config
+        self._segments = segments
+        self._flush = FlushState(recovery_point)
+        self._pending_deletions = retention.PendingDeletions(disk)
+        self.partition = partition
+        self.directory = layout.partition_dir(partition)
+        self.topic_id: TopicId | None = None
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = segments.active.next_offset()
+        self.offline = False
+
+    # -- appending
+
+    def append(self, batches: Sequence[RecordBatch], now_ms: int) -> None:
+        """Write batches that have their offsets and epochs, with one call for each segment."""
+        if self.offline:
+            raise LogOffline(self.directory)
+        expected = self.log_end_offset
+        for batch in batches:
+            if batch.base_offset < expected:
+                raise ValueError(f"{self.directory}: offset {batch.base_offset} after {expected}")
+            if batch.size > self._config.segment_bytes:
+                raise RecordListTooLarge(f"{batch.size} bytes in {self.directory}")
+            expected = batch.next_offset
+        try:
+            self._append_in_groups(batches, now_ms)
+        except DiskError:
+            self.offline = True
+            raise
+
+    def _append_in_groups(self, batches: Sequence[RecordBatch], now_ms: int) -> None:
+        group: list[RecordBatch] = []
+        size = 0
+        for batch in batches:
+            if self._must_roll(batch, size, now_ms):
+                if group:
+                    self._append_group(group, size, now_ms)
+                    group, size = [], 0
+                self._roll(batch.base_offset, now_ms)
+            group.append(batch)
+            size += batch.size
+        if group:
+            self._append_group(group, size, now_ms)
+
+    def _append_group(self, group: list[RecordBatch], size: int, now_ms: int) -> None:
+        active = self._segments.active
+        active.append(group, size)
+        for batch in group:
+            aborted = self.producers.update(batch)
+            if aborted is not None:
+                active.add_aborted(aborted)
+        self.log_end_offset = group[-1].last_offset + 1
+        self._flush.appended(now_ms)
+
+    def _must_roll(self, batch: RecordBatch, grouped: int, now_ms: int) -> bool:
+        """Whether the batch can't join the active segment, `grouped` bytes ahead of it."""
+        active = self._segments.active
+        config = self._config
+        written = active.size + grouped
+        if written + batch.size > config.segment_bytes:
+            return True
+        if batch.last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if active.size:
+            first = active.first_timestamp
+            waited = now_ms - active.created_ms
+            if first is not None and first >= 0:
+                waited = batch.max_timestamp - first
+            if waited > config.segment_ms - config.segment_jitter_ms:
+                return True
+        return active.is_full()
+
+    def _roll(self, base_offset: Offset, now_ms: int) -> None:
+        """Begin a new active segment; one that is still empty makes room for it."""
+        active = self._segments.active
+        if active.size == 0:
+            active.delete()
+            self._segments.replace_active(self._new_segment(base_offset, now_ms))
+            return
+        active.finish()
+        self._flush.new_files.append(self._write_snapshot(base_offset))
+        self._segments.add(self._new_segment(base_offset, now_ms))
+
+    def _new_segment(self, base_offset: Offset, now_ms: int) -> Segment:
+        segment = Segment.create(self._disk, self.directory, base_offset, self._config, now_ms)
+        self._flush.new_files.append(segment.path)
+        return segment
+
+    def _write_snapshot(self, offset: Offset) -> str:
+        return producer_snapshots.write_snapshot(self._disk, self.directory, self.producers, offset)
+
+    # -- reading
+
+    def read(self, offset: Offset, max_bytes: int, upto: Offset | None = None) -> Region:
+        """Whole batches from the one that holds `offset`, of one segment, below `upto` (the
+        log end if None). The first batch comes whole even if it is larger than `max_bytes`
+        (KIP-74); an empty region if there is nothing to read yet."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.directory}: {offset} outside {self.log_start_offset}..{self.log_end_offset}"
+            )
+        if upto is None or upto > self.log_end_offset:
+            upto = self.log_end_offset
+        if offset >= upto:
+            active = self._segments.active
+            return Region(active.path, active.size, 0)
+        return log_reader.read_region_at(
+            self._segments, offset, max_bytes, upto, self.log_end_offset
+        )
+
+    def read_bytes(self, region: Region) -> bytes:
+        """The bytes of a region that `read` gave."""
+        return read_region(self._disk, region) if region.length else b""
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record with that timestamp or a later one. Opens one batch."""
+        return log_reader.offset_for_timestamp(
+            self._disk, self._segments, timestamp, self.log_start_offset
+        )
+
+    def max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record with the largest timestamp."""
+        return log_reader.offset_of_max_timestamp(self._disk, self._segments, self.log_start_offset)
+
+    def aborted_transactions(self, offset: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
+        """Those that a read-committed reader of that range has to know."""
+        return log_reader.aborted_between(self._segments, offset, upper_bound)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> Segments:
+        """For tools, tests and the cleaner."""
+        return self._segments
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        for segment in self._segments:
+            segment.config = config
+
+    # -- cutting
+
+    def truncate_to(self, end: Offset) -> Offset:
+        """Cut the tail; the log end afterwards: `end`, or less if a batch straddles it.
+
+        The cut is synced before anything can be appended: old bytes that come back after a
+        power failure, under the epochs of new ones, would pass for new ones. The epoch cache
+        is the caller's to trim.
+        """
+        if end >= self.log_end_offset:
+            return self.log_end_offset
+        if end < self._segments.first.base_offset:
+            self.restart_at(end)
+            return end
+        with self._writing():
+            for segment in self._segments.remove_above(end):
+                segment.delete()
+            active = self._segments.active
+            end = active.truncate_to(end)
+            self._disk.sync(active.path)
+            producer_snapshots.delete_snapshots(self._disk, self.directory, above=end)
+            self._disk.sync_dir(self.directory)
+            self._flush.truncated(end)
+            self.log_end_offset = end
+            self.log_start_offset = min(self.log_start_offset, end)
+            if not self.producers.truncate_to(end):
+                producer_snapshots.rebuild(
+                    self._disk, self.directory, self.producers, self._segments
+                )
+        return end
+
+    def drop_before(self, start: Offset, now_ms: int) -> None:
+        """Move the log start up; segments wholly below it become `.deleted`."""
+        if start > self.log_end_offset:
+            raise ValueError(f"{self.directory}: log start {start} above the log end")
+        self.log_start_offset = max(self.log_start_offset, start)
+        with self._writing():
+            if start == self.log_end_offset and self._segments.active.size:
+                self._roll(start, now_ms)
+            due = now_ms + self._config.file_delete_delay_ms
+            for segment in self._segments.remove_below(self.log_start_offset):
+                for kind in layout.SEGMENT_KINDS:
+                    self._pending_deletions.add(segment.file(kind), due)
+            producer_snapshots.delete_snapshots(
+                self._disk, self.directory, below=self._segments.first.base_offset
+            )
+
+    def restart_at(self, offset: Offset) -> None:
+        """Throw everything away and begin, empty, at `offset`."""
+        now_ms = self._segments.active.created_ms
+        with self._writing():
+            for segment in reversed(list(self._segments)):
+                segment.delete()
+            producer_snapshots.delete_snapshots(self._disk, self.directory, below=2**63)
+            self._segments = Segments([self._new_segment(offset, now_ms)])
+            self._disk.sync_dir(self.directory)
+        self.producers.restart_at(offset)
+        self.log_start_offset = self.log_end_offset = offset
+        self._flush.restarted(offset)
+
+    def write_epochs(self) -> None:
+        """Put `leader-epoch-checkpoint` on disk as the cache is now."""
+        with self._writing():
+            path = f"{self.directory}/{layout.LEADER_EPOCHS}"
+            checkpoint.write_epochs(self._disk, path, self.epochs.entries)
+
+    def retention_point(self, now_ms: int, high_watermark: Offset) -> Offset | None:
+        """Where time and size ask the log to begin; None if they ask nothing."""
+        return retention.retention_point(
+            self._segments, self._config, self.log_end_offset, high_watermark, now_ms
+        )
+
+    def delete_due(self, now_ms: int) -> int:
+        """Remove `.deleted` files whose delay is over; how many."""
+        with self._writing():
+            return self._pending_deletions.remove_due(now_ms)
+
+    def next_delete_due(self) -> int | None:
+        return self._pending_deletions.next_due()
+
+    # -- durability
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below is on disk, whatever happens."""
+        return self._flush.recovery_point
+
+    def flush_due(self, now_ms: int) -> Offset | None:
+        """Up to where the settings, or a roll, ask for a flush now."""
+        return self._flush.due(
+            self._config, self.log_end_offset, self._segments.active.base_offset, now_ms
+        )
+
+    def start_flush(self, upto: Offset | None = None) -> Flush | None:
+        """What to sync so that everything below `upto` (all, if None) is on disk.
+
+        Indexes of the active segment are left out: it is scanned after an unclean stop.
+        """
+        end = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
+        if end <= self.recovery_point:
+            return None
+        files = []
+        with self._writing():
+            for segment in self._segments.from_offset(self.recovery_point):
+                if segment.base_offset >= end:
+                    break
+                files.append(segment.path)
+                if segment is not self._segments.active:
+                    segment.write_indexes()
+                    kinds = (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX)
+                    files += [segment.file(kind) for kind in kinds]
+        everything = end == self.log_end_offset
+        return self._flush.start(end, files, self.directory, everything)
+
+    def flush_completed(self, flush: Flush) -> None:
+        """What `flush` names is synced."""
+        self._flush.completed(flush)
+
+    def flush(self) -> None:
+        """All of it, here and now."""
+        flush = self.start_flush()
+        if flush is not None:
+            with self._writing():
+                carry_out(self._disk, flush)
+            self.flush_completed(flush)
+
+    def close(self) -> None:
+        """Put everything on disk for a clean stop. The log is not to be used afterwards."""
+        with self._writing():
+            active = self._segments.active
+            active.finish()
+            snapshot = self._write_snapshot(self.log_end_offset)
+            for path in (active.file(layout.OFFSET_INDEX), active.file(layout.TIME_INDEX)):
+                self._disk.sync(path)
+            self._disk.sync(snapshot)
+            self._disk.sync_dir(self.directory)
+        self.flush()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self.offline:
+            raise LogOffline(self.directory)
+        try:
+            yield
+        except DiskError:
+            self.offline = True
+            raise

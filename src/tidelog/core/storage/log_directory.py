@@ -1,0 +1,168 @@
+"""A whole log directory: every partition's log, and the checkpoints over all of them.
+
+The mark of a clean stop is taken away before anything is loaded, and put back only when
+everything is on disk, so that a crash at any moment between counts as unclean.
+
+Offsets in the checkpoints lag behind by design: the recovery point and the log start by up
+to a minute, the high watermark by seconds. Each is safe when it is too low.
+"""
+
+from collections.abc import Callable, Mapping
+
+from tidelog.core.storage import checkpoint, layout
+from tidelog.core.storage.checkpoint import NO_BROKER_EPOCH, MetaProperties
+from tidelog.core.storage.disk import Disk, replace_file
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.recovery import RecoveryReport, open_log
+from tidelog.core.types import Offset, TopicId, TopicPartition
+
+METADATA_TOPIC = "__cluster_metadata"
+"""Kafka's own Raft log; it is read by nobody here and left alone."""
+
+
+class LogDirectory:
+    """Open with `LogDirectory.open`; a crash is to forget the object and open anew."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.logs: dict[TopicPartition, Log] = {}
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        """As loaded, brought between log start and log end."""
+        self.reports: dict[TopicPartition, RecoveryReport] = {}
+        self.warnings: list[str] = []
+        self.clean = False
+        self.broker_epoch = NO_BROKER_EPOCH
+        """Of the clean stop before, so that the controller can tell it from a crash."""
+        self.properties: MetaProperties | None = None
+        self._leaving: list[tuple[int, str]] = []
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        now_ms: int,
+        config_for: Callable[[TopicPartition], LogConfig] = lambda _: LogConfig(),
+    ) -> "LogDirectory":
+        """Load everything in the directory. Raises CheckpointError for a `meta.properties`
+        that can't be read, and UnsupportedFormat for records of before 0.11."""
+        directory = cls(disk)
+        directory.properties = checkpoint.read_properties(disk)
+        broker_epoch = checkpoint.take_clean_shutdown(disk)
+        if broker_epoch is not None:
+            directory.clean = True
+            directory.broker_epoch = broker_epoch
+        directory._load(now_ms, config_for)
+        return directory
+
+    def _load(self, now_ms: int, config_for: Callable[[TopicPartition], LogConfig]) -> None:
+        recovery_points = self._read_offsets(layout.RECOVERY_POINTS)
+        log_starts = self._read_offsets(layout.LOG_STARTS)
+        high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
+        cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
+        for name in self.disk.list_dir(""):
+            if layout.parse_mark(name) == "delete":
+                self._leaving.append((now_ms, name))
+                continue
+            partition = layout.parse_dir(name)
+            if partition is None or partition.topic == METADATA_TOPIC:
+                continue
+            config = config_for(partition)
+            log, report = open_log(
+                self.disk,
+                partition,
+                config,
+                now_ms,
+                recovery_point=recovery_points.get(partition, 0),
+                log_start_offset=log_starts.get(partition, 0),
+                clean=self.clean,
+                compacted=partition in cleaned,
+            )
+            self.logs[partition] = log
+            self.reports[partition] = report
+            checkpointed = high_watermarks.get(partition, 0)
+            self.high_watermarks[partition] = min(
+                max(checkpointed, log.log_start_offset), log.log_end_offset
+            )
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
+        offsets, warnings = checkpoint.read_offsets(self.disk, name)
+        self.warnings += warnings
+        return offsets
+
+    def create(
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        now_ms: int,
+        config: LogConfig | None = None,
+    ) -> Log:
+        """A new, empty log. Its topic id is on disk before any record can be."""
+        assert partition not in self.logs, f"{partition} exists"
+        name = layout.partition_dir(partition)
+        self.disk.make_dir(name)
+        path = f"{name}/{layout.PARTITION_METADATA}"
+        checkpoint.write_topic_metadata(self.disk, path, topic_id)
+        self.disk.sync_dir("")
+        log, report = open_log(self.disk, partition, config or LogConfig(), now_ms, clean=True)
+        self.logs[partition] = log
+        self.reports[partition] = report
+        self.high_watermarks[partition] = 0
+        return log
+
+    def delete(self, partition: TopicPartition, now_ms: int) -> None:
+        """Take a log out; its files vanish after `file.delete.delay.ms`."""
+        log = self.logs.pop(partition)
+        self.high_watermarks.pop(partition, None)
+        self.reports.pop(partition, None)
+        marked = layout.marked_dir(partition, log.topic_id, "delete")
+        self.disk.delete_dir(marked)
+        self.disk.rename(log.directory, marked)
+        self.disk.sync_dir("")
+        self._leaving.append((now_ms + log.config.file_delete_delay_ms, marked))
+
+    def delete_due(self, now_ms: int) -> None:
+        """Remove what has waited long enough: deleted logs, and deleted segments of logs."""
+        for due_ms, name in self._leaving:
+            if due_ms <= now_ms:
+                self.disk.delete_dir(name)
+        self._leaving = [(due_ms, name) for due_ms, name in self._leaving if due_ms > now_ms]
+        for log in self.logs.values():
+            due = log.next_delete_due()
+            if due is not None and due <= now_ms and not log.offline:
+                log.delete_due(now_ms)
+
+    def write_recovery_points(self) -> None:
+        """Periodically, after a truncation, and at a clean stop."""
+        points = {partition: log.recovery_point for partition, log in self.logs.items()}
+        checkpoint.write_offsets(self.disk, layout.RECOVERY_POINTS, points)
+
+    def write_log_starts(self) -> None:
+        """Periodically and at a clean stop. Only of logs that begin inside a segment."""
+        starts = {
+            partition: log.log_start_offset
+            for partition, log in self.logs.items()
+            if log.log_start_offset > log.segments.first.base_offset
+        }
+        checkpoint.write_offsets(self.disk, layout.LOG_STARTS, starts)
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
+        """Periodically and at a clean stop."""
+        checkpoint.write_offsets(self.disk, layout.HIGH_WATERMARKS, high_watermarks)
+
+    def write_properties(self, properties: MetaProperties) -> None:
+        replace_file(self.disk, layout.META_PROPERTIES, properties.format())
+        self.properties = properties
+
+    def close(
+        self,
+        high_watermarks: Mapping[TopicPartition, Offset],
+        broker_epoch: int = NO_BROKER_EPOCH,
+    ) -> None:
+        """A clean stop: everything on disk, then the mark that says so."""
+        for log in self.logs.values():
+            log.close()
+        self.write_recovery_points()
+        self.write_log_starts()
+        self.write_high_watermarks(high_watermarks)
+        checkpoint.write_clean_shutdown(self.disk, broker_epoch)

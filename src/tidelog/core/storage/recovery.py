@@ -1,0 +1,321 @@
+"""Opening a log: tidy up, find its end, cut what a crash tore, rebuild what was lost.
+
+After a clean stop the files are taken as they are. After any other, the segment that holds
+the recovery point and all later ones are read whole, batch by batch; at the first batch
+that is torn or whose checksum differs the log ends (M04), and later segments go: what
+follows a hole is not a log. Indexes, producer state and leader epochs are rebuilt on the
+way. Segments below the recovery point were synced and are not read.
+
+Nothing is ever cut in silence: the report says what, where and why. Opening a log twice
+changes nothing the second time.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from zlib import crc32
+
+from tidelog.core.lineage.leader_epochs import LeaderEpochs
+from tidelog.core.lineage.producer_state import ProducerState
+from tidelog.core.record.record_batch import PREFIX_SIZE, RecordBatch
+from tidelog.core.storage import checkpoint, layout, producer_snapshots
+from tidelog.core.storage.checkpoint import CheckpointError
+from tidelog.core.storage.disk import Disk, read_file
+from tidelog.core.storage.log import RELATIVE_OFFSET_MAX, Log
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
+from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.storage.segment.segments import Segments
+from tidelog.core.storage.swaps import complete_swaps
+from tidelog.core.types import EpochEntry, LeaderEpoch, Offset, TopicId, TopicPartition
+
+MAGIC_AT = 16
+
+
+class UnsupportedFormat(Exception):
+    """Records in a format before v2. They are sound, so cutting them would lose data."""
+
+
+class Cut(NamedTuple):
+    """A file that was shortened."""
+
+    path: str
+    from_size: int
+    to_size: int
+    reason: str
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening one log found and did."""
+
+    partition: TopicPartition
+    clean: bool
+    log_start_offset: Offset = 0
+    log_end_offset: Offset = 0
+    scanned_bytes: int = 0
+    cuts: list[Cut] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    """Segments and leftovers that were removed."""
+    rebuilt: list[str] = field(default_factory=list)
+    """Indexes and checkpoints that were made again from the log."""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.cuts or self.deleted or self.rebuilt)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            *(
+                f"{c.path}: cut from {c.from_size} to {c.to_size} bytes, {c.reason}"
+                for c in self.cuts
+            ),
+            *(f"{path}: removed" for path in self.deleted),
+            *(f"{path}: rebuilt from the log" for path in self.rebuilt),
+            *self.warnings,
+        ]
+
+
+def open_log(
+    disk: Disk,
+    partition: TopicPartition,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    recovery_point: Offset = 0,
+    log_start_offset: Offset = 0,
+    clean: bool = False,
+    compacted: bool = False,
+) -> tuple[Log, RecoveryReport]:
+    """Open the log in the partition's directory, or begin one there.
+
+    `recovery_point` and `log_start_offset` are what the checkpoints say; `clean` is whether
+    the mark of a clean stop was found; `compacted` is whether a cleaner ever was here.
+    """
+    loading = _Loading(disk, partition, config, now_ms, clean)
+    loading.gaps_allowed = compacted or config.cleanup_compact
+    return loading.load(recovery_point, log_start_offset), loading.report
+
+
+class _Loading:
+    """The steps of KAFKA.md 4.4."""
+
+    def __init__(
+        self, disk: Disk, partition: TopicPartition, config: LogConfig, now_ms: int, clean: bool
+    ) -> None:
+        self.disk = disk
+        self.partition = partition
+        self.directory = layout.partition_dir(partition)
+        self.config = config
+        self.now_ms = now_ms
+        self.report = RecoveryReport(partition, clean)
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerState()
+        self.gaps_allowed = False
+        self.segments: list[Segment] = []
+        self.epochs_path = f"{self.directory}/{layout.LEADER_EPOCHS}"
+        self.written_epochs: list[EpochEntry] | None = None
+
+    def load(self, recovery_point: Offset, log_start: Offset) -> Log:
+        self.disk.make_dir(self.directory)
+        self.report.deleted += complete_swaps(self.disk, self.directory)
+        self._open_segments()
+        self._load_epochs()
+        if not self.report.clean:
+            self._recover_from(recovery_point)
+        log_start = self._settle_start(log_start)
+        segments = Segments(self.segments)
+        log_end = segments.active.next_offset()
+        self._settle_epochs(log_start, log_end)
+        self._settle_producers(segments, log_end)
+        settled = log_end if self.report.clean else min(recovery_point, log_end)
+        log = Log(
+            self.disk,
+            self.partition,
+            self.config,
+            segments,
+            self.epochs,
+            self.producers,
+            log_start,
+            settled,
+        )
+        log.topic_id = self._read_topic_id()
+        self.report.log_start_offset, self.report.log_end_offset = log_start, log_end
+        return log
+
+    def _open_segments(self) -> None:
+        """Segments in order. Index files without a log go; missing ones are made again."""
+        names = [n for n in map(layout.parse_file, self.disk.list_dir(self.directory)) if n]
+        bases = sorted(name.base_offset for name in names if name.kind == layout.LOG)
+        for name in names:
+            if name.kind in layout.SEGMENT_KINDS and name.base_offset not in bases:
+                self._delete(f"{self.directory}/{name}")
+        for base in bases:
+            segment = Segment.open(self.disk, self.directory, base, self.config, self.now_ms)
+            self.segments.append(segment)
+        for number, segment in enumerate(self.segments):
+            if not self.disk.exists(segment.file(layout.OFFSET_INDEX)):
+                self.report.rebuilt.append(segment.file(layout.OFFSET_INDEX))
+                if not self._scan(segment, check_crc=False, replay=False):
+                    self._delete_segments_after(number)
+                    break
+
+    def _recover_from(self, recovery_point: Offset) -> None:
+        """Read everything that may not have been on disk, and end the log where it is torn."""
+        bases = [segment.base_offset for segment in self.segments]
+        first = max(0, bisect_right(bases, recovery_point) - 1)
+        if not self.segments:
+            return
+        self._replay_to(first)
+        for number in range(first, len(self.segments)):
+            segment = self.segments[number]
+            if number > first and self._leaves_hole(self.segments[number - 1], segment):
+                self._delete_segments_after(number - 1)
+                break
+            if not self._scan(segment, check_crc=True, replay=True):
+                self._delete_segments_after(number)
+                break
+
+    def _replay_to(self, first: int) -> None:
+        """Producer state as it was where the scan begins."""
+        base = self.segments[first].base_offset
+        before = Segments(self.segments[: first + 1])
+        start = before.first.base_offset
+        producer_snapshots.load_snapshot(self.disk, self.directory, self.producers, start, base)
+        for batch in producer_snapshots.batches_from(
+            self.disk, before, self.producers.end_offset, base
+        ):
+            self.producers.update(batch)
+
+    def _leaves_hole(self, earlier: Segment, later: Segment) -> bool:
+        """A power failure can take the end of a segment and spare the next one. Without
+        compaction offsets have no gaps, so a gap between the two shows it."""
+        end = earlier.next_offset()
+        if self.gaps_allowed or end >= later.base_offset:
+            return False
+        self.report.warnings.append(
+            f"{earlier.path}: ends at offset {end}, the next segment begins at "
+            f"{later.base_offset}; what follows the gap was removed"
+        )
+        return True
+
+    def _scan(self, segment: Segment, *, check_crc: bool, replay: bool) -> bool:
+        """Read a segment, cut it at the first byte that is no batch, rebuild its indexes.
+        False if something was cut."""
+        valid, reason = 0, ""
+        if replay:
+            segment.clear_aborted()
+        try:
+            for batch in whole_batches(
+                self.disk, segment.path, 0, segment.size, check_crc=check_crc
+            ):
+                if batch.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+                    reason = f"offset {batch.last_offset} is out of the segment's range"
+                    break
+                if replay:
+                    self._account(segment, batch)
+                valid += batch.size
+        except InvalidBatch as error:
+            _refuse_old_format(segment.path, error)
+            reason = error.reason
+        self.report.scanned_bytes += valid
+        if reason:
+            self.report.cuts.append(Cut(segment.path, segment.size, valid, reason))
+        segment.recover(valid)
+        return not reason
+
+    def _account(self, segment: Segment, batch: RecordBatch) -> None:
+        aborted = self.producers.update(batch)
+        if aborted is not None:
+            segment.add_aborted(aborted)
+        self._assign_epoch(batch.leader_epoch, batch.base_offset)
+
+    def _delete_segments_after(self, number: int) -> None:
+        for segment in reversed(self.segments[number + 1 :]):
+            segment.delete()
+            self.report.deleted.append(segment.path)
+        del self.segments[number + 1 :]
+
+    def _settle_start(self, log_start: Offset) -> Offset:
+        """Where the log begins, and no segment wholly below that."""
+        if self.segments:
+            log_start = max(log_start, self.segments[0].base_offset)
+            log_end = self.segments[-1].next_offset()
+            if log_end < log_start:
+                self.report.warnings.append(
+                    f"{self.directory}: ends at {log_end}, below its start {log_start}; "
+                    "begun anew there"
+                )
+                self._delete_segments_after(-1)
+        if not self.segments:
+            segment = Segment.create(self.disk, self.directory, log_start, self.config, self.now_ms)
+            self.segments.append(segment)
+        while len(self.segments) > 1 and self.segments[1].base_offset <= log_start:
+            segment = self.segments.pop(0)
+            segment.delete()
+            self.report.deleted.append(segment.path)
+        return log_start
+
+    def _load_epochs(self) -> None:
+        """The file if it is sound; else they come from the log, once that is settled."""
+        try:
+            entries = checkpoint.read_epochs(self.disk, self.epochs_path)
+        except CheckpointError as error:
+            self.report.warnings.append(f"{error}; rebuilt from the log")
+            return
+        if entries is not None:
+            self.epochs = LeaderEpochs(entries)
+            self.written_epochs = entries
+
+    def _settle_epochs(self, log_start: Offset, log_end: Offset) -> None:
+        """Only epochs of this log, and the file says the same (M21)."""
+        if self.written_epochs is None:
+            self.epochs.clear()
+            for segment in self.segments:
+                for span in segment.spans():
+                    self._assign_epoch(span.leader_epoch, span.base_offset)
+        self.epochs.truncate_to(log_end)
+        self.epochs.drop_before(log_start)
+        if self.epochs.entries != self.written_epochs:
+            if self.epochs.entries:
+                self.report.rebuilt.append(self.epochs_path)
+            checkpoint.write_epochs(self.disk, self.epochs_path, self.epochs.entries)
+
+    def _assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        latest = self.epochs.latest
+        if epoch >= 0 and (latest is None or epoch > latest):
+            self.epochs.assign(epoch, start_offset)
+
+    def _settle_producers(self, segments: Segments, log_end: Offset) -> None:
+        """Producer state of the log's end. After an unclean stop the scan made it."""
+        producer_snapshots.delete_snapshots(self.disk, self.directory, above=log_end)
+        producer_snapshots.delete_strays(self.disk, self.directory, segments)
+        if self.report.clean or self.producers.end_offset != log_end:
+            producer_snapshots.rebuild(self.disk, self.directory, self.producers, segments)
+            producer_snapshots.refill_windows(self.disk, self.producers, segments)
+        if not self.report.clean:
+            producer_snapshots.write_snapshot(self.disk, self.directory, self.producers, log_end)
+
+    def _read_topic_id(self) -> TopicId | None:
+        path = f"{self.directory}/{layout.PARTITION_METADATA}"
+        data = read_file(self.disk, path)
+        return None if data is None else checkpoint.parse_topic_metadata(path, data)
+
+    def _delete(self, path: str) -> None:
+        self.disk.delete(path)
+        self.report.deleted.append(path)
+
+
+def _refuse_old_format(path: str, error: InvalidBatch) -> None:
+    """Formats 0 and 1 carry a CRC-32 over all that follows it. If it is right these are
+    sound records of an old release, not a torn batch."""
+    if len(error.data) <= MAGIC_AT or error.data[MAGIC_AT] not in (0, 1):
+        return
+    size = int.from_bytes(error.data[8:12]) + PREFIX_SIZE
+    if crc32(error.data[MAGIC_AT:size]) == int.from_bytes(error.data[12:MAGIC_AT]):
+        raise UnsupportedFormat(
+            f"{path}: records of format {error.data[MAGIC_AT]} at byte {error.position}; "
+            "only format 2 (Kafka 0.11 and later) is supported"
+        )

@@ -1,0 +1,96 @@
+"""Walking over the batches of a file.
+
+Two ways: `spans` reads headers only and trusts the disk, for readers, who look at sizes and
+offsets; `whole_batches` reads everything and says exactly where and why the bytes stop
+being batches, for recovery and for rebuilding producer state.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.core.record.record_batch import (
+    HEADER,
+    HEADER_SIZE,
+    PREFIX_SIZE,
+    CorruptRecord,
+    RecordBatch,
+    parse,
+)
+from tidelog.core.storage.disk import Disk, DiskError
+from tidelog.core.types import LeaderEpoch, Offset
+
+_CHUNK = 8192
+_WHOLE_CHUNK = 1_048_576
+_PREFIX = Struct(">qi")
+
+
+class BatchSpan(NamedTuple):
+    """Where a batch lies and what it covers, from its header alone."""
+
+    position: int
+    size: int
+    base_offset: Offset
+    last_offset: Offset
+    leader_epoch: LeaderEpoch
+    max_timestamp: int
+
+
+def spans(disk: Disk, path: str, position: int, end: int) -> Iterator[BatchSpan]:
+    """Headers of the batches from `position` to `end`, a chunk of the file at a time."""
+    chunk, chunk_at = b"", position
+    while position < end:
+        at = position - chunk_at
+        if at + HEADER_SIZE > len(chunk):
+            chunk, chunk_at, at = (
+                disk.read(path, position, min(_CHUNK, end - position)),
+                position,
+                0,
+            )
+            if len(chunk) < HEADER_SIZE:
+                raise DiskError(f"{len(chunk)} bytes at {position} are no header", path)
+        fields = HEADER.unpack_from(chunk, at)
+        size = fields[1] + PREFIX_SIZE
+        if size < HEADER_SIZE or position + size > end:
+            raise DiskError(f"batch of {size} bytes at {position}", path)
+        base_offset = fields[0]
+        yield BatchSpan(position, size, base_offset, base_offset + fields[6], fields[2], fields[8])
+        position += size
+
+
+class InvalidBatch(Exception):
+    """From `position` on the file holds no whole, sound batch."""
+
+    def __init__(self, position: int, reason: str, data: bytes = b"") -> None:
+        super().__init__(reason)
+        self.position = position
+        self.reason = reason
+        self.data = data
+        """What is there, as far as it was read."""
+
+
+def whole_batches(
+    disk: Disk, path: str, position: int, end: int, *, check_crc: bool
+) -> Iterator[RecordBatch]:
+    """Batches with their bytes; InvalidBatch at the first place that has none."""
+    chunk, at = b"", 0
+    while position < end:
+        size = HEADER_SIZE
+        if len(chunk) - at >= PREFIX_SIZE:
+            size = max(size, min(_PREFIX.unpack_from(chunk, at)[1] + PREFIX_SIZE, end - position))
+        if len(chunk) - at < size:
+            chunk = disk.read(path, position, min(max(size, _WHOLE_CHUNK), end - position))
+            at = 0
+            if len(chunk) >= HEADER_SIZE and size == HEADER_SIZE:
+                declared = _PREFIX.unpack_from(chunk)[1] + PREFIX_SIZE
+                if len(chunk) < declared <= end - position:
+                    chunk = disk.read(path, position, declared)
+        try:
+            batch = parse(chunk, at)
+        except CorruptRecord as error:
+            raise InvalidBatch(position, error.reason, chunk[at:]) from None
+        if check_crc and not batch.crc_ok():
+            raise InvalidBatch(position, "checksum differs", chunk[at:])
+        yield batch
+        at += batch.size
+        position += batch.size

@@ -1,0 +1,370 @@
+"""One `.log` file and the indexes beside it.
+
+A segment holds whole batches back to back. Reads name a batch by its position in the file;
+an offset becomes a position by way of the offset index and a short scan, or, near the end
+of the segment being written (where nearly all fetches land), by a list of recent batches
+kept in memory.
+
+Always true: `size` is what has been appended and not cut; every batch that ends at or after
+`_tail_start` is in the tail lists; index entries name batches below `size`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from tidelog.core.lineage.transaction_index import (
+    ENTRY_SIZE,
+    AbortedTransaction,
+    decode_transactions,
+    kept_below,
+)
+from tidelog.core.record.record_batch import RecordBatch
+from tidelog.core.storage import layout
+from tidelog.core.storage.disk import Disk, DiskError, MissingFile, Region, read_file
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.segment.batch_scan import BatchSpan, spans
+from tidelog.core.storage.segment.offset_index import OffsetIndex
+from tidelog.core.storage.segment.sparse_index import InvalidIndex
+from tidelog.core.storage.segment.time_index import NO_TIMESTAMP, TimeIndex
+from tidelog.core.types import Offset
+
+_TAIL_MAX = 1024
+_RESERVE_FROM = 65_536
+_RESERVE_STEP_MAX = 16_777_216
+_UNKNOWN = 2**63
+"""No batch is in the tail lists yet."""
+
+
+class Segment:
+    """Batches from `base_offset` up to the next segment's."""
+
+    __slots__ = (
+        "_aborted",
+        "_disk",
+        "_first_timestamp",
+        "_loaded",
+        "_max_timestamp",
+        "_offset_index",
+        "_offset_of_max_timestamp",
+        "_reserved",
+        "_since_index",
+        "_tail_ends",
+        "_tail_positions",
+        "_tail_start",
+        "_time_index",
+        "base_offset",
+        "config",
+        "created_ms",
+        "directory",
+        "path",
+        "size",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, now_ms: int
+    ) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.config = config
+        self.created_ms = now_ms
+        """When this process created or opened it."""
+        self.path = self.file(layout.LOG)
+        self.size = 0
+        self._reserved = 0
+        self._loaded = True
+        self._offset_index: OffsetIndex
+        self._time_index: TimeIndex
+        self._since_index: int
+        self._max_timestamp: int
+        self._offset_of_max_timestamp: Offset
+        self._forget_indexes()
+        self._first_timestamp: int | None = None
+        self._tail_start = base_offset
+        self._tail_ends: list[Offset] = []
+        self._tail_positions: list[int] = []
+        self._aborted: list[AbortedTransaction] | None = []
+
+    @classmethod
+    def create(
+        cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, now_ms: int
+    ) -> "Segment":
+        """A new, empty segment; what a crash left under its names goes."""
+        segment = cls(disk, directory, base_offset, config, now_ms)
+        segment.delete()
+        disk.write(segment.path, b"")
+        segment.write_indexes()
+        return segment
+
+    @classmethod
+    def open(
+        cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, now_ms: int
+    ) -> "Segment":
+        """An existing segment; its indexes are read when first needed."""
+        segment = cls(disk, directory, base_offset, config, now_ms)
+        segment.size = disk.size(segment.path)
+        segment._tail_start = _UNKNOWN
+        segment._loaded = False
+        segment._aborted = None
+        return segment
+
+    def file(self, kind: str) -> str:
+        """The path of one of the segment's files."""
+        return f"{self.directory}/{layout.file_name(self.base_offset, kind)}"
+
+    # -- writing
+
+    def append(self, batches: Sequence[RecordBatch], size: int) -> None:
+        """Write batches of `size` bytes in all at the end, with one call."""
+        self.load()
+        if self.config.preallocate and self.size + size > self._reserved:
+            self._reserve(self.size + size)
+        position = self._disk.append(self.path, [batch.view() for batch in batches])
+        if position != self.size:
+            raise DiskError(f"ends at byte {position} instead of {self.size}", self.path)
+        if position == 0:
+            self._first_timestamp = batches[0].max_timestamp
+        if not self._tail_ends and self._tail_start == _UNKNOWN:
+            self._tail_start = batches[0].base_offset
+        for batch in batches:
+            self._index(batch.last_offset, position, batch.size, batch.max_timestamp)
+            self._tail_ends.append(batch.last_offset)
+            self._tail_positions.append(position)
+            position += batch.size
+        self.size = position
+        if len(self._tail_ends) > _TAIL_MAX:
+            self._forget_tail(_TAIL_MAX // 2)
+
+    def _reserve(self, needed: int) -> None:
+        """Ask for blocks in steps as large as the segment: a small one stays small."""
+        if needed < _RESERVE_FROM:
+            self._reserved = _RESERVE_FROM
+            return
+        step = min(needed, _RESERVE_STEP_MAX)
+        self._reserved = min(needed + step, max(self.config.segment_bytes, needed))
+        self._disk.preallocate(self.path, self._reserved)
+
+    def _forget_tail(self, count: int) -> None:
+        self._tail_start = self._tail_ends[count - 1] + 1
+        del self._tail_ends[:count], self._tail_positions[:count]
+
+    def _index(self, last_offset: Offset, position: int, size: int, max_timestamp: int) -> None:
+        """Account for a batch: Kafka's rule, batch by batch (KAFKA-806)."""
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if self._since_index > self.config.index_interval_bytes:
+            self._offset_index.append(last_offset, position)
+            self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
+            self._since_index = 0
+        self._since_index += size
+
+    def truncate_to(self, end: Offset) -> Offset:
+        """Cut every batch that ends at or after `end`; the offset at which the segment now
+        ends: `end`, or the start of the batch that straddled it, for batches are not split."""
+        self.load()
+        position = self.locate(end)
+        if position == self.size:
+            return end
+        end = min(end, self.span_at(position).base_offset)
+        self._disk.truncate(self.path, position)
+        self.size = self._reserved = position
+        self._offset_index.truncate_to(end)
+        self._time_index.truncate_to(end)
+        self._truncate_aborted(end)
+        kept = bisect_left(self._tail_ends, end)
+        del self._tail_ends[kept:], self._tail_positions[kept:]
+        if not kept:
+            self._tail_start = _UNKNOWN
+        if position == 0:
+            self._first_timestamp = None
+        self._since_index = 0
+        self._find_max_timestamp()
+        return end
+
+    def recover(self, valid_size: int) -> None:
+        """Cut the file to its valid bytes and index them anew."""
+        if valid_size < self.size:
+            self._disk.truncate(self.path, valid_size)
+        self.size = valid_size
+        self.rebuild_indexes()
+        self.finish()
+
+    def finish(self) -> None:
+        """Make the files what they are for good: the segment is rolled or closed."""
+        self.load()
+        self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
+        self.write_indexes()
+        if self._reserved > self.size >= _RESERVE_FROM:
+            self._disk.truncate(self.path, self.size)
+            self._reserved = 0
+
+    def write_indexes(self) -> None:
+        """Bring the index files up to date; without this they may lag behind."""
+        if self._loaded:
+            self._offset_index.write_out()
+            self._time_index.write_out()
+
+    def delete(self) -> None:
+        """Remove all files at once."""
+        for kind in layout.SEGMENT_KINDS:
+            self._disk.delete(self.file(kind))
+
+    # -- aborted transactions
+
+    def aborted(self) -> list[AbortedTransaction]:
+        """Transactions whose abort marker lies in this segment. Raises
+        CorruptTransactionIndex if the file can't be trusted."""
+        if self._aborted is None:
+            data = read_file(self._disk, self.file(layout.TXN_INDEX))
+            self._aborted = decode_transactions(data or b"")
+        return self._aborted
+
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """The file comes into being with the first entry, as Kafka's does."""
+        self.aborted().append(transaction)
+        self._disk.append(self.file(layout.TXN_INDEX), [transaction.encode()])
+
+    def clear_aborted(self) -> None:
+        """Recovery finds them again, from the markers."""
+        self._disk.delete(self.file(layout.TXN_INDEX))
+        self._aborted = []
+
+    def _truncate_aborted(self, end: Offset) -> None:
+        aborted = self.aborted()
+        kept = kept_below(aborted, end)
+        if kept < len(aborted):
+            self._disk.truncate(self.file(layout.TXN_INDEX), kept * ENTRY_SIZE)
+            del aborted[kept:]
+
+    # -- indexes
+
+    def load(self) -> bool:
+        """Read the indexes if that was not done yet; False if they had to be rebuilt."""
+        if self._loaded:
+            return True
+        self._loaded = True
+        try:
+            self._offset_index.load(self.size)
+            self._time_index.load()
+        except (InvalidIndex, MissingFile):
+            self.rebuild_indexes()
+            return False
+        self._max_timestamp, self._offset_of_max_timestamp = self._time_index.last()
+        return True
+
+    def rebuild_indexes(self) -> None:
+        """Index every batch of the file again, from the headers."""
+        self._disk.delete(self.file(layout.OFFSET_INDEX))
+        self._disk.delete(self.file(layout.TIME_INDEX))
+        self._forget_indexes()
+        self._loaded = True
+        for span in self.spans():
+            self._index(span.last_offset, span.position, span.size, span.max_timestamp)
+        self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
+        self.write_indexes()
+
+    def _forget_indexes(self) -> None:
+        self._offset_index = OffsetIndex(
+            self._disk, self.file(layout.OFFSET_INDEX), self.base_offset
+        )
+        self._time_index = TimeIndex(self._disk, self.file(layout.TIME_INDEX), self.base_offset)
+        self._since_index = 0
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base_offset
+
+    def _find_max_timestamp(self) -> None:
+        """The index's last entry, or something younger behind it."""
+        self._max_timestamp, self._offset_of_max_timestamp = self._time_index.last()
+        for span in self.spans(self._offset_index.floor_by_offset(self._offset_of_max_timestamp)):
+            if span.max_timestamp > self._max_timestamp:
+                self._max_timestamp = span.max_timestamp
+                self._offset_of_max_timestamp = span.last_offset
+
+    def is_full(self) -> bool:
+        """Whether an index has no room; one slot of the time index is for the roll."""
+        room = self.config.segment_index_bytes
+        return (
+            len(self._offset_index) >= room // OffsetIndex.entry.size
+            or len(self._time_index) >= room // TimeIndex.entry.size - 1
+        )
+
+    @property
+    def max_timestamp(self) -> int:
+        """Of all records in it; -1 for none."""
+        self.load()
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> Offset:
+        """The last offset of the first batch that reaches it."""
+        self.load()
+        return self._offset_of_max_timestamp
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch, from which `segment.ms` counts."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = self.span_at(0).max_timestamp
+        return self._first_timestamp
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        self.load()
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        self.load()
+        return self._time_index
+
+    # -- reading
+
+    def spans(self, position: int = 0) -> Iterator[BatchSpan]:
+        """Headers from a batch's position on, unchecked but for their size."""
+        return spans(self._disk, self.path, position, self.size)
+
+    def span_at(self, position: int) -> BatchSpan:
+        """The batch that starts there; there must be one."""
+        return next(self.spans(position))
+
+    def next_offset(self) -> Offset:
+        """One past the last record; the base offset if there is none."""
+        if self._tail_ends:
+            return self._tail_ends[-1] + 1
+        end = self.base_offset
+        for span in self.spans(self.offset_index.floor_by_position(self.size)):
+            end = span.last_offset + 1
+        return end
+
+    def locate(self, offset: Offset) -> int:
+        """Where the first batch that ends at or after `offset` starts; `size` if none does."""
+        if offset >= self._tail_start:
+            slot = bisect_left(self._tail_ends, offset)
+            return self._tail_positions[slot] if slot < len(self._tail_ends) else self.size
+        for span in self.spans(self.offset_index.floor_by_offset(offset)):
+            if span.last_offset >= offset:
+                return span.position
+        return self.size
+
+    def boundary(self, start: int, limit: int) -> int:
+        """The last batch boundary at or before `limit`, but not before `start`, itself one."""
+        if limit >= self.size:
+            return self.size
+        if self._tail_positions and limit >= self._tail_positions[0]:
+            slot = bisect_right(self._tail_positions, limit)
+            return max(start, self._tail_positions[slot - 1])
+        position = max(start, self.offset_index.floor_by_position(limit))
+        for span in self.spans(position):
+            position = span.position
+            if position + span.size > limit:
+                break
+        return position
+
+    def read(self, start: int, end: int, max_bytes: int) -> Region:
+        """Whole batches from position `start`, at most `max_bytes` and not beyond `end`; the
+        first one whole whatever its size, or a large batch would stop a reader for ever."""
+        stop = self.boundary(start, min(end, start + max_bytes))
+        if stop == start < end:
+            stop = start + self.span_at(start).size
+        return Region(self.path, start, stop - start)

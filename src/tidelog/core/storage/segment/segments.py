@@ -1,0 +1,69 @@
+"""The segments of one log, oldest first.
+
+Always true: there is at least one; base offsets rise; the last one is the active segment,
+the only one that is written to.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.types import Offset
+
+
+class Segments:
+    """A list of segments that finds one by offset."""
+
+    __slots__ = ("_bases", "_segments", "active")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        assert segments, "a log has at least one segment"
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def first(self) -> Segment:
+        return self._segments[0]
+
+    def add(self, segment: Segment) -> None:
+        """A new active segment."""
+        assert segment.base_offset > self._bases[-1], "base offsets rise"
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self.active = segment
+
+    def from_offset(self, offset: Offset) -> list[Segment]:
+        """The segment that may hold `offset` and all after it."""
+        return self._segments[max(0, bisect_right(self._bases, offset) - 1) :]
+
+    def end_of(self, segment: Segment) -> Offset | None:
+        """Where the next segment begins; None for the active one."""
+        following = bisect_right(self._bases, segment.base_offset)
+        return self._bases[following] if following < len(self._bases) else None
+
+    def replace_active(self, segment: Segment) -> None:
+        """Put another segment in the place of an active one that holds nothing."""
+        self._segments[-1] = self.active = segment
+        self._bases[-1] = segment.base_offset
+
+    def remove_above(self, end: Offset) -> list[Segment]:
+        """Take out the segments that begin after `end`; the newest comes first."""
+        kept = max(1, bisect_right(self._bases, end))
+        removed = self._segments[kept:]
+        del self._segments[kept:], self._bases[kept:]
+        self.active = self._segments[-1]
+        return removed[::-1]
+
+    def remove_below(self, start: Offset) -> list[Segment]:
+        """Take out the segments that end at or before `start`, never the active one."""
+        removed = max(0, bisect_right(self._bases, start) - 1)
+        gone = self._segments[:removed]
+        del self._segments[:removed], self._bases[:removed]
+        return gone

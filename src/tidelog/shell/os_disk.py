@@ -1,0 +1,250 @@
+"""The disk of the operating system.
+
+Open files are kept in a bounded list, least recently used first out, so that thousands of
+segments need no thousands of descriptors. Descriptors are for the one thread that serves;
+`sync` opens its own, so that a host may call it from another.
+
+A reader that is sending a file takes a `lease`: a descriptor of its own. It goes on working
+after the file is renamed or deleted, and the file's space is free once it is given back (M05).
+"""
+
+import errno
+import os
+import shutil
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, Region
+
+_GATHER_MAX = 1024
+"""Buffers in one system call (IOV_MAX on Linux and macOS)."""
+_FALLOC_KEEP_SIZE = 1
+_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+
+
+@cache
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux alone can reserve space without changing a file's size; Python does not offer
+    it, the C library does. Elsewhere None."""
+    if sys.platform != "linux":
+        return None
+    from ctypes import CDLL, c_int, c_int64
+
+    try:
+        fallocate = CDLL(None).fallocate64
+    except AttributeError:
+        return None
+    fallocate.argtypes = (c_int, c_int, c_int64, c_int64)
+    reserve: Callable[[int, int, int, int], int] = fallocate
+    return reserve
+
+
+def _sync_data(fd: int) -> None:
+    """Down to the platters: macOS needs to be asked in its own way."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(fd)
+
+
+class _OpenFile:
+    """A descriptor for reading and appending, and where the file ends."""
+
+    __slots__ = ("fd", "size")
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self.size = size
+
+
+class OsDisk:
+    """One log directory at `root`, which is created if it is missing."""
+
+    def __init__(self, root: str, max_open_files: int = 1024) -> None:
+        self.root = root
+        self.max_open_files = max_open_files
+        self._open_files: OrderedDict[str, _OpenFile] = OrderedDict()
+        os.makedirs(root, exist_ok=True)
+
+    def close(self) -> None:
+        """Close every descriptor; the disk can be used on."""
+        for path in list(self._open_files):
+            self._forget(path)
+
+    # -- files
+
+    def append(self, path: str, buffers: Sequence[Buffer]) -> int:
+        file = self._opened(path, create=True)
+        position = file.size
+        try:
+            if len(buffers) == 1:
+                written, wanted = os.write(file.fd, buffers[0]), len(buffers[0])
+            else:
+                wanted = sum(map(len, buffers))
+                written = os.writev(file.fd, buffers[:_GATHER_MAX]) if wanted else 0
+            if written < wanted:
+                _write_rest(file.fd, buffers, written)
+        except OSError as error:
+            # The size is unknown now: another open finds it out.
+            self._forget(path)
+            raise _disk_error(error, path) from error
+        file.size = position + wanted
+        return position
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        try:
+            return os.pread(self._opened(path).fd, length, position)
+        except OSError as error:
+            raise _disk_error(error, path) from error
+
+    def write(self, path: str, data: Buffer) -> None:
+        self._forget(path)
+        with _as_disk_error(path):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            fd = os.open(self._absolute(path), flags, 0o644)
+            try:
+                _write_rest(fd, [data], 0)
+            finally:
+                os.close(fd)
+
+    def size(self, path: str) -> int:
+        file = self._open_files.get(path)
+        if file is not None:
+            return file.size
+        with _as_disk_error(path):
+            return os.stat(self._absolute(path)).st_size
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._absolute(path))
+
+    def truncate(self, path: str, size: int) -> None:
+        file = self._opened(path)
+        with _as_disk_error(path):
+            os.ftruncate(file.fd, min(size, file.size))
+            file.size = min(size, file.size)
+
+    def preallocate(self, path: str, size: int) -> None:
+        # A file system that can't reserve does not keep us from writing, so errors are no news.
+        file = self._opened(path, create=True)
+        fallocate = _find_fallocate()
+        if size > file.size and fallocate is not None:
+            fallocate(file.fd, _FALLOC_KEEP_SIZE, file.size, size - file.size)
+
+    def rename(self, old: str, new: str) -> None:
+        self._forget_under(old)
+        self._forget_under(new)
+        with _as_disk_error(old):
+            os.replace(self._absolute(old), self._absolute(new))
+
+    def delete(self, path: str) -> None:
+        self._forget(path)
+        with _as_disk_error(path), suppress(FileNotFoundError):
+            os.unlink(self._absolute(path))
+
+    # -- directories
+
+    def list_dir(self, path: str) -> list[str]:
+        with _as_disk_error(path):
+            try:
+                return sorted(os.listdir(self._absolute(path)))
+            except FileNotFoundError:
+                return []
+
+    def make_dir(self, path: str) -> None:
+        with _as_disk_error(path):
+            os.makedirs(self._absolute(path), exist_ok=True)
+
+    def delete_dir(self, path: str) -> None:
+        self._forget_under(path)
+        with _as_disk_error(path), suppress(FileNotFoundError):
+            shutil.rmtree(self._absolute(path))
+
+    # -- durability
+
+    def sync(self, path: str) -> None:
+        with _as_disk_error(path):
+            fd = os.open(self._absolute(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _sync_data(fd)
+            finally:
+                os.close(fd)
+
+    def sync_dir(self, path: str) -> None:
+        with _as_disk_error(path):
+            fd = os.open(self._absolute(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    # -- descriptors
+
+    @contextmanager
+    def lease(self, region: Region) -> Iterator[int]:
+        """A descriptor of the region's file that outlives renaming and deletion."""
+        with _as_disk_error(region.path):
+            fd = os.dup(self._opened(region.path).fd)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _opened(self, path: str, create: bool = False) -> _OpenFile:
+        file = self._open_files.get(path)
+        if file is not None:
+            self._open_files.move_to_end(path)
+            return file
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        with _as_disk_error(path):
+            fd = os.open(self._absolute(path), flags, 0o644)
+            file = _OpenFile(fd, os.fstat(fd).st_size)
+        while len(self._open_files) >= self.max_open_files:
+            self._forget(next(iter(self._open_files)))
+        self._open_files[path] = file
+        return file
+
+    def _forget(self, path: str) -> None:
+        file = self._open_files.pop(path, None)
+        if file is not None:
+            os.close(file.fd)
+
+    def _forget_under(self, path: str) -> None:
+        """A file, or all files of a directory."""
+        self._forget(path)
+        for name in [name for name in self._open_files if name.startswith(path + "/")]:
+            self._forget(name)
+
+    def _absolute(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+
+def _write_rest(fd: int, buffers: Sequence[Buffer], written: int) -> None:
+    """Write on after `written` bytes: a call may write less than it was given."""
+    for buffer in buffers:
+        rest = memoryview(buffer)[written:]
+        written = max(0, written - len(buffer))
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+
+
+def _disk_error(error: OSError, path: str) -> DiskError:
+    what = error.strerror or str(error)
+    if error.errno in _SPACE_ERRORS:
+        return DiskFull(what, path)
+    if error.errno == errno.ENOENT:
+        return MissingFile(what, path)
+    return DiskError(what, path)
+
+
+@contextmanager
+def _as_disk_error(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _disk_error(error, path) from error
