@@ -1,0 +1,1 @@
+"""Every story up to a bound: a breadth-first checker and the models it runs."""

@@ -1,0 +1,243 @@
+"""Breadth-first search of a model: every state, and the shortest way to each broken invariant.
+
+Levels are finished one after the other, so the first state that breaks an invariant is as near to
+the start as any. The search goes on after a violation: the number of states is always that of the
+whole space. Counts, depths and counterexamples do not depend on the number of workers: of several
+parents in the level before, the smallest is kept, and of several bad states of a level the smallest
+is shown. That is why states must be ordered.
+"""
+
+import gc
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from tidelog.lab.modelcheck.shards import Level, Shard, ShardPool
+
+S = TypeVar("S")
+
+FORK_FROM = 1_000
+"""States in a level from which sharing the work out pays for the messages between processes."""
+
+
+class Model(ABC, Generic[S]):
+    """What can happen and what must hold.
+
+    A state is hashable, ordered and picklable: an int, bytes, or a tuple of such. `canonical` maps
+    states that differ only in replica names to one of them; actions, invariants and goals must
+    not tell such states apart.
+    """
+
+    name: str
+    invariants: tuple[str, ...]
+    goals: tuple[str, ...] = ()
+
+    @abstractmethod
+    def initial(self) -> Iterable[S]:
+        """The states a run may start in."""
+
+    @abstractmethod
+    def successors(self, state: S) -> Iterable[tuple[str, S]]:
+        """Every action possible in the state, by its readable name, and where it leads."""
+
+    @abstractmethod
+    def violated(self, state: S) -> Collection[str]:
+        """The invariants that do not hold in the state."""
+
+    def reached(self, state: S) -> Collection[str]:  # noqa: ARG002
+        """The goals met in the state. An unmet goal means that a check passed emptily."""
+        return ()
+
+    def canonical(self, state: S) -> S:
+        """The one state that stands for all its renamings."""
+        return state
+
+    def next_states(self, state: S) -> Iterable[S]:
+        """Canonical successors without names. Models override it where they can be faster."""
+        canonical = self.canonical
+        return [canonical(successor) for _, successor in self.successors(state)]
+
+    def share(self, state: S) -> object:
+        """What decides the worker a state goes to: the same share, the same worker."""
+        return state
+
+    def describe(self, state: S) -> list[str]:
+        """The state as lines of text."""
+        return [repr(state)]
+
+
+class Step(NamedTuple):
+    """One step of a path; the first step of a path has no action."""
+
+    action: str
+    state: Any
+
+
+@dataclass(slots=True)
+class Violation:
+    """A broken invariant, the number of steps to it, and one shortest path."""
+
+    invariant: str
+    depth: int
+    path: list[Step]
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a running search stands."""
+
+    level: int
+    states: int
+    frontier: int
+    seconds: float
+
+    @property
+    def states_per_second(self) -> float:
+        return self.states / self.seconds if self.seconds else 0.0
+
+
+ProgressCallback: TypeAlias = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class Exploration:
+    """The outcome of a search."""
+
+    model: str
+    states: int = 0
+    levels: list[int] = field(default_factory=list)
+    complete: bool = True
+    violations: dict[str, Violation] = field(default_factory=dict)
+    goals: dict[str, int] = field(default_factory=dict)
+    missed_goals: tuple[str, ...] = ()
+    workers: int = 1
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations
+
+    @property
+    def depth(self) -> int:
+        """Steps to the farthest state."""
+        return len(self.levels) - 1
+
+    @property
+    def states_per_second(self) -> float:
+        return self.states / self.seconds if self.seconds else 0.0
+
+
+def explore(
+    model: Model[S],
+    *,
+    workers: int | None = None,
+    max_states: int | None = None,
+    progress: ProgressCallback | None = None,
+    fork_from: int = FORK_FROM,
+) -> Exploration:
+    """Visit every state; `workers` is the number of processes, by default one a core.
+
+    With `max_states` the search stops after the level that passes it and says it is not complete.
+    """
+    started, cpu_started = time.perf_counter(), time.process_time()
+    search = _Search(model, workers or os.cpu_count() or 1, fork_from)
+    outcome = search.outcome
+    collecting = gc.isenabled()
+    gc.disable()  # tables grow by millions of small objects and hold no cycles
+    try:
+        level = search.first_level()
+        while level.states:
+            search.note(level)
+            if progress:
+                elapsed = time.perf_counter() - started
+                progress(Progress(outcome.depth, outcome.states, level.states, elapsed))
+            if max_states is not None and outcome.states >= max_states:
+                outcome.complete = False
+                break
+            level = search.next_level(level.states)
+        for invariant, (depth, state) in search.broken.items():
+            path = replay(model, search.lineage(state))
+            outcome.violations[invariant] = Violation(invariant, depth, path)
+        outcome.cpu_seconds = search.close()
+    finally:
+        search.abandon()
+        if collecting:
+            gc.enable()
+    outcome.cpu_seconds += time.process_time() - cpu_started
+    outcome.seconds = time.perf_counter() - started
+    outcome.missed_goals = tuple(g for g in model.goals if g not in outcome.goals)
+    return outcome
+
+
+def replay(model: Model[S], lineage: list[S]) -> list[Step]:
+    """Walk along canonical states with the names of replicas kept from step to step."""
+    start = next(s for s in model.initial() if model.canonical(s) == lineage[0])
+    path = [Step("", start)]
+    state = start
+    for target in lineage[1:]:
+        action, state = next(
+            (action, successor)
+            for action, successor in model.successors(state)
+            if model.canonical(successor) == target
+        )
+        path.append(Step(action, state))
+    return path
+
+
+class _Search(Generic[S]):
+    """One search: alone at first, shared out among processes once levels are wide enough."""
+
+    def __init__(self, model: Model[S], workers: int, fork_from: int) -> None:
+        self.model = model
+        self.outcome = Exploration(model.name)
+        self.broken: dict[str, tuple[int, S]] = {}
+        self._workers = workers
+        self._fork_from = fork_from
+        self._shard: Shard[S] = Shard(model)
+        self._pool: ShardPool[S] | None = None
+
+    def first_level(self) -> Level[S]:
+        return self._shard.admit([{self.model.canonical(s): None for s in self.model.initial()}])
+
+    def next_level(self, width: int) -> Level[S]:
+        if self._pool is None and self._workers > 1 and width >= self._fork_from:
+            self._pool = ShardPool(self._shard, self._workers)
+            self.outcome.workers = self._workers
+        if self._pool is not None:
+            return self._pool.next_level()
+        return self._shard.admit(self._shard.expand(1))
+
+    def note(self, level: Level[S]) -> None:
+        self.outcome.states += level.states
+        self.outcome.levels.append(level.states)
+        depth = self.outcome.depth
+        for invariant in self.model.invariants:
+            if invariant in level.broken and invariant not in self.broken:
+                self.broken[invariant] = (depth, level.broken[invariant])
+        for goal in self.model.goals:
+            if goal in level.goals:
+                self.outcome.goals.setdefault(goal, depth)
+
+    def lineage(self, state: S) -> list[S]:
+        """The states from an initial one to this, both included."""
+        path = [state]
+        while (parent := self._parent(path[-1])) is not None:
+            path.append(parent)
+        return path[::-1]
+
+    def _parent(self, state: S) -> S | None:
+        if self._pool is None or state in self._shard.parents:
+            return self._shard.parents[state]
+        return self._pool.parent(state)
+
+    def close(self) -> float:
+        """Let the workers go; the CPU seconds they used."""
+        return self._pool.close() if self._pool else 0.0
+
+    def abandon(self) -> None:
+        if self._pool:
+            self._pool.abandon()

@@ -1,0 +1,102 @@
+"""What must hold in the published models, and what must be reachable lest a check pass emptily.
+
+Every property is a conjunction over pairs of replicas, so that it can be looked up pair by pair.
+"""
+
+from tidelog.lab.modelcheck.published.replication import NONE, Quorum, Replica, Size
+
+TYPE_OK = "TypeOk"
+LEADER_IN_ISR = "LeaderInIsr"
+HIGH_WATERMARK_IN_LOG = "HighWatermarkInLog"
+WEAK_ISR = "WeakIsr"
+STRONG_ISR = "StrongIsr"
+PUBLISHED = (TYPE_OK, LEADER_IN_ISR, HIGH_WATERMARK_IN_LOG, WEAK_ISR, STRONG_ISR)
+
+FOLLOWER_AGREES = "FollowerOfSameEpochAgrees"
+COMMITTED_AGREE = "CommittedPrefixesAgree"
+EPOCH_NAMES_PREFIX = "SameEpochSamePrefix"
+EXTRA = (FOLLOWER_AGREES, COMMITTED_AGREE, EPOCH_NAMES_PREFIX)
+
+COMMITTED = "a record is committed"
+SUCCEEDED = "a second leader takes over"
+DROPPED = "a record is truncated everywhere"
+SHRUNK = "the leader shrinks the ISR"
+EXPANDED = "the leader expands the ISR"
+GOALS = (COMMITTED, SUCCEEDED, DROPPED, SHRUNK, EXPANDED)
+
+
+def broken_by_replica(replica: Replica, size: Size) -> tuple[str, ...]:
+    """Shapes and ranges, and a high watermark not above the end of the log."""
+    names = range(size.replicas)
+    well_formed = (
+        replica.log_end_offset <= size.log_size
+        and all(record.id < size.max_records for record in replica.log)
+        and all(0 <= record.epoch <= size.max_leader_epoch for record in replica.log)
+        and 0 <= replica.high_watermark <= size.log_size
+        and NONE <= replica.leader_epoch <= size.max_leader_epoch
+        and (replica.leader == NONE or replica.leader in names)
+        and replica.isr.issubset(names)
+    )
+    inside = replica.high_watermark <= replica.log_end_offset
+    return (() if well_formed else (TYPE_OK,)) + (() if inside else (HIGH_WATERMARK_IN_LOG,))
+
+
+def broken_by_quorum(quorum: Quorum, size: Size) -> tuple[str, ...]:
+    """The leader is none, before the first election and between two, or in the ISR."""
+    names = range(size.replicas)
+    well_formed = (
+        quorum.leader_epoch <= size.max_leader_epoch
+        and quorum.next_record_id <= size.max_records
+        and quorum.isr.issubset(names)
+        and all(r.leader == NONE or r.leader in names for r in quorum.requests)
+    )
+    led = quorum.leader == NONE or quorum.leader in quorum.isr
+    return (() if well_formed else (TYPE_OK,)) + (() if led else (LEADER_IN_ISR,))
+
+
+def holds_committed(leader: Replica, member: Replica) -> bool:
+    """Do both have the same records below the leader's high watermark?
+
+    Asked of every member of the leader's own ISR this is WeakIsr; of the quorum's, StrongIsr.
+    """
+    end = leader.high_watermark
+    return leader.log_end_offset >= end and leader.log[:end] == member.log[:end]
+
+
+def broken_by_pair(one: Replica, other: Replica) -> tuple[str, ...]:
+    """The extra properties, each of an ordered pair."""
+    broken = []
+    end = min(one.log_end_offset, other.log_end_offset)
+    if (
+        one.presumes_leadership
+        and (other.leader, other.leader_epoch) == (one.name, one.leader_epoch)
+        and one.log[:end] != other.log[:end]
+    ):
+        broken.append(FOLLOWER_AGREES)
+    committed = min(one.high_watermark, other.high_watermark)
+    if one.log[:committed] != other.log[:committed]:
+        broken.append(COMMITTED_AGREE)
+    if any(
+        one.log[offset].epoch == other.log[offset].epoch
+        and one.log[: offset + 1] != other.log[: offset + 1]
+        for offset in range(end)
+    ):
+        broken.append(EPOCH_NAMES_PREFIX)
+    return tuple(broken)
+
+
+def goals_reached(quorum: Quorum, replicas: list[Replica]) -> set[str]:
+    reached = set()
+    if any(r.presumes_leadership and r.high_watermark > 0 for r in replicas):
+        reached.add(COMMITTED)
+    if any(
+        r.presumes_leadership and quorum.requests[0].leader not in (NONE, r.name) for r in replicas
+    ):
+        reached.add(SUCCEEDED)
+    if len({record.id for r in replicas for record in r.log}) < quorum.next_record_id:
+        reached.add(DROPPED)
+    if quorum.requests and quorum.isr < quorum.requests[-1].isr:
+        reached.add(SHRUNK)
+    if quorum.requests and quorum.isr > quorum.requests[-1].isr:
+        reached.add(EXPANDED)
+    return reached

@@ -1,0 +1,190 @@
+"""The states of a search, shared out among processes by hash.
+
+A shard owns the states whose hash falls to it: it alone knows their parents and expands them. Each
+level has two beats: every shard expands its frontier and hands what it found to the owners, then
+every owner admits what is new. Processes are forked once, in the midst of the search, so that they
+inherit the states seen so far and the model's warm tables.
+"""
+
+import multiprocessing
+import pickle
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, Generic, Protocol, TypeVar
+
+S = TypeVar("S")
+
+HASH_PRIME = 1_000_003
+"""Packed states differ in their high bits as often as in their low ones; a prime mixes them."""
+
+
+class Expandable(Protocol[S]):
+    """What a shard needs of a model."""
+
+    invariants: tuple[str, ...]
+    goals: tuple[str, ...]
+
+    def next_states(self, state: S) -> Iterable[S]: ...
+
+    def violated(self, state: S) -> Collection[str]: ...
+
+    def reached(self, state: S) -> Collection[str]: ...
+
+    def share(self, state: S) -> object: ...
+
+
+@dataclass(slots=True)
+class Level(Generic[S]):
+    """What is new in one level: how many states, the smallest that breaks each invariant, goals."""
+
+    states: int = 0
+    broken: dict[str, S] = field(default_factory=dict)
+    goals: set[str] = field(default_factory=set)
+
+    def add(self, other: "Level[S]") -> None:
+        self.states += other.states
+        self.goals |= other.goals
+        for invariant, state in other.broken.items():
+            self.broken[invariant] = _smaller(state, self.broken.get(invariant, state))
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return one if one < other else other
+
+
+def owner(share: object, shards: int) -> int:
+    return hash(share) % HASH_PRIME % shards
+
+
+class Shard(Generic[S]):
+    """One share of the states: their parents, and those still to be expanded, in order."""
+
+    def __init__(self, model: Expandable[S]) -> None:
+        self.model = model
+        self.parents: dict[S, S | None] = {}
+        self.frontier: list[S] = []
+        self._goals_left = set(model.goals)
+
+    def keep_share(self, index: int, shards: int) -> None:
+        """Leave to the others what is theirs to expand. States seen stay known: it does no harm."""
+        self.frontier = [s for s in self.frontier if owner(self.model.share(s), shards) == index]
+
+    def expand(self, shards: int) -> list[dict[S, S | None]]:
+        """The frontier's successors and their smallest parents here, by owner."""
+        next_states, parents = self.model.next_states, self.parents
+        found: list[dict[S, S | None]] = [{} for _ in range(shards)]
+        if shards == 1:
+            new = found[0]
+            for state in self.frontier:
+                for successor in next_states(state):
+                    if successor not in parents and successor not in new:
+                        new[successor] = state
+            return found
+        seen: set[S] = set()
+        share = self.model.share
+        for state in self.frontier:
+            for successor in next_states(state):
+                if successor not in seen and successor not in parents:
+                    seen.add(successor)
+                    found[owner(share(successor), shards)][successor] = state
+        return found
+
+    def admit(self, arrivals: list[dict[S, S | None]]) -> Level[S]:
+        """Take in what is new of the states found for this shard and check each once."""
+        parents = self.parents
+        new = {s: parent for s, parent in arrivals[0].items() if s not in parents}
+        for found in arrivals[1:]:
+            for state, parent in found.items():
+                if state not in parents:
+                    known = new.setdefault(state, parent)
+                    if parent != known:
+                        new[state] = _smaller(parent, known)
+        parents.update(new)
+        self.frontier = sorted(new)  # type: ignore[type-var]
+        return self._checked(Level(len(new)))
+
+    def _checked(self, level: Level[S]) -> Level[S]:
+        violated, reached = self.model.violated, self.model.reached
+        for state in self.frontier:
+            for invariant in violated(state):
+                level.broken.setdefault(invariant, state)
+            if self._goals_left:
+                level.goals.update(self._goals_left.intersection(reached(state)))
+                self._goals_left -= level.goals
+        return level
+
+
+def _serve(shard: Shard[Any], index: int, shards: int, pipe: Connection) -> None:
+    """A worker's life: expand, hand over, admit, report; then answer for the parents it knows."""
+    started = time.process_time()
+    shard.keep_share(index, shards)
+    while (order := pipe.recv()) == "expand":
+        found = shard.expand(shards)
+        own, found[index] = found[index], {}
+        pipe.send([pickle.dumps(part, pickle.HIGHEST_PROTOCOL) for part in found])
+        arrivals = [pickle.loads(part) for part in pipe.recv()]
+        pipe.send(shard.admit([own, *arrivals]))
+    while order != "close":
+        pipe.send(shard.parents[pipe.recv()])
+        order = pipe.recv()
+    pipe.send(time.process_time() - started)
+
+
+class ShardPool(Generic[S]):
+    """The worker processes and the exchange between them."""
+
+    def __init__(self, shard: Shard[S], shards: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._model = shard.model
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for index in range(shards):
+            ours, theirs = context.Pipe()
+            self._pipes.append(ours)
+            process = context.Process(
+                target=self._begin, args=(shard, index, shards, theirs), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+
+    def _begin(self, shard: Shard[S], index: int, shards: int, pipe: Connection) -> None:
+        for inherited in self._pipes:  # or no one would notice the coordinator's death
+            inherited.close()
+        _serve(shard, index, shards, pipe)
+
+    def next_level(self) -> Level[S]:
+        for pipe in self._pipes:
+            pipe.send("expand")
+        found = [pipe.recv() for pipe in self._pipes]
+        for index, pipe in enumerate(self._pipes):
+            pipe.send([parts[index] for sender, parts in enumerate(found) if sender != index])
+        level: Level[S] = Level()
+        for pipe in self._pipes:
+            level.add(pipe.recv())
+        return level
+
+    def parent(self, state: S) -> S | None:
+        pipe = self._pipes[owner(self._model.share(state), len(self._pipes))]
+        pipe.send("parent")
+        pipe.send(state)
+        parent: S | None = pipe.recv()
+        return parent
+
+    def close(self) -> float:
+        for pipe in self._pipes:
+            pipe.send("close")
+        seconds = sum(pipe.recv() for pipe in self._pipes)
+        for process in self._processes:
+            process.join()
+        return float(seconds)
+
+    def abandon(self) -> None:
+        for process in self._processes:
+            if process.is_alive():
+                process.terminate()
+                process.join()
+        for pipe in self._pipes:
+            pipe.close()
