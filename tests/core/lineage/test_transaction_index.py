@@ -88,5 +88,5 @@ def test_lookup(start: int, end: int, found: list[AbortedTransaction]) -> None:
 
 def test_lookup_reads_no_further_than_it_must() -> None:
     entries = iter(ALL)
-    assert aborted_transactions(entries, 0, 14) == [FIRST, SECOND]
+    assert aborted_transactions(entries, 0, 18) == [FIRST, SECOND]
     assert list(entries) == [THIRD, LATER]

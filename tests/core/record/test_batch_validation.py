@@ -4,11 +4,10 @@ import pytest
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.compression import Codec
-from tidelog.core.record.control import ControlType
 from tidelog.core.record.crc32c import crc32c
-from tidelog.core.record.encoder import Producer, encode_batch, encode_marker, encode_value
+from tidelog.core.record.encoder import Producer, encode_batch, encode_value
 from tidelog.core.record.record import Record
-from tidelog.core.record.record_batch import LOG_APPEND_TIME, TRANSACTIONAL, RecordBatch
+from tidelog.core.record.record_batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, RecordBatch
 from tidelog.core.record.validation import BatchRules, validate
 
 NOW = 1_000_000_000
@@ -80,11 +79,7 @@ REFUSED = {
     "more offsets than records": (changed(">i", 23, 2), PLAIN, ErrorCode.INVALID_RECORD),
     "fewer offsets than records": (changed(">i", 23, 0), PLAIN, ErrorCode.INVALID_RECORD),
     "offsets backwards": (changed(">i", 23, -1), PLAIN, ErrorCode.INVALID_RECORD),
-    "control batch": (
-        encode_marker(ControlType.COMMIT, Producer(1, 0), 0, NOW),
-        PLAIN,
-        ErrorCode.INVALID_RECORD,
-    ),
+    "control batch": (changed(">h", 21, CONTROL), PLAIN, ErrorCode.INVALID_RECORD),
     "producer without a sequence": (
         encode_batch(TWO, producer=Producer(1, 0, -1)),
         PLAIN,

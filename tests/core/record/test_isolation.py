@@ -59,6 +59,11 @@ CASES: dict[str, tuple[list[RecordBatch], list[tuple[int, int]], list[int]]] = {
         [(A, 0)],
         [1],
     ),
+    "a commit marker takes no abort back": (
+        log(("txn", A), ("commit", A), ("txn", A)),
+        [(A, 0)],
+        [],
+    ),
     "other control records": (log(("txn", A), ("other", A), ("txn", A)), [(A, 0)], []),
 }
 
