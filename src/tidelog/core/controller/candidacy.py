@@ -1,0 +1,176 @@
+"""Becoming the controller, and ceasing to be.
+
+The role is one ephemeral key. Its create revision is the token that guards every write of
+the controller, so a controller that was replaced, paused or cut off can still send what it
+likes and changes nothing. Beside it a counter, raised in the same transaction, gives the
+controller epoch (revisions outgrow the 32 bits that it has on the wire).
+
+Always true: there is at most one claim or release of this broker in flight; an answer that
+was lost is settled by sending the same transaction again, never by reading.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+
+from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata import registrations as values
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.metadata_store import (
+    ABSENT,
+    NO_SESSION,
+    Delete,
+    Guard,
+    OutcomeUnknown,
+    Put,
+    Revision,
+    SessionExpired,
+    SessionId,
+    TxnAnswer,
+    TxnResult,
+    Unavailable,
+)
+from tidelog.core.controller.metadata.registrations import NO_EPOCH
+from tidelog.core.types import BrokerEpoch, BrokerId
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A transaction about the controller's key that is out."""
+
+    transaction: StoreTransaction
+    claims: bool
+    controller_epoch: int = 0
+    unsure: bool = False
+    resend: bool = False
+
+
+class Candidacy:
+    """One broker's way to the controller's key; `token` is set while it holds it."""
+
+    __slots__ = (
+        "_attempt",
+        "_wait_for",
+        "broker",
+        "broker_epoch",
+        "controller_epoch",
+        "not_before_ms",
+        "session",
+        "token",
+    )
+
+    def __init__(self, broker: BrokerId) -> None:
+        self.broker = broker
+        self.session: SessionId = NO_SESSION
+        self.broker_epoch: BrokerEpoch = NO_EPOCH
+        self.token: Revision | None = None
+        self.controller_epoch = 0
+        self.not_before_ms = 0
+        self._attempt: _Attempt | None = None
+        self._wait_for: Revision = 0
+
+    def open(self, session: SessionId, broker_epoch: BrokerEpoch) -> None:
+        self.session = session
+        self.broker_epoch = broker_epoch
+
+    def lose_session(self) -> None:
+        self.session = NO_SESSION
+        self.token = None
+        self._attempt = None
+
+    def owns(self, tag: int) -> bool:
+        return self._attempt is not None and self._attempt.transaction.tag == tag
+
+    def pursue(
+        self,
+        image: ClusterImage,
+        now_ms: int,
+        proved_dead: Mapping[BrokerId, BrokerEpoch],
+        new_tag: Callable[[], int],
+    ) -> StoreTransaction | None:
+        """What to do about the role now: free a dead holder's key, or claim a free one."""
+        if self._attempt is not None or image.revision < self._wait_for or self.token is not None:
+            return None
+        claim = image.controller
+        if claim is None:
+            willing = self.session != NO_SESSION and now_ms >= self.not_before_ms
+            return self._claim(image, new_tag()) if willing else None
+        if proved_dead.get(claim.broker) == claim.broker_epoch:
+            return self.release(claim.token, new_tag())
+        mine = (self.broker, self.broker_epoch, self.session)
+        if (claim.broker, claim.broker_epoch, claim.session) == mine:
+            # The session whose end was feared lives, and with it the term.
+            self.token, self.controller_epoch = claim.token, claim.controller_epoch
+        return None
+
+    def resend(self) -> StoreTransaction | None:
+        """Once more what had no clear answer."""
+        attempt = self._attempt
+        if attempt is None or not attempt.resend:
+            return None
+        attempt.resend = False
+        return attempt.transaction
+
+    def release(self, token: Revision, tag: int) -> StoreTransaction:
+        """Delete the key of that very term: one's own, or that of a broker proved dead."""
+        guards = (Guard(keys.CONTROLLER, token, "create"),)
+        transaction = StoreTransaction(tag, guards, (Delete(keys.CONTROLLER),))
+        self._attempt = _Attempt(transaction, claims=False)
+        return transaction
+
+    def answered(self, answer: TxnAnswer) -> None:
+        """Win, lose, or keep the attempt to be sent again."""
+        attempt = self._attempt
+        assert attempt is not None
+        if isinstance(answer, Unavailable | OutcomeUnknown):
+            attempt.resend = True
+            attempt.unsure |= isinstance(answer, OutcomeUnknown)
+            return
+        self._attempt = None
+        if isinstance(answer, SessionExpired):
+            self.session = NO_SESSION
+            return
+        self._wait_for = answer.rev
+        if attempt.claims:
+            self._judge_claim(attempt, answer)
+
+    def freeze(self) -> Hashable:
+        attempt = self._attempt
+        return (
+            self.session,
+            self.broker_epoch,
+            self.token,
+            self.controller_epoch,
+            None
+            if attempt is None
+            else (attempt.claims, attempt.controller_epoch, attempt.unsure, attempt.resend),
+        )
+
+    def _claim(self, image: ClusterImage, tag: int) -> StoreTransaction:
+        epoch = image.controller_epoch + 1
+        value = values.encode_claim(self.broker, self.broker_epoch, epoch)
+        transaction = StoreTransaction(
+            tag,
+            (
+                Guard(keys.CONTROLLER, ABSENT),
+                Guard(keys.CONTROLLER_EPOCH, image.mod_rev(keys.CONTROLLER_EPOCH)),
+                Guard(keys.broker_id(self.broker), self.broker_epoch, "create"),
+            ),
+            (
+                Put(keys.CONTROLLER, value, self.session),
+                Put(keys.CONTROLLER_EPOCH, str(epoch).encode()),
+            ),
+        )
+        self._attempt = _Attempt(transaction, claims=True, controller_epoch=epoch)
+        return transaction
+
+    def _judge_claim(self, attempt: _Attempt, answer: TxnResult) -> None:
+        if answer.ok:
+            self.token, self.controller_epoch = answer.rev, attempt.controller_epoch
+            return
+        now = answer.now(keys.CONTROLLER)
+        claimed = attempt.transaction.ops[0]
+        assert isinstance(claimed, Put)
+        if attempt.unsure and now is not None and now.value == claimed.value:
+            # An earlier sending won: nobody else writes this broker epoch.
+            self.token, self.controller_epoch = now.create_rev, attempt.controller_epoch

@@ -1,0 +1,224 @@
+"""Who leads a partition next, and what that does to its ISR and eligible leader replicas.
+
+One pure function, `next_registration`, makes every change of a partition: whatever asks for
+it (a broker fenced, an ISR proposal, a reassignment, an administrator) says what the ISR or
+the assignment should become, and the rules here do the rest. So they hold everywhere.
+
+Always true of what it returns: the leader is None or in the ISR and acceptable when it was
+chosen; ISR and ELR are disjoint and within the replicas; ELR is empty whenever the ISR has
+at least min.insync.replicas members (KIP-966: only then may the high watermark move, so a
+replica that was in the ISR when it shrank below still has every committed record);
+leader_epoch rises exactly when the leader changes or replicas are taken away, not when an
+ISR shrinks (KAFKA-15021); partition_epoch rises with every change.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.metadata.registrations import (
+    LeaderRecovery,
+    PartitionRegistration,
+    UncleanElection,
+)
+from tidelog.core.types import BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionRules:
+    """What an election may do: who can lead, and how far it may go.
+
+    `last_known_leader`: when ISR and ELR are both empty the last leader may come back,
+    counted as unclean (Kafka's default). Without it a cluster whose processes were all
+    killed stays offline until an administrator decides.
+    """
+
+    active: frozenset[BrokerId]
+    min_insync_replicas: int = 1
+    unclean_allowed: bool = False
+    last_known_leader: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a change asks for; None leaves a part as it is."""
+
+    isr: tuple[BrokerId, ...] | None = None
+    replicas: tuple[BrokerId, ...] | None = None
+    adding: tuple[BrokerId, ...] | None = None
+    removing: tuple[BrokerId, ...] | None = None
+    recovery: LeaderRecovery | None = None
+    unclean_shutdown: frozenset[BrokerId] = frozenset()
+    election: ElectionType = ElectionType.ONLINE
+    candidate: BrokerId | None = None
+    """Tried first, if it is a valid leader."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The lists while a change is worked out, each in assignment order."""
+
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+    elr: tuple[BrokerId, ...]
+    last_known_elr: tuple[BrokerId, ...]
+
+
+class Outcome(NamedTuple):
+    """Who leads, and whether committed records may be missing there."""
+
+    leader: BrokerId | None
+    unclean: bool = False
+    last_known_leader: bool = False
+
+
+def next_registration(
+    partition: PartitionRegistration, target: Target, rules: ElectionRules
+) -> PartitionRegistration:
+    """The partition after the change; the very same object if nothing changes."""
+    draft = _draft(partition, target)
+    _complete_reassignment(draft, rules)
+    _keep_eligible(draft, partition, target, rules)
+    outcome = _elect(draft, partition, target, rules)
+    recovery = partition.recovery if target.recovery is None else target.recovery
+    leader = outcome.leader
+    if leader is not None and outcome.unclean:
+        draft.isr, draft.elr = (leader,), ()
+        recovery = LeaderRecovery.RECOVERING
+    elif leader is not None and leader in draft.elr:
+        draft.isr, draft.elr = (leader,), _without(draft.elr, {leader})
+    if len(draft.isr) >= _effective_min_isr(draft, rules):
+        # The leader just elected may commit alone, so nobody else is eligible any more.
+        draft.elr = ()
+    changed = replace(
+        partition,
+        replicas=draft.replicas,
+        isr=draft.isr,
+        leader=leader,
+        adding=draft.adding,
+        removing=draft.removing,
+        elr=draft.elr,
+        last_known_elr=_last_known(draft, partition, outcome, rules),
+        recovery=recovery,
+    )
+    if changed == partition:
+        return partition
+    removed = not set(partition.replicas) <= set(draft.replicas)
+    bump = leader != partition.leader or removed or outcome.unclean
+    epoch = partition.leader_epoch + bump
+    return replace(
+        changed,
+        leader_epoch=epoch,
+        partition_epoch=partition.partition_epoch + 1,
+        unclean_election=_unclean_election(partition, outcome, epoch),
+    )
+
+
+def _elect(
+    draft: _Draft, partition: PartitionRegistration, target: Target, rules: ElectionRules
+) -> Outcome:
+    """From the ISR, else from the ELR, else uncleanly as far as the rules go."""
+    eligible = draft.isr or draft.elr
+    valid = [r for r in draft.replicas if r in rules.active and r in eligible]
+    if target.candidate in valid:
+        return Outcome(target.candidate)
+    if target.election is ElectionType.PREFERRED and draft.replicas[0] in valid:
+        return Outcome(draft.replicas[0])
+    if partition.leader in valid:
+        return Outcome(partition.leader)
+    if valid:
+        return Outcome(valid[0])
+    if rules.last_known_leader and not eligible and len(partition.last_known_elr) == 1:
+        # Never while it is fenced (KAFKA-19522).
+        last = partition.last_known_elr[0]
+        if last in rules.active:
+            return Outcome(last, unclean=True, last_known_leader=True)
+    if target.election is ElectionType.UNCLEAN or rules.unclean_allowed:
+        for replica in draft.replicas:
+            if replica in rules.active:
+                return Outcome(replica, unclean=True)
+    return Outcome(None)
+
+
+def _draft(partition: PartitionRegistration, target: Target) -> _Draft:
+    replicas = partition.replicas if target.replicas is None else target.replicas
+    isr = partition.isr if target.isr is None else target.isr
+    return _Draft(
+        replicas,
+        tuple(r for r in replicas if r in isr),
+        partition.adding if target.adding is None else target.adding,
+        partition.removing if target.removing is None else target.removing,
+        partition.elr,
+        partition.last_known_elr,
+    )
+
+
+def _complete_reassignment(draft: _Draft, rules: ElectionRules) -> None:
+    """Drop the replicas to be removed once those to be added are all in the ISR.
+
+    What remains must also reach min.insync.replicas: the replicas that go may be the only
+    others that have what was committed.
+    """
+    if not draft.adding and not draft.removing:
+        return
+    isr = _without(draft.isr, set(draft.removing))
+    replicas = _without(draft.replicas, set(draft.removing))
+    enough = min(rules.min_insync_replicas, len(replicas))
+    if set(draft.adding) <= set(isr) and len(isr) >= enough:
+        draft.isr, draft.replicas = isr, replicas
+        draft.adding = draft.removing = ()
+
+
+def _keep_eligible(
+    draft: _Draft, partition: PartitionRegistration, target: Target, rules: ElectionRules
+) -> None:
+    if len(draft.isr) >= _effective_min_isr(draft, rules):
+        draft.elr = draft.last_known_elr = ()
+        return
+    were = set(partition.elr) | set(partition.isr)
+    out = set(draft.isr) | target.unclean_shutdown
+    draft.elr = tuple(r for r in draft.replicas if r in were and r not in out)
+    known = were | set(partition.last_known_elr)
+    draft.last_known_elr = tuple(
+        r for r in draft.replicas if r in known and r not in draft.isr and r not in draft.elr
+    )
+
+
+def _effective_min_isr(draft: _Draft, rules: ElectionRules) -> int:
+    return min(rules.min_insync_replicas, len(draft.replicas))
+
+
+def _last_known(
+    draft: _Draft, partition: PartitionRegistration, outcome: Outcome, rules: ElectionRules
+) -> tuple[BrokerId, ...]:
+    """Who led last while nobody does; or, in the other mode, who was ever eligible."""
+    if outcome.unclean:
+        return ()
+    if not rules.last_known_leader:
+        return draft.last_known_elr
+    if outcome.leader is not None:
+        return ()
+    last = partition.last_known_elr if partition.leader is None else (partition.leader,)
+    return tuple(broker for broker in last if broker in draft.replicas)
+
+
+def _unclean_election(
+    partition: PartitionRegistration, outcome: Outcome, epoch: int
+) -> UncleanElection | None:
+    """The record of this election if it is unclean, else of the last one that was."""
+    if outcome.leader is None or not outcome.unclean:
+        return partition.unclean_election
+    return UncleanElection(
+        outcome.leader,
+        epoch,
+        partition.leader,
+        partition.isr,
+        partition.elr,
+        outcome.last_known_leader,
+    )
+
+
+def _without(brokers: tuple[BrokerId, ...], out: set[BrokerId]) -> tuple[BrokerId, ...]:
+    return tuple(broker for broker in brokers if broker not in out)

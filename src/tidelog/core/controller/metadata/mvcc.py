@@ -1,0 +1,119 @@
+"""The metadata store in memory: the specification every other store is tested against.
+
+No clock and no I/O: a session ends when it is told to, and a watch is the question "what
+happened after this revision?". What may go wrong between a caller and a store (answers
+lost, late or doubled) is for the caller's world to add.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable
+
+from tidelog.core.controller.metadata.metadata_store import (
+    KV,
+    NO_SESSION,
+    Batch,
+    Change,
+    Compacted,
+    Delete,
+    Guard,
+    Operation,
+    Put,
+    Revision,
+    SessionExpired,
+    SessionId,
+    Snapshot,
+    TxnResult,
+    check_limits,
+)
+
+
+class Mvcc:
+    """Keys, revisions and sessions; one revision for each transaction that changed something."""
+
+    __slots__ = ("_history", "_keys", "_last_session", "_sessions", "compacted", "revision")
+
+    def __init__(self) -> None:
+        self.revision: Revision = 0
+        self.compacted: Revision = 0
+        self._keys: dict[str, KV] = {}
+        self._history: list[Batch] = []
+        self._sessions: set[SessionId] = set()
+        self._last_session: SessionId = NO_SESSION
+
+    def get(self, key: str) -> tuple[KV | None, Revision]:
+        return self._keys.get(key), self.revision
+
+    def range(self, prefix: str) -> Snapshot:
+        """Everything under the prefix, as it is at one revision."""
+        kvs = (kv for key, kv in self._keys.items() if key.startswith(prefix))
+        return Snapshot(tuple(sorted(kvs)), self.revision)
+
+    def txn(
+        self, guards: tuple[Guard, ...], ops: tuple[Operation, ...]
+    ) -> TxnResult | SessionExpired:
+        """All operations at one revision if every guard holds, else none."""
+        check_limits(guards, ops)
+        current = tuple((guard.key, self._keys.get(guard.key)) for guard in guards)
+        if not all(guard.holds_for(self._keys.get(guard.key)) for guard in guards):
+            return TxnResult(False, self.revision, current)
+        if any(isinstance(op, Put) and not self.alive(op.session) for op in ops):
+            return SessionExpired()
+        self._commit(ops)
+        return TxnResult(True, self.revision, current)
+
+    def watch(self, prefix: str, after: Revision) -> list[Batch] | Compacted:
+        """Every change under the prefix after a revision, in order, whole revisions only."""
+        if after < self.compacted:
+            return Compacted(self.compacted)
+        start = bisect_right(self._history, after, key=lambda batch: batch.rev)
+        batches = []
+        for rev, changes in self._history[start:]:
+            seen = tuple(change for change in changes if change.key.startswith(prefix))
+            if seen:
+                batches.append(Batch(rev, seen))
+        return batches
+
+    def compact(self, rev: Revision) -> None:
+        """Forget the changes up to and including a revision; the keys stay as they are."""
+        self.compacted = max(self.compacted, min(rev, self.revision))
+        self._history = [batch for batch in self._history if batch.rev > self.compacted]
+
+    def open_session(self) -> SessionId:
+        self._last_session += 1
+        self._sessions.add(self._last_session)
+        return self._last_session
+
+    def alive(self, session: SessionId) -> bool:
+        return session == NO_SESSION or session in self._sessions
+
+    def expire(self, session: SessionId) -> None:
+        """End a session, by its holder or by time: its keys go in one revision."""
+        self._sessions.discard(session)
+        owned = [kv.key for kv in self._keys.values() if kv.session == session != NO_SESSION]
+        self._commit(tuple(Delete(key) for key in sorted(owned)))
+
+    def freeze(self) -> Hashable:
+        return self.revision, self.compacted, frozenset(self._keys.values())
+
+    def _commit(self, ops: tuple[Operation, ...]) -> None:
+        rev = self.revision + 1
+        changes: dict[str, Change] = {}
+        for op in ops:
+            if isinstance(op, Put):
+                old = self._keys.get(op.key)
+                created = rev if old is None else old.create_rev
+                kv = KV(op.key, op.value, created, rev, op.session)
+                self._keys[op.key] = kv
+                changes[op.key] = Change(op.key, kv)
+            else:
+                for key in self._matching(op):
+                    del self._keys[key]
+                    changes[key] = Change(key, None)
+        if changes:
+            self.revision = rev
+            self._history.append(Batch(rev, tuple(changes.values())))
+
+    def _matching(self, op: Delete) -> list[str]:
+        if op.prefix:
+            return sorted(key for key in self._keys if key.startswith(op.key))
+        return [op.key] if op.key in self._keys else []

@@ -1,0 +1,102 @@
+"""AlterPartition: a leader's proposal is accepted, or refused with Kafka's errors in Kafka's order.
+
+The order matters: a leader reads from the error whether to roll back, to wait for metadata
+or to try again. A refused proposal changes nothing; an accepted one goes through the same
+`next_registration` as every other change, so it may also complete a reassignment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelog.core.controller.election import ElectionRules, Target, next_registration
+from tidelog.core.controller.events import IsrMember, IsrProposal
+from tidelog.core.controller.metadata.registrations import (
+    NO_EPOCH,
+    BrokerRegistration,
+    LeaderRecovery,
+    PartitionRegistration,
+)
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerEpoch, BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """The error for the leader, and the partition as it will be (None: it stays).
+
+    NEW_LEADER_ELECTED is an error and a change: the proposal completed a reassignment in
+    which the sender has no place.
+    """
+
+    error: ErrorCode
+    changed: PartitionRegistration | None = None
+
+
+def check_sender(
+    broker: BrokerId, epoch: BrokerEpoch, brokers: Mapping[BrokerId, BrokerRegistration]
+) -> ErrorCode:
+    """The whole request is void if its sender is not the current incarnation."""
+    known = brokers.get(broker)
+    if known is None or known.epoch != epoch:
+        return ErrorCode.STALE_BROKER_EPOCH
+    return ErrorCode.NONE
+
+
+def alter_partition(
+    partition: PartitionRegistration | None,
+    proposal: IsrProposal,
+    sender: BrokerId,
+    brokers: Mapping[BrokerId, BrokerRegistration],
+    rules: ElectionRules,
+) -> Alteration:
+    """Check one proposal against the partition as it is, and work out what it becomes."""
+    if partition is None:
+        return Alteration(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    error = _check_epochs(partition, proposal, sender) or _check_isr(partition, proposal)
+    if error:
+        return Alteration(error)
+    if any(not _eligible(member, brokers) for member in proposal.isr):
+        return Alteration(ErrorCode.INELIGIBLE_REPLICA)
+    isr = tuple(member.broker for member in proposal.isr)
+    changed = next_registration(partition, Target(isr=isr, recovery=proposal.recovery), rules)
+    if changed.leader != sender:
+        return Alteration(ErrorCode.NEW_LEADER_ELECTED, changed)
+    return Alteration(ErrorCode.NONE, None if changed is partition else changed)
+
+
+def _check_epochs(
+    partition: PartitionRegistration, proposal: IsrProposal, sender: BrokerId
+) -> ErrorCode:
+    newer_leader = proposal.leader_epoch > partition.leader_epoch
+    if newer_leader or proposal.partition_epoch > partition.partition_epoch:
+        # It knows more than this controller, which therefore is not the controller.
+        return ErrorCode.NOT_CONTROLLER
+    if proposal.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if sender != partition.leader:
+        return ErrorCode.INVALID_REQUEST
+    if proposal.partition_epoch < partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    return ErrorCode.NONE
+
+
+def _check_isr(partition: PartitionRegistration, proposal: IsrProposal) -> ErrorCode:
+    members = [member.broker for member in proposal.isr]
+    distinct = set(members)
+    if len(distinct) < len(members) or not distinct <= set(partition.replicas):
+        return ErrorCode.INVALID_REQUEST
+    if partition.leader not in distinct:
+        return ErrorCode.INVALID_REQUEST
+    if proposal.recovery is LeaderRecovery.RECOVERING:
+        already = partition.recovery is LeaderRecovery.RECOVERING
+        if len(members) > 1 or not already:
+            return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def _eligible(member: IsrMember, brokers: Mapping[BrokerId, BrokerRegistration]) -> bool:
+    """Registered, not fenced, not stopping (KIP-841), and the incarnation meant (KIP-903)."""
+    known = brokers.get(member.broker)
+    if known is None or not known.active:
+        return False
+    return member.broker_epoch in (NO_EPOCH, known.epoch)

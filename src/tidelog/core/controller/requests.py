@@ -1,0 +1,305 @@
+"""What others ask of the controller, from the request to its one answer.
+
+A request about keys that are busy waits until they are free; so does one whose sender knows
+a later revision than the image. Whatever passes the checks becomes a transaction, and is
+answered when that is committed; if it is refused, the request is looked at again with the
+image that the refusal came from.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from tidelog.core.controller.broker_liveness import BrokerLiveness
+from tidelog.core.controller.effects import (
+    AlterPartitionAnswer,
+    AlterPartitionResult,
+    Answer,
+    ControllerEffect,
+    HeartbeatAnswer,
+    PartitionErrorsAnswer,
+    ReassignmentsAnswer,
+    Response,
+    TopicAnswer,
+)
+from tidelog.core.controller.events import (
+    AlterConfigReceived,
+    AlterPartitionReceived,
+    AlterReassignmentsReceived,
+    CreatePartitionsReceived,
+    CreateTopicReceived,
+    DeleteTopicReceived,
+    ElectLeadersReceived,
+    HeartbeatReceived,
+    ListReassignmentsReceived,
+    Request,
+)
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.metadata_store import Revision
+from tidelog.core.controller.metadata.registrations import PartitionKey, PartitionRegistration
+from tidelog.core.controller.partition_changes import alter_partition, check_sender
+from tidelog.core.controller.reassignment import cancel, elect_on_request, reassign
+from tidelog.core.controller.topics import topic_plans
+from tidelog.core.controller.topics.topic_plans import Plan
+from tidelog.core.controller.transactions import Pending, Reply, Transactions, Write, pack
+from tidelog.core.controller.upkeep import Office
+from tidelog.core.errors import ErrorCode
+
+_PLANNERS: dict[type[Request], Callable[[Office, Any], Plan]] = {
+    CreateTopicReceived: topic_plans.create_topic,
+    DeleteTopicReceived: topic_plans.delete_topic,
+    CreatePartitionsReceived: topic_plans.create_partitions,
+    AlterConfigReceived: topic_plans.alter_config,
+}
+
+
+def refusal(event: Request, error: ErrorCode) -> Response:
+    """An answer that refuses a whole request."""
+    match event:
+        case HeartbeatReceived():
+            return HeartbeatAnswer(error)
+        case AlterPartitionReceived():
+            return AlterPartitionAnswer(error)
+        case ListReassignmentsReceived():
+            return ReassignmentsAnswer(error)
+        case ElectLeadersReceived() | AlterReassignmentsReceived():
+            return PartitionErrorsAnswer(error)
+        case _:
+            return TopicAnswer(error)
+
+
+class Requests:
+    """The requests of one term of office."""
+
+    __slots__ = ("_deferred", "liveness", "office", "out", "transactions", "unanswered")
+
+    def __init__(
+        self,
+        office: Office,
+        liveness: BrokerLiveness,
+        transactions: Transactions,
+        out: list[ControllerEffect],
+    ) -> None:
+        self.office = office
+        self.liveness = liveness
+        self.transactions = transactions
+        self.out = out
+        self.unanswered: dict[int, Request] = {}
+        self._deferred: list[tuple[Request, Reply | None]] = []
+
+    def receive(self, event: Request) -> None:
+        self.unanswered[event.request] = event
+        self._handle(event, None)
+
+    def look_again(self) -> None:
+        """The image moved or keys became free: those that wait have another chance."""
+        waiting, self._deferred = self._deferred, []
+        for event, reply in waiting:
+            self._handle(event, reply)
+
+    def committed(self, pending: Pending, revision: Revision) -> None:
+        """Tell what the transaction was for."""
+        for write in pending.writes:
+            self.out.extend(write.effects)
+            if pending.reply is not None and write.key is not None:
+                if isinstance(write.result, AlterPartitionResult):
+                    write.result.revision = revision
+                self._gather(pending.reply, write.key, write.result)
+        if pending.answer is not None and not pending.rest:
+            self._answer(pending.answer.request, pending.answer.response)
+
+    def refused(self, pending: Pending) -> None:
+        """Look at the request again, as far as this transaction carried it."""
+        if pending.retry is not None:
+            self._deferred.append((pending.retry, pending.reply))
+
+    def close(self) -> None:
+        """The term is over."""
+        for event in list(self.unanswered.values()):
+            self._answer(event.request, refusal(event, ErrorCode.NOT_CONTROLLER))
+        self._deferred.clear()
+
+    def freeze(self) -> Hashable:
+        waiting = tuple(event.request for event, _ in self._deferred)
+        return tuple(sorted(self.unanswered)), waiting
+
+    def _handle(self, event: Request, reply: Reply | None) -> None:
+        match event:
+            case HeartbeatReceived():
+                self._heartbeat(event)
+            case AlterPartitionReceived():
+                self._alter_partition(event, reply)
+            case ElectLeadersReceived():
+                self._elect_leaders(event, reply)
+            case AlterReassignmentsReceived():
+                self._alter_reassignments(event, reply)
+            case ListReassignmentsReceived():
+                self._list_reassignments(event)
+            case _:
+                self._carry_out(event, _PLANNERS[type(event)](self.office, event))
+
+    def _answer(self, request: int, response: Response) -> None:
+        if self.unanswered.pop(request, None) is not None:
+            self.out.append(Answer(request, response))
+
+    def _open(self, event: Request, wanted: int) -> Reply:
+        """Begin to gather results; where none is wanted that is the answer."""
+        if wanted == 0:
+            self._answer(event.request, refusal(event, ErrorCode.NONE))
+        return Reply(event, wanted)
+
+    def _gather(self, reply: Reply, key: PartitionKey, result: Any) -> None:
+        reply.results[key] = result
+        if len(reply.results) == reply.wanted:
+            answer = refusal(reply.event, ErrorCode.NONE)
+            assert isinstance(answer, AlterPartitionAnswer | PartitionErrorsAnswer)
+            answer.results = reply.results
+            self._answer(reply.event.request, answer)
+
+    def _heartbeat(self, event: HeartbeatReceived) -> None:
+        image = self.office.image
+        if event.broker_epoch > image.revision:
+            self._deferred.append((event, None))
+            return
+        error = self.liveness.heard(event, image)
+        if error:
+            self._answer(event.request, HeartbeatAnswer(error))
+            return
+        self._answer(
+            event.request,
+            HeartbeatAnswer(
+                ErrorCode.NONE,
+                caught_up=event.applied_revision >= event.broker_epoch,
+                fenced=image.brokers[event.broker].fenced,
+                should_shut_down=self.liveness.may_stop(event.broker, image),
+            ),
+        )
+
+    def _alter_partition(self, event: AlterPartitionReceived, reply: Reply | None) -> None:
+        image = self.office.image
+        if event.broker_epoch > image.revision:
+            self._deferred.append((event, reply))
+            return
+        error = check_sender(event.broker, event.broker_epoch, image.brokers)
+        if error:
+            self._answer(event.request, AlterPartitionAnswer(error))
+            return
+        proposals = {proposal.key: proposal for proposal in event.proposals}
+        reply = reply or self._open(event, len(proposals))
+        writes = []
+        for key in self._free(proposals, reply):
+            old = self._partition(key)
+            rules = self.office.rules(key, image.active)
+            done = alter_partition(old, proposals[key], event.broker, image.brokers, rules)
+            if done.changed is not None:
+                new = self.office.stamp(done.changed)
+                writes.append(self._write(old, new, AlterPartitionResult(done.error, new)))
+            elif done.error:
+                self._gather(reply, key, AlterPartitionResult(done.error))
+            else:
+                unchanged = AlterPartitionResult(done.error, old, image.revision)
+                self._gather(reply, key, unchanged)
+        self._send(event, reply, writes)
+
+    def _elect_leaders(self, event: ElectLeadersReceived, reply: Reply | None) -> None:
+        image = self.office.image
+        if event.keys is None:
+            event = replace(event, keys=tuple(k for k in image.partitions if image.committed(k)))
+        assert event.keys is not None
+        reply = reply or self._open(event, len(set(event.keys)))
+        writes = []
+        for key in self._free(event.keys, reply):
+            old = self._partition(key)
+            if old is None:
+                self._gather(reply, key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            rules = self.office.rules(key, image.active)
+            writes += self._outcome(reply, old, *elect_on_request(old, event.election, rules))
+        self._send(event, reply, writes)
+
+    def _alter_reassignments(self, event: AlterReassignmentsReceived, reply: Reply | None) -> None:
+        image = self.office.image
+        reply = reply or self._open(event, len(event.targets))
+        writes = []
+        for key in self._free(event.targets, reply):
+            old, wanted = self._partition(key), event.targets[key]
+            rules = self.office.rules(key, image.active)
+            if old is None:
+                self._gather(reply, key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif wanted is None:
+                writes += self._outcome(reply, old, *cancel(old, rules))
+            elif topic_plans.assignment_problem(image, wanted) is not None:
+                self._gather(reply, key, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+            else:
+                writes += self._outcome(reply, old, *reassign(old, wanted, rules))
+        self._send(event, reply, writes)
+
+    def _list_reassignments(self, event: ListReassignmentsReceived) -> None:
+        image = self.office.image
+        moving = [image.partitions[k] for k in sorted(image.reassigning) if image.committed(k)]
+        self._answer(event.request, ReassignmentsAnswer(ErrorCode.NONE, tuple(moving)))
+
+    def _carry_out(self, event: Request, plan: Plan) -> None:
+        """A plan for a topic: wait until all its keys are free, then send it."""
+        answer = TopicAnswer(plan.error, plan.message, plan.topic_id)
+        if plan.error:
+            self._answer(event.request, answer)
+        elif not self.transactions.busy.isdisjoint(topic_plans.keys_of(plan)):
+            self._deferred.append((event, None))
+        else:
+            self.out.append(
+                self.transactions.send(
+                    plan.steps,
+                    retry=event,
+                    answer=Answer(event.request, answer),
+                    also_busy=plan.also_busy,
+                )
+            )
+
+    def _partition(self, key: PartitionKey) -> PartitionRegistration | None:
+        return self.office.image.partitions.get(key) if self.office.image.committed(key) else None
+
+    def _free(self, wanted: Iterable[PartitionKey], reply: Reply) -> list[PartitionKey]:
+        """Those that may be decided on now; the others wait as a request of their own."""
+        busy = [key for key in wanted if keys.partition(*key) in self.transactions.busy]
+        if busy:
+            self._deferred.append((narrowed(reply.event, busy), reply))
+        return sorted(set(wanted).difference(busy))
+
+    def _outcome(
+        self,
+        reply: Reply,
+        old: PartitionRegistration,
+        error: ErrorCode,
+        new: PartitionRegistration,
+    ) -> list[Write]:
+        if new is old:
+            self._gather(reply, old.key, error)
+            return []
+        return [self._write(old, new, error)]
+
+    def _write(
+        self, old: PartitionRegistration | None, new: PartitionRegistration, result: Any
+    ) -> Write:
+        write = self.office.write(old, new)
+        write.result = result
+        return write
+
+    def _send(self, event: Request, reply: Reply, writes: list[Write]) -> None:
+        for chunk in pack([write] for write in writes):
+            retry = narrowed(event, [write.key for write in chunk if write.key is not None])
+            self.out.append(self.transactions.send([chunk], reply=reply, retry=retry))
+
+
+def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:
+    """The same request, for some of its partitions only."""
+    match event:
+        case AlterPartitionReceived():
+            kept = tuple(p for p in event.proposals if p.key in set(wanted))
+            return replace(event, proposals=kept)
+        case AlterReassignmentsReceived():
+            return replace(event, targets={key: event.targets[key] for key in wanted})
+        case ElectLeadersReceived():
+            return replace(event, keys=tuple(wanted))
+        case _:
+            raise TypeError(f"{type(event).__name__} is not about partitions")

@@ -1,0 +1,1 @@
+"""Topics: where replicas go, and what making, growing and deleting them writes."""

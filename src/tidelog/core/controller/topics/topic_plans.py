@@ -1,0 +1,256 @@
+"""Making, growing and deleting topics, and their configuration.
+
+A topic exists from the moment `topics/name/<t>` is written, and partition p once its count
+is above p. So more partitions than a transaction holds are written first, in as many steps
+as it takes, and committed by one key: a creation cut short leaves only partitions that
+nobody sees, which the next controller sweeps away.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tidelog.core.controller.election import Target, next_registration
+from tidelog.core.controller.events import (
+    AlterConfigReceived,
+    CreatePartitionsReceived,
+    CreateTopicReceived,
+    DeleteTopicReceived,
+)
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata import registrations as values
+from tidelog.core.controller.metadata.cluster_image import (
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_LEADER_ELECTION,
+    ClusterImage,
+)
+from tidelog.core.controller.metadata.metadata_store import ABSENT, Delete, Guard, Operation, Put
+from tidelog.core.controller.metadata.registrations import (
+    PartitionKey,
+    PartitionRegistration,
+    TopicImage,
+)
+from tidelog.core.controller.topics.placement import NotEnoughBrokers, place
+from tidelog.core.controller.transactions import Write, pack
+from tidelog.core.controller.upkeep import Office
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId, TopicId
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a request comes to: an error, or transactions to be committed one by one.
+
+    `also_busy` are keys that must not change meanwhile though they are not written.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    steps: list[list[Write]] = field(default_factory=list)
+    also_busy: frozenset[str] = frozenset()
+    topic_id: TopicId = b""
+
+
+def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
+    """Place the replicas, then write partitions, configuration and, last, the name."""
+    image = office.image
+    if _NAME.fullmatch(event.name) is None or event.name in (".", ".."):
+        return Plan(ErrorCode.INVALID_REQUEST, f"illegal topic name {event.name!r}")
+    if event.name in image.topics:
+        return Plan(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {event.name} exists")
+    if not event.assignment and event.partitions < 1:
+        return Plan(ErrorCode.INVALID_PARTITIONS, f"{event.partitions} partitions")
+    if (refusal := _check_configs(event.configs)) is not None:
+        return refusal
+    count = len(event.assignment) or event.partitions
+    replicas = _assignment(
+        image, range(count), event.replication_factor, event.assignment, event.start_index
+    )
+    if isinstance(replicas, Plan):
+        return replicas
+    topic = TopicImage(event.name, event.topic_id, count)
+    name = keys.topic_name(event.name)
+    commit = [Write(Put(name, values.encode_topic(topic)), (Guard(name, ABSENT),))]
+    if event.configs:
+        config = keys.topic_config(event.name)
+        guard = Guard(config, image.mod_rev(config))
+        commit.append(Write(Put(config, values.encode_config(event.configs)), (guard,)))
+    writes = _new_partitions(office, event.topic_id, range(count), replicas)
+    return Plan(steps=_committed_by(commit, writes), topic_id=event.topic_id)
+
+
+def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
+    """Add partitions at the end; those that are there stay as they are."""
+    image = office.image
+    topic = image.topics.get(event.name)
+    if topic is None:
+        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.name}")
+    added = range(topic.partition_count, event.partitions)
+    if not added:
+        return Plan(ErrorCode.INVALID_PARTITIONS, f"{topic.name} has {topic.partition_count}")
+    if event.assignment and len(event.assignment) != len(added):
+        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(added)} partitions are new")
+    first = image.partitions[PartitionKey(topic.topic_id, 0)]
+    factor = len(first.replicas) - len(first.adding)
+    replicas = _assignment(image, added, factor, event.assignment, event.start_index)
+    if isinstance(replicas, Plan):
+        return replicas
+    name = keys.topic_name(event.name)
+    grown = TopicImage(topic.name, topic.topic_id, event.partitions)
+    commit = [Write(Put(name, values.encode_topic(grown)), (Guard(name, image.mod_rev(name)),))]
+    writes = _new_partitions(office, topic.topic_id, added, replicas)
+    return Plan(steps=_committed_by(commit, writes), topic_id=topic.topic_id)
+
+
+def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
+    """Name, configuration and every partition go in one transaction."""
+    topic = office.image.topics.get(event.name)
+    if topic is None:
+        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.name}")
+    name = keys.topic_name(event.name)
+    writes = [
+        Write(Delete(name), (Guard(name, office.image.mod_rev(name)),)),
+        Write(Delete(keys.topic_config(event.name)), ()),
+        Write(Delete(keys.topic_id(topic.topic_id), prefix=True), ()),
+    ]
+    return Plan(steps=[writes], topic_id=topic.topic_id)
+
+
+def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
+    """Change settings, and with them who is eligible to lead.
+
+    A lower min.insync.replicas lets a leader commit with fewer others, so ELR members
+    must be gone before it holds; all of its partitions stand still until it is done.
+    """
+    image = office.image
+    if event.topic is not None and event.topic not in image.topics:
+        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.topic}")
+    refusal = _check_configs({k: v for k, v in event.changes.items() if v is not None})
+    if refusal is not None:
+        return refusal
+    key = keys.DEFAULT_CONFIG if event.topic is None else keys.topic_config(event.topic)
+    merged = {**image.configs.get(key, {}), **event.changes}
+    config = {name: value for name, value in merged.items() if value is not None}
+    commit = [Write(Put(key, values.encode_config(config)), (Guard(key, image.mod_rev(key)),))]
+    if MIN_INSYNC_REPLICAS not in event.changes:
+        return Plan(steps=[commit])
+    concerned = _partitions_under(image, event.topic)
+    writes = []
+    for partition in concerned:
+        rules = replace(
+            office.rules(partition.key, image.active),
+            min_insync_replicas=_new_minimum(image, partition, event.topic, config),
+        )
+        if len(partition.isr) >= min(rules.min_insync_replicas, len(partition.replicas)):
+            new = next_registration(partition, Target(candidate=partition.leader), rules)
+            if new is not partition:
+                writes.append(office.write(partition, new))
+    still = frozenset(keys.partition(*partition.key) for partition in concerned)
+    return Plan(steps=_committed_by(commit, writes), also_busy=still)
+
+
+def sweep(image: ClusterImage) -> list[list[Write]]:
+    """Delete partitions that an earlier controller wrote but did not live to commit."""
+    ops: set[Operation] = set()
+    for key in image.uncommitted():
+        if key.topic_id in image.topic_names:
+            ops.add(Delete(keys.partition(*key)))
+        else:
+            ops.add(Delete(keys.topic_id(key.topic_id), prefix=True))
+    return [[Write(op, ())] for op in sorted(ops)]
+
+
+def _committed_by(commit: list[Write], writes: list[Write]) -> list[list[Write]]:
+    """One transaction if all fits in it, else steps with the commit point at the end."""
+    whole = pack([write] for write in [*writes, *commit])
+    return whole if len(whole) == 1 else [*pack([write] for write in writes), commit]
+
+
+def _assignment(
+    image: ClusterImage,
+    partitions: range,
+    replication_factor: int,
+    given: tuple[tuple[BrokerId, ...], ...],
+    start_index: int,
+) -> list[tuple[BrokerId, ...]] | Plan:
+    if not given:
+        try:
+            return place(image.brokers.values(), partitions, replication_factor, start_index)
+        except NotEnoughBrokers as error:
+            return Plan(ErrorCode.INVALID_REPLICATION_FACTOR, str(error))
+    for replicas in given:
+        if (problem := assignment_problem(image, replicas)) is not None:
+            return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        if not image.active.intersection(replicas):
+            return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"none of {replicas} is active")
+    if len({len(replicas) for replicas in given}) > 1:
+        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replica lists differ in length")
+    return list(given)
+
+
+def assignment_problem(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> str | None:
+    """What is wrong with a replica list given by hand."""
+    if not replicas or len(set(replicas)) < len(replicas):
+        return f"empty or doubled replicas in {replicas}"
+    for broker in replicas:
+        known = image.brokers.get(broker)
+        if known is None or not known.registered:
+            return f"broker {broker} is not registered"
+    return None
+
+
+def _new_partitions(
+    office: Office,
+    topic_id: TopicId,
+    indexes: range,
+    assignment: list[tuple[BrokerId, ...]],
+) -> list[Write]:
+    """Partitions in sync where a broker is active; those left by a broken attempt stay."""
+    writes = []
+    for index, replicas in zip(indexes, assignment, strict=True):
+        if PartitionKey(topic_id, index) not in office.image.partitions:
+            isr = tuple(broker for broker in replicas if broker in office.image.active)
+            new = PartitionRegistration(topic_id, index, replicas, isr, isr[0])
+            writes.append(office.write(None, new))
+    return writes
+
+
+def _check_configs(configs: dict[str, str]) -> Plan | None:
+    minimum = configs.get(MIN_INSYNC_REPLICAS, "1")
+    if not (minimum.isascii() and minimum.isdigit() and int(minimum) >= 1):
+        return Plan(ErrorCode.INVALID_REQUEST, f"{MIN_INSYNC_REPLICAS}={minimum!r}")
+    unclean = configs.get(UNCLEAN_LEADER_ELECTION, "false")
+    if unclean not in ("true", "false"):
+        return Plan(ErrorCode.INVALID_REQUEST, f"{UNCLEAN_LEADER_ELECTION}={unclean!r}")
+    return None
+
+
+def _partitions_under(image: ClusterImage, topic: str | None) -> list[PartitionRegistration]:
+    topic_id = None if topic is None else image.topics[topic].topic_id
+    return [
+        partition
+        for key, partition in sorted(image.partitions.items())
+        if topic_id is None or key.topic_id == topic_id
+    ]
+
+
+def _new_minimum(
+    image: ClusterImage, partition: PartitionRegistration, topic: str | None, config: dict[str, str]
+) -> int:
+    """min.insync.replicas of a partition once `config` holds for the topic or the cluster."""
+    own = config
+    default = image.configs.get(keys.DEFAULT_CONFIG, {})
+    if topic is None:
+        name = image.topic_names.get(partition.topic_id, "")
+        own, default = image.configs.get(keys.topic_config(name), {}), config
+    return int(own.get(MIN_INSYNC_REPLICAS) or default.get(MIN_INSYNC_REPLICAS) or 1)
+
+
+def keys_of(plan: Plan) -> Iterable[str]:
+    """Every key that must be free before the plan is carried out."""
+    for step in plan.steps:
+        for write in step:
+            yield write.op.key
+    yield from plan.also_busy

@@ -1,0 +1,203 @@
+"""The controller's transactions in flight.
+
+The image changes only by what the store committed, never by hope: so while a transaction
+is out, the keys it writes are busy, and nothing else is decided about them until the image
+has caught up with its outcome. Every transaction carries the controller's token and the mod
+revision of every key that it writes; therefore sending it twice is safe, and when an
+outcome was unclear the second answer tells who won.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from tidelog.core.controller.effects import Answer, ControllerEffect, StoreTransaction
+from tidelog.core.controller.events import Request
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.metadata_store import (
+    GUARDS_MAX,
+    OPERATIONS_MAX,
+    Delete,
+    Guard,
+    Operation,
+    OutcomeUnknown,
+    Put,
+    Revision,
+    TxnAnswer,
+    TxnResult,
+)
+from tidelog.core.controller.metadata.registrations import PartitionKey
+
+
+@dataclass(slots=True)
+class Write:
+    """One key to write, what must hold for it, and what to tell once it is committed."""
+
+    op: Operation
+    guards: tuple[Guard, ...]
+    effects: tuple[ControllerEffect, ...] = ()
+    key: PartitionKey | None = None
+    result: Any = None
+
+
+@dataclass(slots=True)
+class Reply:
+    """The results for a request's partitions, gathered from several transactions."""
+
+    event: Request
+    wanted: int
+    results: dict[PartitionKey, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A transaction out, or the first of a row of them that are sent one by one."""
+
+    tag: int
+    writes: list[Write]
+    rest: list[list[Write]] = field(default_factory=list)
+    reply: Reply | None = None
+    retry: Request | None = None
+    answer: Answer | None = None
+    busy: frozenset[str] = frozenset()
+    guards: tuple[Guard, ...] = ()
+    ops: tuple[Operation, ...] = ()
+    unsure: bool = False
+    resend: bool = False
+    ok: bool = False
+    settles_at: Revision | None = None
+
+
+class Verdict(Enum):
+    """What an answer means for the controller."""
+
+    COMMITTED = auto()
+    REFUSED = auto()
+    FENCED = auto()
+    UNSETTLED = auto()
+
+
+def pack(groups: Iterable[list[Write]]) -> list[list[Write]]:
+    """Fill transactions up to the store's limits; a group is never split."""
+    packed: list[list[Write]] = []
+    guards: set[Guard] = set()
+    for group in groups:
+        wanted = {guard for write in group for guard in write.guards}
+        fits = (
+            packed
+            and len(guards | wanted) < GUARDS_MAX
+            and len(packed[-1]) + len(group) <= OPERATIONS_MAX
+        )
+        if not fits:
+            packed.append([])
+            guards = set()
+        packed[-1].extend(group)
+        guards |= wanted
+    return packed
+
+
+class Transactions:
+    """What is out, which keys that keeps busy, and what happens when answers come."""
+
+    __slots__ = ("_last_tag", "busy", "pending", "token")
+
+    def __init__(self) -> None:
+        self.token: Revision = 0
+        self.pending: dict[int, Pending] = {}
+        self.busy: set[str] = set()
+        self._last_tag = 0
+
+    def begin(self, token: Revision) -> None:
+        """A new term of office: what an earlier one sent is none of its business."""
+        self.token = token
+        self.pending.clear()
+        self.busy.clear()
+
+    def new_tag(self) -> int:
+        self._last_tag += 1
+        return self._last_tag
+
+    def send(
+        self,
+        steps: list[list[Write]],
+        reply: Reply | None = None,
+        retry: Request | None = None,
+        answer: Answer | None = None,
+        also_busy: Iterable[str] = (),
+    ) -> StoreTransaction:
+        """Send the first step; the others follow as each is committed."""
+        busy = frozenset(write.op.key for step in steps for write in step).union(also_busy)
+        pending = Pending(self.new_tag(), steps[0], steps[1:], reply, retry, answer, busy)
+        self.pending[pending.tag] = pending
+        self.busy |= busy
+        return self._transaction(pending)
+
+    def next_step(self, pending: Pending) -> StoreTransaction:
+        """The next of a row, under a tag of its own."""
+        del self.pending[pending.tag]
+        pending.tag = self.new_tag()
+        pending.writes, pending.rest = pending.rest[0], pending.rest[1:]
+        pending.unsure = pending.ok = False
+        pending.settles_at = None
+        self.pending[pending.tag] = pending
+        return self._transaction(pending)
+
+    def answered(self, pending: Pending, answer: TxnAnswer) -> Verdict:
+        """Settle it, or mark it to be sent again."""
+        if not isinstance(answer, TxnResult):
+            pending.resend = True
+            pending.unsure |= isinstance(answer, OutcomeUnknown)
+            return Verdict.UNSETTLED
+        pending.ok = answer.ok or (pending.unsure and _landed(pending, answer))
+        pending.settles_at = answer.rev
+        if pending.ok:
+            return Verdict.COMMITTED
+        token = Guard(keys.CONTROLLER, self.token, "create")
+        return Verdict.REFUSED if token.holds_for(answer.now(token.key)) else Verdict.FENCED
+
+    def resend(self) -> list[StoreTransaction]:
+        """Once more, the same and under the same tag, what has no clear answer."""
+        again = [pending for pending in self.pending.values() if pending.resend]
+        for pending in again:
+            pending.resend = False
+        return [StoreTransaction(p.tag, p.guards, p.ops) for p in again]
+
+    def settle(self, image_revision: Revision) -> list[Pending]:
+        """Let go of what the image has caught up with."""
+        done = [
+            pending
+            for pending in self.pending.values()
+            if pending.settles_at is not None and pending.settles_at <= image_revision
+        ]
+        for pending in done:
+            del self.pending[pending.tag]
+        if done:
+            self.busy = set().union(*(pending.busy for pending in self.pending.values()))
+        return done
+
+    def freeze(self) -> Hashable:
+        return (
+            self.token,
+            frozenset(
+                (p.guards, p.ops, p.unsure, p.resend, p.ok, p.settles_at)
+                for p in self.pending.values()
+            ),
+        )
+
+    def _transaction(self, pending: Pending) -> StoreTransaction:
+        wanted = dict.fromkeys(guard for write in pending.writes for guard in write.guards)
+        pending.guards = (Guard(keys.CONTROLLER, self.token, "create"), *wanted)
+        pending.ops = tuple(write.op for write in pending.writes)
+        return StoreTransaction(pending.tag, pending.guards, pending.ops)
+
+
+def _landed(pending: Pending, answer: TxnResult) -> bool:
+    """Whether the store holds exactly what this transaction writes: an earlier sending won."""
+    for op in pending.ops:
+        now = answer.now(op.key)
+        if isinstance(op, Put) and (now is None or now.value != op.value):
+            return False
+        if isinstance(op, Delete) and now is not None:
+            return False
+    return True

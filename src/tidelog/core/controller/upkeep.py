@@ -1,0 +1,191 @@
+"""What has to change so that brokers and partitions fit what is known of the brokers.
+
+Looked at as a whole and as often as anything changes, not as a reaction to single events:
+whatever an earlier controller left half done, or a lost race left undone, is found here
+again. Only partitions of inactive brokers and those named by the caller are looked at.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tidelog.core.controller.broker_liveness import BrokerLiveness
+from tidelog.core.controller.effects import ControllerEffect, ElectedUncleanly
+from tidelog.core.controller.election import ElectionRules, Target, next_registration
+from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata import registrations as values
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.metadata_store import ABSENT, Delete, Guard, Put
+from tidelog.core.controller.metadata.registrations import (
+    BrokerRegistration,
+    BrokerState,
+    PartitionKey,
+    PartitionRegistration,
+)
+from tidelog.core.controller.transactions import Write
+from tidelog.core.types import BrokerId
+
+ADMISSIONS_MAX = 10
+ADMISSION_PARTITIONS_MAX = 30
+"""So many admissions share one transaction with so many partition changes, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What a controller decides with: the image and its own term."""
+
+    image: ClusterImage
+    controller_epoch: int
+    last_known_leader: bool = True
+
+    def rules(self, key: PartitionKey, active: frozenset[BrokerId]) -> ElectionRules:
+        """The election rules of a partition's topic."""
+        return ElectionRules(
+            active,
+            self.image.min_insync_replicas(key.topic_id),
+            self.image.unclean_election_allowed(key.topic_id),
+            self.last_known_leader,
+        )
+
+    def write(self, old: PartitionRegistration | None, new: PartitionRegistration) -> Write:
+        """Write a partition, if it is still what it was.
+
+        Whoever becomes leader or joins the ISR must still be the incarnation that was
+        meant: one that died or restarted a moment ago can't enter, even before it is
+        noticed.
+        """
+        name = keys.partition(new.topic_id, new.partition)
+        joined = set(new.isr) if old is None else set(new.isr) - set(old.isr)
+        if new.leader is not None and (old is None or new.leader != old.leader):
+            joined.add(new.leader)
+        guards = [Guard(name, ABSENT if old is None else self.image.mod_rev(name))]
+        guards += [broker_guard(self.image.brokers[broker]) for broker in sorted(joined)]
+        effects: tuple[ControllerEffect, ...] = ()
+        before = None if old is None else old.unclean_election
+        if new.unclean_election is not None and new.unclean_election != before:
+            effects = (ElectedUncleanly(new.key, new.unclean_election),)
+        value = values.encode_partition(self.stamp(new))
+        return Write(Put(name, value), tuple(guards), effects, new.key)
+
+    def stamp(self, partition: PartitionRegistration) -> PartitionRegistration:
+        """Who wrote it: with the partition epoch, unique to one write."""
+        return replace(partition, controller_epoch=self.controller_epoch)
+
+
+def upkeep(
+    office: Office, liveness: BrokerLiveness, busy: set[str], look_at: Iterable[PartitionKey]
+) -> list[list[Write]]:
+    """Groups of writes, none to be split, the urgent first.
+
+    `look_at` names partitions that may have got a chance to be led.
+    """
+    image = office.image
+    brokers = sorted(image.brokers.values(), key=lambda broker: broker.id)
+    states = {b: state for b in brokers if (state := liveness.next_state(b)) is not None}
+    dead = [broker for broker in brokers if liveness.is_dead(broker)]
+    leaving = {b.id for b, state in states.items() if state.fenced or state.shutting_down}
+    active = image.active - leaving - {broker.id for broker in dead}
+    arriving = [broker for broker in brokers if broker.awaits_admission and broker not in dead]
+    writes = _partition_writes(office, active, arriving, busy, look_at)
+    deaths = [
+        [Write(Delete(keys.broker_id(broker.id)), (broker_guard(broker),))]
+        for broker in dead
+        if keys.broker_id(broker.id) not in busy
+    ]
+    decided = [
+        [state_write(image, broker, state)]
+        for broker, state in states.items()
+        if not broker.awaits_admission and keys.broker_state(broker.id) not in busy
+    ]
+    admissions = _admissions(image, arriving, writes, busy)
+    return [*deaths, *decided, *admissions, *([write] for write in writes.values())]
+
+
+def _partition_writes(
+    office: Office,
+    active: frozenset[BrokerId],
+    arriving: list[BrokerRegistration],
+    busy: set[str],
+    look_at: Iterable[PartitionKey],
+) -> dict[PartitionKey, Write]:
+    """Take inactive brokers out of ISRs, and lost incarnations out of the ELRs too."""
+    image = office.image
+    unclean = frozenset(broker.id for broker in arriving if broker.stopped_uncleanly)
+    affected = set(look_at)
+    for broker, named in image.in_isr.items():
+        if broker not in active:
+            affected |= named
+    for broker in unclean:
+        affected |= image.in_elr.get(broker, set())
+    writes = {}
+    for key in sorted(affected):
+        partition = image.partitions.get(key)
+        if partition is None or keys.partition(*key) in busy:
+            continue
+        isr = tuple(broker for broker in partition.isr if broker in active)
+        target = Target(isr=isr, unclean_shutdown=unclean)
+        new = next_registration(partition, target, office.rules(key, active))
+        if new is not partition:
+            writes[key] = office.write(partition, new)
+    return writes
+
+
+def _admissions(
+    image: ClusterImage,
+    arriving: list[BrokerRegistration],
+    writes: dict[PartitionKey, Write],
+    busy: set[str],
+) -> list[list[Write]]:
+    """Admit new incarnations together with what the older ones lose, or not yet.
+
+    One that loses too much for one transaction is admitted once it has lost it. Takes the
+    partition writes that it needs out of `writes`.
+    """
+    ready: list[BrokerRegistration] = []
+    shared: set[PartitionKey] = set()
+    for broker in arriving:
+        held = set(image.in_isr.get(broker.id, ()))
+        if broker.stopped_uncleanly:
+            held |= image.in_elr.get(broker.id, set())
+        if keys.broker_state(broker.id) in busy or not held <= writes.keys():
+            continue
+        if len(shared | held) <= ADMISSION_PARTITIONS_MAX and len(ready) < ADMISSIONS_MAX:
+            ready.append(broker)
+            shared |= held
+    if not ready:
+        return []
+    group = [writes.pop(key) for key in sorted(shared)]
+    group += [state_write(image, broker, BrokerState(broker.epoch)) for broker in ready]
+    return [group]
+
+
+def state_write(image: ClusterImage, broker: BrokerRegistration, state: BrokerState) -> Write:
+    """Write a broker's state; to admit or unfence it, its own key must still be there."""
+    name = keys.broker_state(broker.id)
+    guards = [Guard(name, image.mod_rev(name))]
+    if broker.awaits_admission or not state.fenced:
+        guards.append(broker_guard(broker))
+    return Write(Put(name, values.encode_broker_state(state)), tuple(guards))
+
+
+def preferred_leader_writes(office: Office, busy: set[str]) -> list[list[Write]]:
+    """Give leadership back to the first replica wherever it is in sync and does not lead."""
+    writes = []
+    for key, partition in sorted(office.image.partitions.items()):
+        if partition.leader == partition.replicas[0] or keys.partition(*key) in busy:
+            continue
+        if not office.image.committed(key):
+            continue
+        new = next_registration(
+            partition,
+            Target(election=ElectionType.PREFERRED),
+            office.rules(key, office.image.active),
+        )
+        if new is not partition:
+            writes.append([office.write(partition, new)])
+    return writes
+
+
+def broker_guard(broker: BrokerRegistration) -> Guard:
+    """True while that incarnation's own key lives."""
+    return Guard(keys.broker_id(broker.id), broker.epoch, "create")
