@@ -146,7 +146,7 @@ class Log:
                 waited = batch.max_timestamp - first
             if waited > config.segment_ms - config.segment_jitter_ms:
                 return True
-        return active.is_full()
+        return active.is_full
 
     def _roll(self, base_offset: Offset, now_ms: int) -> None:
         """Begin a new active segment; one that is still empty makes room for it."""
@@ -355,10 +355,11 @@ class Log:
         with self._writing():
             active = self._segments.active
             active.finish()
-            snapshot = self._write_snapshot(self.log_end_offset)
-            for path in (active.file(layout.OFFSET_INDEX), active.file(layout.TIME_INDEX)):
+            closed = [active.file(layout.OFFSET_INDEX), active.file(layout.TIME_INDEX)]
+            if self.log_end_offset > self._segments.first.base_offset:
+                closed.append(self._write_snapshot(self.log_end_offset))
+            for path in closed:
                 self._disk.sync(path)
-            self._disk.sync(snapshot)
             self._disk.sync_dir(self.directory)
         self.flush()
 

@@ -84,6 +84,7 @@ def rebuild(disk: Disk, directory: str, producers: ProducerState, segments: Segm
     for batch in batches_from(disk, segments, producers.end_offset, end):
         producers.update(batch)
     producers.end_offset = end
+    refill_windows(disk, producers, segments)
 
 
 def batches_from(
@@ -106,17 +107,28 @@ def _sound(disk: Disk, segment: Segment, position: int) -> Iterator[RecordBatch]
 
 
 def refill_windows(disk: Disk, producers: ProducerState, segments: Segments) -> None:
-    """Add to each producer the batches before its last one that the end of the log shows."""
+    """Give each producer back the batches before its last one, as the end of the log shows."""
     if not producers.producers:
         return
-    active = segments.active
-    start = active.offset_index.floor_by_position(max(0, active.size - WINDOW_BYTES))
     seen = ProducerState()
-    for batch in _sound(disk, active, start):
-        seen.update(batch)
+    for segment, position in _last_bytes(segments, WINDOW_BYTES):
+        for batch in _sound(disk, segment, position):
+            seen.update(batch)
     for producer_id, recent in seen.producers.items():
         entry = producers.producers.get(producer_id)
-        if entry is None or entry.epoch != recent.epoch or not entry.batches:
+        if entry is None or entry.epoch != recent.epoch or not (entry.batches and recent.batches):
             continue
-        if recent.batches and recent.batches[-1].last_offset == entry.batches[-1].last_offset:
-            entry.batches = recent.batches
+        if recent.batches[-1].last_offset == entry.batches[-1].last_offset:
+            entry.batches = max(recent.batches, entry.batches, key=len)
+
+
+def _last_bytes(segments: Segments, length: int) -> list[tuple[Segment, int]]:
+    """Batch positions from which about the last `length` bytes of the log follow."""
+    parts: list[tuple[Segment, int]] = []
+    for segment in reversed(list(segments)):
+        if length <= 0:
+            break
+        start = segment.offset_index.floor_by_position(max(0, segment.size - length))
+        parts.append((segment, start))
+        length -= segment.size
+    return parts[::-1]

@@ -278,9 +278,9 @@ class _Loading:
                     self._assign_epoch(span.leader_epoch, span.base_offset)
         self.epochs.truncate_to(log_end)
         self.epochs.drop_before(log_start)
+        if self.written_epochs is None and self.epochs.entries:
+            self.report.rebuilt.append(self.epochs_path)
         if self.epochs.entries != self.written_epochs:
-            if self.epochs.entries:
-                self.report.rebuilt.append(self.epochs_path)
             checkpoint.write_epochs(self.disk, self.epochs_path, self.epochs.entries)
 
     def _assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
@@ -291,12 +291,13 @@ class _Loading:
     def _settle_producers(self, segments: Segments, log_end: Offset) -> None:
         """Producer state of the log's end. After an unclean stop the scan made it."""
         producer_snapshots.delete_snapshots(self.disk, self.directory, above=log_end)
-        producer_snapshots.delete_strays(self.disk, self.directory, segments)
         if self.report.clean or self.producers.end_offset != log_end:
             producer_snapshots.rebuild(self.disk, self.directory, self.producers, segments)
+        else:
             producer_snapshots.refill_windows(self.disk, self.producers, segments)
-        if not self.report.clean:
+        if not self.report.clean and log_end > segments.first.base_offset:
             producer_snapshots.write_snapshot(self.disk, self.directory, self.producers, log_end)
+        producer_snapshots.delete_strays(self.disk, self.directory, segments)
 
     def _read_topic_id(self) -> TopicId | None:
         path = f"{self.directory}/{layout.PARTITION_METADATA}"

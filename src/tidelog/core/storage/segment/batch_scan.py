@@ -23,6 +23,8 @@ from tidelog.core.types import LeaderEpoch, Offset
 _CHUNK = 8192
 _WHOLE_CHUNK = 1_048_576
 _PREFIX = Struct(">qi")
+_ENDS = Struct(">qi11xi")
+"""Base offset, length, last offset delta: see record/record_batch.py."""
 
 
 class BatchSpan(NamedTuple):
@@ -37,25 +39,42 @@ class BatchSpan(NamedTuple):
 
 
 def spans(disk: Disk, path: str, position: int, end: int) -> Iterator[BatchSpan]:
-    """Headers of the batches from `position` to `end`, a chunk of the file at a time."""
+    """The batches from `position` to `end`, a chunk of the file at a time."""
     chunk, chunk_at = b"", position
     while position < end:
         at = position - chunk_at
         if at + HEADER_SIZE > len(chunk):
-            chunk, chunk_at, at = (
-                disk.read(path, position, min(_CHUNK, end - position)),
-                position,
-                0,
-            )
-            if len(chunk) < HEADER_SIZE:
-                raise DiskError(f"{len(chunk)} bytes at {position} are no header", path)
+            chunk, chunk_at, at = _chunk(disk, path, position, end), position, 0
         fields = HEADER.unpack_from(chunk, at)
-        size = fields[1] + PREFIX_SIZE
+        base_offset, size = fields[0], fields[1] + PREFIX_SIZE
+        last_offset = base_offset + fields[6]
         if size < HEADER_SIZE or position + size > end:
             raise DiskError(f"batch of {size} bytes at {position}", path)
-        base_offset = fields[0]
-        yield BatchSpan(position, size, base_offset, base_offset + fields[6], fields[2], fields[8])
+        yield BatchSpan(position, size, base_offset, last_offset, fields[2], fields[8])
         position += size
+
+
+def walk(disk: Disk, path: str, position: int, end: int) -> Iterator[tuple[int, int, Offset]]:
+    """Like `spans`, but only position, size and last offset, in half the time: every read
+    that is not at the log's end goes through here."""
+    chunk, chunk_at = b"", position
+    unpack_from = _ENDS.unpack_from
+    while position < end:
+        at = position - chunk_at
+        if at + HEADER_SIZE > len(chunk):
+            chunk, chunk_at, at = _chunk(disk, path, position, end), position, 0
+        base_offset, length, last_offset_delta = unpack_from(chunk, at)
+        if length < HEADER_SIZE - PREFIX_SIZE:
+            raise DiskError(f"batch of {length + PREFIX_SIZE} bytes at {position}", path)
+        yield position, length + PREFIX_SIZE, base_offset + last_offset_delta
+        position += length + PREFIX_SIZE
+
+
+def _chunk(disk: Disk, path: str, position: int, end: int) -> bytes:
+    chunk = disk.read(path, position, min(_CHUNK, end - position))
+    if len(chunk) < HEADER_SIZE:
+        raise DiskError(f"{len(chunk)} bytes at {position} are no header", path)
+    return chunk
 
 
 class InvalidBatch(Exception):

@@ -22,7 +22,7 @@ from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError, MissingFile, Region, read_file
 from tidelog.core.storage.log_config import LogConfig
-from tidelog.core.storage.segment.batch_scan import BatchSpan, spans
+from tidelog.core.storage.segment.batch_scan import BatchSpan, spans, walk
 from tidelog.core.storage.segment.offset_index import OffsetIndex
 from tidelog.core.storage.segment.sparse_index import InvalidIndex
 from tidelog.core.storage.segment.time_index import NO_TIMESTAMP, TimeIndex
@@ -56,6 +56,7 @@ class Segment:
         "config",
         "created_ms",
         "directory",
+        "is_full",
         "path",
         "size",
     )
@@ -78,6 +79,7 @@ class Segment:
         self._since_index: int
         self._max_timestamp: int
         self._offset_of_max_timestamp: Offset
+        self.is_full: bool
         self._forget_indexes()
         self._first_timestamp: int | None = None
         self._tail_start = base_offset
@@ -116,8 +118,9 @@ class Segment:
 
     def append(self, batches: Sequence[RecordBatch], size: int) -> None:
         """Write batches of `size` bytes in all at the end, with one call."""
-        self.load()
-        if self.config.preallocate and self.size + size > self._reserved:
+        if not self._loaded:
+            self.load()
+        if self.size + size > self._reserved and self.config.preallocate:
             self._reserve(self.size + size)
         position = self._disk.append(self.path, [batch.view() for batch in batches])
         if position != self.size:
@@ -157,6 +160,7 @@ class Segment:
             self._offset_index.append(last_offset, position)
             self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
             self._since_index = 0
+            self.is_full = self._indexes_full()
         self._since_index += size
 
     def truncate_to(self, end: Offset) -> Offset:
@@ -171,6 +175,7 @@ class Segment:
         self.size = self._reserved = position
         self._offset_index.truncate_to(end)
         self._time_index.truncate_to(end)
+        self.is_full = self._indexes_full()
         self._truncate_aborted(end)
         kept = bisect_left(self._tail_ends, end)
         del self._tail_ends[kept:], self._tail_positions[kept:]
@@ -251,6 +256,7 @@ class Segment:
             self.rebuild_indexes()
             return False
         self._max_timestamp, self._offset_of_max_timestamp = self._time_index.last()
+        self.is_full = self._indexes_full()
         return True
 
     def rebuild_indexes(self) -> None:
@@ -272,6 +278,7 @@ class Segment:
         self._since_index = 0
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = self.base_offset
+        self.is_full = False
 
     def _find_max_timestamp(self) -> None:
         """The index's last entry, or something younger behind it."""
@@ -281,7 +288,7 @@ class Segment:
                 self._max_timestamp = span.max_timestamp
                 self._offset_of_max_timestamp = span.last_offset
 
-    def is_full(self) -> bool:
+    def _indexes_full(self) -> bool:
         """Whether an index has no room; one slot of the time index is for the roll."""
         room = self.config.segment_index_bytes
         return (
@@ -324,6 +331,9 @@ class Segment:
         """Headers from a batch's position on, unchecked but for their size."""
         return spans(self._disk, self.path, position, self.size)
 
+    def _walk(self, position: int) -> Iterator[tuple[int, int, Offset]]:
+        return walk(self._disk, self.path, position, self.size)
+
     def span_at(self, position: int) -> BatchSpan:
         """The batch that starts there; there must be one."""
         return next(self.spans(position))
@@ -332,19 +342,17 @@ class Segment:
         """One past the last record; the base offset if there is none."""
         if self._tail_ends:
             return self._tail_ends[-1] + 1
-        end = self.base_offset
-        for span in self.spans(self.offset_index.floor_by_position(self.size)):
-            end = span.last_offset + 1
-        return end
+        batches = self._walk(self.offset_index.floor_by_position(self.size))
+        return max((last for _, _, last in batches), default=self.base_offset - 1) + 1
 
     def locate(self, offset: Offset) -> int:
         """Where the first batch that ends at or after `offset` starts; `size` if none does."""
         if offset >= self._tail_start:
             slot = bisect_left(self._tail_ends, offset)
             return self._tail_positions[slot] if slot < len(self._tail_ends) else self.size
-        for span in self.spans(self.offset_index.floor_by_offset(offset)):
-            if span.last_offset >= offset:
-                return span.position
+        for position, _, last_offset in self._walk(self.offset_index.floor_by_offset(offset)):
+            if last_offset >= offset:
+                return position
         return self.size
 
     def boundary(self, start: int, limit: int) -> int:
@@ -354,12 +362,8 @@ class Segment:
         if self._tail_positions and limit >= self._tail_positions[0]:
             slot = bisect_right(self._tail_positions, limit)
             return max(start, self._tail_positions[slot - 1])
-        position = max(start, self.offset_index.floor_by_position(limit))
-        for span in self.spans(position):
-            position = span.position
-            if position + span.size > limit:
-                break
-        return position
+        known = max(start, self.offset_index.floor_by_position(limit))
+        return next(at for at, size, _ in self._walk(known) if at + size > limit)
 
     def read(self, start: int, end: int, max_bytes: int) -> Region:
         """Whole batches from position `start`, at most `max_bytes` and not beyond `end`; the
