@@ -1,0 +1,1 @@
+"""One broker, whole, without I/O: Node.step(event) -> effects."""

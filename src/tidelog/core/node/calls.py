@@ -1,0 +1,86 @@
+"""Requests to other brokers that are not answered yet.
+
+Every request gets a number that is never used again, so an answer that comes late, twice or
+after a time-out finds nobody waiting and is dropped. The time-out is the node's own: it does
+not depend on a host noticing that a connection is dead.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.core.node.deadlines import Deadlines
+from tidelog.core.node.effects import Send
+from tidelog.core.node.turn import Turn
+from tidelog.core.types import BrokerId
+
+Answered = Callable[[Any], None]
+"""Called with the response, which is of the kind that belongs to the request."""
+Failed = Callable[[], None]
+"""Called when no answer will come."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request on its way."""
+
+    answered: Answered
+    failed: Failed
+    deadline_ms: int
+
+
+class Calls:
+    """Sends, and hands each answer to whoever asked."""
+
+    __slots__ = ("_deadlines", "_next", "_open", "_turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._open: dict[int, Call] = {}
+        self._deadlines: Deadlines[int] = Deadlines()
+        self._next = 0
+
+    def send(
+        self,
+        broker: BrokerId,
+        request: object,
+        timeout_ms: int,
+        answered: Answered,
+        failed: Failed,
+    ) -> int:
+        """Ask a broker; the request's number."""
+        correlation = self._next
+        self._next += 1
+        call = Call(answered, failed, self._turn.now_ms + timeout_ms)
+        self._open[correlation] = call
+        self._deadlines.add(correlation, call.deadline_ms)
+        self._turn.emit(Send(broker, correlation, request))
+        return correlation
+
+    def answer(self, correlation: int, response: object) -> None:
+        call = self._take(correlation)
+        if call is not None:
+            call.answered(response)
+
+    def fail(self, correlation: int) -> None:
+        call = self._take(correlation)
+        if call is not None:
+            call.failed()
+
+    def abandon(self, correlation: int) -> None:
+        """Nobody cares for this answer any more."""
+        self._take(correlation)
+
+    def expire(self) -> None:
+        """Give up what was not answered in time."""
+        for correlation in self._deadlines.due(self._turn.now_ms):
+            self.fail(correlation)
+
+    def next_ms(self) -> int | None:
+        return self._deadlines.next_ms()
+
+    def _take(self, correlation: int) -> Call | None:
+        call = self._open.pop(correlation, None)
+        if call is not None:
+            self._deadlines.remove(correlation, call.deadline_ms)
+        return call

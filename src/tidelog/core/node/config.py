@@ -1,0 +1,54 @@
+"""Settings of one broker, under Kafka's names, with Kafka's defaults.
+
+A topic may override those that Kafka lets it override; `topic_settings` in
+membership/metadata.py does so.
+"""
+
+from dataclasses import dataclass, field
+
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.types import BrokerId
+
+
+@dataclass(slots=True)
+class NodeConfig:
+    """`broker.id` and so on; times in milliseconds."""
+
+    broker_id: BrokerId
+    rack: str | None = None
+    host: str = "localhost"
+    port: int = 9092
+    log: LogConfig = field(default_factory=LogConfig)
+    """Defaults for topics that say nothing. `flush_messages` = 1: a record counts as
+    replicated only where it is on stable storage."""
+
+    min_insync_replicas: int = 1
+    message_max_bytes: int = 1_048_588
+
+    replica_lag_time_max_ms: int = 30_000
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 1_048_576
+    replica_fetch_response_max_bytes: int = 10_485_760
+    replica_fetch_backoff_ms: int = 1000
+    replica_socket_timeout_ms: int = 30_000
+    request_timeout_ms: int = 30_000
+
+    max_incremental_fetch_session_cache_slots: int = 1000
+
+    broker_session_timeout_ms: int = 9000
+    broker_heartbeat_interval_ms: int = 2000
+    controlled_shutdown_timeout_ms: int = 300_000
+    """After that the broker stops although the controller has not let it go."""
+
+    replica_high_watermark_checkpoint_interval_ms: int = 5000
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
+    log_flush_start_offset_checkpoint_interval_ms: int = 60_000
+    log_retention_check_interval_ms: int = 300_000
+    log_flush_scheduler_interval_ms: int = 1000
+    """How often `flush.ms` is looked at; Kafka's default is never to look."""
+
+    @property
+    def fencing_margin_ms(self) -> int:
+        """How long before its session may end a broker stops acting as leader."""
+        return max(500, self.broker_session_timeout_ms // 10)

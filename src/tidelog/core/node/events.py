@@ -1,0 +1,161 @@
+"""Everything that can happen to a broker. `now_ms` never goes back.
+
+What a broker asks for in return is in effects.py.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidelog.core.controller.metadata.metadata_store import (
+    Batch,
+    SessionId,
+    Snapshot,
+    TxnAnswer,
+    Unavailable,
+)
+from tidelog.core.types import BrokerEpoch, BrokerId
+
+Peer: TypeAlias = Hashable
+"""Whom to answer; only the host knows what it means."""
+
+
+@dataclass(slots=True)
+class Started:
+    """The process is up, its logs are recovered."""
+
+    now_ms: int
+
+
+@dataclass(slots=True)
+class RequestReceived:
+    """A client or another broker asks something (messages.py, controller/events.py)."""
+
+    peer: Peer
+    correlation: int
+    request: object
+    now_ms: int
+
+
+@dataclass(slots=True)
+class ResponseReceived:
+    """The answer to a Send."""
+
+    correlation: int
+    response: object
+    now_ms: int
+
+
+@dataclass(slots=True)
+class RequestFailed:
+    """The connection that a Send went over is gone: no answer will come."""
+
+    correlation: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class SessionOpened:
+    """The store gave a session, good until `deadline_ms` unless renewed."""
+
+    session: SessionId
+    deadline_ms: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class SessionRenewed:
+    """The host renewed the session. The deadline counts from before the renewal was sent."""
+
+    deadline_ms: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class SessionLost:
+    """The session ended, or could not be opened: nothing written with it exists any more."""
+
+    now_ms: int
+
+
+@dataclass(slots=True)
+class StoreRead:
+    """The answer to ReadStore."""
+
+    answer: Snapshot | Unavailable
+    now_ms: int
+
+
+@dataclass(slots=True)
+class StoreChanged:
+    """The watch brought one revision."""
+
+    batch: Batch
+    now_ms: int
+
+
+@dataclass(slots=True)
+class WatchLost:
+    """The watch was cut or fell behind compaction: only a new snapshot helps."""
+
+    now_ms: int
+
+
+@dataclass(slots=True)
+class TransactionAnswered:
+    """What became of a StoreTransaction."""
+
+    tag: int
+    answer: TxnAnswer
+    now_ms: int
+
+
+@dataclass(slots=True)
+class FlushCompleted:
+    """The files of a Flush are on stable storage; or not, and `error` says why."""
+
+    flush: int
+    error: str | None
+    now_ms: int
+
+
+@dataclass(slots=True)
+class BrokerDied:
+    """Proof that a broker's process is gone, from the host (a lock that the kernel freed)."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    now_ms: int
+
+
+@dataclass(slots=True)
+class Ticked:
+    """Time passed: `next_deadline_ms` was reached."""
+
+    now_ms: int
+
+
+@dataclass(slots=True)
+class ShutdownRequested:
+    """Hand over what this broker leads, then stop."""
+
+    now_ms: int
+
+
+Event: TypeAlias = (
+    Started
+    | RequestReceived
+    | ResponseReceived
+    | RequestFailed
+    | SessionOpened
+    | SessionRenewed
+    | SessionLost
+    | StoreRead
+    | StoreChanged
+    | WatchLost
+    | TransactionAnswered
+    | FlushCompleted
+    | BrokerDied
+    | Ticked
+    | ShutdownRequested
+)

@@ -1,0 +1,197 @@
+"""Fetches from one leader, for all partitions that this broker follows there.
+
+One fetch is in flight at a time. What a partition wants to know comes from the partition
+(`next_question`); it is asked again only after something happened to it, so thousands of
+idle partitions cost nothing.
+
+Guards against late replies (KAFKA-7786, 8012, 13207, 18991): an answer must be to the
+request in flight; for a partition that is still followed here, of the same topic id; and it
+is handed over with the leader epoch and offset that were asked with, which the partition
+compares with its own.
+"""
+
+from collections.abc import Sequence
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.calls import Calls
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.deadlines import Deadlines
+from tidelog.core.node.following.fetch_session import FetchSessionClient
+from tidelog.core.node.following.leader_questions import LeaderQuestions
+from tidelog.core.node.messages import (
+    Fetch,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchResponse,
+)
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.turn import Turn
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
+from tidelog.core.replication.effects import FetchPosition
+from tidelog.core.replication.events import FetchAnswered
+from tidelog.core.types import BrokerEpoch, BrokerId, TopicPartition
+
+
+class LeaderFetcher:
+    """The fetches from one leader."""
+
+    def __init__(
+        self, leader: BrokerId, config: NodeConfig, turn: Turn, calls: Calls, replicas: Replicas
+    ) -> None:
+        self.leader = leader
+        self.followed: dict[TopicPartition, HostedReplica] = {}
+        self._config = config
+        self._turn = turn
+        self._calls = calls
+        self._replicas = replicas
+        self._session = FetchSessionClient()
+        self._questions = LeaderQuestions(leader, config, turn, calls, replicas, self)
+        self._stirred: dict[TopicPartition, None] = {}
+        """Partitions that may have something else to ask than before."""
+        self._resting: Deadlines[TopicPartition] = Deadlines()
+        """Partitions that wait after an error."""
+        self._in_flight: int | None = None
+        self._retry_at_ms: int | None = None
+
+    def follow(self, replica: HostedReplica) -> None:
+        self.followed[replica.topic_partition] = replica
+        self.stir(replica.topic_partition)
+
+    def leave(self, replica: HostedReplica) -> None:
+        if self.followed.get(replica.topic_partition) is replica:
+            del self.followed[replica.topic_partition]
+            self.stir(replica.topic_partition)
+
+    def stir(self, topic_partition: TopicPartition) -> None:
+        """Something happened to it: see what it asks now."""
+        self._stirred[topic_partition] = None
+
+    def connection_lost(self) -> None:
+        """The leader's process is another now: it knows of no request and no session."""
+        if self._in_flight is not None:
+            self._calls.abandon(self._in_flight)
+            self._in_flight = None
+        self._questions.abandon()
+        self._session.restart()
+        self._retry_at_ms = None
+
+    def pump(self, broker_epoch: BrokerEpoch | None) -> None:
+        """Ask the next thing, if it is time. Unregistered, this broker asks nothing: its
+        fetches could not be told from those of an earlier incarnation."""
+        now = self._turn.now_ms
+        if broker_epoch is None or self._in_flight is not None:
+            return
+        if self._retry_at_ms is not None:
+            if now < self._retry_at_ms:
+                return
+            self._retry_at_ms = None
+        for topic_partition in self._resting.due(now):
+            self.stir(topic_partition)
+        while self._stirred:
+            topic_partition, _ = self._stirred.popitem()
+            self._consider(topic_partition)
+        self._questions.pump()
+        if self._session.asked or self._session.forgotten:
+            self._send(broker_epoch)
+
+    def _consider(self, topic_partition: TopicPartition) -> None:
+        replica = self.followed.get(topic_partition)
+        if replica is None or self._questions.awaits(topic_partition):
+            self._session.forget(topic_partition)
+            return
+        question = replica.partition.next_question(self._turn.now_ms)
+        if isinstance(question, FetchPosition):
+            self._session.ask(
+                FetchPartition(
+                    topic_partition,
+                    replica.topic_id,
+                    question.offset,
+                    self._config.replica_fetch_max_bytes,
+                    question.leader_epoch,
+                    question.last_fetched_epoch,
+                    question.log_start_offset,
+                )
+            )
+            return
+        self._session.forget(topic_partition)
+        if question is not None:
+            self._questions.ask(replica, question)
+        elif replica.partition.retry_at_ms is not None:
+            self._resting.add(topic_partition, replica.partition.retry_at_ms)
+
+    def _send(self, broker_epoch: BrokerEpoch) -> None:
+        config = self._config
+        session = self._session
+        partitions, forgotten = session.take_changes()
+        request = Fetch(
+            config.broker_id,
+            broker_epoch,
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            partitions,
+            session.id,
+            session.epoch,
+            forgotten,
+        )
+        self._in_flight = self._calls.send(
+            self.leader, request, config.replica_socket_timeout_ms, self._answered, self._failed
+        )
+
+    def _failed(self) -> None:
+        self._in_flight = None
+        self._session.restart()
+        self._back_off()
+
+    def _back_off(self) -> None:
+        self._retry_at_ms = self._turn.now_ms + self._config.replica_fetch_backoff_ms
+
+    def _answered(self, response: FetchResponse) -> None:
+        self._in_flight = None
+        if not self._session.answered(response):
+            return
+        for part in response.partitions:
+            self._take(part)
+
+    def _take(self, part: FetchPartitionResponse) -> None:
+        asked = self._session.asked.get(part.topic_partition)
+        replica = self.followed.get(part.topic_partition)
+        if asked is None or replica is None or replica.topic_id != asked.topic_id:
+            return
+        assert asked.leader_epoch is not None, "a follower always names its leader epoch"
+        error = part.error
+        records: Sequence[RecordBatch] = ()
+        if part.records is not None:
+            try:
+                records = _sound(part.records)  # type: ignore[arg-type]
+            except CorruptRecord:
+                error = ErrorCode.CORRUPT_MESSAGE
+        self.stir(part.topic_partition)
+        self._replicas.step(
+            replica,
+            FetchAnswered(
+                asked.leader_epoch,
+                asked.offset,
+                error,
+                records,
+                part.high_watermark,
+                part.log_start_offset,
+                part.diverging,
+                self._turn.now_ms,
+            ),
+        )
+
+    def next_ms(self) -> int | None:
+        """When there is something to ask that waits now."""
+        if self._in_flight is not None:
+            return None
+        return self._retry_at_ms if self._retry_at_ms is not None else self._resting.next_ms()
+
+
+def _sound(records: bytes) -> list[RecordBatch]:
+    """The batches, none of which was damaged on the way; raises CorruptRecord."""
+    found = list(batches(records))
+    for batch in found:
+        if not batch.crc_ok():
+            raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset}")
+    return found

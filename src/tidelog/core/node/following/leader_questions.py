@@ -1,0 +1,190 @@
+"""What followers ask a leader besides records.
+
+ListOffsets, after a fetch was out of range: first the leader's log end, then its start.
+OffsetForLeaderEpoch, in the lab's historical policies: where does my last epoch end?
+One request of a kind is in flight; partitions that ask meanwhile wait for the next.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.calls import Calls
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.messages import (
+    EARLIEST,
+    LATEST,
+    EpochPartition,
+    EpochPartitionResponse,
+    ListOffsets,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochResponse,
+)
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.turn import Turn
+from tidelog.core.replication.effects import EpochQuestion, OffsetsQuestion
+from tidelog.core.replication.events import EpochEndAnswered, OffsetsAnswered
+from tidelog.core.types import BrokerId, Offset, TopicPartition
+
+
+class Asking(Protocol):
+    """Whoever goes on once a question is answered."""
+
+    followed: dict[TopicPartition, HostedReplica]
+
+    def stir(self, topic_partition: TopicPartition) -> None:
+        """See what it asks now."""
+        ...
+
+
+@dataclass(slots=True)
+class Asked:
+    """A replica and its question; the log end once the leader has told it."""
+
+    replica: HostedReplica
+    question: EpochQuestion | OffsetsQuestion
+    log_end_offset: Offset = -1
+
+
+class LeaderQuestions:
+    """Questions to one leader."""
+
+    def __init__(
+        self,
+        leader: BrokerId,
+        config: NodeConfig,
+        turn: Turn,
+        calls: Calls,
+        replicas: Replicas,
+        asking: Asking,
+    ) -> None:
+        self._leader = leader
+        self._config = config
+        self._turn = turn
+        self._calls = calls
+        self._replicas = replicas
+        self._asking = asking
+        self._waiting: dict[TopicPartition, Asked] = {}
+        self._asked: dict[TopicPartition, Asked] = {}
+        self._in_flight: set[int] = set()
+
+    def awaits(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition in self._asked
+
+    def ask(self, replica: HostedReplica, question: EpochQuestion | OffsetsQuestion) -> None:
+        self._waiting[replica.topic_partition] = Asked(replica, question)
+
+    def abandon(self) -> None:
+        """No answer will come; all may ask again."""
+        for correlation in self._in_flight:
+            self._calls.abandon(correlation)
+        self._in_flight.clear()
+        self._release(list(self._asked))
+
+    def pump(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            self._asked.update(waiting)
+            offsets = [tp for tp, a in waiting.items() if isinstance(a.question, OffsetsQuestion)]
+            if offsets:
+                self._list_offsets(offsets, LATEST)
+            epochs = [a for a in waiting.values() if isinstance(a.question, EpochQuestion)]
+            if epochs:
+                self._ask_epochs(epochs)
+
+    def _send(self, request: object, names: list[TopicPartition], answered: object) -> None:
+        """Ask; whatever is not settled by the answer may ask again."""
+        correlation = -1
+
+        def on_answer(response: object) -> None:
+            self._in_flight.discard(correlation)
+            answered(response)  # type: ignore[operator]
+
+        def on_failure() -> None:
+            self._in_flight.discard(correlation)
+            self._release(names)
+
+        correlation = self._calls.send(
+            self._leader, request, self._config.replica_socket_timeout_ms, on_answer, on_failure
+        )
+        self._in_flight.add(correlation)
+
+    def _release(self, names: list[TopicPartition]) -> None:
+        for topic_partition in names:
+            self._asked.pop(topic_partition, None)
+            self._asking.stir(topic_partition)
+
+    def _list_offsets(self, names: list[TopicPartition], timestamp: int) -> None:
+        partitions = [
+            ListOffsetsPartition(tp, self._asked[tp].question.leader_epoch, timestamp)
+            for tp in names
+        ]
+        request = ListOffsets(self._config.broker_id, partitions)
+        answered = self._latest_answered if timestamp == LATEST else self._earliest_answered
+        self._send(request, names, answered)
+
+    def _latest_answered(self, response: ListOffsetsResponse) -> None:
+        ask_start = []
+        for part in response.partitions:
+            asked = self._asked[part.topic_partition]
+            if part.error is not ErrorCode.NONE or part.offset is None:
+                self._tell_offsets(asked, part)
+            else:
+                asked.log_end_offset = part.offset
+                ask_start.append(part.topic_partition)
+        if ask_start:
+            self._list_offsets(ask_start, EARLIEST)
+
+    def _earliest_answered(self, response: ListOffsetsResponse) -> None:
+        for part in response.partitions:
+            self._tell_offsets(self._asked[part.topic_partition], part)
+
+    def _tell_offsets(self, asked: Asked, part: ListOffsetsPartitionResponse) -> None:
+        self._release([part.topic_partition])
+        if self._left(asked):
+            return
+        self._replicas.step(
+            asked.replica,
+            OffsetsAnswered(
+                asked.question.leader_epoch,
+                part.error,
+                -1 if part.offset is None else part.offset,
+                asked.log_end_offset,
+                self._turn.now_ms,
+            ),
+        )
+
+    def _ask_epochs(self, asked: list[Asked]) -> None:
+        partitions = []
+        for item in asked:
+            assert isinstance(item.question, EpochQuestion), "chosen by kind"
+            partitions.append(
+                EpochPartition(
+                    item.replica.topic_partition, item.question.leader_epoch, item.question.epoch
+                )
+            )
+        request = OffsetForLeaderEpoch(self._config.broker_id, partitions)
+        self._send(request, [p.topic_partition for p in partitions], self._epochs_answered)
+
+    def _epochs_answered(self, response: OffsetForLeaderEpochResponse) -> None:
+        for part in response.partitions:
+            self._tell_epoch(self._asked[part.topic_partition], part)
+
+    def _tell_epoch(self, asked: Asked, part: EpochPartitionResponse) -> None:
+        self._release([part.topic_partition])
+        question = asked.question
+        if self._left(asked) or not isinstance(question, EpochQuestion):
+            return
+        self._replicas.step(
+            asked.replica,
+            EpochEndAnswered(
+                question.leader_epoch, question.epoch, part.error, part.end, self._turn.now_ms
+            ),
+        )
+
+    def _left(self, asked: Asked) -> bool:
+        """Whether the partition is followed elsewhere, or not at all, by now."""
+        return self._asking.followed.get(asked.replica.topic_partition) is not asked.replica

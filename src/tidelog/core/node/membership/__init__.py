@@ -1,0 +1,1 @@
+"""Being one broker of a cluster: session, registration, image, ISR proposals, controller."""

@@ -1,0 +1,104 @@
+"""The controller that every broker carries, and the way to the one in office.
+
+A broker's own controller is a candidate until it holds the role; requests that reach it
+meanwhile are answered NOT_CONTROLLER by itself. What this broker has to say to the
+controller goes to whoever the image names: over the wire, or straight to the seat if that
+is this broker.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tidelog.core.controller import effects as do
+from tidelog.core.controller import events as on
+from tidelog.core.controller.controller import Controller, ControllerSettings
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.metadata_store import TxnAnswer
+from tidelog.core.node.calls import Answered, Calls, Failed
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.effects import Respond
+from tidelog.core.node.events import Peer
+from tidelog.core.node.turn import Turn
+
+REQUESTS = frozenset(
+    {
+        on.HeartbeatReceived,
+        on.AlterPartitionReceived,
+        on.CreateTopicReceived,
+        on.DeleteTopicReceived,
+        on.CreatePartitionsReceived,
+        on.AlterConfigReceived,
+        on.ElectLeadersReceived,
+        on.AlterReassignmentsReceived,
+        on.ListReassignmentsReceived,
+    }
+)
+UNCLEAN_KEPT_MAX = 1000
+
+
+class ControllerSeat:
+    """Hosts the controller: numbers its requests, carries out its effects."""
+
+    def __init__(self, config: NodeConfig, turn: Turn, image: ClusterImage, calls: Calls) -> None:
+        settings = ControllerSettings(session_timeout_ms=config.broker_session_timeout_ms)
+        self.controller = Controller(config.broker_id, image, settings)
+        self.unclean_elections: deque[do.ElectedUncleanly] = deque(maxlen=UNCLEAN_KEPT_MAX)
+        """The latest elections that may have lost committed records."""
+        self._me = config.broker_id
+        self._turn = turn
+        self._image = image
+        self._calls = calls
+        self._answers: dict[int, Callable[[object], None]] = {}
+        self._next = 0
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            do.StoreTransaction: turn.emit,
+            do.Answer: self._answer,
+            do.ElectedUncleanly: self.unclean_elections.append,
+            do.TookOffice: _nothing,
+            do.Resigned: _nothing,
+        }
+
+    def step(self, event: on.ControllerEvent) -> None:
+        for effect in self.controller.step(event):
+            self._carry_out[type(effect)](effect)
+
+    def receive(self, peer: Peer, correlation: int, request: Any) -> None:
+        """A request from a broker or a client."""
+
+        def respond(response: object) -> None:
+            self._turn.emit(Respond(peer, correlation, response))
+
+        self._take(request, respond)
+
+    def call(self, request: Any, timeout_ms: int, answered: Answered, failed: Failed) -> bool:
+        """Ask the controller in office; False if nobody is known to be."""
+        claim = self._image.controller
+        if claim is None:
+            return False
+        if claim.broker == self._me:
+            self._take(request, answered)
+        else:
+            self._calls.send(claim.broker, request, timeout_ms, answered, failed)
+        return True
+
+    def _take(self, request: Any, answered: Callable[[object], None]) -> None:
+        number = self._next
+        self._next += 1
+        self._answers[number] = answered
+        changes = {"request": number}
+        if isinstance(request, on.HeartbeatReceived):
+            changes["now_ms"] = self._turn.now_ms
+        # A copy: what came over the wire may be read by others, or come twice.
+        self.step(replace(request, **changes))
+
+    def _answer(self, effect: do.Answer) -> None:
+        self._answers.pop(effect.request)(effect.response)
+
+    def transaction_answered(self, tag: int, answer: TxnAnswer) -> None:
+        self.step(on.TransactionAnswered(tag, answer))
+
+
+def _nothing(_effect: object) -> None:
+    """`controller.in_office` says it all."""

@@ -1,0 +1,158 @@
+"""Bringing ISR proposals to the controller (AlterPartition).
+
+One request is in flight at a time, with all proposals that have come up meanwhile; each
+partition has at most one, the latest. A proposal that is not answered is sent again, for
+the leader stays strict (maximal ISR) until it is: that costs availability, never records.
+
+A success is not taken from the answer but from the image, once it shows the new ISR: only
+then does this broker also know every setting that the controller decided by.
+"""
+
+from dataclasses import dataclass
+
+from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
+from tidelog.core.controller.events import AlterPartitionReceived, IsrMember, IsrProposal
+from tidelog.core.controller.metadata.registrations import NO_EPOCH, PartitionKey
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.membership.controller_seat import ControllerSeat
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.turn import Turn
+from tidelog.core.replication.effects import ProposeIsr
+from tidelog.core.replication.events import IsrChangeAnswered
+from tidelog.core.replication.isr import Committed
+from tidelog.core.types import BrokerEpoch, TopicPartition
+
+RETRY_MS = 50
+
+
+@dataclass(slots=True)
+class Proposal:
+    """What a leader on this broker wants its ISR to become."""
+
+    replica: HostedReplica
+    wanted: ProposeIsr
+
+    @property
+    def stands(self) -> bool:
+        """Whether the partition still waits for this one."""
+        partition = self.replica.partition
+        isr = partition.isr
+        return (
+            partition.is_leader
+            and partition.leader_epoch == self.wanted.leader_epoch
+            and not isinstance(isr, Committed)
+            and (isr.proposed_at, isr.proposed)
+            == (self.wanted.partition_epoch, self.wanted.members)
+        )
+
+    def request(self) -> IsrProposal:
+        return IsrProposal(
+            PartitionKey(self.replica.topic_id, self.replica.topic_partition.partition),
+            self.wanted.leader_epoch,
+            self.wanted.partition_epoch,
+            tuple(
+                IsrMember(broker, NO_EPOCH if epoch is None else epoch)
+                for broker, epoch in self.wanted.isr
+            ),
+        )
+
+
+class IsrProposals:
+    """Proposals on their way, and those that wait."""
+
+    def __init__(
+        self, config: NodeConfig, turn: Turn, seat: ControllerSeat, replicas: Replicas
+    ) -> None:
+        self._config = config
+        self._turn = turn
+        self._seat = seat
+        self._replicas = replicas
+        self._waiting: dict[TopicPartition, Proposal] = {}
+        self._in_flight: dict[PartitionKey, Proposal] | None = None
+        self._round = 0
+        self._retry_at_ms: int | None = None
+
+    def propose(self, replica: HostedReplica, wanted: ProposeIsr) -> None:
+        self._waiting[replica.topic_partition] = Proposal(replica, wanted)
+
+    def controller_changed(self) -> None:
+        """Whoever had the request may never answer: ask the new one."""
+        self._give_up()
+        self._retry_at_ms = None
+
+    def pump(self, broker_epoch: BrokerEpoch | None, *, acting: bool) -> None:
+        """Send what waits, if it is time."""
+        if not acting or broker_epoch is None or self._in_flight is not None:
+            return
+        if self._retry_at_ms is not None and self._turn.now_ms < self._retry_at_ms:
+            return
+        self._retry_at_ms = None
+        standing = [p for p in self._waiting.values() if p.stands]
+        self._waiting.clear()
+        if standing:
+            self._send(broker_epoch, standing)
+
+    def _send(self, broker_epoch: BrokerEpoch, proposals: list[Proposal]) -> None:
+        requests = tuple(proposal.request() for proposal in proposals)
+        self._in_flight = {r.key: p for r, p in zip(requests, proposals, strict=True)}
+        self._round += 1
+        this_round = self._round
+
+        def answered(answer: AlterPartitionAnswer) -> None:
+            if this_round == self._round:
+                self._answered(answer)
+
+        def failed() -> None:
+            if this_round == self._round:
+                self._give_up()
+
+        sent = self._seat.call(
+            AlterPartitionReceived(0, self._config.broker_id, broker_epoch, requests),
+            self._config.request_timeout_ms,
+            answered,
+            failed,
+        )
+        if not sent:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """No answer: the same again, after a pause, unless something newer waits."""
+        self._round += 1
+        proposals, self._in_flight = self._in_flight or {}, None
+        for proposal in proposals.values():
+            self._waiting.setdefault(proposal.replica.topic_partition, proposal)
+        self._retry_at_ms = self._turn.now_ms + RETRY_MS
+
+    def _answered(self, answer: AlterPartitionAnswer) -> None:
+        if answer.error is not ErrorCode.NONE:
+            self._give_up()
+            return
+        proposals, self._in_flight = self._in_flight or {}, None
+        for key, proposal in proposals.items():
+            result = answer.results.get(key)
+            if result is None:
+                self._waiting.setdefault(proposal.replica.topic_partition, proposal)
+            else:
+                self._tell(proposal, result)
+        if self._waiting:
+            self._retry_at_ms = self._turn.now_ms + RETRY_MS
+
+    def _tell(self, proposal: Proposal, result: AlterPartitionResult) -> None:
+        if result.error is ErrorCode.NONE:
+            return
+        wanted = proposal.wanted
+        event = IsrChangeAnswered(
+            wanted.members,
+            wanted.partition_epoch,
+            result.error,
+            wanted.leader_epoch,
+            wanted.partition_epoch,
+            (),
+            self._turn.now_ms,
+        )
+        self._replicas.step(proposal.replica, event)
+
+    def next_ms(self) -> int | None:
+        waits = self._waiting and self._in_flight is None
+        return self._retry_at_ms if waits else None

@@ -1,0 +1,179 @@
+"""From the cluster's image to this broker's replicas.
+
+The image follows the store. What it says about partitions that have a replica here becomes
+PartitionChanged events, new logs and deleted logs. A log belongs to a topic id, not to a
+name: a topic made anew under an old name gets an empty log.
+
+Held back: a partition whose leader is this broker, while this broker is not acting. The word
+may be about an earlier incarnation of it, whose unflushed records are gone; taking it would
+let two different records share an offset and an epoch.
+"""
+
+from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
+from tidelog.core.controller.metadata.registrations import (
+    LeaderRecovery,
+    PartitionKey,
+    PartitionRegistration,
+)
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
+from tidelog.core.node.membership.topic_settings import (
+    batch_rules,
+    log_config,
+    partition_config,
+)
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.turn import Turn
+from tidelog.core.replication.events import BrokersChanged, PartitionChanged
+from tidelog.core.replication.partition import Partition
+from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.types import BrokerEpoch, BrokerId, TopicId, TopicPartition
+
+
+class Metadata:
+    """Keeps the hosted replicas as the image says."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        turn: Turn,
+        image: ClusterImage,
+        replicas: Replicas,
+        fetchers: ReplicaFetchers,
+        policy: TruncationPolicy,
+    ) -> None:
+        self._config = config
+        self._turn = turn
+        self._image = image
+        self._replicas = replicas
+        self._fetchers = fetchers
+        self._policy = policy
+        self._held_back: dict[PartitionKey, None] = {}
+        self.brokers: dict[BrokerId, BrokerEpoch | None] = {}
+        """Who may be in an ISR; shared by all partitions."""
+        self._incarnations: dict[BrokerId, BrokerEpoch] = {}
+
+    def apply(self, delta: ImageDelta, *, acting: bool) -> None:
+        """Let the replicas follow what has changed in the image."""
+        for name, topic_id in sorted(delta.deleted_topics):
+            self._drop_topic(name, topic_id)
+        if delta.brokers:
+            self._brokers_changed(delta.brokers)
+        for key in sorted(delta.partitions):
+            self._partition_changed(key, acting=acting)
+        if delta.configs:
+            self._configs_changed()
+
+    def begin_acting(self) -> None:
+        """Take the words about this broker's own leadership that were held back."""
+        held_back, self._held_back = self._held_back, {}
+        for key in held_back:
+            if key in self._image.partitions:
+                self._partition_changed(key, acting=True)
+
+    def _partition_changed(self, key: PartitionKey, *, acting: bool) -> None:
+        name = self._image.name_of(key)
+        if name is None:
+            return
+        known = self._image.partitions[key]
+        if self._config.broker_id not in known.replicas:
+            self._drop(name, key.topic_id)
+            return
+        replica = self._host(name, key.topic_id)
+        if known.leader == self._config.broker_id and not acting:
+            self._held_back[key] = None
+            return
+        self._held_back.pop(key, None)
+        self._replicas.step(replica, _event(known, self._turn.now_ms))
+
+    def _host(self, name: TopicPartition, topic_id: TopicId) -> HostedReplica:
+        replica = self._replicas.hosted.get(name)
+        if replica is not None and replica.topic_id == topic_id:
+            return replica
+        if replica is not None:
+            self._drop(name, replica.topic_id)
+        directory = self._replicas.directory
+        settings = log_config(self._config, self._image, topic_id)
+        log = directory.logs.get(name)
+        if log is not None and log.topic_id != topic_id:
+            directory.delete(name, self._turn.now_ms)
+            log = None
+        if log is None:
+            log = directory.create(name, topic_id, self._turn.now_ms, settings)
+        log.config = settings
+        partition = Partition(
+            self._config.broker_id,
+            partition_config(self._config, self._image, topic_id),
+            self.brokers,
+            log.epochs,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            high_watermark=directory.high_watermarks[name],
+            policy=self._policy,
+            producers=log.producers,
+        )
+        rules = batch_rules(self._config, self._image, topic_id)
+        replica = HostedReplica(name, topic_id, partition, log, rules)
+        self._replicas.hosted[name] = replica
+        self._replicas.surroundings.log_changed(replica)
+        return replica
+
+    def _drop_topic(self, name: str, topic_id: TopicId) -> None:
+        for replica in [r for r in self._replicas.hosted.values() if r.topic_id == topic_id]:
+            self._drop(replica.topic_partition, topic_id)
+        # Logs from before this start that were never hosted, for their topic was gone.
+        directory = self._replicas.directory
+        for partition, log in list(directory.logs.items()):
+            if partition.topic == name and log.topic_id == topic_id:
+                directory.delete(partition, self._turn.now_ms)
+
+    def _drop(self, name: TopicPartition, topic_id: TopicId) -> None:
+        replica = self._replicas.hosted.get(name)
+        if replica is None or replica.topic_id != topic_id:
+            return
+        del self._replicas.hosted[name]
+        self._fetchers.stop(replica)
+        self._replicas.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._replicas.touched.pop(replica, None)
+        self._replicas.directory.delete(name, self._turn.now_ms)
+
+    def _brokers_changed(self, changed: set[BrokerId]) -> None:
+        for broker in sorted(changed):
+            known = self._image.brokers.get(broker)
+            epoch = None if known is None or not known.registered else known.epoch
+            if epoch is None:
+                self._incarnations.pop(broker, None)
+                self._fetchers.leader_restarted(broker)
+            elif self._incarnations.get(broker) != epoch:
+                self._incarnations[broker] = epoch
+                self._fetchers.leader_restarted(broker)
+        eligible = {b.id: b.epoch for b in self._image.brokers.values() if b.active}
+        if eligible != self.brokers:
+            self.brokers.clear()
+            self.brokers.update(eligible)
+            event = BrokersChanged(self._turn.now_ms)
+            for replica in list(self._replicas.hosted.values()):
+                self._replicas.step(replica, event)
+
+    def _configs_changed(self) -> None:
+        for replica in self._replicas.hosted.values():
+            topic = replica.topic_id
+            replica.log.config = log_config(self._config, self._image, topic)
+            replica.partition.config = partition_config(self._config, self._image, topic)
+            replica.rules = batch_rules(self._config, self._image, topic)
+        event = BrokersChanged(self._turn.now_ms)
+        for replica in list(self._replicas.hosted.values()):
+            self._replicas.step(replica, event)
+
+
+def _event(known: PartitionRegistration, now_ms: int) -> PartitionChanged:
+    return PartitionChanged(
+        known.leader,
+        known.leader_epoch,
+        known.partition_epoch,
+        known.isr,
+        known.replicas,
+        known.recovery is LeaderRecovery.RECOVERING,
+        now_ms,
+    )

@@ -1,0 +1,260 @@
+"""Being a member: a store session, a registration in it, heartbeats, and knowing when to stop.
+
+    open a session -> register (brokers/ids/<id>, the revision is the broker epoch)
+    -> heartbeat until the controller unfences -> acting
+
+A session counts only until its deadline less a margin, whatever the store says: by then
+another broker may lead what this one leads. From there on this broker fences itself: it
+acknowledges nothing, proposes nothing. A renewal that still comes lets it go on; a lost
+session means to register anew, under a new broker epoch.
+
+Always true: `acting` implies that the own image shows this very incarnation unfenced.
+"""
+
+from collections.abc import Callable
+
+from tidelog.core.controller import events as on
+from tidelog.core.controller.broker_liveness import registration_transaction
+from tidelog.core.controller.effects import HeartbeatAnswer, StoreTransaction
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.metadata_store import (
+    OutcomeUnknown,
+    SessionExpired,
+    SessionId,
+    TxnAnswer,
+    TxnResult,
+    Unavailable,
+)
+from tidelog.core.controller.metadata.registrations import Endpoint, decode_broker
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.effects import OpenSession
+from tidelog.core.node.membership.controller_seat import ControllerSeat
+from tidelog.core.node.turn import Turn
+from tidelog.core.types import BrokerEpoch
+
+REGISTRATION_TAG = -1
+"""Tags of this broker's controller are not negative."""
+RETRY_MS = 500
+
+
+class Registration:
+    """This broker's membership."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        turn: Turn,
+        image: ClusterImage,
+        seat: ControllerSeat,
+        incarnation: str,
+        previous_epoch: BrokerEpoch,
+    ) -> None:
+        self.broker_epoch: BrokerEpoch | None = None
+        self.stop: Callable[[], None]
+        """Called when the controller lets this broker go."""
+        self._config = config
+        self._turn = turn
+        self._image = image
+        self._seat = seat
+        self._incarnation = incarnation
+        self._previous_epoch = previous_epoch
+        self._session: SessionId | None = None
+        self._deadline_ms = 0
+        self._registering = False
+        self._retry_at_ms: int | None = None
+        self._heartbeat_at_ms: int | None = None
+        self._heartbeat_out = False
+        self._want_shut_down = False
+        self._candidate = False
+        self._caught_up = False
+
+    # -- the session -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._turn.emit(OpenSession(self._config.broker_session_timeout_ms))
+
+    def session_opened(self, session: SessionId, deadline_ms: int) -> None:
+        self._session = session
+        self._deadline_ms = deadline_ms
+        self._retry_at_ms = None
+        self._register()
+
+    def session_renewed(self, deadline_ms: int) -> None:
+        if self._session is not None:
+            self._deadline_ms = max(self._deadline_ms, deadline_ms)
+            self._stand()
+
+    def session_lost(self) -> None:
+        self._remember_epoch()
+        self._session = None
+        self.broker_epoch = None
+        self._registering = False
+        self._heartbeat_at_ms = None
+        self._step_back()
+        self._retry_at_ms = self._turn.now_ms + RETRY_MS
+
+    def _remember_epoch(self) -> None:
+        """A new incarnation names the last one that was admitted, if it kept everything
+        since; this process did, for it never stopped."""
+        known = self._image.brokers.get(self._config.broker_id)
+        epoch = self.broker_epoch
+        if epoch is not None and known is not None and known.admitted_epoch == epoch:
+            self._previous_epoch = epoch
+
+    @property
+    def session_valid(self) -> bool:
+        """Whether nobody can have taken this broker's place yet."""
+        margin = self._config.fencing_margin_ms
+        return self._session is not None and self._turn.now_ms < self._deadline_ms - margin
+
+    @property
+    def may_act(self) -> bool:
+        """Whether this broker may lead where the image names it."""
+        return (
+            self.broker_epoch is not None
+            and self.session_valid
+            and self._image.may_lead(self._config.broker_id, self.broker_epoch)
+        )
+
+    # -- the registration ------------------------------------------------------------------
+
+    def _register(self) -> None:
+        if self._session is None or self._registering or self.broker_epoch is not None:
+            return
+        self._registering = True
+        config = self._config
+        guards, ops = registration_transaction(
+            config.broker_id,
+            self._session,
+            self._incarnation,
+            (Endpoint("CLIENT", config.host, config.port),),
+            config.rack,
+            self._previous_epoch,
+        )
+        self._turn.emit(StoreTransaction(REGISTRATION_TAG, guards, ops))
+
+    def transaction_answered(self, answer: TxnAnswer) -> None:
+        if not self._registering:
+            return
+        self._registering = False
+        if isinstance(answer, SessionExpired):
+            self.session_lost()
+        elif isinstance(answer, Unavailable | OutcomeUnknown):
+            self._retry_at_ms = self._turn.now_ms + RETRY_MS
+        else:
+            self._judge(answer)
+
+    def _judge(self, answer: TxnResult) -> None:
+        """Won; or lost to an earlier sending of our own; or to an older incarnation, whose
+        session has to end first."""
+        if answer.ok:
+            self._registered(answer.rev)
+            return
+        now = answer.now(keys.broker_id(self._config.broker_id))
+        if now is not None and now.session == self._session:
+            found = decode_broker(self._config.broker_id, now.create_rev, now.value)
+            if found.incarnation == self._incarnation:
+                self._registered(found.epoch)
+                return
+        self._retry_at_ms = self._turn.now_ms + RETRY_MS
+
+    def _registered(self, epoch: BrokerEpoch) -> None:
+        self.broker_epoch = epoch
+        self._retry_at_ms = None
+        self._caught_up = False
+        self._stand()
+        self.heartbeat_soon()
+
+    def _stand(self) -> None:
+        """Be a candidate for the controller's role while the session is good."""
+        if self.broker_epoch is not None and self.session_valid and not self._candidate:
+            assert self._session is not None, "a valid session is one"
+            self._candidate = True
+            self._seat.step(on.SessionOpened(self._session, self.broker_epoch))
+
+    def _step_back(self) -> None:
+        if self._candidate:
+            self._candidate = False
+            self._seat.step(on.SessionLost())
+
+    # -- heartbeats ------------------------------------------------------------------------
+
+    def heartbeat_soon(self) -> None:
+        """Something changed that the controller waits for, or another is in office."""
+        self._heartbeat_at_ms = self._turn.now_ms
+
+    def image_advanced(self, *, controller: bool) -> None:
+        """The image moved on; `controller` says that somebody else may be in office."""
+        if self.broker_epoch is None:
+            return
+        if controller:
+            self._heartbeat_out = False
+            self.heartbeat_soon()
+        if not self._caught_up and self._image.revision >= self.broker_epoch:
+            self._caught_up = True
+            self.heartbeat_soon()
+
+    def shut_down(self) -> None:
+        """Ask the controller to let this broker go."""
+        self._want_shut_down = True
+        self.heartbeat_soon()
+
+    def _heartbeat(self) -> None:
+        self._heartbeat_at_ms = self._turn.now_ms + self._config.broker_heartbeat_interval_ms
+        if self.broker_epoch is None or self._heartbeat_out:
+            return
+        request = on.HeartbeatReceived(
+            0,
+            self._config.broker_id,
+            self.broker_epoch,
+            self._image.revision,
+            self._turn.now_ms,
+            want_shut_down=self._want_shut_down,
+        )
+        self._heartbeat_out = True
+        sent = self._seat.call(
+            request,
+            self._config.broker_session_timeout_ms // 2,
+            self._heartbeat_answered,
+            self._heartbeat_failed,
+        )
+        if not sent:
+            self._heartbeat_failed()
+
+    def _heartbeat_answered(self, answer: HeartbeatAnswer) -> None:
+        self._heartbeat_out = False
+        if answer.error is not ErrorCode.NONE:
+            self._heartbeat_failed()
+        elif answer.should_shut_down and self._want_shut_down:
+            self.stop()
+        elif self._want_shut_down:
+            self._heartbeat_at_ms = self._turn.now_ms + RETRY_MS
+
+    def _heartbeat_failed(self) -> None:
+        self._heartbeat_out = False
+        self._heartbeat_at_ms = self._turn.now_ms + RETRY_MS
+
+    # -- the clock -------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = self._turn.now_ms
+        if not self.session_valid:
+            self._step_back()
+        if self._retry_at_ms is not None and now >= self._retry_at_ms:
+            self._retry_at_ms = None
+            if self._session is None:
+                self.start()
+            else:
+                self._register()
+        if self._heartbeat_at_ms is not None and now >= self._heartbeat_at_ms:
+            self._heartbeat()
+
+    def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        times = [self._retry_at_ms, self._heartbeat_at_ms]
+        if self.session_valid:
+            times.append(self._deadline_ms - self._config.fencing_margin_ms)
+        return min((at for at in times if at is not None), default=None)

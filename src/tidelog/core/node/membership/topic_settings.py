@@ -1,0 +1,62 @@
+"""What a topic's configuration means for its replicas here.
+
+A topic's own setting comes first, then the cluster's, then this broker's. Settings that no
+replica heeds are none of this file's business.
+"""
+
+from dataclasses import fields, replace
+
+from tidelog.core.controller.metadata.cluster_image import MIN_INSYNC_REPLICAS, ClusterImage
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.record.validation import BatchRules
+from tidelog.core.replication.partition import PartitionConfig
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.types import TopicId
+
+_CLEANUP_POLICY = "cleanup.policy"
+_NUMBERS = {
+    field.name.replace("_", "."): field.name
+    for field in fields(LogConfig)
+    if field.name != "cleanup_delete"
+}
+
+
+def log_config(config: NodeConfig, image: ClusterImage, topic: TopicId) -> LogConfig:
+    """How its log rolls, keeps and flushes."""
+    changes: dict[str, int | bool] = {}
+    for name, attribute in _NUMBERS.items():
+        value = image.topic_config(topic, name)
+        if value is not None:
+            changes[attribute] = int(value)
+    policy = image.topic_config(topic, _CLEANUP_POLICY)
+    if policy is not None:
+        changes["cleanup_delete"] = "delete" in policy.split(",")
+    return replace(config.log, **changes)  # type: ignore[arg-type]
+
+
+def partition_config(config: NodeConfig, image: ClusterImage, topic: TopicId) -> PartitionConfig:
+    """What replication needs. Flushing after every record means before its acknowledgement,
+    and that on every replica: else it would hold only until the next leader."""
+    min_insync = image.topic_config(topic, MIN_INSYNC_REPLICAS)
+    return PartitionConfig(
+        config.min_insync_replicas if min_insync is None else int(min_insync),
+        config.replica_lag_time_max_ms,
+        config.replica_fetch_backoff_ms,
+        log_config(config, image, topic).flush_messages == 1,
+    )
+
+
+def batch_rules(config: NodeConfig, image: ClusterImage, topic: TopicId) -> BatchRules:
+    """What a producer may send."""
+    rules = BatchRules(max_message_bytes=config.message_max_bytes)
+    largest = image.topic_config(topic, "max.message.bytes")
+    if largest is not None:
+        rules.max_message_bytes = int(largest)
+    rules.log_append_time = image.topic_config(topic, "message.timestamp.type") == "LogAppendTime"
+    before = image.topic_config(topic, "message.timestamp.before.max.ms")
+    if before is not None:
+        rules.timestamp_before_max_ms = int(before)
+    after = image.topic_config(topic, "message.timestamp.after.max.ms")
+    if after is not None:
+        rules.timestamp_after_max_ms = int(after)
+    return rules

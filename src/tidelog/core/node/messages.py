@@ -1,0 +1,244 @@
+"""What clients and brokers say to each other, apart from how it looks on the wire.
+
+Kafka's requests and responses under Kafka's names, with None where the wire says -1 for
+"not known". What goes to the controller (AlterPartition, BrokerHeartbeat, ...) is in
+core/controller.
+
+`records` in a fetch answer is a Region of the answering broker's disk, so that the host can
+let the kernel move the bytes; the one who receives the answer finds bytes there. They are
+mutable slotted dataclasses for speed; nobody changes one after it was sent.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.storage.disk import Region
+from tidelog.core.types import (
+    BrokerEpoch,
+    BrokerId,
+    EpochEnd,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
+
+LATEST = -1
+"""A ListOffsets timestamp: the end of what the asker may read."""
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+HIGH_WATERMARK = -1
+"""A DeleteRecords offset: everything committed."""
+
+SESSIONLESS = -1
+"""A fetch session epoch: a full fetch outside any session; with an id, it closes that one."""
+NEW_SESSION = 0
+"""A fetch session epoch: a full fetch that asks for a session."""
+
+
+@dataclass(slots=True)
+class ProducePartition:
+    """The records for one partition, in a buffer that the broker may patch."""
+
+    topic_partition: TopicPartition
+    records: bytearray | memoryview
+    topic_id: TopicId | None = None
+
+
+@dataclass(slots=True)
+class Produce:
+    """Append these; `acks` says when to answer."""
+
+    acks: int
+    timeout_ms: int
+    partitions: list[ProducePartition]
+    version: int = 13
+    """Of the request on the wire: old ones may not carry every codec."""
+
+
+@dataclass(slots=True)
+class ProducePartitionResponse:
+    """Where the records went, or why not."""
+
+    topic_partition: TopicPartition
+    error: ErrorCode
+    base_offset: Offset | None = None
+    log_append_time_ms: int | None = None
+    log_start_offset: Offset | None = None
+
+
+@dataclass(slots=True)
+class ProduceResponse:
+    """One answer for each partition asked, in the same order."""
+
+    partitions: list[ProducePartitionResponse]
+
+
+@dataclass(slots=True)
+class FetchPartition:
+    """From where one partition is to be read, and what the reader believes."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId | None
+    offset: Offset
+    max_bytes: int
+    leader_epoch: LeaderEpoch | None = None
+    last_fetched_epoch: LeaderEpoch | None = None
+    log_start_offset: Offset = -1
+    """A follower's own; -1 from a consumer."""
+
+
+@dataclass(slots=True)
+class Fetch:
+    """Give me what comes next. `replica` is None for a consumer."""
+
+    replica: BrokerId | None
+    broker_epoch: BrokerEpoch | None
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partitions: list[FetchPartition]
+    session_id: int = 0
+    session_epoch: int = SESSIONLESS
+    forgotten: list[TopicPartition] = field(default_factory=list)
+    read_committed: bool = False
+    any_replica: bool = True
+    """False for clients that know nothing of reading from followers (before KIP-392)."""
+
+
+@dataclass(slots=True)
+class FetchPartitionResponse:
+    """What comes next, or why there is nothing."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId | None
+    error: ErrorCode
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    diverging: EpochEnd | None
+    records: Region | Buffer | None
+    """None when there are none."""
+
+
+@dataclass(slots=True)
+class FetchResponse:
+    """In a session only the partitions that have something to say."""
+
+    error: ErrorCode
+    session_id: int
+    partitions: list[FetchPartitionResponse]
+
+
+@dataclass(slots=True)
+class EpochPartition:
+    """Where does `epoch` end?"""
+
+    topic_partition: TopicPartition
+    leader_epoch: LeaderEpoch | None
+    """What the asker believes to be the current one."""
+    epoch: LeaderEpoch | None
+
+
+@dataclass(slots=True)
+class OffsetForLeaderEpoch:
+    """`replica` is None for a consumer."""
+
+    replica: BrokerId | None
+    partitions: list[EpochPartition]
+
+
+@dataclass(slots=True)
+class EpochPartitionResponse:
+    """`end` is None when nothing can be said."""
+
+    topic_partition: TopicPartition
+    error: ErrorCode
+    end: EpochEnd | None
+
+
+@dataclass(slots=True)
+class OffsetForLeaderEpochResponse:
+    """One answer for each partition asked, in the same order."""
+
+    partitions: list[EpochPartitionResponse]
+
+
+@dataclass(slots=True)
+class ListOffsetsPartition:
+    """`timestamp` is a time, LATEST, EARLIEST or MAX_TIMESTAMP."""
+
+    topic_partition: TopicPartition
+    leader_epoch: LeaderEpoch | None
+    timestamp: int
+
+
+@dataclass(slots=True)
+class ListOffsets:
+    """`replica` is None for a client."""
+
+    replica: BrokerId | None
+    partitions: list[ListOffsetsPartition]
+    read_committed: bool = False
+
+
+@dataclass(slots=True)
+class ListOffsetsPartitionResponse:
+    """`offset` is None when no record is that young, or on error."""
+
+    topic_partition: TopicPartition
+    error: ErrorCode
+    offset: Offset | None = None
+    timestamp: int | None = None
+    leader_epoch: LeaderEpoch | None = None
+
+
+@dataclass(slots=True)
+class ListOffsetsResponse:
+    """One answer for each partition asked, in the same order."""
+
+    partitions: list[ListOffsetsPartitionResponse]
+
+
+@dataclass(slots=True)
+class DeleteRecordsPartition:
+    """Drop what lies before `offset`, or before the high watermark."""
+
+    topic_partition: TopicPartition
+    offset: Offset
+
+
+@dataclass(slots=True)
+class DeleteRecords:
+    """Answered once every live replica has done it, or after `timeout_ms`."""
+
+    timeout_ms: int
+    partitions: list[DeleteRecordsPartition]
+
+
+@dataclass(slots=True)
+class DeleteRecordsPartitionResponse:
+    """`low_watermark`: the smallest log start of the live replicas."""
+
+    topic_partition: TopicPartition
+    error: ErrorCode
+    low_watermark: Offset | None = None
+
+
+@dataclass(slots=True)
+class DeleteRecordsResponse:
+    """One answer for each partition asked, in the same order."""
+
+    partitions: list[DeleteRecordsPartitionResponse]
+
+
+BrokerRequest: TypeAlias = Produce | Fetch | OffsetForLeaderEpoch | ListOffsets | DeleteRecords
+BrokerResponse: TypeAlias = (
+    ProduceResponse
+    | FetchResponse
+    | OffsetForLeaderEpochResponse
+    | ListOffsetsResponse
+    | DeleteRecordsResponse
+)

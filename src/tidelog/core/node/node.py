@@ -1,0 +1,355 @@
+"""One broker, whole, without I/O: `step(event) -> effects`.
+
+The simulator runs this and the broker runs this; a host only turns bytes into events and
+effects into bytes, files and timers. Each step hands the event to the part it concerns,
+then lets every part go on as far as it can: long polls are woken, fetches, proposals and
+flushes leave. The parts are in the folders beside this file.
+
+A disk that refuses ends the broker, as in Kafka when its last log directory fails: whoever
+waits is told, nothing more is promised, the host is asked to end the process.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.core.controller import events as controller_on
+from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
+from tidelog.core.controller.metadata.metadata_store import Snapshot
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node import events as on
+from tidelog.core.node.calls import Calls
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.effects import CloseSession, Effect, Halt, ReadStore, WatchStore
+from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
+from tidelog.core.node.membership.controller_seat import REQUESTS, ControllerSeat
+from tidelog.core.node.membership.isr_proposals import IsrProposals
+from tidelog.core.node.membership.metadata import Metadata
+from tidelog.core.node.membership.registration import REGISTRATION_TAG, Registration
+from tidelog.core.node.messages import (
+    DeleteRecords,
+    Fetch,
+    ListOffsets,
+    OffsetForLeaderEpoch,
+    Produce,
+)
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.serving.fetch import FetchService
+from tidelog.core.node.serving.fetch_sessions import FetchSessions
+from tidelog.core.node.serving.gate import Gate
+from tidelog.core.node.serving.offsets import OffsetService
+from tidelog.core.node.serving.produce import ProduceService
+from tidelog.core.node.turn import Turn
+from tidelog.core.node.upkeep.duties import Duties
+from tidelog.core.node.upkeep.flushing import Flushing
+from tidelog.core.replication.effects import ProposeIsr
+from tidelog.core.replication.events import LogFailed
+from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
+from tidelog.core.storage.disk import Disk, DiskError
+from tidelog.core.storage.log import LogOffline
+from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.types import BrokerEpoch, BrokerId, TopicPartition
+
+CONTROLLER_TICK_MS = 500
+
+
+class Node:
+    """A broker. Making one recovers its logs; `step(Started)` sets it going."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        incarnation: int,
+        now_ms: int,
+        policy: TruncationPolicy = LEADER_EPOCH,
+    ) -> None:
+        self.config = config
+        self.image = ClusterImage()
+        self.halted: Halt | None = None
+        self._turn = turn = Turn(now_ms)
+        self.directory = LogDirectory.open(disk, now_ms, lambda _: config.log)
+        self._replicas = Replicas(turn, self.directory)
+        self._replicas.surroundings = self
+        self._calls = Calls(turn)
+        self._seat = ControllerSeat(config, turn, self.image, self._calls)
+        self._fetchers = ReplicaFetchers(config, turn, self._calls, self._replicas)
+        self._proposals = IsrProposals(config, turn, self._seat, self._replicas)
+        self._metadata = Metadata(config, turn, self.image, self._replicas, self._fetchers, policy)
+        self._registration = Registration(
+            config,
+            turn,
+            self.image,
+            self._seat,
+            str(incarnation),
+            self.directory.broker_epoch,
+        )
+        self._registration.stop = self._stop
+        self._gate = Gate(self._replicas, self.image)
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, incarnation)
+        self._produces = ProduceService(turn, self._replicas, self._gate)
+        self._fetches = FetchService(turn, self._replicas, self._gate, sessions)
+        self._offsets = OffsetService(turn, self._replicas, self._gate)
+        self._flushing = Flushing(turn, self._replicas)
+        self._duties = Duties(config, turn, self._replicas, self._flushing)
+        self._controller_tick_ms = now_ms
+        self._read_again_ms: int | None = None
+        self._stop_by_ms: int | None = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            on.Started: self._on_started,
+            on.RequestReceived: self._on_request,
+            on.ResponseReceived: self._on_response,
+            on.RequestFailed: self._on_request_failed,
+            on.SessionOpened: self._on_session_opened,
+            on.SessionRenewed: self._on_session_renewed,
+            on.SessionLost: self._on_session_lost,
+            on.StoreRead: self._on_store_read,
+            on.StoreChanged: self._on_store_changed,
+            on.WatchLost: self._on_watch_lost,
+            on.TransactionAnswered: self._on_transaction,
+            on.FlushCompleted: self._on_flush_completed,
+            on.BrokerDied: self._on_broker_died,
+            on.Ticked: self._on_ticked,
+            on.ShutdownRequested: self._on_shutdown_requested,
+        }
+        self._serve: dict[type, Callable[[on.Peer, int, Any], None]] = {
+            Produce: self._produces.produce,
+            Fetch: self._fetches.fetch,
+            ListOffsets: self._offsets.list_offsets,
+            OffsetForLeaderEpoch: self._offsets.epoch_ends,
+            DeleteRecords: self._offsets.delete_records,
+            **dict.fromkeys(REQUESTS, self._seat.receive),
+        }
+
+    # -- what can be seen ------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> dict[TopicPartition, HostedReplica]:
+        """The replicas on this broker, by name."""
+        return self._replicas.hosted
+
+    @property
+    def losses(self) -> Any:
+        """What was truncated here."""
+        return self._replicas.losses
+
+    @property
+    def seat(self) -> ControllerSeat:
+        """This broker's controller, in office or not."""
+        return self._seat
+
+    @property
+    def broker_epoch(self) -> BrokerEpoch | None:
+        """Of this registration; None while there is none."""
+        return self._registration.broker_epoch
+
+    @property
+    def acting(self) -> bool:
+        """Whether this broker serves and leads."""
+        return self._gate.acting
+
+    # -- the step --------------------------------------------------------------------------
+
+    def step(self, event: on.Event) -> list[Effect]:
+        """Take in what happened; the effects are to be carried out in order."""
+        if self.halted is not None:
+            return []
+        self._turn.now_ms = max(self._turn.now_ms, event.now_ms)
+        try:
+            if self._gate.acting and not self._registration.session_valid:
+                self._cease_acting()
+            self._handlers[type(event)](event)
+            self._settle()
+        except (DiskError, LogOffline) as error:
+            self._fail(error)
+        return self._turn.take()
+
+    def _settle(self) -> None:
+        """Let every part go on as far as it can."""
+        while self.halted is None:
+            self._fetches.wake()
+            self._flushing.pump()
+            self._proposals.pump(self.broker_epoch, acting=self._gate.acting)
+            self._fetchers.pump(self.broker_epoch)
+            if not self._replicas.touched and not self._replicas.deposed:
+                break
+        if self._replicas.truncated:
+            self._replicas.truncated = False
+            self.directory.write_recovery_points()
+
+    def next_deadline_ms(self) -> int | None:
+        """When to step with Ticked, if nothing else happens; None once halted."""
+        if self.halted is not None:
+            return None
+        times = [
+            self._controller_tick_ms,
+            self._read_again_ms,
+            self._stop_by_ms,
+            self._calls.next_ms(),
+            self._produces.next_ms(),
+            self._fetches.next_ms(),
+            self._offsets.next_ms(),
+            self._registration.next_ms(),
+            self._proposals.next_ms(),
+            self._fetchers.next_ms(),
+            self._duties.next_ms(),
+        ]
+        return min(at for at in times if at is not None)
+
+    # -- requests and answers --------------------------------------------------------------
+
+    def _on_started(self, _event: on.Started) -> None:
+        self._registration.start()
+        self._turn.emit(ReadStore())
+
+    def _on_request(self, event: on.RequestReceived) -> None:
+        self._serve[type(event.request)](event.peer, event.correlation, event.request)
+
+    def _on_response(self, event: on.ResponseReceived) -> None:
+        self._calls.answer(event.correlation, event.response)
+
+    def _on_request_failed(self, event: on.RequestFailed) -> None:
+        self._calls.fail(event.correlation)
+
+    # -- the store -------------------------------------------------------------------------
+
+    def _on_session_opened(self, event: on.SessionOpened) -> None:
+        self._registration.session_opened(event.session, event.deadline_ms)
+        self._reconsider_acting()
+
+    def _on_session_renewed(self, event: on.SessionRenewed) -> None:
+        self._registration.session_renewed(event.deadline_ms)
+        self._reconsider_acting()
+
+    def _on_session_lost(self, _event: on.SessionLost) -> None:
+        self._registration.session_lost()
+        self._reconsider_acting()
+
+    def _on_store_read(self, event: on.StoreRead) -> None:
+        if isinstance(event.answer, Snapshot):
+            self._advance(self.image.load(event.answer))
+            self._turn.emit(WatchStore(self.image.revision))
+        else:
+            self._read_again_ms = self._turn.now_ms + CONTROLLER_TICK_MS
+
+    def _on_store_changed(self, event: on.StoreChanged) -> None:
+        self._advance(self.image.apply(event.batch))
+
+    def _on_watch_lost(self, _event: on.WatchLost) -> None:
+        self._turn.emit(ReadStore())
+
+    def _advance(self, delta: ImageDelta) -> None:
+        """The image moved on: this broker's own standing first, then its replicas."""
+        if self._gate.acting and not self._registration.may_act:
+            self._cease_acting()
+        self._metadata.apply(delta, acting=self._gate.acting)
+        self._reconsider_acting()
+        if delta.controller:
+            self._proposals.controller_changed()
+        self._registration.image_advanced(controller=delta.controller)
+        self._seat.step(controller_on.StoreChanged(delta))
+        self._registration.tick()
+
+    def _on_transaction(self, event: on.TransactionAnswered) -> None:
+        if event.tag == REGISTRATION_TAG:
+            self._registration.transaction_answered(event.answer)
+            self._registration.tick()
+            self._reconsider_acting()
+        else:
+            self._seat.transaction_answered(event.tag, event.answer)
+
+    # -- acting ----------------------------------------------------------------------------
+
+    def _reconsider_acting(self) -> None:
+        may_act = self._registration.may_act
+        if self._gate.acting and not may_act:
+            self._cease_acting()
+        elif may_act and not self._gate.acting:
+            self._gate.acting = self._duties.acting = True
+            self._metadata.begin_acting()
+            self._flushing.tell_all()
+
+    def _cease_acting(self) -> None:
+        """Promise nothing more; whoever waits must ask elsewhere."""
+        self._gate.acting = self._duties.acting = False
+        for replica in self._replicas.hosted.values():
+            self._replicas.fail_waiters(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # -- the clock -------------------------------------------------------------------------
+
+    def _on_ticked(self, _event: on.Ticked) -> None:
+        now = self._turn.now_ms
+        self._registration.tick()
+        self._reconsider_acting()
+        self._calls.expire()
+        self._produces.expire()
+        self._fetches.expire()
+        self._offsets.expire()
+        self._duties.tick()
+        if now >= self._controller_tick_ms:
+            self._controller_tick_ms = now + CONTROLLER_TICK_MS
+            self._seat.step(controller_on.Ticked(now))
+        if self._read_again_ms is not None and now >= self._read_again_ms:
+            self._read_again_ms = None
+            self._turn.emit(ReadStore())
+        if self._stop_by_ms is not None and now >= self._stop_by_ms:
+            self._stop()
+
+    def _on_flush_completed(self, event: on.FlushCompleted) -> None:
+        self._flushing.completed(event.flush, event.error)
+
+    def _on_broker_died(self, event: on.BrokerDied) -> None:
+        self._seat.step(controller_on.BrokerDied(event.broker, event.broker_epoch))
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def _on_shutdown_requested(self, _event: on.ShutdownRequested) -> None:
+        if self.broker_epoch is None:
+            self._stop()
+            return
+        self._stop_by_ms = self._turn.now_ms + self.config.controlled_shutdown_timeout_ms
+        self._registration.shut_down()
+        self._registration.tick()
+
+    def _stop(self) -> None:
+        """Everything on disk, then the mark of a clean stop, then out of the cluster."""
+        if self.halted is not None:
+            return
+        epoch = self.broker_epoch
+        self._cease_acting()
+        self._fetches.wake()
+        high_watermarks = self._duties.high_watermarks()
+        if epoch is None:
+            self.directory.close(high_watermarks)
+        else:
+            self.directory.close(high_watermarks, epoch)
+        self._halt(Halt("shut down", clean=True))
+
+    def _fail(self, error: Exception) -> None:
+        for replica in self._replicas.hosted.values():
+            self._replicas.step(replica, LogFailed())
+        self._gate.acting = False
+        self._fetches.wake()
+        self._halt(Halt(f"log directory offline: {error}", clean=False))
+
+    def _halt(self, halt: Halt) -> None:
+        self._turn.emit(CloseSession())
+        self._turn.emit(halt)
+        self.halted = halt
+
+    # -- what replicas ask for (replicas.Surroundings) --------------------------------------
+
+    def follow(self, replica: HostedReplica, leader: BrokerId) -> None:
+        self._fetchers.follow(replica, leader)
+
+    def stop_following(self, replica: HostedReplica) -> None:
+        self._fetchers.stop(replica)
+
+    def propose(self, replica: HostedReplica, proposal: ProposeIsr) -> None:
+        self._proposals.propose(replica, proposal)
+
+    def log_changed(self, replica: HostedReplica) -> None:
+        self._flushing.log_changed(replica)
+        self._fetchers.stir(replica)
+
+    def flushed(self, replica: HostedReplica) -> None:
+        self._fetchers.stir(replica)

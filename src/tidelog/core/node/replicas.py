@@ -1,0 +1,259 @@
+"""The replicas that this broker hosts: each a Partition, its Log, and those who wait there.
+
+A partition decides, its effects are carried out here, at once and in order: first on the
+log, then towards whoever asked. If the disk refuses, the exception leaves through `step`,
+so nothing after it in the list happens: no answer can rest on records that were not written.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import DeleteRecordsPartitionResponse, ProducePartitionResponse
+from tidelog.core.node.turn import Turn
+from tidelog.core.node.upkeep.losses import Loss, Losses
+from tidelog.core.node.waiters import PartQueue
+from tidelog.core.record.validation import BatchRules
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication.partition import Partition
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
+
+
+@dataclass(slots=True, eq=False)
+class HostedReplica:
+    """One replica on this broker."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId
+    partition: Partition
+    log: Log
+    rules: BatchRules
+    commits: PartQueue = field(default_factory=PartQueue)
+    """Producers that wait for the high watermark."""
+    deletions: PartQueue = field(default_factory=PartQueue)
+    """Who waits for the low watermark."""
+    polls: dict[Any, Any] = field(default_factory=dict)
+    """Long polls (serving/long_poll.py) that wait here, with their part for this replica."""
+
+
+class Surroundings(Protocol):
+    """What a replica's effects reach outside its log."""
+
+    def follow(self, replica: HostedReplica, leader: BrokerId) -> None:
+        """Fetch from this leader from now on."""
+        ...
+
+    def stop_following(self, replica: HostedReplica) -> None:
+        """Fetch no more."""
+        ...
+
+    def propose(self, replica: HostedReplica, proposal: do.ProposeIsr) -> None:
+        """Bring this to the controller."""
+        ...
+
+    def log_changed(self, replica: HostedReplica) -> None:
+        """There is more to flush, or another position to tell the leader."""
+        ...
+
+    def flushed(self, replica: HostedReplica) -> None:
+        """A follower may tell its leader of a later position."""
+        ...
+
+
+class Replicas:
+    """All hosted replicas, and how their effects are carried out."""
+
+    def __init__(self, turn: Turn, directory: LogDirectory) -> None:
+        self.hosted: dict[TopicPartition, HostedReplica] = {}
+        self.directory = directory
+        self.losses = Losses()
+        self.touched: dict[HostedReplica, None] = {}
+        """Where readers may find something new; whoever polls there is looked at once, at
+        the end of the node's step."""
+        self.deposed: dict[HostedReplica, ErrorCode] = {}
+        """Where the leader epoch moved on: whoever polls there gets this error."""
+        self.truncated = False
+        """Recovery points are to be written before this step's effects leave: a log that
+        grows again must not be trusted up to where it once was flushed."""
+        self.surroundings: Surroundings
+        self._turn = turn
+        self._carry_out: dict[type, Callable[[HostedReplica, Any], None]] = {
+            do.AppendRecords: self._append_records,
+            do.TruncateTo: self._truncate_to,
+            do.RestartAt: self._restart_at,
+            do.DropBefore: self._drop_before,
+            do.WriteEpochs: self._write_epochs,
+            do.AnswerProduce: self._answer_produce,
+            do.AwaitCommit: self._await_commit,
+            do.AnswerFetch: self._hand_over,
+            do.AnswerEpochEnd: self._hand_over,
+            do.AnswerOffsets: self._hand_over,
+            do.AnswerDeleteRecords: self._answer_delete_records,
+            do.AwaitLowWatermark: self._await_low_watermark,
+            do.AdvanceHighWatermark: self._advance_high_watermark,
+            do.AdvanceLowWatermark: self._advance_low_watermark,
+            do.ProposeIsr: self._propose_isr,
+            do.TakeLeadership: self._take_leadership,
+            do.FollowLeader: self._follow_leader,
+            do.StopFollowing: self._stop_following,
+            do.FailWaiters: self._fail_waiters,
+        }
+
+    def step(self, replica: HostedReplica, event: on.Event) -> None:
+        """Let a replica take an event, and carry out what it asks for."""
+        for effect in replica.partition.step(event):
+            self._carry_out[type(effect)](replica, effect)
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def _append_records(self, replica: HostedReplica, effect: do.AppendRecords) -> None:
+        replica.log.append(effect.batches, self._turn.now_ms)  # type: ignore[arg-type]
+        self.touched[replica] = None
+        self.surroundings.log_changed(replica)
+
+    def _truncate_to(self, replica: HostedReplica, effect: do.TruncateTo) -> None:
+        end = replica.log.truncate_to(effect.offset)
+        self._lose(replica, end, effect, None)
+        if end < effect.offset:
+            self.step(replica, on.LogEndMoved(end))
+        self.truncated = True
+        self.touched[replica] = None
+
+    def _restart_at(self, replica: HostedReplica, effect: do.RestartAt) -> None:
+        start = replica.log.log_start_offset
+        replica.log.restart_at(effect.offset)
+        self._lose(replica, start, effect, effect.offset)
+        self.truncated = True
+        self.touched[replica] = None
+
+    def _lose(
+        self,
+        replica: HostedReplica,
+        start: Offset,
+        effect: do.TruncateTo | do.RestartAt,
+        restarted_at: Offset | None,
+    ) -> None:
+        loss = Loss(
+            replica.topic_partition,
+            replica.topic_id,
+            replica.partition.leader_epoch,
+            start,
+            effect.log_end_offset,
+            effect.high_watermark,
+            self._turn.now_ms,
+            restarted_at,
+        )
+        self.losses.note(loss)
+
+    def _drop_before(self, replica: HostedReplica, effect: do.DropBefore) -> None:
+        replica.log.drop_before(effect.offset, self._turn.now_ms)
+        self.touched[replica] = None
+        self.surroundings.log_changed(replica)
+        self._advance_low_watermark(replica)
+
+    def _write_epochs(self, replica: HostedReplica, _effect: do.WriteEpochs) -> None:
+        replica.log.write_epochs()
+
+    # -- who asked -------------------------------------------------------------------------
+
+    def _answer_produce(self, replica: HostedReplica, effect: do.AnswerProduce) -> None:
+        part: Any = effect.request
+        _settle_produce(replica, part, effect.error, effect.base_offset)
+
+    def _await_commit(self, replica: HostedReplica, effect: do.AwaitCommit) -> None:
+        part: Any = effect.request
+        part.offset = effect.offset
+        part.base_offset = effect.base_offset
+        if effect.offset <= replica.partition.high_watermark:
+            # A retry of what is committed already: no later advance would tell.
+            _settle_produce(replica, part, replica.partition.commit_error(), part.base_offset)
+        else:
+            replica.commits.add(part)
+
+    def _hand_over(
+        self,
+        _replica: HostedReplica,
+        effect: do.AnswerFetch | do.AnswerEpochEnd | do.AnswerOffsets,
+    ) -> None:
+        asker: Any = effect.request
+        asker.answer = effect
+
+    def _answer_delete_records(
+        self, replica: HostedReplica, effect: do.AnswerDeleteRecords
+    ) -> None:
+        _settle_deletion(replica, effect.request, effect.error, None)
+
+    def _await_low_watermark(self, replica: HostedReplica, effect: do.AwaitLowWatermark) -> None:
+        part: Any = effect.request
+        part.offset = effect.offset
+        replica.deletions.add(part)
+        self._advance_low_watermark(replica)
+
+    # -- who waits -------------------------------------------------------------------------
+
+    def _advance_high_watermark(
+        self, replica: HostedReplica, effect: do.AdvanceHighWatermark
+    ) -> None:
+        self.touched[replica] = None
+        for part in replica.commits.reached(effect.offset):
+            _settle_produce(replica, part, replica.partition.commit_error(), part.base_offset)
+
+    def _advance_low_watermark(
+        self, replica: HostedReplica, _effect: do.AdvanceLowWatermark | None = None
+    ) -> None:
+        if replica.deletions:
+            low = replica.partition.low_watermark
+            for part in replica.deletions.reached(low):
+                _settle_deletion(replica, part, ErrorCode.NONE, low)
+
+    def fail_waiters(self, replica: HostedReplica, error: ErrorCode) -> None:
+        """Nobody who waits here will be served."""
+        for part in replica.commits.clear():
+            _settle_produce(replica, part, error, None)
+        for part in replica.deletions.clear():
+            _settle_deletion(replica, part, error, None)
+        self.deposed[replica] = error
+
+    def _fail_waiters(self, replica: HostedReplica, effect: do.FailWaiters) -> None:
+        self.fail_waiters(replica, effect.error)
+
+    # -- the cluster -----------------------------------------------------------------------
+
+    def _propose_isr(self, replica: HostedReplica, effect: do.ProposeIsr) -> None:
+        self.surroundings.propose(replica, effect)
+
+    def _take_leadership(self, replica: HostedReplica, _effect: do.TakeLeadership) -> None:
+        self.deposed.setdefault(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.surroundings.stop_following(replica)
+
+    def _follow_leader(self, replica: HostedReplica, effect: do.FollowLeader) -> None:
+        self.deposed.setdefault(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.surroundings.follow(replica, effect.leader)
+
+    def _stop_following(self, replica: HostedReplica, _effect: do.StopFollowing) -> None:
+        self.deposed.setdefault(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.surroundings.stop_following(replica)
+
+
+def _settle_produce(
+    replica: HostedReplica, part: Any, error: ErrorCode, base_offset: Offset | None
+) -> None:
+    answer = ProducePartitionResponse(
+        replica.topic_partition,
+        error,
+        base_offset,
+        part.append_time_ms,
+        replica.partition.log_start_offset,
+    )
+    part.pending.settle(part.index, answer)
+
+
+def _settle_deletion(
+    replica: HostedReplica, part: Any, error: ErrorCode, low_watermark: Offset | None
+) -> None:
+    answer = DeleteRecordsPartitionResponse(replica.topic_partition, error, low_watermark)
+    part.pending.settle(part.index, answer)

@@ -1,0 +1,172 @@
+"""Incremental fetch sessions, the answering side (KIP-227).
+
+A reader of a thousand partitions would name them all in every fetch, and be told about them
+all. In a session both sides remember: the request names only what changed since the last
+one, the answer only partitions that have something to say. The session epoch counts the
+requests, so that one which went missing or came twice is noticed.
+
+Always true: at most `slots` sessions. What is stored for a partition is the last request's
+wording, its leader epoch included: a session that kept an old one would be fenced for ever
+(KAFKA-9338).
+"""
+
+from dataclasses import dataclass, field
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import (
+    NEW_SESSION,
+    SESSIONLESS,
+    Fetch,
+    FetchPartition,
+    FetchPartitionResponse,
+)
+from tidelog.core.types import Offset, TopicPartition
+
+EVICTION_MS = 120_000
+"""An idle session may make place for another after that; a busy small one for a larger."""
+EPOCH_MAX = 2**31 - 1
+UNTOLD: Offset = -1
+
+
+@dataclass(slots=True, eq=False)
+class SessionPartition:
+    """What a reader asked of one partition, and what it was last told."""
+
+    asked: FetchPartition
+    high_watermark: Offset = UNTOLD
+    log_start_offset: Offset = UNTOLD
+
+    def has_news(self, answer: FetchPartitionResponse) -> bool:
+        """Whether the reader must hear of this answer."""
+        return (
+            answer.records is not None
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.error is not ErrorCode.NONE
+            or answer.diverging is not None
+        )
+
+    def told(self, answer: FetchPartitionResponse) -> None:
+        # After an error the reader hears of the next answer whatever it says.
+        failed = answer.error is not ErrorCode.NONE
+        self.high_watermark = UNTOLD if failed else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """What one reader follows."""
+
+    id: int
+    from_follower: bool
+    created_ms: int
+    used_ms: int
+    epoch: int = 1
+    """Of the next request."""
+    partitions: dict[TopicPartition, SessionPartition] = field(default_factory=dict)
+    """In the order in which they are looked at; who got records goes to the end."""
+
+    def update(self, request: Fetch) -> None:
+        for topic_partition in request.forgotten:
+            self.partitions.pop(topic_partition, None)
+        for asked in request.partitions:
+            known = self.partitions.get(asked.topic_partition)
+            if known is None or known.asked.topic_id != asked.topic_id:
+                self.partitions[asked.topic_partition] = SessionPartition(asked)
+            else:
+                known.asked = asked
+
+    def answer(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
+        """Those that bring news, which are noted as told."""
+        news = []
+        for answer in answers:
+            known = self.partitions.get(answer.topic_partition)
+            if known is None or not known.has_news(answer):
+                continue
+            known.told(answer)
+            news.append(answer)
+            if answer.records is not None:
+                self.partitions[answer.topic_partition] = self.partitions.pop(
+                    answer.topic_partition
+                )
+        return news
+
+
+@dataclass(slots=True)
+class Sessionless:
+    """A full fetch that nobody remembers."""
+
+    partitions: dict[TopicPartition, SessionPartition]
+    id: int = 0
+
+    def answer(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
+        """All of them."""
+        return answers
+
+
+class FetchSessions:
+    """A bounded number of sessions."""
+
+    __slots__ = ("_next_id", "_sessions", "_slots")
+
+    def __init__(self, slots: int, seed: int) -> None:
+        self._slots = slots
+        self._sessions: dict[int, FetchSession] = {}
+        # Ids of different starts of this broker must differ: a reader that did not notice
+        # the restart would otherwise meet a stranger's session.
+        self._next_id = seed * 0x9E3779B1 & EPOCH_MAX
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: Fetch, now_ms: int) -> FetchSession | Sessionless | ErrorCode:
+        """The partitions that this request is about, or why it can't be known."""
+        if request.session_epoch in (SESSIONLESS, NEW_SESSION):
+            self._sessions.pop(request.session_id, None)
+            if request.session_epoch == NEW_SESSION and self._make_room(request, now_ms):
+                return self._create(request, now_ms)
+            return Sessionless({p.topic_partition: SessionPartition(p) for p in request.partitions})
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != request.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        session.used_ms = now_ms
+        session.update(request)
+        return session
+
+    def _create(self, request: Fetch, now_ms: int) -> FetchSession:
+        while self._next_id == 0 or self._next_id in self._sessions:
+            self._next_id = self._next_id + 1 & EPOCH_MAX
+        session = FetchSession(self._next_id, request.replica is not None, now_ms, now_ms)
+        self._next_id = self._next_id + 1 & EPOCH_MAX
+        session.update(request)
+        self._sessions[session.id] = session
+        return session
+
+    def _make_room(self, request: Fetch, now_ms: int) -> bool:
+        """Whether there is a slot for it, perhaps at the cost of another session.
+
+        Followers come before clients, larger sessions before smaller; but a session is
+        left alone while it is young and in use.
+        """
+        if len(self._sessions) < self._slots:
+            return True
+        idlest = min(self._sessions.values(), key=lambda s: s.used_ms, default=None)
+        if idlest is None:
+            return False
+        if now_ms - idlest.used_ms > EVICTION_MS:
+            del self._sessions[idlest.id]
+            return True
+        least = min(self._sessions.values(), key=lambda s: (s.from_follower, len(s.partitions)))
+        outranked = request.replica is not None and not least.from_follower
+        outgrown = (
+            (request.replica is not None) == least.from_follower
+            and len(request.partitions) > len(least.partitions)
+            and now_ms - least.created_ms > EVICTION_MS
+        )
+        if outranked or outgrown:
+            del self._sessions[least.id]
+            return True
+        return False

@@ -1,0 +1,97 @@
+"""Fetches that wait until there is something to read.
+
+A fetch is answered when its bytes reach `min_bytes`, when some partition has an error or
+diverges, or when `max_wait_ms` is over. A follower's is also answered when the high
+watermark has passed what it was last told, or followers would learn of commits half a
+second late.
+
+A parked fetch is looked at only where something happened (`Replicas.touched`), and only
+that part of it: a follower of a thousand partitions costs nothing while nine hundred sleep.
+Only the first look notes the follower's progress.
+"""
+
+from dataclasses import dataclass
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.events import Peer
+from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
+from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.node.serving.fetch_sessions import FetchSession, Sessionless
+from tidelog.core.replication.effects import AnswerFetch
+from tidelog.core.storage.disk import Region
+from tidelog.core.types import Offset
+
+NOTHING: Offset = -1
+
+
+@dataclass(slots=True, eq=False)
+class FetchPart:
+    """One partition of a fetch, as it would be answered now."""
+
+    asked: FetchPartition
+    replica: HostedReplica | None
+    told: Offset
+    """The high watermark that the reader knows of."""
+    answer: AnswerFetch
+    region: Region | None = None
+
+    @property
+    def size(self) -> int:
+        return 0 if self.region is None else self.region.length
+
+    def response(self) -> FetchPartitionResponse:
+        answer = self.answer
+        return FetchPartitionResponse(
+            self.asked.topic_partition,
+            self.asked.topic_id,
+            answer.error,
+            answer.high_watermark,
+            answer.last_stable_offset,
+            answer.log_start_offset,
+            answer.diverging,
+            self.region,
+        )
+
+
+def failed(asked: FetchPartition, error: ErrorCode) -> AnswerFetch:
+    """An error of a partition that has no replica here to speak for it."""
+    return AnswerFetch(None, error, asked.offset, asked.offset, NOTHING, NOTHING, NOTHING, None)
+
+
+@dataclass(slots=True, eq=False)
+class PendingFetch:
+    """A fetch, parked or about to be answered."""
+
+    peer: Peer
+    correlation: int
+    request: Fetch
+    session: FetchSession | Sessionless
+    deadline_ms: int
+    parts: list[FetchPart]
+    size: int = 0
+    urgent: bool = False
+    """Something must be told at once, however few bytes there are."""
+
+    @property
+    def ripe(self) -> bool:
+        return self.urgent or self.size >= self.request.min_bytes
+
+    def look(self, part: FetchPart) -> None:
+        """Take in what this part has to say now."""
+        answer = part.answer
+        self.size -= part.size
+        part.region = None
+        if answer.error is not ErrorCode.NONE or answer.diverging is not None:
+            self.urgent = True
+            return
+        if self.request.replica is not None and answer.high_watermark > part.told:
+            self.urgent = True
+        room = self.request.max_bytes - self.size
+        if part.replica is None or answer.upto <= answer.offset or (room <= 0 and self.size):
+            return
+        region = part.replica.log.read(answer.offset, min(part.asked.max_bytes, room), answer.upto)
+        # The first batch comes whole however large it is, or a reader would be stuck
+        # (KIP-74); in an answer that has something already, too large is left for later.
+        if region.length and (region.length <= room or self.size == 0):
+            part.region = region
+            self.size += region.length

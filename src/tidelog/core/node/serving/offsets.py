@@ -1,0 +1,161 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: about a log, not its records."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.deadlines import Deadlines
+from tidelog.core.node.effects import Respond
+from tidelog.core.node.events import Peer
+from tidelog.core.node.messages import (
+    EARLIEST,
+    HIGH_WATERMARK,
+    LATEST,
+    MAX_TIMESTAMP,
+    DeleteRecords,
+    DeleteRecordsPartitionResponse,
+    DeleteRecordsResponse,
+    EpochPartitionResponse,
+    ListOffsets,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochResponse,
+)
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.serving.gate import Gate
+from tidelog.core.node.turn import Turn
+from tidelog.core.node.waiters import Part, Pending
+from tidelog.core.replication import events as on
+from tidelog.core.replication.effects import AnswerOffsets
+
+
+@dataclass(slots=True)
+class Asker:
+    """Where a replica leaves its answer within the same step."""
+
+    answer: Any = None
+
+
+class OffsetService:
+    """Answers questions about where logs start, end and change epochs."""
+
+    def __init__(self, turn: Turn, replicas: Replicas, gate: Gate) -> None:
+        self._turn = turn
+        self._replicas = replicas
+        self._gate = gate
+        self._waiting: Deadlines[Pending] = Deadlines()
+
+    def epoch_ends(self, peer: Peer, correlation: int, request: OffsetForLeaderEpoch) -> None:
+        answers = []
+        for asked in request.partitions:
+            replica = self._gate.find(asked.topic_partition)
+            if isinstance(replica, ErrorCode):
+                answers.append(EpochPartitionResponse(asked.topic_partition, replica, None))
+                continue
+            asker = Asker()
+            event = on.EpochEndRequested(asker, asked.leader_epoch, asked.epoch)
+            self._replicas.step(replica, event)
+            answers.append(
+                EpochPartitionResponse(asked.topic_partition, asker.answer.error, asker.answer.end)
+            )
+        self._turn.emit(Respond(peer, correlation, OffsetForLeaderEpochResponse(answers)))
+
+    def list_offsets(self, peer: Peer, correlation: int, request: ListOffsets) -> None:
+        answers = [self._offset(request, asked) for asked in request.partitions]
+        self._turn.emit(Respond(peer, correlation, ListOffsetsResponse(answers)))
+
+    def _offset(
+        self, request: ListOffsets, asked: ListOffsetsPartition
+    ) -> ListOffsetsPartitionResponse:
+        replica = self._gate.find(asked.topic_partition)
+        if isinstance(replica, ErrorCode):
+            return ListOffsetsPartitionResponse(asked.topic_partition, replica)
+        asker = Asker()
+        event = on.OffsetsRequested(
+            asker, asked.leader_epoch, request.replica is None, request.read_committed
+        )
+        self._replicas.step(replica, event)
+        bounds: AnswerOffsets = asker.answer
+        if bounds.error is not ErrorCode.NONE:
+            return ListOffsetsPartitionResponse(asked.topic_partition, bounds.error)
+        if asked.timestamp == EARLIEST:
+            epoch = replica.partition.epochs.epoch_for_offset(bounds.log_start_offset)
+            return ListOffsetsPartitionResponse(
+                asked.topic_partition, ErrorCode.NONE, bounds.log_start_offset, None, epoch
+            )
+        if asked.timestamp == LATEST:
+            if not bounds.end_known:
+                return _not_available(asked)
+            return ListOffsetsPartitionResponse(
+                asked.topic_partition,
+                ErrorCode.NONE,
+                bounds.end_offset,
+                None,
+                replica.partition.leader_epoch,
+            )
+        return self._by_time(replica, asked, bounds)
+
+    def _by_time(
+        self, replica: HostedReplica, asked: ListOffsetsPartition, bounds: AnswerOffsets
+    ) -> ListOffsetsPartitionResponse:
+        log = replica.log
+        if asked.timestamp == MAX_TIMESTAMP:
+            found = log.max_timestamp()
+        else:
+            found = log.offset_for_timestamp(asked.timestamp)
+        if found is None or found.offset >= bounds.end_offset:
+            if not bounds.end_known:
+                return _not_available(asked)
+            return ListOffsetsPartitionResponse(asked.topic_partition, ErrorCode.NONE)
+        return ListOffsetsPartitionResponse(
+            asked.topic_partition,
+            ErrorCode.NONE,
+            found.offset,
+            found.timestamp,
+            found.leader_epoch,
+        )
+
+    def delete_records(self, peer: Peer, correlation: int, request: DeleteRecords) -> None:
+        preset = ErrorCode.REQUEST_TIMED_OUT
+        pending = Pending(
+            peer,
+            correlation,
+            [DeleteRecordsPartitionResponse(p.topic_partition, preset) for p in request.partitions],
+            len(request.partitions),
+            self._turn.now_ms + request.timeout_ms,
+            self._finish,
+        )
+        for index, asked in enumerate(request.partitions):
+            replica = self._gate.find(asked.topic_partition)
+            if isinstance(replica, ErrorCode):
+                answer = DeleteRecordsPartitionResponse(asked.topic_partition, replica)
+                pending.settle(index, answer)
+                continue
+            offset = None if asked.offset == HIGH_WATERMARK else asked.offset
+            event = on.DeleteRecordsRequested(Part(pending, index), offset)
+            self._replicas.step(replica, event)
+        if not pending.done:
+            self._waiting.add(pending, pending.deadline_ms)
+
+    def _finish(self, pending: Pending) -> None:
+        self._waiting.remove(pending, pending.deadline_ms)
+        response = DeleteRecordsResponse(pending.answers)
+        self._turn.emit(Respond(pending.peer, pending.correlation, response))
+
+    def expire(self) -> None:
+        """Answer those whose time is over with what was preset."""
+        for pending in self._waiting.due(self._turn.now_ms):
+            pending.time_out()
+            for answer in pending.answers:
+                replica = self._replicas.hosted.get(answer.topic_partition)
+                if replica is not None:
+                    replica.deletions.forget_done()
+
+    def next_ms(self) -> int | None:
+        return self._waiting.next_ms()
+
+
+def _not_available(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(asked.topic_partition, ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -1,0 +1,119 @@
+"""Produce: check the batch's header, let the partition stamp and append it, answer by acks.
+
+Nothing here looks at a record. With acks=all the answer waits for the high watermark; what
+is preset while it waits is REQUEST_TIMED_OUT, so a time-out has nothing to work out. With
+acks=0 nobody is answered; an error closes the connection, the only sign left.
+"""
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.deadlines import Deadlines
+from tidelog.core.node.effects import Close, Respond
+from tidelog.core.node.events import Peer
+from tidelog.core.node.messages import (
+    Produce,
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceResponse,
+)
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.serving.gate import Gate
+from tidelog.core.node.turn import Turn
+from tidelog.core.node.waiters import Part, Pending
+from tidelog.core.record.record_batch import RecordBatch
+from tidelog.core.record.validation import validate
+from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceReceived
+
+
+class ProduceService:
+    """Takes produces, and answers those that wait."""
+
+    def __init__(self, turn: Turn, replicas: Replicas, gate: Gate) -> None:
+        self._turn = turn
+        self._replicas = replicas
+        self._gate = gate
+        self._waiting: Deadlines[Pending] = Deadlines()
+
+    def produce(self, peer: Peer, correlation: int, request: Produce) -> None:
+        if request.acks == ACKS_NONE:
+            self._produce_unanswered(peer, correlation, request)
+            return
+        preset = ErrorCode.REQUEST_TIMED_OUT
+        partitions = request.partitions
+        pending = Pending(
+            peer,
+            correlation,
+            [ProducePartitionResponse(asked.topic_partition, preset) for asked in partitions],
+            len(partitions),
+            self._turn.now_ms + request.timeout_ms,
+            self._finish,
+        )
+        if not partitions:
+            self._finish(pending)
+            return
+        for index, asked in enumerate(partitions):
+            self._append(request, asked, Part(pending, index))
+        if not pending.done:
+            self._waiting.add(pending, pending.deadline_ms)
+
+    def _produce_unanswered(self, peer: Peer, correlation: int, request: Produce) -> None:
+        none = ErrorCode.NONE
+        answers = [ProducePartitionResponse(p.topic_partition, none) for p in request.partitions]
+        pending = Pending(peer, correlation, answers, len(answers) + 1, 0, _ignore)
+        for index, asked in enumerate(request.partitions):
+            self._append(request, asked, Part(pending, index))
+        if any(answer.error is not none for answer in answers):
+            self._turn.emit(Close(peer))
+
+    def _append(self, request: Produce, asked: ProducePartition, part: Part) -> None:
+        replica = self._gate.find(asked.topic_partition, asked.topic_id)
+        if isinstance(replica, ErrorCode):
+            self._refuse(asked, part, replica)
+            return
+        batch = self._check(request, asked, replica)
+        if isinstance(batch, ErrorCode):
+            self._refuse(asked, part, batch)
+            return
+        if replica.rules.log_append_time:
+            part.append_time_ms = self._turn.now_ms
+            batch.stamp_log_append_time(self._turn.now_ms)
+        event = ProduceReceived(part, batch, request.acks, self._turn.now_ms)
+        self._replicas.step(replica, event)
+
+    def _check(
+        self, request: Produce, asked: ProducePartition, replica: HostedReplica
+    ) -> RecordBatch | ErrorCode:
+        if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        if not replica.partition.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        batch = validate(asked.records, replica.rules, self._turn.now_ms, request.version)
+        # Asked before the partition takes it: what it has taken must get into the log.
+        if isinstance(batch, RecordBatch) and batch.size > replica.log.config.segment_bytes:
+            return ErrorCode.RECORD_LIST_TOO_LARGE
+        return batch
+
+    def _refuse(self, asked: ProducePartition, part: Part, error: ErrorCode) -> None:
+        answer = ProducePartitionResponse(asked.topic_partition, error)
+        part.pending.settle(part.index, answer)
+
+    def _finish(self, pending: Pending) -> None:
+        self._waiting.remove(pending, pending.deadline_ms)
+        response = ProduceResponse(pending.answers)
+        self._turn.emit(Respond(pending.peer, pending.correlation, response))
+
+    def expire(self) -> None:
+        """Answer those whose time is over with what was preset."""
+        expired = self._waiting.due(self._turn.now_ms)
+        for pending in expired:
+            pending.time_out()
+            for answer in pending.answers:
+                replica = self._replicas.hosted.get(answer.topic_partition)
+                if replica is not None:
+                    replica.commits.forget_done()
+
+    def next_ms(self) -> int | None:
+        return self._waiting.next_ms()
+
+
+def _ignore(_pending: Pending) -> None:
+    """Nobody waits for an answer to acks=0."""

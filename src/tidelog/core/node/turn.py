@@ -1,0 +1,26 @@
+"""One step under way: what time it is, and what is to be done so far.
+
+All parts of a node share one Turn, so that each can add to the same ordered list of effects
+without handing it around.
+"""
+
+from tidelog.core.node.effects import Effect
+
+
+class Turn:
+    """The time of the event, and the effects in order."""
+
+    __slots__ = ("effects", "now_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.effects: list[Effect] = []
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def take(self) -> list[Effect]:
+        """The effects of this step; the next one begins with none."""
+        effects = self.effects
+        self.effects = []
+        return effects

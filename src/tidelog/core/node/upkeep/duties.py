@@ -1,0 +1,95 @@
+"""What a broker does by the clock, each at Kafka's interval (M14, M27)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.turn import Turn
+from tidelog.core.node.upkeep.flushing import Flushing
+from tidelog.core.replication.events import RetentionReached, Ticked
+from tidelog.core.types import Offset, TopicPartition
+
+DELETION_INTERVAL_MS = 1000
+
+
+@dataclass(slots=True)
+class Duty:
+    """Something done again and again."""
+
+    interval_ms: int
+    due_ms: int
+    do: Callable[[], None]
+
+
+class Duties:
+    """Checkpoints, retention, ISR expiry, deletion of files, timed flushes."""
+
+    def __init__(
+        self, config: NodeConfig, turn: Turn, replicas: Replicas, flushing: Flushing
+    ) -> None:
+        self.acting = False
+        self._turn = turn
+        self._replicas = replicas
+        self._flushing = flushing
+        plan: list[tuple[int, Callable[[], None]]] = [
+            (config.replica_lag_time_max_ms // 2, self._expire_followers),
+            (config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks),
+            (config.log_flush_offset_checkpoint_interval_ms, self._write_recovery_points),
+            (config.log_flush_start_offset_checkpoint_interval_ms, self._write_log_starts),
+            (config.log_retention_check_interval_ms, self._retain),
+            (config.log_flush_scheduler_interval_ms, self._look_for_flushes),
+            (DELETION_INTERVAL_MS, self._delete_files),
+        ]
+        self._duties = [Duty(every, turn.now_ms + every, do) for every, do in plan]
+
+    def tick(self) -> None:
+        """Do what is due. After a long pause each is done once."""
+        now = self._turn.now_ms
+        for duty in self._duties:
+            if now >= duty.due_ms:
+                duty.due_ms = now + duty.interval_ms
+                duty.do()
+
+    def next_ms(self) -> int:
+        return min(duty.due_ms for duty in self._duties)
+
+    def high_watermarks(self) -> dict[TopicPartition, Offset]:
+        """Of all logs, also of those that were loaded and belong to no known topic."""
+        found = dict(self._replicas.directory.high_watermarks)
+        for name, replica in self._replicas.hosted.items():
+            found[name] = replica.partition.high_watermark
+        return found
+
+    def _all(self) -> list[HostedReplica]:
+        return list(self._replicas.hosted.values())
+
+    def _expire_followers(self) -> None:
+        """Not while this broker may already be replaced: it would accuse the innocent."""
+        if self.acting:
+            event = Ticked(self._turn.now_ms)
+            for replica in self._all():
+                self._replicas.step(replica, event)
+
+    def _write_high_watermarks(self) -> None:
+        self._replicas.directory.write_high_watermarks(self.high_watermarks())
+
+    def _write_recovery_points(self) -> None:
+        self._replicas.directory.write_recovery_points()
+
+    def _write_log_starts(self) -> None:
+        self._replicas.directory.write_log_starts()
+
+    def _retain(self) -> None:
+        now = self._turn.now_ms
+        for replica in self._all():
+            start = replica.log.retention_point(now, replica.partition.high_watermark)
+            if start is not None:
+                self._replicas.step(replica, RetentionReached(start))
+
+    def _look_for_flushes(self) -> None:
+        for replica in self._all():
+            self._flushing.log_changed(replica)
+
+    def _delete_files(self) -> None:
+        self._replicas.directory.delete_due(self._turn.now_ms)

@@ -1,0 +1,89 @@
+"""Flushes: group commit where acknowledgements wait for the disk, and Kafka's policies.
+
+One flush is under way at a time, over all logs that need one; what is appended meanwhile
+goes into the next. So the disk syncs as often as it can and no oftener, and a hundred
+produces share one sync. By default nothing is flushed here but rolled segments: the
+operating system writes when it likes, and replication is what keeps records.
+"""
+
+from tidelog.core.node.effects import Flush
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.turn import Turn
+from tidelog.core.replication.events import RecordsFlushed
+from tidelog.core.storage import flush as log_flush
+from tidelog.core.storage.disk import DiskError
+
+
+class Flushing:
+    """The flush under way, and the logs that wait for the next."""
+
+    def __init__(self, turn: Turn, replicas: Replicas) -> None:
+        self._turn = turn
+        self._replicas = replicas
+        self._waiting: dict[HostedReplica, None] = {}
+        self._under_way: list[tuple[HostedReplica, log_flush.Flush]] = []
+        self._number = 0
+
+    def log_changed(self, replica: HostedReplica) -> None:
+        """See whether this log has to be flushed."""
+        partition = replica.partition
+        if (
+            partition.config.flush_before_ack
+            and partition.flushed_offset < partition.log_end_offset
+        ) or replica.log.flush_due(self._turn.now_ms) is not None:
+            self._waiting[replica] = None
+
+    def pump(self) -> None:
+        """Begin the next flush, if none is under way and some log needs it."""
+        if self._under_way or not self._waiting:
+            return
+        files: dict[str, None] = {}
+        directories: dict[str, None] = {}
+        flushed = []
+        for replica in self._waiting:
+            if not self._hosted(replica):
+                continue
+            if replica.partition.config.flush_before_ack:
+                upto = None
+            else:
+                upto = replica.log.flush_due(self._turn.now_ms)
+            flush = replica.log.start_flush(upto)
+            if flush is None:
+                flushed.append(replica)
+                continue
+            self._under_way.append((replica, flush))
+            files.update(dict.fromkeys(flush.files))
+            directories.update(dict.fromkeys(flush.directories))
+        self._waiting.clear()
+        if self._under_way:
+            self._number += 1
+            self._turn.emit(Flush(self._number, tuple(files), tuple(directories)))
+        for replica in flushed:
+            self._tell(replica)
+
+    def completed(self, number: int, error: str | None) -> None:
+        """The host has synced, or could not."""
+        if error is not None:
+            raise DiskError(error, "")
+        if number != self._number:
+            return
+        under_way, self._under_way = self._under_way, []
+        for replica, flush in under_way:
+            if self._hosted(replica):
+                replica.log.flush_completed(flush)
+                self._tell(replica)
+
+    def tell_all(self) -> None:
+        """Say again how far each log is flushed, after a time in which nobody was told."""
+        for replica in list(self._replicas.hosted.values()):
+            self._tell(replica)
+
+    def _tell(self, replica: HostedReplica) -> None:
+        if replica.partition.config.flush_before_ack:
+            event = RecordsFlushed(replica.log.recovery_point, self._turn.now_ms)
+            self._replicas.step(replica, event)
+            self._replicas.surroundings.flushed(replica)
+            self.log_changed(replica)
+
+    def _hosted(self, replica: HostedReplica) -> bool:
+        return self._replicas.hosted.get(replica.topic_partition) is replica
