@@ -1,0 +1,388 @@
+"""A few nodes wired together: one store, a network of one millisecond, virtual time.
+
+The network is a list of timed deliveries; links can be cut, requests held and let go later.
+Nothing here decides anything a broker would.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any, TypeVar
+
+from tidelog.core.controller.effects import StoreTransaction, TopicAnswer
+from tidelog.core.controller.events import CreateTopicReceived
+from tidelog.core.controller.metadata.metadata_store import Compacted
+from tidelog.core.controller.metadata.mvcc import Mvcc
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node import effects as do
+from tidelog.core.node import events as on
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.messages import (
+    Fetch,
+    FetchPartition,
+    FetchResponse,
+    Produce,
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceResponse,
+)
+from tidelog.core.node.node import Node
+from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.record.decoder import decode
+from tidelog.core.record.encoder import encode_value
+from tidelog.core.record.record_batch import batches
+from tidelog.core.storage.disk import Region, read_region
+from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.lab.memory_disk import MemoryDisk
+
+ORDERS = TopicPartition("orders", 0)
+TTL_MS = 9000
+DELAY_MS = 1
+
+Response = TypeVar("Response")
+
+
+@dataclass(slots=True)
+class Lease:
+    """A store session as its owner's host sees it."""
+
+    session: int
+    deadline_ms: int
+
+
+@dataclass
+class Cluster:
+    """Nodes, their disks, the store between them, and a client."""
+
+    brokers: tuple[BrokerId, ...] = (1, 2, 3)
+    settings: dict[str, Any] = field(default_factory=dict)
+    now_ms: int = 0
+    store: Mvcc = field(default_factory=Mvcc)
+    nodes: dict[BrokerId, Node] = field(default_factory=dict)
+    disks: dict[BrokerId, Any] = field(default_factory=dict)
+    halted: dict[BrokerId, do.Halt] = field(default_factory=dict)
+    cut: set[tuple[Any, Any]] = field(default_factory=set)
+    """Directed links that drop everything."""
+    storeless: set[BrokerId] = field(default_factory=set)
+    """Brokers that can't reach the store."""
+    flush_held: bool = False
+    answers: dict[int, Any] = field(default_factory=dict)
+    closed: list[Any] = field(default_factory=list)
+    sent: list[tuple[BrokerId, BrokerId, Any]] = field(default_factory=list)
+    tamper: Callable[[BrokerId, BrokerId, Any], Any] | None = None
+    """Changes a response on its way from one broker to another; None drops it."""
+    _queue: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
+    _order: int = 0
+    _watching: dict[BrokerId, int] = field(default_factory=dict)
+    _leases: dict[BrokerId, Lease] = field(default_factory=dict)
+    _flushes: list[tuple[BrokerId, Node, do.Flush]] = field(default_factory=list)
+    _starts: int = 0
+    _correlation: int = 0
+
+    # -- processes -------------------------------------------------------------------------
+
+    def start(self, *brokers: BrokerId, **settings: Any) -> None:
+        for broker in brokers or self.brokers:
+            self._starts += 1
+            config = NodeConfig(broker, **{**self.settings, **settings})
+            disk = self.disks.setdefault(broker, MemoryDisk())
+            node = Node(config, disk, self._starts, self.now_ms)
+            self.nodes[broker] = node
+            self.halted.pop(broker, None)
+            self.step(broker, on.Started(self.now_ms))
+
+    def crash(self, broker: BrokerId, *, proof: bool = False) -> None:
+        """The process is gone; calls to it fail; with `proof` its death is known at once."""
+        node = self.nodes.pop(broker)
+        self._watching.pop(broker, None)
+        lease = self._leases.pop(broker, None)
+        epoch = node.broker_epoch
+        if lease is not None:
+            self.at(lease.deadline_ms, lambda: self._expire(lease.session))
+        if proof and epoch is not None:
+            died = (broker, epoch)
+            for other in list(self.nodes):
+                self.step(other, on.BrokerDied(*died, self.now_ms))
+
+    def step(self, broker: BrokerId, event: on.Event) -> None:
+        node = self.nodes.get(broker)
+        if node is None:
+            return
+        for effect in node.step(event):
+            self._carry_out(broker, node, effect)
+
+    # -- time ------------------------------------------------------------------------------
+
+    def at(self, when_ms: int, act: Callable[[], None]) -> None:
+        self._order += 1
+        heappush(self._queue, (when_ms, self._order, act))
+
+    def soon(self, act: Callable[[], None]) -> None:
+        self.at(self.now_ms + DELAY_MS, act)
+
+    def run(self, for_ms: int) -> None:
+        """Let virtual time pass."""
+        end = self.now_ms + for_ms
+        while True:
+            due = [(n.next_deadline_ms(), b) for b, n in self.nodes.items()]
+            ticks = [(at, b) for at, b in due if at is not None]
+            tick = min(ticks, default=(end + 1, -1))
+            message = self._queue[0][0] if self._queue else end + 1
+            if min(tick[0], message) > end:
+                break
+            if message <= tick[0]:
+                when, _, act = heappop(self._queue)
+                self.now_ms = max(self.now_ms, when)
+                act()
+            else:
+                self.now_ms = max(self.now_ms, tick[0])
+                self.step(tick[1], on.Ticked(self.now_ms))
+        self.now_ms = end
+
+    def run_until(self, done: Callable[[], bool], within_ms: int = 60_000) -> None:
+        end = self.now_ms + within_ms
+        while not done():
+            assert self.now_ms < end, "it never came true"
+            self.run(1)
+
+    # -- effects ---------------------------------------------------------------------------
+
+    def _carry_out(self, broker: BrokerId, node: Node, effect: do.Effect) -> None:
+        match effect:
+            case do.Send(target, correlation, request):
+                self.sent.append((broker, target, request))
+                self.soon(lambda: self._deliver(broker, node, target, correlation, request))
+            case do.Respond(peer, correlation, response):
+                self._respond(broker, peer, correlation, response)
+            case do.Close(peer):
+                self.closed.append(peer)
+            case do.Halt():
+                self.halted[broker] = effect
+                self.nodes.pop(broker, None)
+                self._watching.pop(broker, None)
+                self._leases.pop(broker, None)
+            case do.Flush():
+                self._flushes.append((broker, node, effect))
+                if not self.flush_held:
+                    self.soon(self.release_flushes)
+            case _:
+                self._use_store(broker, node, effect)
+
+    def _deliver(
+        self, sender: BrokerId, node: Node, target: BrokerId, correlation: int, request: Any
+    ) -> None:
+        if (sender, target) in self.cut:
+            return
+        if target not in self.nodes:
+            if self.nodes.get(sender) is node:
+                self.step(sender, on.RequestFailed(correlation, self.now_ms))
+            return
+        peer = (sender, node)
+        self.step(target, on.RequestReceived(peer, correlation, request, self.now_ms))
+
+    def _respond(self, broker: BrokerId, peer: Any, correlation: int, response: Any) -> None:
+        resolve_records(self.disks[broker], response)
+        if peer == "client":
+            self.answers[correlation] = response
+            return
+        asker, node = peer
+        if self.tamper is not None:
+            response = self.tamper(broker, asker, response)
+            if response is None:
+                return
+
+        def arrive() -> None:
+            if self.nodes.get(asker) is node and (broker, asker) not in self.cut:
+                self.step(asker, on.ResponseReceived(correlation, response, self.now_ms))
+
+        self.soon(arrive)
+
+    def release_flushes(self) -> None:
+        flushes, self._flushes = self._flushes, []
+        for broker, node, flush in flushes:
+            if self.nodes.get(broker) is node:
+                for path in flush.files:
+                    self.disks[broker].sync(path)
+                self.step(broker, on.FlushCompleted(flush.flush, None, self.now_ms))
+
+    # -- the store -------------------------------------------------------------------------
+
+    def _use_store(self, broker: BrokerId, node: Node, effect: do.Effect) -> None:
+        match effect:
+            case do.OpenSession():
+                self.soon(lambda: self._open_session(broker, node))
+            case do.CloseSession():
+                lease = self._leases.pop(broker, None)
+                if lease is not None:
+                    self._expire(lease.session)
+            case do.ReadStore():
+                snapshot = self.store.range("")
+                self._tell(broker, node, lambda: on.StoreRead(snapshot, self.now_ms))
+            case do.WatchStore(after):
+                self._watching[broker] = after
+                self._notify()
+            case StoreTransaction(tag, guards, ops):
+                if broker in self.storeless:
+                    return
+                answer = self.store.txn(guards, ops)
+                self._tell(broker, node, lambda: on.TransactionAnswered(tag, answer, self.now_ms))
+                self._notify()
+
+    def _tell(self, broker: BrokerId, node: Node, event: Callable[[], on.Event]) -> None:
+        def arrive() -> None:
+            if self.nodes.get(broker) is node:
+                self.step(broker, event())
+
+        self.soon(arrive)
+
+    def _open_session(self, broker: BrokerId, node: Node) -> None:
+        if self.nodes.get(broker) is not node:
+            return
+        lease = Lease(self.store.open_session(), self.now_ms + TTL_MS)
+        self._leases[broker] = lease
+        self.step(broker, on.SessionOpened(lease.session, lease.deadline_ms, self.now_ms))
+        self.at(self.now_ms + TTL_MS // 3, lambda: self._renew(broker, node, lease))
+
+    def _renew(self, broker: BrokerId, node: Node, lease: Lease) -> None:
+        if self.nodes.get(broker) is not node or self._leases.get(broker) is not lease:
+            return
+        if self.now_ms >= lease.deadline_ms:
+            self._expire(lease.session)
+            del self._leases[broker]
+            self.step(broker, on.SessionLost(self.now_ms))
+            return
+        if broker not in self.storeless:
+            lease.deadline_ms = self.now_ms + TTL_MS
+            self.step(broker, on.SessionRenewed(lease.deadline_ms, self.now_ms))
+        self.at(self.now_ms + TTL_MS // 3, lambda: self._renew(broker, node, lease))
+
+    def _expire(self, session: int) -> None:
+        self.store.expire(session)
+        self._notify()
+
+    def _notify(self) -> None:
+        for broker, after in list(self._watching.items()):
+            batches_after = self.store.watch("", after)
+            assert not isinstance(batches_after, Compacted)
+            if broker in self.storeless:
+                continue
+            for batch in batches_after:
+                self._watching[broker] = batch.rev
+                node = self.nodes[broker]
+                self._tell(broker, node, lambda b=batch: on.StoreChanged(b, self.now_ms))  # type: ignore[misc]
+
+    # -- a client --------------------------------------------------------------------------
+
+    def ask(self, broker: BrokerId, request: Any) -> int:
+        """Send a request at once; its number in `answers`."""
+        self._correlation += 1
+        event = on.RequestReceived("client", self._correlation, request, self.now_ms)
+        self.step(broker, event)
+        return self._correlation
+
+    def call(self, broker: BrokerId, request: Any, within_ms: int = 60_000) -> Any:
+        """Send a request and wait for the answer."""
+        correlation = self.ask(broker, request)
+        self.run_until(lambda: correlation in self.answers, within_ms)
+        return self.answers.pop(correlation)
+
+    def create_topic(
+        self,
+        name: str = "orders",
+        replicas: tuple[BrokerId, ...] = (1, 2, 3),
+        topic_id: bytes = b"t" * 16,
+        **configs: str,
+    ) -> None:
+        self.run_until(lambda: all(self.nodes[broker].acting for broker in replicas))
+        controller = self.controller()
+        request = CreateTopicReceived(
+            0,
+            name,
+            topic_id,
+            1,
+            len(replicas),
+            {key.replace("_", "."): value for key, value in configs.items()},
+            (replicas,),
+        )
+        answer: TopicAnswer = self.call(controller, request)
+        assert answer.error is ErrorCode.NONE, answer
+        self.run_until(
+            lambda: all(TopicPartition(name, 0) in self.nodes[r].replicas for r in replicas)
+        )
+        self.run_until(lambda: self.leader(TopicPartition(name, 0)) is not None)
+
+    def controller(self) -> BrokerId:
+        def in_office() -> list[BrokerId]:
+            return [b for b, n in self.nodes.items() if n.seat.controller.in_office]
+
+        self.run_until(lambda: bool(in_office()))
+        return in_office()[0]
+
+    def leader(self, name: TopicPartition = ORDERS) -> BrokerId | None:
+        for broker, node in self.nodes.items():
+            replica = node.replicas.get(name)
+            if replica is not None and replica.partition.is_leader and node.acting:
+                return broker
+        return None
+
+    def replica(self, broker: BrokerId, name: TopicPartition = ORDERS) -> HostedReplica:
+        return self.nodes[broker].replicas[name]
+
+    def produce(
+        self, broker: BrokerId, *values: bytes, acks: int = -1, timeout_ms: int = 30_000
+    ) -> list[ProducePartitionResponse]:
+        """Each value in a request of its own; the answers in order."""
+        answers = []
+        for value in values:
+            response: ProduceResponse = self.call(broker, produce(value, acks, timeout_ms))
+            answers += response.partitions
+        return answers
+
+    def consume(self, broker: BrokerId, name: TopicPartition = ORDERS) -> list[bytes]:
+        """Everything committed, from the log start."""
+        offset = self.nodes[broker].replicas[name].partition.log_start_offset
+        found: list[bytes] = []
+        while True:
+            response: FetchResponse = self.call(broker, fetch(offset, name=name))
+            part = response.partitions[0]
+            assert part.error is ErrorCode.NONE, part
+            if part.records is None:
+                return found
+            assert isinstance(part.records, bytes)
+            for batch in batches(part.records):
+                found += [record.value or b"" for record in decode(batch)]
+                offset = batch.next_offset
+
+    def log(self, broker: BrokerId, name: TopicPartition = ORDERS) -> list[tuple[int, int]]:
+        """(offset, leader epoch) of every batch in a replica's log."""
+        log = self.nodes[broker].replicas[name].log
+        found: list[tuple[int, int]] = []
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            for batch in batches(log.read_bytes(log.read(offset, 1 << 20))):
+                found.append((batch.base_offset, batch.leader_epoch))
+                offset = batch.next_offset
+        return found
+
+
+def produce(value: bytes, acks: int = -1, timeout_ms: int = 30_000) -> Produce:
+    return Produce(acks, timeout_ms, [ProducePartition(ORDERS, encode_value(value))])
+
+
+def fetch(
+    offset: int,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    name: TopicPartition = ORDERS,
+    **settings: Any,
+) -> Fetch:
+    partition = FetchPartition(name, None, offset, 1 << 20)
+    return Fetch(None, None, max_wait_ms, min_bytes, 1 << 20, [partition], **settings)
+
+
+def resolve_records(disk: MemoryDisk, response: Any) -> None:
+    """What a host does before it sends: regions become bytes."""
+    if isinstance(response, FetchResponse):
+        for part in response.partitions:
+            if isinstance(part.records, Region):
+                part.records = read_region(disk, part.records)
