@@ -1,0 +1,187 @@
+"""AlterPartition: each check, its error, and their order (KAFKA.md 1.5)."""
+
+from dataclasses import replace
+
+import pytest
+
+from tidelog.core.controller.election import ElectionRules
+from tidelog.core.controller.events import IsrMember, IsrProposal
+from tidelog.core.controller.metadata.registrations import (
+    BrokerRegistration,
+    LeaderRecovery,
+    PartitionKey,
+    PartitionRegistration,
+)
+from tidelog.core.controller.partition_changes import Alteration, alter_partition, check_sender
+from tidelog.core.errors import ErrorCode
+
+KEY = PartitionKey(bytes(16), 0)
+PARTITION = PartitionRegistration(*KEY, (1, 2, 3), (1, 2), 1, leader_epoch=5, partition_epoch=9)
+RECOVERING = replace(PARTITION, isr=(1,), recovery=LeaderRecovery.RECOVERING)
+BROKERS = {n: BrokerRegistration(n, 10 * n, fenced=False, admitted_epoch=10 * n) for n in (1, 2, 3)}
+RULES = ElectionRules(frozenset({1, 2, 3}), min_insync_replicas=2)
+
+
+def propose(
+    *isr: int | IsrMember,
+    leader_epoch: int = 5,
+    partition_epoch: int = 9,
+    recovery: LeaderRecovery = LeaderRecovery.RECOVERED,
+) -> IsrProposal:
+    members = tuple(m if isinstance(m, IsrMember) else IsrMember(m, 10 * m) for m in isr)
+    return IsrProposal(KEY, leader_epoch, partition_epoch, members, recovery)
+
+
+def alter(
+    proposal: IsrProposal,
+    partition: PartitionRegistration | None = PARTITION,
+    sender: int = 1,
+    brokers: dict[int, BrokerRegistration] = BROKERS,
+) -> Alteration:
+    active = frozenset(b.id for b in brokers.values() if b.active)
+    return alter_partition(partition, proposal, sender, brokers, replace(RULES, active=active))
+
+
+def but(broker: int, **changes: object) -> dict[int, BrokerRegistration]:
+    return {**BROKERS, broker: replace(BROKERS[broker], **changes)}  # type: ignore[arg-type]
+
+
+OLD, NEW = 4, 6
+R = LeaderRecovery.RECOVERING
+
+
+@pytest.mark.parametrize(
+    ("alteration", "error"),
+    [
+        pytest.param(
+            alter(propose(1, leader_epoch=NEW), None),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            id="unknown partition, first of all",
+        ),
+        pytest.param(
+            alter(propose(1, 2, 3, leader_epoch=NEW), sender=2),
+            ErrorCode.NOT_CONTROLLER,
+            id="newer leader epoch, before the sender",
+        ),
+        pytest.param(
+            alter(propose(1, 2, 3, leader_epoch=OLD, partition_epoch=10)),
+            ErrorCode.NOT_CONTROLLER,
+            id="newer partition epoch, before an older leader epoch",
+        ),
+        pytest.param(
+            alter(propose(1, 2, 3, leader_epoch=OLD), sender=2),
+            ErrorCode.FENCED_LEADER_EPOCH,
+            id="older leader epoch, before the sender",
+        ),
+        pytest.param(
+            alter(propose(1, 2, 3, partition_epoch=8), sender=2),
+            ErrorCode.INVALID_REQUEST,
+            id="sender does not lead, before an older partition epoch",
+        ),
+        pytest.param(
+            alter(propose(1, 9, partition_epoch=8)),
+            ErrorCode.INVALID_UPDATE_VERSION,
+            id="older partition epoch, before the ISR",
+        ),
+        pytest.param(alter(propose(1, 9)), ErrorCode.INVALID_REQUEST, id="not a replica"),
+        pytest.param(alter(propose(2, 3)), ErrorCode.INVALID_REQUEST, id="without the leader"),
+        pytest.param(alter(propose()), ErrorCode.INVALID_REQUEST, id="empty"),
+        pytest.param(alter(propose(1, 2, 2)), ErrorCode.INVALID_REQUEST, id="doubled"),
+        pytest.param(
+            alter(propose(1, 2, recovery=R), RECOVERING, brokers=but(2, fenced=True)),
+            ErrorCode.INVALID_REQUEST,
+            id="recovering with two, before eligibility",
+        ),
+        pytest.param(
+            alter(propose(1, recovery=R)), ErrorCode.INVALID_REQUEST, id="back to recovering"
+        ),
+        pytest.param(
+            alter(propose(1, 2, 3), brokers={1: BROKERS[1], 2: BROKERS[2]}),
+            ErrorCode.INELIGIBLE_REPLICA,
+            id="member not registered",
+        ),
+        pytest.param(
+            alter(propose(1, 2, 3), brokers=but(3, shutting_down=True)),
+            ErrorCode.INELIGIBLE_REPLICA,
+            id="KAFKA-14140 member in controlled shutdown",
+        ),
+        pytest.param(
+            alter(propose(1, 2, 3), brokers=but(3, fenced=True)),
+            ErrorCode.INELIGIBLE_REPLICA,
+            id="KAFKA-13916 member fenced",
+        ),
+        pytest.param(
+            alter(propose(1, 2, IsrMember(3, 29))),
+            ErrorCode.INELIGIBLE_REPLICA,
+            id="KAFKA-14139 member of an older incarnation",
+        ),
+        pytest.param(
+            alter(propose(1, 2, 3), brokers=but(3, epoch=31, admitted_epoch=31)),
+            ErrorCode.INELIGIBLE_REPLICA,
+            id="KAFKA-14617 member rebooted since the leader heard it",
+        ),
+    ],
+)
+def test_refused(alteration: Alteration, error: ErrorCode) -> None:
+    assert alteration == Alteration(error, None)
+
+
+@pytest.mark.parametrize(
+    ("alteration", "isr", "elr"),
+    [
+        pytest.param(alter(propose(1, 2, 3)), (1, 2, 3), (), id="expand"),
+        pytest.param(alter(propose(1)), (1,), (2,), id="shrink"),
+        pytest.param(alter(propose(1, 2, IsrMember(3))), (1, 2, 3), (), id="epoch not known"),
+        pytest.param(alter(propose(3, 1)), (1, 3), (), id="kept in assignment order"),
+    ],
+)
+def test_accepted(alteration: Alteration, isr: tuple[int, ...], elr: tuple[int, ...]) -> None:
+    assert alteration.error is ErrorCode.NONE
+    assert alteration.changed is not None
+    assert (alteration.changed.isr, alteration.changed.elr) == (isr, elr)
+    assert alteration.changed.leader_epoch == 5
+    assert alteration.changed.partition_epoch == 10
+
+
+def test_what_is_so_already_changes_nothing() -> None:
+    assert alter(propose(2, 1)) == Alteration(ErrorCode.NONE, None)
+
+
+def test_a_recovering_leader_says_that_it_is_still_recovering() -> None:
+    assert alter(propose(1, recovery=R), RECOVERING) == Alteration(ErrorCode.NONE, None)
+
+
+def test_a_leader_recovers_with_its_next_proposal() -> None:
+    changed = alter(propose(1, 2), RECOVERING).changed
+    assert changed is not None
+    assert changed.recovery is LeaderRecovery.RECOVERED
+
+
+def test_completing_a_move_away_from_the_sender_elects_another() -> None:
+    moving = replace(PARTITION, replicas=(2, 3, 1), isr=(1, 2), adding=(3,), removing=(1,))
+    done = alter(propose(1, 2, 3), moving)
+    assert done.error is ErrorCode.NEW_LEADER_ELECTED
+    assert done.changed is not None
+    assert (done.changed.leader, done.changed.leader_epoch) == (2, 6)
+    assert done.changed.isr == done.changed.replicas == (2, 3)
+
+
+def test_completing_a_move_that_keeps_the_sender_raises_its_epoch() -> None:
+    moving = replace(PARTITION, replicas=(1, 3, 2), adding=(3,), removing=(2,))
+    done = alter(propose(1, 2, 3), moving)
+    assert done.error is ErrorCode.NONE
+    assert done.changed is not None
+    assert (done.changed.leader, done.changed.leader_epoch) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("broker", "epoch", "error"),
+    [
+        (1, 10, ErrorCode.NONE),
+        (1, 9, ErrorCode.STALE_BROKER_EPOCH),
+        (1, 11, ErrorCode.STALE_BROKER_EPOCH),
+        (4, 40, ErrorCode.STALE_BROKER_EPOCH),
+    ],
+)
+def test_sender(broker: int, epoch: int, error: ErrorCode) -> None:
+    assert check_sender(broker, epoch, BROKERS) is error

@@ -1,0 +1,84 @@
+"""Replicas spread over brokers and racks, the same way every time."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.core.controller.metadata.registrations import NO_EPOCH, BrokerRegistration
+from tidelog.core.controller.topics.placement import NotEnoughBrokers, alternate_racks, place
+
+
+def brokers(*racks: str | None, fenced: tuple[int, ...] = ()) -> list[BrokerRegistration]:
+    return [
+        BrokerRegistration(n, n, fenced=n in fenced, rack=rack) for n, rack in enumerate(racks, 1)
+    ]
+
+
+def test_leaders_go_round_and_followers_shift_with_each_round() -> None:
+    assert place(brokers(None, None, None), range(6), 2) == [
+        (1, 2), (2, 3), (3, 1),
+        (1, 3), (2, 1), (3, 2),
+    ]  # fmt: skip
+
+
+def test_the_start_index_moves_the_round() -> None:
+    assert place(brokers(None, None, None), range(2), 3, start_index=1) == [(2, 3, 1), (3, 1, 2)]
+
+
+def test_later_partitions_go_on_where_the_first_would_have() -> None:
+    three = brokers(None, None, None)
+    assert place(three, range(2, 5), 2) == place(three, range(5), 2)[2:]
+
+
+def test_racks_alternate() -> None:
+    racks = {1: "a", 2: "a", 3: "a", 4: "b", 5: "b", 6: "c"}
+    assert alternate_racks(racks) == [1, 4, 6, 2, 5, 3]
+
+
+def test_no_rack_gets_a_second_replica_before_each_has_one() -> None:
+    racks = ("a", "a", "a", "b", "b", "c")
+    for replicas in place(brokers(*racks), range(24), 3):
+        assert {racks[broker - 1] for broker in replicas} == {"a", "b", "c"}
+
+
+def test_more_replicas_than_racks_are_spread_evenly() -> None:
+    racks = ("a", "a", "a", "b", "b", "b")
+    for replicas in place(brokers(*racks), range(12), 4):
+        assert Counter(racks[broker - 1] for broker in replicas) == {"a": 2, "b": 2}
+
+
+def test_brokers_that_cannot_serve_come_last_and_only_if_needed() -> None:
+    assert place(brokers(None, None, None, fenced=(1,)), range(2), 2) == [(2, 3), (3, 2)]
+    assert place(brokers(None, None, None, fenced=(1,)), range(2), 3) == [(2, 3, 1), (3, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("given_brokers", "factor"),
+    [
+        pytest.param(brokers(None, None), 3, id="too few brokers"),
+        pytest.param(brokers(None, fenced=(1,)), 1, id="none is active"),
+        pytest.param(brokers(None), 0, id="no replica"),
+        pytest.param([BrokerRegistration(1, NO_EPOCH)], 1, id="not registered"),
+    ],
+)
+def test_not_enough_brokers(given_brokers: list[BrokerRegistration], factor: int) -> None:
+    with pytest.raises(NotEnoughBrokers):
+        place(given_brokers, range(1), factor)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=8),
+    st.integers(1, 8),
+    st.integers(1, 40),
+    st.integers(0, 100),
+)
+def test_every_placement_is_distinct_and_even(
+    racks: list[str | None], factor: int, partitions: int, start: int
+) -> None:
+    factor = min(factor, len(racks))
+    assignment = place(brokers(*racks), range(partitions), factor, start)
+    assert all(len(set(replicas)) == factor for replicas in assignment)
+    leaders = Counter(replicas[0] for replicas in assignment)
+    assert max(leaders.values()) - min(leaders.get(n + 1, 0) for n in range(len(racks))) <= 1
