@@ -64,6 +64,10 @@ class Model(ABC, Generic[S]):
         """What decides the worker a state goes to: the same share, the same worker."""
         return state
 
+    def meaning(self, invariant: str) -> str:  # noqa: ARG002
+        """What an invariant says, as the end of "It should hold that"."""
+        return ""
+
     def describe(self, state: S) -> list[str]:
         """The state as lines of text."""
         return [repr(state)]

@@ -158,13 +158,19 @@ class ShardPool(Generic[S]):
     def next_level(self) -> Level[S]:
         for pipe in self._pipes:
             pipe.send("expand")
-        found = [pipe.recv() for pipe in self._pipes]
+        found = [self._receive(pipe) for pipe in self._pipes]
         for index, pipe in enumerate(self._pipes):
             pipe.send([parts[index] for sender, parts in enumerate(found) if sender != index])
         level: Level[S] = Level()
         for pipe in self._pipes:
-            level.add(pipe.recv())
+            level.add(self._receive(pipe))
         return level
+
+    def _receive(self, pipe: Connection) -> Any:
+        try:
+            return pipe.recv()
+        except EOFError:
+            raise RuntimeError("a worker of the search died; its own error is above") from None
 
     def parent(self, state: S) -> S | None:
         pipe = self._pipes[owner(self._model.share(state), len(self._pipes))]

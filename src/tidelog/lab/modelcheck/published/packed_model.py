@@ -133,5 +133,8 @@ class PackedModel(Model[int]):
     def reached(self, state: int) -> Collection[str]:
         return invariants.goals_reached(*self._packing.unpack(state))
 
+    def meaning(self, invariant: str) -> str:
+        return invariants.MEANING[invariant]
+
     def describe(self, state: int) -> list[str]:
         return describe(*self._packing.unpack(state))
