@@ -1,13 +1,31 @@
-"""M10, M11, M13 and KAFKA.md 1.6, 1.7: the formula by itself."""
+"""M10, M11, M13 and KAFKA.md 1.6, 1.7: the formula by itself, and what sets it off."""
 
 from itertools import permutations
 
 import pytest
-from playbook import A, B, C, D
+from playbook import (
+    BROKERS,
+    FETCHER,
+    A,
+    B,
+    C,
+    D,
+    Playbook,
+    answer,
+    confirmed,
+    elected,
+    fetch,
+    leader,
+    produce,
+    proposal_of,
+)
 
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
 from tidelog.core.replication.high_watermark import follower_high_watermark, leader_high_watermark
 from tidelog.core.replication.isr import Committed, Isr, PendingExpand, PendingShrink
 from tidelog.core.replication.log_end_offset import NEVER_MS, FollowerProgress
+from tidelog.core.replication.partition import PartitionConfig
 from tidelog.core.types import BrokerId, Offset
 
 NOW, LAG_MS = 1_000, 100
@@ -140,3 +158,73 @@ def test_the_leader_counts_itself_only_as_far_as_it_has_flushed() -> None:
 )
 def test_m11_follower(told: Offset, expected: Offset) -> None:
     assert follower_high_watermark(told, log_start_offset=3, log_end_offset=9) == expected
+
+
+# --- what sets it off -----------------------------------------------------------------------
+
+SILENT_MS = 30_001
+"""Later than any follower's credit lasts."""
+
+
+def test_while_it_joins_the_high_watermark_waits_for_it() -> None:
+    partition = leader(isr=(A, B), log=(0, 6), epochs=[(0, 0)], hw=4)
+    partition.step(produce(2))
+    partition.step(fetch(C, 6))
+    assert (
+        Playbook(partition)
+        >> fetch(B, 8)
+        << do.AdvanceHighWatermark(6)
+        << answer(FETCHER, 8, hw=6)
+        >> fetch(C, 8)
+        << do.AdvanceHighWatermark(8)
+        << answer(FETCHER, 8, hw=8)
+    )
+
+
+def test_a_proposed_shrink_does_not_move_the_high_watermark_yet() -> None:
+    partition = leader(isr=(A, B), replicas=(A, B), log=(0, 20), epochs=[(0, 0)])
+    partition.step(on.Ticked(now_ms=SILENT_MS))
+    assert Playbook(partition) >> produce(now=SILENT_MS) << ...
+    assert partition.high_watermark == 0
+
+
+def test_one_that_stops_being_caught_up_no_longer_holds_the_high_watermark_back() -> None:
+    """C waits outside the ISR at 7 of 8, and falls silent."""
+    partition = leader(isr=(A, B), log=(0, 6), epochs=[(0, 0)], hw=4)
+    partition.step(produce(2))
+    brokers = dict(BROKERS)
+    del brokers[C]
+    partition.brokers = brokers
+    partition.step(fetch(C, 8))
+    partition.step(produce())
+    brokers[C] = 30
+    assert (
+        Playbook(partition)
+        >> fetch(B, 9)
+        << do.AdvanceHighWatermark(8)
+        << answer(FETCHER, 9, hw=8)
+        >> on.Ticked(now_ms=SILENT_MS)
+        << do.AdvanceHighWatermark(9)
+    )
+
+
+def test_kafka_15021_a_fenced_follower_no_longer_holds_the_high_watermark_back() -> None:
+    """testHighWatermarkIncreasesWithFencedOrShutdownFollower."""
+    brokers = dict(BROKERS)
+    partition = leader(isr=(A, B), log=(0, 8), epochs=[(0, 0)], brokers=brokers)
+    partition.step(fetch(C, 8))
+    partition.step(elected(A, 1, partition_epoch=6, isr=(A, B)))
+    partition.step(produce())
+    partition.step(fetch(B, 9))
+    assert partition.high_watermark == 8
+    del brokers[C]
+    assert Playbook(partition) >> on.BrokersChanged(now_ms=0) << do.AdvanceHighWatermark(9)
+
+
+def test_a_granted_expansion_may_lift_the_high_watermark_over_min_isr() -> None:
+    config = PartitionConfig(min_insync_replicas=2)
+    partition = leader(isr=(A,), replicas=(A, B), config=config)
+    partition.step(produce())
+    proposal = proposal_of(partition.step(fetch(B, 1)))
+    assert partition.high_watermark == 0
+    assert Playbook(partition) >> confirmed(proposal) << do.AdvanceHighWatermark(1)

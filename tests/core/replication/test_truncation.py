@@ -1,10 +1,15 @@
-"""Where a follower cuts (KAFKA.md 2.4), by itself."""
+"""Where a follower cuts (KAFKA.md 2.4): the rule by itself, and with a rule that asks first."""
 
 import pytest
+from playbook import A, B, Playbook, elected, epochs_of, follower, replica
 
+from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
 from tidelog.core.replication.truncation import LEADER_EPOCH, Cut, diverging_cut
 from tidelog.core.types import EpochEnd, EpochEntry
+from tidelog.lab.historical_truncation import POLICIES
 
 Pairs = list[tuple[int, int]]
 
@@ -57,3 +62,73 @@ def test_m23_a_log_without_epochs_has_only_its_high_watermark() -> None:
 
 def test_the_shipped_rule_asks_inline() -> None:
     assert (LEADER_EPOCH.asks_first, LEADER_EPOCH.fetches_with_epoch) == (False, True)
+
+
+# --- a rule that asks before the first fetch ------------------------------------------------
+
+ASKS = POLICIES["kip-279"]
+
+
+def told(
+    epoch: int, end: tuple[int, int] | None, *, error: ErrorCode = ErrorCode.NONE, leader: int = 5
+) -> on.EpochEndAnswered:
+    """The leader's answer to "where does this epoch end?"."""
+    return on.EpochEndAnswered(leader, epoch, error, EpochEnd(*end) if end else None, now_ms=0)
+
+
+def test_it_asks_again_until_both_agree_and_only_then_fetches() -> None:
+    partition = replica(B, epochs=[(0, 0), (2, 2), (4, 4)], log=(0, 6), hw=1, policy=ASKS)
+    assert Playbook(partition) >> elected(A, 5) << do.FollowLeader(A, 5)
+    assert partition.next_question(0) == do.EpochQuestion(4, 5)
+    assert (
+        Playbook(partition)
+        >> told(4, (3, 6))
+        << do.TruncateTo(4, log_end_offset=6, high_watermark=1)
+        << do.WriteEpochs()
+    )
+    assert partition.next_question(0) == do.EpochQuestion(2, 5)
+    assert (
+        Playbook(partition)
+        >> told(2, (2, 3))
+        << do.TruncateTo(3, log_end_offset=4, high_watermark=1)
+    )
+    assert partition.next_question(0) == do.FetchPosition(3, 5, None, 0)
+
+
+def test_it_stops_asking_when_no_epoch_is_left() -> None:
+    """Every epoch here is newer than the one answered: the log goes, and the fetch begins."""
+    partition = follower(epoch=5, epochs=[(3, 0), (4, 2)], log=(0, 4), policy=ASKS)
+    partition.step(told(4, (2, 9)))
+    assert epochs_of(partition) == []
+    assert partition.next_question(0) == do.FetchPosition(0, 5, None, 0)
+
+
+def test_an_epoch_nobody_knows_leaves_the_high_watermark() -> None:
+    partition = follower(epoch=5, epochs=[(4, 0)], log=(0, 6), hw=2, policy=ASKS)
+    assert (
+        Playbook(partition) >> told(4, None) << do.TruncateTo(2, log_end_offset=6, high_watermark=2)
+    )
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        pytest.param(told(4, (4, 1), leader=3), id="KAFKA-7786: asked under an older epoch"),
+        pytest.param(told(3, (3, 1)), id="about another epoch than the last"),
+    ],
+)
+def test_an_answer_to_a_question_no_longer_asked_is_void(late: on.EpochEndAnswered) -> None:
+    partition = follower(epoch=5, epochs=[(4, 0)], log=(0, 6), policy=ASKS)
+    before = partition.freeze()
+    assert Playbook(partition) >> late << None
+    assert partition.freeze() == before
+
+
+def test_an_error_while_asking_pauses_and_being_fenced_stops() -> None:
+    partition = follower(epoch=5, epochs=[(4, 0)], log=(0, 6), policy=ASKS)
+    partition.step(told(4, None, error=ErrorCode.UNKNOWN_LEADER_EPOCH))
+    assert partition.next_question(999) is None
+    assert partition.next_question(1_000) == do.EpochQuestion(4, 5)
+    fenced = told(4, None, error=ErrorCode.FENCED_LEADER_EPOCH)
+    assert Playbook(partition) >> fenced << do.StopFollowing()
+    assert partition.next_question(9_999) is None

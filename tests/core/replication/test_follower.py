@@ -1,0 +1,394 @@
+"""What a follower does: truncation, replies, errors, going astray (KAFKA.md 1.7, 2.4)."""
+
+import pytest
+from playbook import (
+    NONE,
+    A,
+    B,
+    C,
+    Playbook,
+    elected,
+    epochs_of,
+    follower,
+    replica,
+    reply,
+    span,
+)
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication.partition import Partition, PartitionConfig
+from tidelog.core.types import EpochEnd
+
+OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def position(
+    offset: int, *, epoch: int = 1, last: int | None = None, start: int = 0
+) -> do.FetchPosition:
+    return do.FetchPosition(offset, epoch, last, start)
+
+
+# --- given a leader -------------------------------------------------------------------------
+
+
+def test_m23_a_new_follower_keeps_its_log_and_asks_inline() -> None:
+    partition = replica(B, epochs=[(0, 0), (2, 4)], log=(1, 7), hw=3)
+    assert Playbook(partition) >> elected(A, 3) << do.FollowLeader(A, 3)
+    assert partition.next_question(0) == position(7, epoch=3, last=2, start=1)
+    assert (partition.log_end_offset, partition.high_watermark) == (7, 3)
+
+
+def test_m23_a_log_without_epochs_falls_back_to_its_high_watermark() -> None:
+    partition = replica(B, log=(0, 7), hw=3)
+    assert (
+        Playbook(partition)
+        >> elected(A, 3)
+        << do.TruncateTo(3, log_end_offset=7, high_watermark=3)
+        << do.FollowLeader(A, 3)
+    )
+    assert partition.next_question(0) == position(3, epoch=3)
+
+
+def test_kafka_7164_a_new_epoch_of_the_same_leader_starts_over() -> None:
+    """testMakeFollowerWithNoLeaderIdChange."""
+    partition = follower(epochs=[(0, 0)], log=(0, 5))
+    partition.step(reply(5, error=ErrorCode.UNKNOWN_LEADER_EPOCH))
+    assert partition.next_question(0) is None
+    assert Playbook(partition) >> elected(A, 2) << do.FollowLeader(A, 2)
+    assert partition.next_question(0) == position(5, epoch=2, last=0)
+
+
+def test_a_change_within_the_epoch_does_not_disturb_a_follower() -> None:
+    partition = follower(epochs=[(0, 0)], log=(0, 5))
+    assert Playbook(partition) >> elected(A, 1, partition_epoch=6, replicas=(A, B)) << None
+    assert partition.replicas == (A, B)
+    assert partition.next_question(0) == position(5, last=0)
+
+
+def test_without_a_leader_nobody_is_asked() -> None:
+    partition = follower(epochs=[(0, 0)], log=(0, 5))
+    assert Playbook(partition) >> elected(None, 2) << do.StopFollowing()
+    assert partition.next_question(99) is None
+    assert partition.step(reply(5, span(5), epoch=2)) == []
+
+
+def test_a_leader_that_becomes_a_follower_forgets_the_others() -> None:
+    """Followers hold no remote replica state."""
+    partition = follower(A, of=B, epoch=2)
+    partition.step(elected(A, 3))
+    partition.step(elected(C, 4))
+    assert partition.followers == {}
+    assert partition.isr.maximal == frozenset()
+    assert partition.epoch_start_offset is None
+
+
+# --- replies --------------------------------------------------------------------------------
+
+
+def test_m11_it_appends_then_takes_the_high_watermark_then_the_log_start() -> None:
+    partition = follower(epochs=[(0, 0)], log=(0, 3), hw=1)
+    batches = [span(3, 4, epoch=0), span(5, epoch=1)]
+    assert (
+        Playbook(partition)
+        >> reply(3, *batches, hw=5, start=2)
+        << do.WriteEpochs()
+        << do.AppendRecords(batches)
+        << do.AdvanceHighWatermark(5)
+        << do.DropBefore(2)
+        << do.WriteEpochs()
+    )
+    assert epochs_of(partition) == [(0, 2), (1, 5)]
+    assert partition.next_question(0) == position(6, last=1, start=2)
+
+
+def test_m21_epochs_travel_with_the_records() -> None:
+    partition = follower(epoch=5)
+    partition.step(reply(0, span(0, epoch=0), span(1, epoch=0), span(2, epoch=3), epoch=5))
+    assert epochs_of(partition) == [(0, 0), (3, 2)]
+
+
+def test_m12_the_high_watermark_arrives_one_fetch_late() -> None:
+    partition = follower()
+    batch = span(0)
+    assert (
+        Playbook(partition)
+        >> reply(0, batch, hw=0)
+        << do.WriteEpochs()
+        << do.AppendRecords([batch])
+        >> reply(1, hw=1)
+        << do.AdvanceHighWatermark(1)
+    )
+
+
+def test_a_followers_high_watermark_may_go_back_but_nobody_is_woken() -> None:
+    partition = follower(epochs=[(0, 0)], log=(2, 8), hw=6)
+    assert Playbook(partition) >> reply(8, hw=4) << None
+    assert partition.high_watermark == 4
+    assert Playbook(partition) >> reply(8, hw=1) << None
+    assert partition.high_watermark == 2
+
+
+def test_kafka_5634_the_log_start_follows_the_leaders_only_to_the_high_watermark() -> None:
+    partition = follower(epochs=[(0, 0)], log=(0, 5), hw=2)
+    partition.step(reply(5, hw=3, start=4))
+    assert (partition.log_start_offset, partition.high_watermark) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        pytest.param(reply(5, span(5), hw=5, epoch=2), id="KAFKA-7786: of an older epoch"),
+        pytest.param(reply(5, span(5), hw=5, epoch=4), id="of a newer one"),
+        pytest.param(reply(4, span(4), hw=5, epoch=3), id="to another offset"),
+        pytest.param(
+            reply(5, diverging=(0, 1), epoch=2), id="KAFKA-18991: a divergence of an older epoch"
+        ),
+        pytest.param(reply(5, epoch=2, error=OUT_OF_RANGE), id="an error of an older epoch"),
+        pytest.param(
+            reply(5, epoch=2, error=ErrorCode.FENCED_LEADER_EPOCH), id="fenced under an older epoch"
+        ),
+    ],
+)
+def test_a_reply_to_a_question_no_longer_asked_is_void(late: on.FetchAnswered) -> None:
+    partition = follower(epoch=3, epochs=[(0, 0)], log=(0, 5), hw=4)
+    before = partition.freeze()
+    assert Playbook(partition) >> late << None
+    assert partition.freeze() == before
+
+
+def test_a_leader_ignores_replies_to_what_it_asked_as_a_follower() -> None:
+    partition = follower(epochs=[(0, 0)], log=(0, 5))
+    partition.step(elected(B, 2))
+    before = partition.freeze()
+    replies: list[on.Event] = [
+        reply(5, span(5), epoch=2),
+        on.EpochEndAnswered(2, 2, NONE, EpochEnd(0, 1), 0),
+        on.OffsetsAnswered(2, NONE, 3, 4, 0),
+    ]
+    for event in replies:
+        assert partition.step(event) == []
+    assert partition.freeze() == before
+
+
+def test_kafka_18723_batches_of_a_newer_epoch_and_all_after_them_are_left() -> None:
+    partition = follower(epochs=[(1, 0)], log=(0, 3))
+    assert (
+        Playbook(partition)
+        >> reply(3, span(3), span(4, epoch=2), span(5), hw=9)
+        << do.AppendRecords([span(3)])
+        << do.AdvanceHighWatermark(4)
+    )
+    assert partition.log_end_offset == 4
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pytest.param(span(3, epoch=2), id="KAFKA-18723: of an epoch newer than asked under"),
+        pytest.param(span(2, 4), id="begins before the end of the log"),
+        pytest.param(span(4, 3), id="ends before it begins"),
+    ],
+)
+def test_a_reply_of_which_nothing_fits_is_left_and_asked_again_later(batch: on.Batch) -> None:
+    partition = follower(epochs=[(1, 0)], log=(0, 3), hw=1)
+    assert Playbook(partition) >> reply(3, batch, hw=9, now=50) << None
+    assert (partition.log_end_offset, partition.high_watermark) == (3, 1)
+    assert partition.next_question(1_049) is None
+    assert partition.next_question(1_050) == position(3, last=1)
+
+
+def test_offsets_must_increase_within_a_reply() -> None:
+    partition = follower(epochs=[(1, 0)], log=(0, 3))
+    partition.step(reply(3, span(3, 5), span(5), span(6)))
+    assert partition.log_end_offset == 6
+
+
+def test_a_gap_that_compaction_left_is_no_fault() -> None:
+    partition = follower(epochs=[(1, 0)], log=(0, 3))
+    partition.step(reply(3, span(5, 6)))
+    assert partition.log_end_offset == 7
+
+
+# --- diverging logs -------------------------------------------------------------------------
+
+
+def test_m25_what_the_leader_does_not_have_is_cut() -> None:
+    partition = follower(epoch=2, epochs=[(0, 0)], log=(0, 2), hw=1)
+    assert (
+        Playbook(partition)
+        >> reply(2, diverging=(0, 1), epoch=2)
+        << do.TruncateTo(1, log_end_offset=2, high_watermark=1)
+    )
+    assert partition.next_question(0) == position(1, epoch=2, last=0)
+
+
+def test_kafka_14704_a_diverging_reply_moves_no_high_watermark_and_no_log_start() -> None:
+    partition = follower(epoch=2, epochs=[(0, 0)], log=(0, 6), hw=1)
+    partition.step(reply(6, span(6), diverging=(0, 4), epoch=2, hw=4, start=3))
+    assert (partition.log_start_offset, partition.high_watermark) == (0, 1)
+    assert partition.log_end_offset == 4
+
+
+def test_a_cut_below_the_high_watermark_takes_it_along() -> None:
+    """After an unclean election only; the effect says what was there."""
+    partition = follower(epoch=2, epochs=[(0, 3)], log=(3, 6), hw=5)
+    assert (
+        Playbook(partition)
+        >> reply(6, diverging=(0, 2), epoch=2)
+        << do.TruncateTo(2, log_end_offset=6, high_watermark=5)
+        << do.WriteEpochs()
+    )
+    assert (partition.log_start_offset, partition.high_watermark) == (2, 2)
+
+
+def test_kafka_10706_an_epoch_without_records_goes_though_no_record_does() -> None:
+    partition = follower(epoch=2, epochs=[(0, 0), (1, 5)], log=(0, 5))
+    assert Playbook(partition) >> reply(5, diverging=(0, 5), epoch=2) << do.WriteEpochs()
+    assert epochs_of(partition) == [(0, 0)]
+    assert partition.next_question(0) == position(5, epoch=2, last=0)
+
+
+def test_kip_279_epochs_that_only_one_side_has_are_cut_one_by_one() -> None:
+    """The follower has 0, 2 and 4, the leader 1, 3 and 5: everything goes, step by step."""
+    partition = follower(epoch=5, epochs=[(0, 0), (2, 2), (4, 4)], log=(0, 6))
+    steps = [((3, 6), 4, 2), ((1, 3), 2, 0), ((0, 0), 0, None)]
+    for diverging, end, last in steps:
+        partition.step(reply(partition.log_end_offset, diverging=diverging, epoch=5))
+        assert partition.next_question(0) == position(end, epoch=5, last=last)
+
+
+# --- errors ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_an_error_is_followed_by_a_pause(error: ErrorCode) -> None:
+    config = PartitionConfig(replica_fetch_backoff_ms=200)
+    partition = follower(epochs=[(0, 0)], log=(0, 5), config=config)
+    assert Playbook(partition) >> reply(5, error=error, now=1_000) << None
+    assert partition.next_question(1_199) is None
+    assert partition.next_question(1_200) == position(5, last=0)
+    partition.step(reply(5, now=1_300))
+    assert partition.retry_at_ms is None
+
+
+def test_fenced_it_stops_until_the_controller_speaks() -> None:
+    partition = follower(epochs=[(0, 0)], log=(0, 5))
+    fenced = reply(5, error=ErrorCode.FENCED_LEADER_EPOCH)
+    assert Playbook(partition) >> fenced << do.StopFollowing()
+    assert partition.next_question(99_999) is None
+    assert Playbook(partition) >> elected(C, 2) << do.FollowLeader(C, 2)
+    assert partition.next_question(0) == position(5, epoch=2, last=0)
+
+
+# --- out of range ---------------------------------------------------------------------------
+
+
+def astray(*, log: tuple[int, int] = (2, 8), hw: int = 6) -> Partition:
+    """A follower that was told OFFSET_OUT_OF_RANGE."""
+    partition = follower(epochs=[(0, log[0])], log=log, hw=hw)
+    assert Playbook(partition) >> reply(log[1], error=OUT_OF_RANGE) << None
+    assert partition.next_question(0) == do.OffsetsQuestion(1)
+    return partition
+
+
+def test_the_leader_ends_earlier_cut_to_its_end() -> None:
+    partition = astray()
+    assert (
+        Playbook(partition)
+        >> on.OffsetsAnswered(1, NONE, 0, 5, 0)
+        << do.TruncateTo(5, log_end_offset=8, high_watermark=6)
+    )
+    assert partition.next_question(0) == position(5, last=0, start=2)
+
+
+def test_kafka_9491_the_leader_starts_later_begin_anew_there() -> None:
+    """The high watermark goes along."""
+    partition = astray()
+    assert (
+        Playbook(partition)
+        >> on.OffsetsAnswered(1, NONE, 20, 30, 0)
+        << do.RestartAt(20, log_end_offset=8, high_watermark=6)
+        << do.WriteEpochs()
+    )
+    assert (partition.log_start_offset, partition.high_watermark) == (20, 20)
+    assert epochs_of(partition) == []
+    assert partition.next_question(0) == position(20, start=20)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 8), (8, 8), (3, 12)])
+def test_the_leader_reaches_this_log_try_again_later(start: int, end: int) -> None:
+    partition = astray()
+    assert Playbook(partition) >> on.OffsetsAnswered(1, NONE, start, end, now_ms=70) << None
+    assert partition.next_question(1_069) is None
+    assert partition.next_question(1_070) == position(8, last=0, start=2)
+
+
+def test_an_error_while_asking_for_offsets_pauses_and_asks_again() -> None:
+    partition = astray()
+    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert Playbook(partition) >> on.OffsetsAnswered(1, error, -1, -1, now_ms=70) << None
+    assert partition.next_question(1_069) is None
+    assert partition.next_question(1_070) == do.OffsetsQuestion(1)
+
+
+def test_offsets_of_another_epoch_are_void() -> None:
+    partition = astray()
+    before = partition.freeze()
+    assert Playbook(partition) >> on.OffsetsAnswered(0, NONE, 20, 30, 0) << None
+    assert partition.freeze() == before
+
+
+@pytest.mark.parametrize(
+    ("log", "batch", "restarts"),
+    [
+        pytest.param((5, 5), span(3, 6), True, id="empty, and begins inside the first batch"),
+        pytest.param((5, 5), span(5, 6), False, id="empty, and the batch begins where it does"),
+        pytest.param((5, 5), span(3, 4), False, id="empty, and the batch lies before it"),
+        pytest.param((2, 5), span(3, 6), False, id="not empty: it does not fit"),
+    ],
+)
+def test_kafka_6975_an_empty_log_that_starts_inside_a_batch(
+    log: tuple[int, int], batch: on.Batch, restarts: bool
+) -> None:
+    partition = follower(epochs=[(0, log[0])], log=log, hw=5)
+    effects = partition.step(reply(5, batch, hw=7, start=5))
+    restart = do.RestartAt(batch.base_offset, log_end_offset=5, high_watermark=5)
+    assert (restart in effects) is restarts
+    if restarts:
+        assert effects == [
+            restart,
+            do.WriteEpochs(),
+            do.WriteEpochs(),
+            do.AppendRecords([batch]),
+            do.AdvanceHighWatermark(7),
+            do.DropBefore(5),
+            do.WriteEpochs(),
+        ]
+        assert (partition.log_start_offset, partition.log_end_offset) == (5, 7)
+
+
+# --- flush before ack -----------------------------------------------------------------------
+
+
+def test_with_flush_before_ack_the_next_fetch_waits_for_the_flush() -> None:
+    """A fetch offset tells the leader how far this replica has come: on stable storage."""
+    partition = follower(config=PartitionConfig(flush_before_ack=True))
+    assert partition.next_question(0) == position(0)
+    partition.step(reply(0, span(0, 2)))
+    assert partition.next_question(0) is None
+    assert Playbook(partition) >> on.RecordsFlushed(2, now_ms=0) << None
+    assert partition.next_question(0) is None
+    partition.step(on.RecordsFlushed(3, now_ms=0))
+    assert partition.next_question(0) == position(3, last=1)

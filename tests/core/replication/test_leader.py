@@ -1,0 +1,344 @@
+"""What a leader does: office, produce, acknowledgement, deletion (M08-M10, M17, M23)."""
+
+import pytest
+from playbook import (
+    FETCHER,
+    NONE,
+    PRODUCER,
+    A,
+    B,
+    C,
+    Playbook,
+    Span,
+    answer,
+    confirmed,
+    elected,
+    epochs_of,
+    fetch,
+    follower,
+    leader,
+    produce,
+    proposal_of,
+    replica,
+    span,
+)
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.lineage.producer_state import ProducerState
+from tidelog.core.record.encoder import Producer, encode_value
+from tidelog.core.record.record_batch import RecordBatch, parse
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from tidelog.core.replication.isr import Committed
+from tidelog.core.replication.log_end_offset import NEVER_MS, FollowerProgress
+from tidelog.core.replication.partition import Partition, PartitionConfig
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
+
+# --- taking office --------------------------------------------------------------------------
+
+
+def test_kafka_7415_the_epoch_is_cached_before_anything_is_written() -> None:
+    partition = replica(epochs=[(0, 0)], log=(0, 5), hw=3)
+    assert (
+        Playbook(partition)
+        >> elected(A, 2, isr=(A, B))
+        << do.WriteEpochs()
+        << do.TakeLeadership(2, 5, (A, B), recovering=False)
+    )
+    assert epochs_of(partition) == [(0, 0), (2, 5)]
+    assert partition.epoch_start_offset == 5
+
+
+def test_a_new_leader_starts_from_its_own_high_watermark() -> None:
+    """1.8: what lies above is kept, and confirmed anew."""
+    partition = leader(log=(0, 5), epochs=[(0, 0)], hw=3)
+    assert (partition.high_watermark, partition.log_end_offset) == (3, 5)
+
+
+def test_the_only_replica_commits_its_whole_log_on_taking_office() -> None:
+    assert (
+        Playbook(replica(log=(0, 5), epochs=[(0, 0)], hw=3))
+        >> elected(A, 1, isr=(A,), replicas=(A,), recovering=True)
+        << do.WriteEpochs()
+        << do.TakeLeadership(1, 5, (A,), recovering=True)
+        << do.AdvanceHighWatermark(5)
+    )
+
+
+@pytest.mark.parametrize("led_before", [True, False], ids=["it led before", "it followed"])
+@pytest.mark.parametrize("in_isr", [True, False], ids=["in the ISR", "outside"])
+def test_every_new_epoch_forgets_what_followers_had(led_before: bool, in_isr: bool) -> None:
+    """Kafka keeps it when the same broker leads again; that is not safe (1.2)."""
+    if led_before:
+        partition = leader(isr=(A, B, C), log=(0, 5), epochs=[(0, 0)])
+        partition.step(fetch(B, 5, start=2, incarnation=20, now=40))
+        assert partition.followers[B].log_end_offset == 5
+    else:
+        partition = follower(A, of=B, log=(0, 5), epochs=[(0, 0)])
+    partition.step(elected(A, 2, isr=(A, B, C) if in_isr else (A, C), now=50))
+    caught_up = 50 if in_isr else NEVER_MS
+    assert partition.followers[B] == FollowerProgress(None, 0, -1, NEVER_MS, caught_up, None)
+
+
+def test_within_an_epoch_nothing_is_forgotten() -> None:
+    """testDoNotResetReplicaState / DoNotUpdateEpochStartOffset if the epoch is not bumped."""
+    partition = leader(isr=(A, B), log=(0, 5), epochs=[(0, 0)])
+    partition.step(fetch(B, 4, start=1, incarnation=20, now=40))
+    partition.step(produce(2))
+    known = partition.followers[B].copy()
+    assert (
+        Playbook(partition)
+        >> elected(A, 1, partition_epoch=6, isr=(A, B, C), now=50)
+        << None
+        >> elected(A, 1, partition_epoch=7, isr=(A, B), replicas=(A, B), now=60)
+        << None
+    )
+    assert partition.followers == {B: known}
+    assert partition.epoch_start_offset == 5
+    assert partition.isr == Committed(frozenset({A, B}))
+
+
+def test_a_smaller_isr_from_the_controller_commits_more() -> None:
+    partition = leader(isr=(A, B), replicas=(A, B), log=(0, 5), epochs=[(0, 0)])
+    assert (
+        Playbook(partition)
+        >> elected(A, 1, partition_epoch=6, isr=(A,), replicas=(A,))
+        << do.AdvanceHighWatermark(5)
+    )
+
+
+# --- produce --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("acks", "effects"),
+    [
+        pytest.param(ACKS_NONE, [], id="acks=0: nobody is told"),
+        pytest.param(
+            ACKS_LEADER, [do.AnswerProduce(PRODUCER, NONE, 5)], id="acks=1: after the append"
+        ),
+        pytest.param(ACKS_ALL, [do.AwaitCommit(PRODUCER, 8, 5)], id="acks=all: at the HW"),
+    ],
+)
+def test_m17_acks(acks: int, effects: list[do.Effect]) -> None:
+    partition = leader(epoch=4, log=(0, 5), epochs=[(0, 0)])
+    appended = do.AppendRecords((Span(5, 7, 4),))
+    assert partition.step(produce(3, acks=acks)) == [appended, *effects]
+    assert (partition.log_end_offset, partition.high_watermark) == (8, 0)
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_other_acks_are_refused(acks: int) -> None:
+    partition = leader()
+    before = partition.freeze()
+    assert partition.step(produce(acks=acks)) == [
+        do.AnswerProduce(PRODUCER, ErrorCode.INVALID_REQUIRED_ACKS, None)
+    ]
+    assert partition.freeze() == before
+
+
+@pytest.mark.parametrize("acks", [ACKS_NONE, ACKS_LEADER, ACKS_ALL])
+def test_only_a_leader_takes_records(acks: int) -> None:
+    partition = follower()
+    before = partition.freeze()
+    assert partition.step(produce(acks=acks)) == [do.AnswerProduce(PRODUCER, NOT_LEADER, None)]
+    assert partition.freeze() == before
+
+
+@pytest.mark.parametrize(
+    ("acks", "taken"), [(ACKS_ALL, False), (ACKS_LEADER, True), (ACKS_NONE, True)]
+)
+def test_under_min_isr_only_acks_all_is_refused(acks: int, taken: bool) -> None:
+    partition = leader(isr=(A,), config=PartitionConfig(min_insync_replicas=2))
+    effects = partition.step(produce(acks=acks))
+    assert partition.log_end_offset == int(taken)
+    assert partition.high_watermark == 0
+    if not taken:
+        assert effects == [do.AnswerProduce(PRODUCER, ErrorCode.NOT_ENOUGH_REPLICAS, None)]
+
+
+def test_min_isr_is_never_more_than_there_are_replicas() -> None:
+    config = PartitionConfig(min_insync_replicas=2)
+    partition = leader(isr=(A,), replicas=(A,), config=config)
+    assert (
+        Playbook(partition)
+        >> produce(acks=ACKS_ALL)
+        << do.AppendRecords([span(0)])
+        << do.AwaitCommit(PRODUCER, offset=1, base_offset=0)
+        << do.AdvanceHighWatermark(1)
+    )
+
+
+def test_m17_the_ack_waits_for_the_slowest_in_sync_replica() -> None:
+    assert (
+        Playbook(leader(isr=(A, B, C)))
+        >> produce(acks=ACKS_ALL)
+        << do.AppendRecords([span(0)])
+        << do.AwaitCommit(PRODUCER, offset=1, base_offset=0)
+        >> fetch(B, 1)
+        << answer(FETCHER, 1)
+        >> fetch(C, 0)
+        << answer(FETCHER, 0, 1)
+        >> fetch(C, 1)
+        << do.AdvanceHighWatermark(1)
+        << answer(FETCHER, 1, hw=1)
+    )
+
+
+def test_an_expected_member_does_not_count_for_min_isr_but_does_for_the_answer() -> None:
+    """1.5: the check before the append uses the committed ISR, the answer the maximal one."""
+    config = PartitionConfig(min_insync_replicas=2)
+    partition = leader(isr=(A,), replicas=(A, B), config=config)
+    assert partition.commit_error() is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    partition.step(fetch(B, 0))
+    assert partition.step(produce(acks=ACKS_ALL)) == [
+        do.AnswerProduce(PRODUCER, ErrorCode.NOT_ENOUGH_REPLICAS, None)
+    ]
+    assert partition.commit_error() is NONE
+
+
+def test_kafka_15583_the_high_watermark_is_frozen_under_min_isr() -> None:
+    config = PartitionConfig(min_insync_replicas=2)
+    partition = leader(isr=(A, B), replicas=(A, B), config=config)
+    assert (
+        Playbook(partition)
+        >> produce(acks=ACKS_ALL)
+        << ...
+        >> elected(A, 1, partition_epoch=6, isr=(A,), replicas=(A, B))
+        << None
+        >> fetch(B, 1, incarnation=20)
+        << do.ProposeIsr(((A, 10), (B, 20)), 1, 6)
+        << answer(FETCHER, 1)
+    )
+    assert partition.commit_error() is NONE
+    partition.step(elected(A, 1, partition_epoch=7, isr=(A, B), replicas=(A, B)))
+    assert partition.high_watermark == 1
+
+
+# --- idempotent producers -------------------------------------------------------------------
+
+
+def sequence(number: int, *, epoch: int = 0) -> RecordBatch:
+    return parse(encode_value(b"x", producer=Producer(700, epoch, number)))
+
+
+def idempotent(isr: tuple[int, ...] = (A,)) -> tuple[Partition, ProducerState]:
+    """A leader that has written sequences 0 and 1 of producer 700, as a host carries it out."""
+    producers = ProducerState()
+    partition = leader(isr=isr, replicas=isr, producers=producers)
+    for number in (0, 1):
+        (appended, *_) = partition.step(produce(batch=sequence(number)))
+        assert isinstance(appended, do.AppendRecords)
+        for batch in appended.batches:
+            assert isinstance(batch, RecordBatch)
+            producers.update(batch)
+    return partition, producers
+
+
+def test_a_real_batch_is_stamped_in_its_own_bytes() -> None:
+    partition = leader(isr=(A,), replicas=(A,), epoch=6, log=(0, 40), epochs=[(0, 0)])
+    (appended, *_) = partition.step(produce(batch=sequence(0)))
+    assert isinstance(appended, do.AppendRecords)
+    (batch,) = appended.batches
+    assert isinstance(batch, RecordBatch)
+    again = parse(batch.buffer)
+    assert (again.base_offset, again.leader_epoch, again.crc_ok()) == (40, 6, True)
+
+
+@pytest.mark.parametrize(
+    ("acks", "told"),
+    [
+        pytest.param(ACKS_LEADER, [do.AnswerProduce(PRODUCER, NONE, 0)], id="acks=1: at once"),
+        pytest.param(
+            ACKS_ALL, [do.AwaitCommit(PRODUCER, 1, 0)], id="acks=all: when the first one commits"
+        ),
+        pytest.param(ACKS_NONE, [], id="acks=0: nobody is told"),
+    ],
+)
+def test_a_batch_sent_twice_is_written_once(acks: int, told: list[do.Effect]) -> None:
+    partition, _ = idempotent(isr=(A, B))
+    before = partition.freeze()
+    assert partition.step(produce(batch=sequence(0), acks=acks)) == told
+    assert partition.freeze() == before
+
+
+@pytest.mark.parametrize(
+    ("batch", "error"),
+    [
+        pytest.param(sequence(3), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, id="a gap"),
+        pytest.param(
+            sequence(1, epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, id="new epoch not at 0"
+        ),
+    ],
+)
+def test_a_sequence_out_of_order_is_refused(batch: RecordBatch, error: ErrorCode) -> None:
+    partition, _ = idempotent()
+    before = partition.freeze()
+    assert partition.step(produce(batch=batch)) == [do.AnswerProduce(PRODUCER, error, None)]
+    assert partition.freeze() == before
+
+
+def test_a_fenced_producer_is_refused() -> None:
+    partition, producers = idempotent()
+    newer = sequence(0, epoch=1)
+    partition.step(produce(batch=newer))
+    producers.update(newer)
+    assert partition.step(produce(batch=sequence(2))) == [
+        do.AnswerProduce(PRODUCER, ErrorCode.INVALID_PRODUCER_EPOCH, None)
+    ]
+
+
+def test_without_producer_state_nothing_is_deduplicated() -> None:
+    """The model checker has none, and sends plain batches only."""
+    partition = leader(isr=(A,), replicas=(A,))
+    for _ in range(2):
+        partition.step(produce(batch=sequence(0)))
+    assert partition.log_end_offset == 2
+
+
+# --- fetches of strangers -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"), [(1, ErrorCode.UNKNOWN_LEADER_EPOCH), (None, NOT_LEADER)]
+)
+def test_fetch_from_unrecognized_follower(epoch: int | None, error: ErrorCode) -> None:
+    partition = leader(isr=(A, B), replicas=(A, B))
+    before = partition.freeze()
+    assert partition.step(fetch(C, 0, epoch=epoch)) == [answer(FETCHER, 0, error=error)]
+    assert partition.freeze() == before
+
+
+def test_m12_two_rounds_a_commit() -> None:
+    """The walk-through, with three replicas: as many rounds as the slowest needs."""
+    assert (
+        Playbook(leader(isr=(A, B, C)))
+        >> fetch(B, 0)
+        << answer(FETCHER, 0)
+        >> fetch(C, 0)
+        << answer(FETCHER, 0)
+        >> produce()
+        << ...
+        >> fetch(B, 0)
+        << answer(FETCHER, 0, 1, hw=0)
+        >> fetch(B, 1)
+        << answer(FETCHER, 1, hw=0)
+        >> fetch(C, 0)
+        << answer(FETCHER, 0, 1, hw=0)
+        >> fetch(C, 1)
+        << do.AdvanceHighWatermark(1)
+        << answer(FETCHER, 1, hw=1)
+        >> fetch(B, 1)
+        << answer(FETCHER, 1, hw=1)
+    )
+
+
+def test_kafka_13091_a_granted_shrink_commits_at_once() -> None:
+    partition = leader(isr=(A, B), replicas=(A, B), log=(0, 5), epochs=[(0, 0)])
+    proposal = proposal_of(partition.step(on.Ticked(now_ms=30_001)))
+    assert partition.high_watermark == 0
+    granted = confirmed(proposal, now=30_002)
+    assert Playbook(partition) >> granted << do.AdvanceHighWatermark(5)

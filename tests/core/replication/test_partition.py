@@ -1,0 +1,169 @@
+"""Which role the controller's word means, and what cannot happen leaves no trace."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from playbook import (
+    CLIENT,
+    FETCHER,
+    NONE,
+    A,
+    B,
+    C,
+    Playbook,
+    answer,
+    consume,
+    elected,
+    epochs_of,
+    fetch,
+    follower,
+    leader,
+    produce,
+    replica,
+    reply,
+)
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication.partition import _HANDLERS, Partition, PartitionConfig
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_every_event_has_a_handler() -> None:
+    assert set(_HANDLERS) == set(on.Event.__args__)
+
+
+@pytest.mark.parametrize(
+    ("before", "who", "epoch", "first"),
+    [
+        pytest.param("replica", A, 2, do.WriteEpochs(), id="nothing -> leader"),
+        pytest.param("replica", B, 2, do.FollowLeader(B, 2), id="nothing -> follower"),
+        pytest.param("replica", None, 2, do.StopFollowing(), id="nothing -> no leader"),
+        pytest.param("leader", A, 2, do.FailWaiters(NOT_LEADER), id="leader -> leader again"),
+        pytest.param("leader", B, 2, do.FailWaiters(NOT_LEADER), id="leader -> follower"),
+        pytest.param("leader", None, 2, do.FailWaiters(NOT_LEADER), id="leader -> no leader"),
+        pytest.param("follower", A, 2, do.WriteEpochs(), id="follower -> leader"),
+        pytest.param("follower", C, 2, do.FollowLeader(C, 2), id="follower -> of another"),
+    ],
+)
+def test_roles(before: str, who: int | None, epoch: int, first: do.Effect) -> None:
+    partition = {"replica": replica(), "leader": leader(), "follower": follower(A, of=B)}[before]
+    effects = partition.step(elected(who, epoch))
+    assert effects[0] == first
+    assert (partition.leader, partition.leader_epoch) == (who, epoch)
+    assert partition.is_leader is (who == A)
+    assert (partition.next_question(0) is None) is (who in (A, None))
+
+
+def test_m19_a_deposed_leader_fails_who_waits_before_it_follows() -> None:
+    partition = leader(log=(0, 5), epochs=[(0, 0)])
+    assert (
+        Playbook(partition)
+        >> elected(B, 2)
+        << do.FailWaiters(NOT_LEADER)
+        << do.FollowLeader(B, 2)
+        >> produce(acks=on.ACKS_ALL)
+        << do.AnswerProduce("producer", NOT_LEADER, None)
+    )
+
+
+def test_a_leader_again_in_the_epoch_it_had_before_a_restart_writes_no_new_entry() -> None:
+    partition = replica(epochs=[(2, 3)], log=(0, 5), hw=3)
+    assert (
+        Playbook(partition)
+        >> elected(A, 2, isr=(A, B))
+        << do.TakeLeadership(2, 5, (A, B), recovering=False)
+    )
+    assert epochs_of(partition) == [(2, 3)]
+
+
+@pytest.mark.parametrize("partition_epoch", [4, 5])
+@pytest.mark.parametrize("who", [A, B, None])
+def test_the_controllers_older_word_is_ignored(partition_epoch: int, who: int | None) -> None:
+    partition = leader(isr=(A, B))
+    before = partition.freeze()
+    old = elected(who, 1, partition_epoch=partition_epoch, isr=(A,), replicas=(A,))
+    assert Playbook(partition) >> old << None
+    assert partition.freeze() == before
+
+
+def test_a_leader_epoch_that_goes_back_cannot_be() -> None:
+    partition = leader(epoch=3)
+    before = partition.freeze()
+    with pytest.raises(AssertionError, match="epochs only grow"):
+        partition.step(elected(B, 2, partition_epoch=99))
+    assert partition.freeze() == before
+
+
+def test_what_is_no_event_cannot_be() -> None:
+    @dataclass(slots=True)
+    class Nonsense:
+        """No event at all."""
+
+    partition = leader()
+    before = partition.freeze()
+    nonsense: Any = Nonsense()
+    with pytest.raises(KeyError):
+        partition.step(nonsense)
+    assert partition.freeze() == before
+
+
+def test_a_commit_is_good_only_with_enough_replicas() -> None:
+    config = PartitionConfig(min_insync_replicas=2)
+    partition = leader(isr=(A, B), config=config)
+    assert partition.commit_error() is NONE
+    partition.step(elected(A, 1, partition_epoch=6, isr=(A,)))
+    assert partition.commit_error() is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+# --- what the log itself reports ------------------------------------------------------------
+
+
+def test_a_log_cut_at_a_batch_boundary_ends_earlier_than_asked() -> None:
+    partition = follower(epoch=5, epochs=[(0, 0), (4, 5)], log=(0, 9), hw=7)
+    partition.step(reply(9, diverging=(4, 6), epoch=5))
+    assert Playbook(partition) >> on.LogEndMoved(5) << do.WriteEpochs()
+    assert epochs_of(partition) == [(0, 0)]
+    assert (partition.log_end_offset, partition.high_watermark) == (5, 5)
+    assert Playbook(partition) >> on.LogEndMoved(4) << None
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_kafka_10778_after_a_disk_error_nothing_is_promised(role: str) -> None:
+    partition = leader() if role == "leader" else follower(A, of=B)
+    assert (
+        Playbook(partition)
+        >> on.LogFailed()
+        << do.FailWaiters(ErrorCode.KAFKA_STORAGE_ERROR)
+        << do.StopFollowing()
+    )
+    before = partition.freeze()
+    assert partition.next_question(99_999) is None
+    silent: list[on.Event] = [
+        on.Ticked(now_ms=99_999),
+        on.BrokersChanged(now_ms=99_999),
+        elected(A, 9),
+        elected(B, 9),
+        reply(0),
+    ]
+    for event in silent:
+        assert partition.step(event) == []
+    for request in (produce(), consume(0, any_replica=True), fetch(B, 0)):
+        (effect,) = partition.step(request)
+        assert isinstance(effect, do.AnswerProduce | do.AnswerFetch)
+        assert effect.error is not NONE
+    assert partition.freeze() == before
+
+
+def test_only_a_leader_reconsiders() -> None:
+    partition: Partition = follower(log=(0, 5), epochs=[(0, 0)])
+    assert Playbook(partition) >> on.BrokersChanged(now_ms=0) << None
+    assert Playbook(partition) >> on.Ticked(now_ms=99_999) << None
+
+
+def test_a_consumer_is_answered_though_the_leader_has_nothing() -> None:
+    assert Playbook(leader()) >> consume(0) << answer(CLIENT, 0)
+    assert Playbook(leader()) >> fetch(B, 0) << answer(FETCHER, 0)
