@@ -116,7 +116,8 @@ class FetchAnswered:
     """The leader's reply to this follower's fetch.
 
     `leader_epoch` and `offset` are those of the request: a reply to a question that this
-    replica would no longer ask is void.
+    replica would no longer ask is void. The node has one fetch of a replica under way at a
+    time and passes each reply once.
     """
 
     leader_epoch: LeaderEpoch
@@ -166,7 +167,11 @@ class IsrChangeAnswered:
 
 @dataclass(slots=True)
 class RecordsFlushed:
-    """Everything below `offset` is on stable storage."""
+    """Everything below `offset` is on stable storage.
+
+    Never the completion of a flush that began before the log was last cut: the node asks
+    the log how far it is durable (storage's flush generation).
+    """
 
     offset: Offset
     now_ms: int

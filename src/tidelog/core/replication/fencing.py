@@ -7,6 +7,7 @@ the two agree on records that nobody else will ever have
 """
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.replication.replica import Replica
 from tidelog.core.types import BrokerEpoch, LeaderEpoch
 
 
@@ -19,6 +20,13 @@ def leader_epoch_error(known: LeaderEpoch, sent: LeaderEpoch | None) -> ErrorCod
     if sent is None or sent == known:
         return ErrorCode.NONE
     return ErrorCode.FENCED_LEADER_EPOCH if sent < known else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def leadership_error(replica: Replica) -> ErrorCode:
+    """Why this replica can't act as leader, if it can't."""
+    if replica.offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.NONE if replica.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def is_stale_incarnation(known: BrokerEpoch | None, sent: BrokerEpoch | None) -> bool:

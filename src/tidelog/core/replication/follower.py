@@ -45,23 +45,21 @@ def next_question(replica: Replica, now_ms: int) -> do.Question | None:
     """
     if replica.retry_at_ms is not None and now_ms < replica.retry_at_ms:
         return None
-    match replica.following:
-        case Following.NOTHING:
-            return None
-        case Following.ASKING_EPOCH:
-            assert replica.epochs.latest is not None, "asked only about an epoch it has"
-            return do.EpochQuestion(replica.epochs.latest, replica.leader_epoch)
-        case Following.ASKING_OFFSETS:
-            return do.OffsetsQuestion(replica.leader_epoch)
-        case Following.FETCHING:
-            if replica.durable_end_offset < replica.log_end_offset:
-                return None
-            return do.FetchPosition(
-                replica.log_end_offset,
-                replica.leader_epoch,
-                replica.epochs.latest if replica.policy.fetches_with_epoch else None,
-                replica.log_start_offset,
-            )
+    if replica.following is Following.NOTHING:
+        return None
+    if replica.following is Following.ASKING_EPOCH:
+        assert replica.epochs.latest is not None, "asked only about an epoch it has"
+        return do.EpochQuestion(replica.epochs.latest, replica.leader_epoch)
+    if replica.following is Following.ASKING_OFFSETS:
+        return do.OffsetsQuestion(replica.leader_epoch)
+    if replica.durable_end_offset < replica.log_end_offset:
+        return None
+    return do.FetchPosition(
+        replica.log_end_offset,
+        replica.leader_epoch,
+        replica.epochs.latest if replica.policy.fetches_with_epoch else None,
+        replica.log_start_offset,
+    )
 
 
 def fetch_answered(replica: Replica, event: on.FetchAnswered) -> list[do.Effect]:
@@ -109,6 +107,8 @@ def _append(replica: Replica, event: on.FetchAnswered, effects: list[do.Effect])
     """
     end = replica.log_end_offset
     first = event.batches[0]
+    if first.leader_epoch > event.leader_epoch:
+        return False
     if first.base_offset < end and end == replica.log_start_offset <= first.last_offset:
         # An empty log that starts inside the leader's first batch (KAFKA-6975).
         _restart(replica, first.base_offset, effects)

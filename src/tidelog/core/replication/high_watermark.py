@@ -15,7 +15,7 @@ Scenarios: scenarios/basics/
 
 from collections.abc import Mapping
 
-from tidelog.core.replication.isr import Isr
+from tidelog.core.replication.isr import Isr, may_join
 from tidelog.core.replication.log_end_offset import FollowerProgress
 from tidelog.core.types import BrokerEpoch, BrokerId, Offset
 
@@ -44,16 +44,18 @@ def leader_high_watermark(
     slowest = durable_end_offset
     for broker, follower in followers.items():
         reached = follower.log_end_offset
-        if reached is not None and reached >= slowest:
-            continue
-        if broker in maximal or (
-            broker in eligible
-            and follower.caught_up(
-                leader_log_end_offset=log_end_offset, now_ms=now_ms, lag_ms_max=lag_ms_max
+        if reached is None:
+            if broker in maximal:
+                return current
+        elif reached < slowest and (
+            broker in maximal
+            or (
+                may_join(broker, follower.broker_epoch, eligible)
+                and follower.caught_up(
+                    leader_log_end_offset=log_end_offset, now_ms=now_ms, lag_ms_max=lag_ms_max
+                )
             )
         ):
-            if reached is None:
-                return current
             slowest = reached
     # A replica that joins may still trail what was already shown: that stays shown.
     return max(current, slowest)

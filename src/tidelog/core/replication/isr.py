@@ -12,10 +12,11 @@ The high watermark and acks=all use `maximal`; the check before an append
 (`min.insync.replicas`) uses `members`. Scenario: scenarios/isr/shrink-then-expand.txt
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tidelog.core.types import BrokerId
+from tidelog.core.types import BrokerEpoch, BrokerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,28 @@ NO_ISR = Committed(frozenset())
 """What a follower keeps: the ISR is its leader's business."""
 
 
+def may_join(
+    broker: BrokerId,
+    incarnation: BrokerEpoch | None,
+    eligible: Mapping[BrokerId, BrokerEpoch | None],
+) -> bool:
+    """Whether the broker that fetched may enter the ISR.
+
+    It must not be fenced or shutting down (KIP-841), and must be the incarnation that is
+    registered, not one from before a restart that may have lost its log (KIP-903). Old
+    followers don't name their incarnation.
+    """
+    return broker in eligible and incarnation in (None, eligible[broker])
+
+
 def freeze_isr(isr: Isr) -> tuple[object, ...]:
     """The ISR as nested tuples of ints: hashable, and ordered."""
     members = tuple(sorted(isr.members))
-    match isr:
-        case Committed():
-            return (members,)
-        case PendingExpand():
-            return (members, (isr.joining,), (), isr.proposed_at)
-        case PendingShrink():
-            return (members, (), tuple(sorted(isr.leaving)), isr.proposed_at)
+    if isinstance(isr, Committed):
+        return (members,)
+    if isinstance(isr, PendingExpand):
+        return (members, (isr.joining,), (), isr.proposed_at)
+    return (members, (), tuple(sorted(isr.leaving)), isr.proposed_at)
 
 
 def thaw_isr(picture: tuple[Any, ...]) -> Isr:

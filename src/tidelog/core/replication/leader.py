@@ -8,9 +8,13 @@ from tidelog.core.lineage.producer_state import Duplicate
 from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
-from tidelog.core.replication.fencing import is_stale_incarnation, leader_epoch_error
+from tidelog.core.replication.fencing import (
+    is_stale_incarnation,
+    leader_epoch_error,
+    leadership_error,
+)
 from tidelog.core.replication.high_watermark import leader_high_watermark
-from tidelog.core.replication.isr import Committed, Isr, PendingExpand, PendingShrink
+from tidelog.core.replication.isr import Committed, Isr, PendingExpand, PendingShrink, may_join
 from tidelog.core.replication.log_end_offset import FollowerProgress, unknown_follower
 from tidelog.core.replication.reading import check_position, failed_fetch
 from tidelog.core.replication.replica import Following, Replica
@@ -66,21 +70,16 @@ def stay_in_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effe
         for broker in event.replicas
         if broker != replica.local
     }
-    effects: list[do.Effect] = []
+    effects: list[do.Effect] = [do.AdvanceLowWatermark()]
     advance(replica, event.now_ms, effects)
     return effects
 
 
 def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     """Append a client's batch and answer as its acks ask."""
-    acks = event.acks
-    if not replica.is_leader:
-        return [do.AnswerProduce(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)]
-    if acks == on.ACKS_ALL:
-        if len(replica.isr.members) < replica.min_isr:
-            return [do.AnswerProduce(event.request, ErrorCode.NOT_ENOUGH_REPLICAS, None)]
-    elif acks not in (on.ACKS_NONE, on.ACKS_LEADER):
-        return [do.AnswerProduce(event.request, ErrorCode.INVALID_REQUIRED_ACKS, None)]
+    error = _refusal(replica, event.acks)
+    if error is not ErrorCode.NONE:
+        return [do.AnswerProduce(event.request, error, None)]
     batch = event.batch
     if batch.producer_id >= 0 and replica.producers is not None:
         assert isinstance(batch, RecordBatch), "only real batches have producers"
@@ -98,6 +97,17 @@ def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     return effects
 
 
+def _refusal(replica: Replica, acks: int) -> ErrorCode:
+    """Why nothing can be appended, in Kafka's order of checks."""
+    if acks not in (on.ACKS_ALL, on.ACKS_LEADER, on.ACKS_NONE):
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if not replica.is_leader:
+        return leadership_error(replica)
+    if acks == on.ACKS_ALL and len(replica.isr.members) < replica.min_isr:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return ErrorCode.NONE
+
+
 def _acknowledge(event: on.ProduceReceived, base: Offset, end: Offset) -> list[do.Effect]:
     if event.acks == on.ACKS_ALL:
         return [do.AwaitCommit(event.request, end, base)]
@@ -113,8 +123,8 @@ def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do
     that the two logs share (KAFKA-13141).
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
-    if error is ErrorCode.NONE and not replica.is_leader:
-        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if error is ErrorCode.NONE:
+        error = leadership_error(replica)
     follower = replica.followers.get(event.replica)
     if error is ErrorCode.NONE and follower is None:
         # Its assignment is newer than what we know, if it knows our epoch at all.
@@ -183,9 +193,7 @@ def _maybe_expand(
         return
     if follower.log_end_offset < max(replica.high_watermark, replica.epoch_start_offset):
         return
-    if broker not in replica.brokers:
-        return
-    if follower.broker_epoch not in (None, replica.brokers[broker]):
+    if not may_join(broker, follower.broker_epoch, replica.brokers):
         return
     replica.isr = PendingExpand(replica.isr.members, broker, replica.partition_epoch)
     effects.append(propose(replica, replica.isr))
@@ -278,7 +286,7 @@ def advance(replica: Replica, now_ms: int, effects: list[do.Effect]) -> None:
 def delete_records(replica: Replica, event: on.DeleteRecordsRequested) -> list[do.Effect]:
     """Drop committed records at the head on a client's wish."""
     if not replica.is_leader:
-        return [do.AnswerDeleteRecords(event.request, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+        return [do.AnswerDeleteRecords(event.request, leadership_error(replica))]
     offset = replica.high_watermark if event.offset is None else event.offset
     if not 0 <= offset <= replica.high_watermark:
         return [do.AnswerDeleteRecords(event.request, ErrorCode.OFFSET_OUT_OF_RANGE)]

@@ -35,17 +35,8 @@ class Partition(Replica):
     def fetch_again(
         self, answer: do.AnswerFetch, reader: BrokerId | None, *, read_committed: bool = False
     ) -> do.AnswerFetch:
-        """Renew the answer to a fetch that was parked; its progress was noted the first time."""
-        return do.AnswerFetch(
-            answer.request,
-            ErrorCode.NONE,
-            answer.offset,
-            reading.readable_end(self, reader, read_committed=read_committed),
-            self.high_watermark,
-            self.last_stable_offset,
-            self.log_start_offset,
-            None,
-        )
+        """The answer to a fetch that was parked, as it is now."""
+        return reading.fetch_again(self, answer, reader, read_committed=read_committed)
 
     def commit_error(self) -> ErrorCode:
         """What a producer is told once its records are below the high watermark."""
@@ -54,7 +45,7 @@ class Partition(Replica):
         return ErrorCode.NONE
 
     def copy(self) -> "Partition":
-        """An independent twin; config, brokers and policy are shared, not copied."""
+        """An independent twin; config, brokers, policy and producers are shared, not copied."""
         twin = Partition.__new__(Partition)
         for slot in Replica.__slots__:
             setattr(twin, slot, getattr(self, slot))
@@ -73,13 +64,14 @@ def _partition_changed(partition: Partition, event: on.PartitionChanged) -> list
         return []
     assert event.leader_epoch >= partition.leader_epoch, "epochs only grow"
     new_epoch = event.leader_epoch > partition.leader_epoch
-    led = partition.is_leader
     partition.partition_epoch = event.partition_epoch
     partition.leader_epoch = event.leader_epoch
     partition.leader = event.leader
     partition.replicas = tuple(event.replicas)
     effects: list[do.Effect] = []
-    if new_epoch and led:
+    if new_epoch:
+        # Even a leader that stays one: a fetch parked under the older epoch is fenced, and a
+        # producer can't tell whether another leader came in between.
         effects.append(do.FailWaiters(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     if event.leader == partition.local:
         change = leader.take_office if new_epoch else leader.stay_in_office
@@ -90,24 +82,29 @@ def _partition_changed(partition: Partition, event: on.PartitionChanged) -> list
 
 
 def _records_flushed(partition: Partition, event: on.RecordsFlushed) -> list[do.Effect]:
-    partition.flushed_offset = min(
-        partition.log_end_offset, max(partition.flushed_offset, event.offset)
-    )
-    return _reconsider(partition, event)
+    effects: list[do.Effect] = []
+    if not partition.offline:
+        partition.flushed_offset = min(
+            partition.log_end_offset, max(partition.flushed_offset, event.offset)
+        )
+    if partition.is_leader:
+        leader.advance(partition, event.now_ms, effects)
+    return effects
 
 
-def _reconsider(
-    partition: Partition, event: on.RecordsFlushed | on.BrokersChanged
-) -> list[do.Effect]:
-    """See whether the high watermark may rise, now that something else has changed."""
+def _brokers_changed(partition: Partition, event: on.BrokersChanged) -> list[do.Effect]:
+    """A broker that is gone holds neither watermark back."""
     effects: list[do.Effect] = []
     if partition.is_leader:
+        effects.append(do.AdvanceLowWatermark())
         leader.advance(partition, event.now_ms, effects)
     return effects
 
 
 def _retention_reached(partition: Partition, event: on.RetentionReached) -> list[do.Effect]:
     effects: list[do.Effect] = []
+    if partition.offline:
+        return effects
     leader.drop_before(partition, min(event.offset, partition.high_watermark), effects)
     return effects
 
@@ -136,7 +133,7 @@ _HANDLERS: dict[type, Callable[[Partition, Any], list[do.Effect]]] = {
     on.IsrChangeAnswered: leader.isr_change_answered,
     on.PartitionChanged: _partition_changed,
     on.RecordsFlushed: _records_flushed,
-    on.BrokersChanged: _reconsider,
+    on.BrokersChanged: _brokers_changed,
     on.RetentionReached: _retention_reached,
     on.LogEndMoved: _log_end_moved,
     on.LogFailed: _log_failed,

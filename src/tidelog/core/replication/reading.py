@@ -8,7 +8,7 @@ how the high watermark moves.
 from tidelog.core.errors import ErrorCode
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
-from tidelog.core.replication.fencing import leader_epoch_error
+from tidelog.core.replication.fencing import leader_epoch_error, leadership_error
 from tidelog.core.replication.replica import Replica
 from tidelog.core.types import BrokerId, EpochEnd, Offset
 
@@ -58,8 +58,8 @@ def consumer_fetch(replica: Replica, event: on.ConsumerFetchReceived) -> list[do
     no error; beyond the end there is.
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
-    if error is ErrorCode.NONE and not may_serve(replica, any_replica=event.any_replica):
-        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if error is ErrorCode.NONE:
+        error = serving_error(replica, any_replica=event.any_replica)
     diverging = None
     if error is ErrorCode.NONE:
         error, diverging = check_position(replica, event.offset, event.last_fetched_epoch)
@@ -67,15 +67,36 @@ def consumer_fetch(replica: Replica, event: on.ConsumerFetchReceived) -> list[do
     if diverging is not None:
         answer.diverging = diverging
     elif error is ErrorCode.NONE:
-        answer.upto = readable_end(replica, None, read_committed=event.read_committed)
+        end = readable_end(replica, None, read_committed=event.read_committed)
+        answer.upto = max(event.offset, end)
     return [answer]
 
 
-def may_serve(replica: Replica, *, any_replica: bool) -> bool:
-    """Whether this replica may answer a reader: the leader, or a follower if it is told."""
+def serving_error(replica: Replica, *, any_replica: bool) -> ErrorCode:
+    """Why this replica can't answer a reader: only the leader does, unless told otherwise."""
+    error = leadership_error(replica)
+    if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and any_replica and replica.leader is not None:
+        return ErrorCode.NONE
+    return error
+
+
+def fetch_again(
+    replica: Replica, answer: do.AnswerFetch, reader: BrokerId | None, *, read_committed: bool
+) -> do.AnswerFetch:
+    """Renew the answer to a fetch that was parked; its progress was noted the first time.
+
+    A change of leader epoch fails whoever is parked, so only the range can have become
+    wrong meanwhile.
+    """
+    renewed = failed_fetch(replica, answer.request, answer.offset, ErrorCode.NONE)
     if replica.offline:
-        return False
-    return replica.is_leader or (any_replica and replica.leader is not None)
+        renewed.error = ErrorCode.KAFKA_STORAGE_ERROR
+    elif not replica.log_start_offset <= answer.offset <= replica.log_end_offset:
+        renewed.error = ErrorCode.OFFSET_OUT_OF_RANGE
+    else:
+        end = readable_end(replica, reader, read_committed=read_committed)
+        renewed.upto = max(answer.offset, end)
+    return renewed
 
 
 def readable_end(replica: Replica, reader: BrokerId | None, *, read_committed: bool) -> Offset:
@@ -88,8 +109,8 @@ def readable_end(replica: Replica, reader: BrokerId | None, *, read_committed: b
 def epoch_end(replica: Replica, event: on.EpochEndRequested) -> list[do.Effect]:
     """Answer OffsetForLeaderEpoch."""
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
-    if error is ErrorCode.NONE and not replica.is_leader:
-        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if error is ErrorCode.NONE:
+        error = leadership_error(replica)
     end = None
     if error is ErrorCode.NONE:
         end = replica.epochs.end_offset_for(event.epoch, replica.log_end_offset)
@@ -104,8 +125,8 @@ def offsets(replica: Replica, event: on.OffsetsRequested) -> list[do.Effect]:
     going backwards (KIP-207).
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
-    if error is ErrorCode.NONE and not replica.is_leader:
-        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if error is ErrorCode.NONE:
+        error = leadership_error(replica)
     end, known = replica.log_end_offset, True
     if event.from_client:
         end = readable_end(replica, None, read_committed=event.read_committed)

@@ -122,7 +122,9 @@ class Replica:
         if self.producers is None:
             return self.high_watermark
         unstable = self.producers.first_unstable_offset(self.high_watermark)
-        return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
+        if unstable is None:
+            return self.high_watermark
+        return max(self.log_start_offset, min(self.high_watermark, unstable))
 
     @property
     def low_watermark(self) -> Offset:
