@@ -29,7 +29,7 @@ def replica(broker: int, *log: LogEntry, hw: int = 1, leads: bool = False) -> Re
 def cluster(*replicas: ReplicaSnapshot, history: History | None = None) -> ClusterSnapshot:
     leader = next((r for r in replicas if r.leads), None)
     controller = ControllerSnapshot(
-        leader and leader.broker,
+        leader.broker if leader else None,
         leader.leader_epoch if leader else 0,
         frozenset(r.broker for r in replicas),
     )

@@ -1,0 +1,100 @@
+"""The options of `cluster`, under Kafka's names where Kafka has one."""
+
+from collections.abc import Callable
+
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.lab.story.grammar import Step, StoryError
+from tidelog.lab.story.play import number, truth
+from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
+from tidelog.lab.story.stage.world import Setup
+
+BROKERS_MAX = 9
+RECORDS_PER_SEGMENT_BYTES = 90
+"""A batch of one short name is a little smaller than this."""
+
+
+def _story_config() -> NodeConfig:
+    """A broker that waits for nothing: only the story makes time pass."""
+    return NodeConfig(
+        broker_id=0,
+        replica_fetch_wait_max_ms=0,
+        replica_fetch_backoff_ms=0,
+        max_incremental_fetch_session_cache_slots=0,
+        replica_high_watermark_checkpoint_interval_ms=1,
+        log=LogConfig(preallocate=False),
+    )
+
+
+def _min_isr(setup: Setup, value: str) -> None:
+    setup.min_insync_replicas = number(value, "min.insync.replicas")
+
+
+def _unclean(setup: Setup, value: str) -> None:
+    setup.unclean = truth(value, "unclean")
+
+
+def _lag(setup: Setup, value: str) -> None:
+    setup.config.replica_lag_time_max_ms = number(value, "lag")
+
+
+def _flush(setup: Setup, value: str) -> None:
+    setup.config.log.flush_messages = number(value, "flush")
+
+
+def _segment(setup: Setup, value: str) -> None:
+    records = number(value, "segment")
+    setup.config.log.segment_bytes = max(1, records) * RECORDS_PER_SEGMENT_BYTES
+
+
+def _retention(setup: Setup, value: str) -> None:
+    setup.config.log.retention_ms = number(value, "retention.ms")
+
+
+def _spare(setup: Setup, value: str) -> None:
+    setup.spares = tuple(name for name in value.split(",") if name)
+
+
+def _drop_unclean_stops(setup: Setup, value: str) -> None:
+    setup.drop_unclean_stops = truth(value, "drop-unclean-stops")
+
+
+def _checkpoints(setup: Setup, value: str) -> None:
+    if truth(value, "slow-checkpoints"):
+        defaults = NodeConfig(0)
+        setup.config.replica_high_watermark_checkpoint_interval_ms = (
+            defaults.replica_high_watermark_checkpoint_interval_ms
+        )
+
+
+_SETTERS: dict[str, Callable[[Setup, str], None]] = {
+    "min.insync.replicas": _min_isr,
+    "unclean": _unclean,
+    "lag": _lag,
+    "flush": _flush,
+    "segment": _segment,
+    "retention.ms": _retention,
+    "spare": _spare,
+    "drop-unclean-stops": _drop_unclean_stops,
+    "slow-checkpoints": _checkpoints,
+}
+CLUSTER_OPTIONS = tuple(_SETTERS)
+
+
+def read_setup(step: Step) -> Setup:
+    """What `cluster` was told."""
+    names = step.arguments
+    if not names:
+        raise StoryError("name at least one broker, such as: cluster A B")
+    setup = Setup(names, config=_story_config())
+    for option, value in step.options.items():
+        _SETTERS[option](setup, value)
+    everyone = (*names, *setup.spares)
+    if len(set(everyone)) < len(everyone):
+        raise StoryError("a broker is named twice")
+    if len(everyone) > BROKERS_MAX:
+        raise StoryError(f"at most {BROKERS_MAX} brokers")
+    for name in everyone:
+        if not name.isalnum() or name in (CLIENT, CONTROLLER):
+            raise StoryError(f"{name!r} is no name for a broker; letters and digits, such as A")
+    return setup

@@ -1,0 +1,231 @@
+"""From a text file to a story: lines in, steps out.
+
+The whole grammar, one page of it, is scenarios/README.md. A `#` line is Markdown prose. A
+step is a command, alone or followed by `----` and exactly what it prints, up to a blank
+line; `---- name` splits that by policy. Everything a stranger can write wrong is answered
+with the file, the line and, where a word is nearly right, the word that was meant.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from tidelog.lab.historical_truncation import POLICIES
+
+SHIPPED = next(iter(POLICIES))
+RULE = "----"
+_RANGE = re.compile(r"^(.*?)(\d+)\.\.\1(\d+)(@\d+)?$")
+RANGE_MAX = 1000
+"""No story needs more records than this in one word."""
+
+
+class StoryError(Exception):
+    """Something in a story can't be understood or done; `line` 0 is the file as a whole."""
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+
+    def at(self, line: int) -> "StoryError":
+        """The same, at a line, if none is known yet."""
+        return self if self.line else StoryError(self.message, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command line and what it should print."""
+
+    line: int
+    text: str
+    word: str
+    arguments: tuple[str, ...]
+    options: Mapping[str, str]
+    only: frozenset[str]
+    """The policies under which this step is played; empty means all."""
+    expected: Mapping[str, tuple[str, ...]] | None
+    """By policy; None when the output is not compared."""
+    given: bool
+    prose: tuple[str, ...]
+    """The Markdown right before it."""
+
+    def played_under(self, policy: str) -> bool:
+        """Whether this step belongs to the policy's play."""
+        return not self.only or policy in self.only
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A parsed file."""
+
+    path: str
+    title: str
+    policies: tuple[str, ...]
+    covers: tuple[str, ...]
+    prose: tuple[str, ...]
+    steps: tuple[Step, ...]
+    closing: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The file as it is being read."""
+
+    lines: Sequence[str]
+    at: int = 0
+    policies: tuple[str, ...] = (SHIPPED,)
+    prose: list[str] = field(default_factory=list)
+    opening: tuple[str, ...] | None = None
+    steps: list[Step] = field(default_factory=list)
+    given: bool = False
+
+    def take_prose(self) -> tuple[str, ...]:
+        taken, self.prose = tuple(self.prose), []
+        return taken
+
+
+def parse(text: str, path: str = "story") -> Story:
+    """Read a story; StoryError says what is wrong and where."""
+    reader = _Reader(text.splitlines())
+    while reader.at < len(reader.lines):
+        _line(reader)
+    opening = reader.opening if reader.opening is not None else reader.take_prose()
+    if not reader.steps:
+        raise StoryError("a story needs at least one command, such as: cluster A B", 1)
+    return Story(
+        path,
+        next((line for line in opening if line), path),
+        reader.policies,
+        _covers(opening),
+        tuple(line for line in opening if not line.startswith("Covers:"))[1:],
+        tuple(reader.steps),
+        reader.take_prose(),
+    )
+
+
+def _line(reader: _Reader) -> None:
+    raw = reader.lines[reader.at]
+    line = raw.strip()
+    if not line:
+        reader.at += 1
+        if reader.opening is None and reader.prose:
+            reader.opening = reader.take_prose()
+    elif line.startswith("#"):
+        reader.at += 1
+        reader.prose.append(line[1:].removeprefix(" "))
+    elif line.startswith(RULE):
+        raise StoryError("output without a command before it", reader.at + 1)
+    elif line.startswith("policies:"):
+        reader.policies = _policies(line.removeprefix("policies:"), reader)
+        reader.at += 1
+    elif line == "given:":
+        reader.given = True
+        reader.at += 1
+    else:
+        reader.given = reader.given and raw[0].isspace()
+        reader.steps.append(_step(reader, line))
+
+
+def _policies(names: str, reader: _Reader) -> tuple[str, ...]:
+    if reader.steps:
+        raise StoryError("`policies:` must stand before the first command", reader.at + 1)
+    found = tuple(name.strip() for name in names.split(",") if name.strip())
+    if not found:
+        raise StoryError("`policies:` names at least one policy", reader.at + 1)
+    for name in found:
+        known_name("policy", name, POLICIES, reader.at + 1)
+    if len(set(found)) < len(found):
+        raise StoryError("a policy is named twice", reader.at + 1)
+    return found
+
+
+def known_name(kind: str, name: str, known: Mapping[str, object], line: int = 0) -> None:
+    """Refuse a name that is not known, with the nearest that is."""
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)
+        raise StoryError(f"unknown {kind} {name!r}; {hint}", line)
+
+
+def _step(reader: _Reader, text: str) -> Step:
+    line = reader.at + 1
+    head, *rest = text.split()
+    word, only = _limited(head, reader.policies, line)
+    arguments: list[str] = []
+    options: dict[str, str] = {}
+    for part in rest:
+        key, equals, value = part.partition("=")
+        if equals and word not in ("note", "expect"):
+            if key in options:
+                raise StoryError(f"option {key} is given twice", line)
+            options[key] = value
+        else:
+            arguments += expand(part, line)
+    prose = reader.take_prose()
+    if reader.opening is None:
+        reader.opening, prose = prose, ()
+    reader.at += 1
+    expected = _expected(reader)
+    if expected is not None and only:
+        raise StoryError("a step for some policies only takes no expected output", line)
+    given = reader.given
+    return Step(line, text, word, tuple(arguments), options, only, expected, given, prose)
+
+
+def _limited(head: str, policies: tuple[str, ...], line: int) -> tuple[str, frozenset[str]]:
+    """`expect[kip-101]` is `expect`, for that policy only."""
+    word, bracket, names = head.partition("[")
+    if not bracket:
+        return head, frozenset()
+    if not names.endswith("]"):
+        raise StoryError(f"missing ] in {head!r} (no blanks inside the brackets)", line)
+    only = names[:-1].split(",")
+    for name in only:
+        known_name("policy of this story", name, dict.fromkeys(policies), line)
+    return word, frozenset(only)
+
+
+def expand(word: str, line: int = 0) -> list[str]:
+    """`m1..m4` is m1 m2 m3 m4, and `m1..m4@0` is m1@0 m2@0 m3@0 m4@0."""
+    match = _RANGE.match(word)
+    if match is None:
+        return [word]
+    name, first, last, epoch = match[1], int(match[2]), int(match[3]), match[4] or ""
+    if not 0 <= last - first < RANGE_MAX:
+        raise StoryError(f"{word!r} is not a range of 1 to {RANGE_MAX} names", line)
+    return [f"{name}{number}{epoch}" for number in range(first, last + 1)]
+
+
+def _expected(reader: _Reader) -> dict[str, tuple[str, ...]] | None:
+    """The output blocks that follow a command, by policy."""
+    found: dict[str, tuple[str, ...]] = {}
+    while reader.at < len(reader.lines) and reader.lines[reader.at].strip().startswith(RULE):
+        line = reader.at + 1
+        names = reader.lines[reader.at].strip()[len(RULE) :]
+        wanted = [name.strip() for name in names.split(",") if name.strip()]
+        reader.at += 1
+        output: list[str] = []
+        while reader.at < len(reader.lines):
+            text = reader.lines[reader.at]
+            if not text.strip() or text.strip().startswith(RULE):
+                break
+            output.append(text.strip() if reader.given else text.rstrip())
+            reader.at += 1
+        for name in wanted or reader.policies:
+            known_name("policy of this story", name, dict.fromkeys(reader.policies), line)
+            if name in found:
+                raise StoryError(f"two outputs for policy {name}", line)
+            found[name] = tuple(output)
+    missing = [name for name in reader.policies if name not in found]
+    if found and missing:
+        raise StoryError("no output given for policy " + ", ".join(missing), reader.at)
+    return found or None
+
+
+def _covers(prose: Sequence[str]) -> tuple[str, ...]:
+    """The ids of the mechanisms a story shows: `# Covers: M07, M12`."""
+    for line in prose:
+        if line.startswith("Covers:"):
+            return tuple(part.strip() for part in line.removeprefix("Covers:").split(","))
+    return ()

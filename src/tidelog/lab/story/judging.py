@@ -1,0 +1,322 @@
+"""What a story can see and demand: `state`, `check`, `expect` and their like.
+
+`check` asks for an invariant by name; without expected output it must hold. `expect` states
+one fact; `expect not` its opposite. Facts are one dict too, a word to a function.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.storage import layout
+from tidelog.core.types import EpochEntry
+from tidelog.lab.spec.invariants import INVARIANTS
+from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
+from tidelog.lab.story.grammar import Step, StoryError, known_name
+from tidelog.lab.story.play import Command, Play, arguments, number
+from tidelog.lab.story.stage.broker import StoryBroker
+from tidelog.lab.story.stage.narration import members, spell_offsets
+from tidelog.lab.story.stage.records import spell
+
+ROLE_WIDTH = len("follower")
+
+
+def state(play: Play, step: Step) -> None:
+    """One line for each replica."""
+    names = arguments(step, COMMANDS["state"].usage, 0)
+    for broker in _replicas(play, names):
+        play.world.say(f"{broker.name} {describe(play, broker)}")
+
+
+def _replicas(play: Play, names: Sequence[str]) -> list[StoryBroker]:
+    world = play.world
+    if names:
+        return [world.broker(name) for name in names]
+    assigned = world.controller.partition.replicas
+    return [broker for broker in world.brokers.values() if broker.id in assigned]
+
+
+def describe(play: Play, broker: StoryBroker) -> str:
+    """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]`."""
+    role = _role(broker).ljust(ROLE_WIDTH)
+    picture = broker.picture(play.world.now_ms)
+    epoch = f"epoch={picture.leader_epoch} " if picture.alive else ""
+    return f"{role} {epoch}{spell_offsets(picture)} log=[{spell(picture.log)}]"
+
+
+def _role(broker: StoryBroker) -> str:
+    partition = broker.partition
+    if not broker.alive:
+        return "down"
+    if partition is None or partition.leader is None:
+        return "waiting"
+    return "leader" if partition.is_leader else "follower"
+
+
+def isr(play: Play, step: Step) -> None:
+    """What the controller has decided, and what it takes to commit."""
+    arguments(step, COMMANDS["isr"].usage, 0, 0)
+    known = play.world.controller.partition
+    leader = play.world.leader()
+    text = f"leader={leader.name if leader else 'none'} epoch={known.leader_epoch}"
+    text += f" ISR={_members(play, known.isr)}"
+    if known.elr:
+        text += f" ELR={_members(play, known.elr)}"
+    health = _health(play)
+    play.world.say(text + (f" ({', '.join(health)})" if health else ""))
+
+
+def _health(play: Play) -> list[str]:
+    """Offline, under min ISR, under-replicated: what an operator must see (M16)."""
+    known = play.world.controller.partition
+    found = ["offline"] if known.leader is None else []
+    if len(known.isr) < min(play.world.setup.min_insync_replicas, len(known.replicas)):
+        found.append("under min ISR")
+    if len(known.isr) < len(known.replicas):
+        found.append("under-replicated")
+    return found
+
+
+def _members(play: Play, brokers: Sequence[int]) -> str:
+    return members(play.world.labels[broker] for broker in brokers)
+
+
+def epochs(play: Play, step: Step) -> None:
+    """The leader epochs each replica knows, as epoch@start."""
+    names = arguments(step, COMMANDS["epochs"].usage, 0)
+    for broker in _replicas(play, names):
+        entries = broker.picture(play.world.now_ms).epochs
+        play.world.say(f"{broker.name} epochs=[{_spell_epochs(entries)}]")
+
+
+def _spell_epochs(entries: Sequence[EpochEntry]) -> str:
+    return " ".join(f"{entry.epoch}@{entry.start_offset}" for entry in entries)
+
+
+def log(play: Play, step: Step) -> None:
+    """One line for each record."""
+    (name,) = arguments(step, COMMANDS["log"].usage, 1, 1)
+    for entry in play.world.broker(name).picture(play.world.now_ms).log:
+        play.world.say(f"{entry.offset} {entry.id} epoch={entry.epoch}")
+
+
+def files(play: Play, step: Step) -> None:
+    """What lies on a broker's disk: segments by name, checkpoints with what they say."""
+    (name,) = arguments(step, COMMANDS["files"].usage, 1, 1)
+    disk = play.world.broker(name).disk
+    for path in sorted(disk.files):
+        base = path.rpartition("/")[2]
+        if base.endswith("-checkpoint"):
+            rows = bytes(disk.files[path]).decode().splitlines()[2:]
+            play.world.say(f"{base}: {', '.join(rows) or 'empty'}")
+        elif layout.LOG in base or base == layout.CLEAN_SHUTDOWN:
+            play.world.say(base)
+
+
+def check(play: Play, step: Step) -> None:
+    """An invariant: `holds`, or `VIOLATED` and how."""
+    (name,) = arguments(step, COMMANDS["check"].usage, 1, 1)
+    broken = _violations(play, name)
+    for text in broken:
+        play.world.say(f"VIOLATED  {text}")
+    if not broken:
+        play.world.say("holds")
+    elif step.expected is None:
+        play.failures.append(f"{name} is violated: {'; '.join(broken)}")
+
+
+def _violations(play: Play, name: str) -> list[str]:
+    known_name("invariant", name, INVARIANTS)
+    labels = play.world.labels
+    return [
+        " ".join([*(labels[broker] for broker in violation.brokers), violation.what])
+        for violation in INVARIANTS[name](play.world.picture())
+    ]
+
+
+def note(play: Play, step: Step) -> None:
+    """Words for whoever watches."""
+    play.world.say(step.text.partition(" ")[2])
+
+
+def expect(play: Play, step: Step) -> None:
+    """A fact; if it is not so the story fails here."""
+    words = step.arguments
+    wanted = not (words and words[0] == "not")
+    words = words if wanted else words[1:]
+    if not words:
+        raise StoryError("expect what? known: A KEY=…, " + ", ".join(FACTS))
+    fact = FACTS.get(words[0])
+    if fact is not None:
+        found = fact(play, words[1:])
+    elif words[0] in play.world.brokers:
+        found = _replica_is(play, words)
+    else:
+        known_name("fact", words[0], {**FACTS, **play.world.brokers})
+        return
+    if wanted and found is not None:
+        play.failures.append(found)
+    if not wanted and found is None:
+        play.failures.append(f"so it is, though it should not be: {' '.join(words)}")
+
+
+def _replica_is(play: Play, words: Sequence[str]) -> str | None:
+    """`A LEO=2 HW=1 epoch=0 start=0 role=leader`."""
+    broker = play.world.broker(words[0])
+    picture = broker.picture(play.world.now_ms)
+    found = {
+        "LEO": str(picture.log_end_offset),
+        "HW": str(picture.high_watermark),
+        "epoch": str(picture.leader_epoch),
+        "start": str(picture.log_start_offset),
+        "role": _role(broker),
+    }
+    if len(words) < 2:
+        raise StoryError("expect what of it? such as: expect A LEO=2 HW=1")
+    for word in words[1:]:
+        key, _, value = word.partition("=")
+        known_name("property", key, found)
+        if found[key] != value:
+            return f"{words[0]} has {key}={found[key]}, not {value}"
+    return None
+
+
+def _log_is(play: Play, words: Sequence[str]) -> str | None:
+    """`log A m1@0 m2@0`; without @epoch any epoch will do."""
+    if not words:
+        raise StoryError("whose log? such as: expect log A m1@0 m2@0")
+    entries = play.world.broker(words[0]).picture(play.world.now_ms).log
+    same = len(entries) == len(words) - 1 and all(
+        _is_record(entry, word) for entry, word in zip(entries, words[1:], strict=True)
+    )
+    return None if same else f"{words[0]} has log=[{spell(entries)}]"
+
+
+def _is_record(entry: LogEntry, word: str) -> bool:
+    name, at, epoch = word.partition("@")
+    return entry.id == name and (not at or epoch == str(entry.epoch))
+
+
+def _same(found: Sequence[str], wanted: Sequence[str], what: str) -> str | None:
+    return None if sorted(found) == sorted(wanted) else f"{what} {' '.join(found) or 'none'}"
+
+
+def _isr_is(play: Play, words: Sequence[str]) -> str | None:
+    for word in words:
+        play.world.broker(word)
+    found = [play.world.labels[broker] for broker in play.world.controller.partition.isr]
+    return _same(found, words, "the ISR is")
+
+
+def _leader_is(play: Play, words: Sequence[str]) -> str | None:
+    leader = play.world.leader()
+    name = leader.name if leader is not None else "none"
+    if len(words) != 1 or (words[0] != "none" and words[0] not in play.world.brokers):
+        raise StoryError("who? such as: expect leader B, or: expect leader none")
+    return None if words[0] == name else f"the leader is {name}"
+
+
+def _epochs_are(play: Play, words: Sequence[str]) -> str | None:
+    if not words:
+        raise StoryError("whose? such as: expect epochs A 0@0 1@2")
+    entries = play.world.broker(words[0]).picture(play.world.now_ms).epochs
+    found = _spell_epochs(entries)
+    return None if found == " ".join(words[1:]) else f"{words[0]} has epochs [{found}]"
+
+
+def _acked(play: Play, words: Sequence[str]) -> str | None:
+    missing = [word for word in words if word not in play.stage.clients.acked]
+    return f"never acknowledged: {' '.join(missing)}" if missing or not words else None
+
+
+def _error_is(play: Play, words: Sequence[str]) -> str | None:
+    if len(words) != 1:
+        raise StoryError("which? such as: expect error NOT_ENOUGH_REPLICAS")
+    known_name("error", words[0], ErrorCode.__members__)
+    found = play.world.last_error.name
+    return None if found == words[0] else f"the last answer was {found}"
+
+
+def _equal(play: Play, words: Sequence[str]) -> str | None:
+    pictures = [play.world.broker(word).picture(play.world.now_ms) for word in words]
+    if len(pictures) < 2:
+        raise StoryError("which replicas? such as: expect equal A B")
+    first = pictures[0]
+    for name, other in zip(words[1:], pictures[1:], strict=True):
+        if not _same_log(first, other):
+            return f"{words[0]} has [{spell(first.log)}], {name} has [{spell(other.log)}]"
+    return None
+
+
+def _same_log(one: ReplicaSnapshot, other: ReplicaSnapshot) -> bool:
+    start = max(one.log_start_offset, other.log_start_offset)
+    ends = one.log_end_offset == other.log_end_offset
+    tails = [[entry for entry in p.log if entry.offset >= start] for p in (one, other)]
+    return ends and tails[0] == tails[1]
+
+
+def _lost(play: Play, words: Sequence[str]) -> str | None:
+    """Not in the leader's log; with no leader, in no live log."""
+    pictures = play.world.picture()
+    leader = pictures.leader
+    logs = [leader] if leader else [r for r in pictures.replicas.values() if r.alive]
+    present = {entry.id for replica in logs for entry in replica.log}
+    found = [word for word in words if word in present]
+    return f"still there: {' '.join(found)}" if found or not words else None
+
+
+def _consumed(play: Play, words: Sequence[str]) -> str | None:
+    found = [str(entry.id) for entry in play.stage.clients.last_read]
+    return None if found == list(words) else f"read [{' '.join(found)}]"
+
+
+def _offset_is(play: Play, words: Sequence[str]) -> str | None:
+    if len(words) != 1:
+        raise StoryError("which? such as: expect offset 2")
+    found = play.stage.clients.listed
+    return None if found == number(words[0], "offset") else f"the answer was {found}"
+
+
+def _holds(play: Play, words: Sequence[str]) -> str | None:
+    if len(words) != 1:
+        raise StoryError("which invariant? known: " + ", ".join(INVARIANTS))
+    broken = _violations(play, words[0])
+    return f"{words[0]} is violated: {'; '.join(broken)}" if broken else None
+
+
+def _violated(play: Play, words: Sequence[str]) -> str | None:
+    return None if _holds(play, words) else f"{words[0]} holds"
+
+
+def _up(play: Play, words: Sequence[str]) -> str | None:
+    down = [word for word in words if not play.world.broker(word).alive]
+    return f"down: {' '.join(down)}" if down or not words else None
+
+
+FACTS: dict[str, Callable[[Play, Sequence[str]], str | None]] = {
+    "log": _log_is,
+    "isr": _isr_is,
+    "leader": _leader_is,
+    "epochs": _epochs_are,
+    "acked": _acked,
+    "error": _error_is,
+    "equal": _equal,
+    "lost": _lost,
+    "consumed": _consumed,
+    "offset": _offset_is,
+    "holds": _holds,
+    "violated": _violated,
+    "up": _up,
+}
+"""Each says what is wrong, or None."""
+
+COMMANDS: dict[str, Command] = {
+    "state": Command(state, "state [A …]", "every replica: role, epoch, LEO, HW and log"),
+    "isr": Command(isr, "isr", "the controller's word: leader, epoch, ISR, and what is wrong"),
+    "epochs": Command(epochs, "epochs [A …]", "the leader epochs a replica knows, epoch@start"),
+    "log": Command(log, "log A", "one record a line"),
+    "files": Command(files, "files A", "segments and checkpoints on its disk"),
+    "check": Command(check, "check INVARIANT", "`holds`, or `VIOLATED` and how"),
+    "expect": Command(expect, "expect [not] FACT", "the story fails here if it is not so"),
+    "note": Command(note, "note WORDS", "prints the words"),
+}
+"""Every word that looks or judges."""

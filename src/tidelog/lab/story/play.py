@@ -1,0 +1,123 @@
+"""A story under way, and how commands read their own line."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.lab.story.grammar import Step, StoryError, known_name
+from tidelog.lab.story.stage.clients import Clients
+from tidelog.lab.story.stage.narration import Line
+from tidelog.lab.story.stage.network import Fate, Network
+from tidelog.lab.story.stage.world import Setup, World
+
+
+@dataclass(slots=True)
+class Stage:
+    """All that `cluster` sets up."""
+
+    world: World
+    network: Network
+    clients: Clients
+
+
+@dataclass(slots=True)
+class Play:
+    """One story under one policy."""
+
+    policy: TruncationPolicy
+    failures: list[str] = field(default_factory=list)
+    """What the step under way should have been and was not."""
+    _stage: Stage | None = None
+
+    def set_up(self, setup: Setup) -> None:
+        """Raise the curtain; once only."""
+        if self._stage is not None:
+            raise StoryError("there is a cluster already")
+        world = World(setup, self.policy)
+        self._stage = Stage(world, Network(world), Clients(world))
+
+    @property
+    def stage(self) -> Stage:
+        """The stage; a story must begin with `cluster`."""
+        if self._stage is None:
+            raise StoryError("no cluster yet; begin with: cluster A B")
+        return self._stage
+
+    @property
+    def world(self) -> World:
+        """The cluster."""
+        return self.stage.world
+
+    def take_lines(self) -> list[Line]:
+        """What was said since the last time."""
+        if self._stage is None:
+            return []
+        lines, self._stage.world.lines = self._stage.world.lines, []
+        return lines
+
+
+Action: TypeAlias = Callable[[Play, Step], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a word does, how it is written, and what it is for."""
+
+    action: Action
+    usage: str
+    summary: str
+    options: tuple[str, ...] = ()
+
+
+def check_options(step: Step, command: Command) -> None:
+    """Refuse an option that the command does not have."""
+    for option in step.options:
+        if not command.options:
+            raise StoryError(f"{step.word} takes no options; usage: {command.usage}")
+        known_name(f"option of {step.word}", option, dict.fromkeys(command.options))
+
+
+def arguments(step: Step, usage: str, least: int, most: int | None = None) -> tuple[str, ...]:
+    """The words after the command, if there are as many as there should be."""
+    count = len(step.arguments)
+    if count < least or (most is not None and count > most):
+        raise StoryError(f"usage: {usage}")
+    return step.arguments
+
+
+def number(text: str, what: str) -> int:
+    """A count or an offset."""
+    if not text.isdecimal() or len(text) > 12:
+        raise StoryError(f"{what} must be a number, not {text!r}")
+    return int(text)
+
+
+def one_of(text: str, choices: tuple[str, ...], what: str) -> str:
+    """A word out of a few."""
+    known_name(what, text, dict.fromkeys(choices))
+    return text
+
+
+def truth(text: str, what: str) -> bool:
+    """`true` or `false`."""
+    return one_of(text, ("true", "false"), what) == "true"
+
+
+def deaf_ones(step: Step) -> list[str]:
+    """`unseen=A,B`: who does not hear of it."""
+    return [name for name in step.options.get("unseen", "").split(",") if name]
+
+
+def fate(step: Step) -> Fate:
+    """`lose=reply`, or `hold=reply as=x`."""
+    lose, hold = step.options.get("lose", ""), step.options.get("hold", "")
+    for what, value in (("lose", lose), ("hold", hold)):
+        if value:
+            one_of(value, ("request", "reply"), what)
+    if lose and hold:
+        raise StoryError("a message is lost or held, not both")
+    name = step.options.get("as", "")
+    if bool(hold) != bool(name):
+        raise StoryError("hold=… and as=NAME go together")
+    return Fate(lose, hold, name)

@@ -1,0 +1,157 @@
+"""Play a story under each of its policies; compare what it prints, or write it anew.
+
+Results are plain data: frames of lines and a list of problems, each with its line in the
+file. Whatever goes wrong in a story, even in the code it runs, ends as a problem with a
+line number.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tidelog.lab.historical_truncation import POLICIES
+from tidelog.lab.story import commands, judging
+from tidelog.lab.story.grammar import RULE, Step, Story, StoryError, known_name
+from tidelog.lab.story.play import Command, Play, check_options
+from tidelog.lab.story.stage.narration import Line
+
+COMMANDS: dict[str, Command] = {**commands.COMMANDS, **judging.COMMANDS}
+STEP_MS = 1
+"""Every command takes this long, so that what is periodic happens between commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica after a step, as `state` shows it."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One step as it was played."""
+
+    step: Step
+    lines: tuple[Line, ...]
+    problems: tuple[str, ...]
+    replicas: tuple[Replica, ...]
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        """What the step printed."""
+        return tuple(map(str, self.lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Where a story went wrong, and how."""
+
+    line: int
+    message: str
+
+
+@dataclass(slots=True)
+class Performance:
+    """One story under one policy."""
+
+    story: Story
+    policy: str
+    frames: list[Frame] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as the story says."""
+        return not self.problems
+
+
+def play(story: Story, policy: str) -> Performance:
+    """Play to the end, or to the first step that can't be done."""
+    known_name("policy", policy, POLICIES)
+    performance = Performance(story, policy)
+    for frame in frames(story, policy):
+        performance.frames.append(frame)
+        performance.problems += [Problem(frame.step.line, text) for text in frame.problems]
+    return performance
+
+
+def frames(story: Story, policy: str) -> Iterator[Frame]:
+    """Step by step; the last frame is the first one that could not be done."""
+    current = Play(POLICIES[policy])
+    for step in story.steps:
+        if not step.played_under(policy):
+            continue
+        try:
+            _perform(current, step)
+        except StoryError as error:
+            yield Frame(step, tuple(current.take_lines()), (error.message,), ())
+            return
+        except Exception as error:  # noqa: BLE001 - a stranger's story never ends in a traceback
+            reason = f"the broker's code stopped: {type(error).__name__}: {error}"
+            yield Frame(step, tuple(current.take_lines()), (reason,), ())
+            return
+        lines = tuple(current.take_lines())
+        problems = [*current.failures, *_compare(step, policy, lines)]
+        current.failures.clear()
+        yield Frame(step, lines, tuple(problems), _replicas(current))
+        current.world.pass_time(STEP_MS)
+
+
+def _perform(current: Play, step: Step) -> None:
+    known_name("command", step.word, COMMANDS)
+    command = COMMANDS[step.word]
+    check_options(step, command)
+    command.action(current, step)
+
+
+def _replicas(current: Play) -> tuple[Replica, ...]:
+    return tuple(
+        Replica(name, judging.describe(current, broker))
+        for name, broker in current.world.brokers.items()
+    )
+
+
+def _compare(step: Step, policy: str, lines: tuple[Line, ...]) -> list[str]:
+    if step.expected is None:
+        return []
+    wanted, found = step.expected[policy], tuple(map(str, lines))
+    if wanted == found:
+        return []
+    said = ["it printed:", *(f"  {line}" for line in found or ("nothing",))]
+    asked = ["the story says:", *(f"  {line}" for line in wanted or ("nothing",))]
+    return ["\n".join([*said, *asked])]
+
+
+def perform_all(story: Story) -> list[Performance]:
+    """Under each policy that the story names."""
+    return [play(story, policy) for policy in story.policies]
+
+
+def rewrite(text: str, story: Story) -> str:
+    """The story's text with every output that is compared replaced by what was printed.
+
+    Outputs are split by policy only where they differ.
+    """
+    printed: dict[int, dict[str, tuple[str, ...]]] = {}
+    for performance in perform_all(story):
+        for frame in performance.frames:
+            printed.setdefault(frame.step.line, {})[performance.policy] = frame.output
+    lines = text.splitlines()
+    for step in reversed(story.steps):
+        if step.expected is not None and step.line in printed:
+            end = step.line
+            while end < len(lines) and lines[end].strip():
+                end += 1
+            lines[step.line : end] = _blocks(printed[step.line])
+    return "\n".join(lines) + "\n"
+
+
+def _blocks(outputs: dict[str, tuple[str, ...]]) -> list[str]:
+    different = dict.fromkeys(outputs.values())
+    if len(different) == 1:
+        return [RULE, *next(iter(different))]
+    blocks: list[str] = []
+    for output in different:
+        names = ", ".join(name for name, found in outputs.items() if found == output)
+        blocks += [f"{RULE} {names}", *output]
+    return blocks

@@ -1,0 +1,174 @@
+"""Producers and a consumer, and what they were told.
+
+Only an acknowledgement of acks=all promises anything, so only those are remembered as
+promises (`history.acked`). A consumer remembers every record it read and its position.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node import events as on
+from tidelog.core.node.messages import (
+    DeleteRecords,
+    DeleteRecordsPartition,
+    DeleteRecordsResponse,
+    Fetch,
+    FetchPartition,
+    FetchResponse,
+    ListOffsets,
+    ListOffsetsPartition,
+    ListOffsetsResponse,
+    Produce,
+    ProducePartition,
+    ProduceResponse,
+)
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.encoder import NO_PRODUCER, Producer
+from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE
+from tidelog.core.storage.disk import Region, read_region
+from tidelog.core.types import Offset
+from tidelog.lab.spec.snapshot import LogEntry
+from tidelog.lab.story.stage.broker import StoryBroker
+from tidelog.lab.story.stage.controller import PARTITION
+from tidelog.lab.story.stage.narration import CLIENT, message, names
+from tidelog.lab.story.stage.records import decode_names, encode_names
+from tidelog.lab.story.stage.world import World
+
+TIMEOUT_MS = 30_000
+READ_BYTES = 1 << 20
+ACKS_NAMES = {ACKS_ALL: "all", 1: "1", ACKS_NONE: "0"}
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request of a client that is not answered yet."""
+
+    broker: StoryBroker
+    names: tuple[str, ...] = ()
+    acks: int = ACKS_ALL
+
+
+class Clients:
+    """Everything outside the cluster that talks to it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.acked: set[str] = set()
+        """Records acknowledged at all, by any acks."""
+        self.refused: set[str] = set()
+        self.position: Offset = 0
+        self.last_read: list[LogEntry] = []
+        self.listed: Offset | None = None
+        self._asked: dict[int, _Asked] = {}
+        self._correlation = 0
+        world.on_answer = self._answered
+
+    def produce(
+        self,
+        broker: StoryBroker,
+        batch: Sequence[str],
+        acks: int,
+        codec: Codec = Codec.NONE,
+        producer: Producer = NO_PRODUCER,
+    ) -> None:
+        """Send one batch."""
+        text = f"produce {' '.join(batch)} acks={ACKS_NAMES[acks]}"
+        self.world.last_error = ErrorCode.NONE
+        records = encode_names(batch, self.world.now_ms, codec, producer)
+        request = Produce(acks, TIMEOUT_MS, [ProducePartition(PARTITION, records)])
+        self._ask(broker, text, request, _Asked(broker, tuple(batch), acks))
+
+    def delete_records(self, broker: StoryBroker, offset: Offset) -> None:
+        """Ask that everything before `offset` goes."""
+        self.world.last_error = ErrorCode.NONE
+        request = DeleteRecords(TIMEOUT_MS, [DeleteRecordsPartition(PARTITION, offset)])
+        self._ask(broker, f"DeleteRecords before={offset}", request, _Asked(broker))
+
+    def list_offsets(self, broker: StoryBroker, timestamp: int, text: str) -> None:
+        """Ask where the log starts or ends, as a client may know it."""
+        self.world.last_error = ErrorCode.NONE
+        self.listed = None
+        request = ListOffsets(None, [ListOffsetsPartition(PARTITION, None, timestamp)])
+        self._ask(broker, f"ListOffsets {text}", request, _Asked(broker))
+
+    def consume(self, broker: StoryBroker, offset: Offset | None, epoch: int | None) -> None:
+        """Read on from the position, or from `offset`, to where nothing more is shown."""
+        self.world.last_error = ErrorCode.NONE
+        self.last_read = []
+        if offset is not None:
+            self.position = offset
+        while self._read(broker, epoch):
+            epoch = None
+        if self.world.last_error is ErrorCode.NONE:
+            text = f"[{names(self.last_read)}]"
+            self.world.lines.append(message(broker.name, CLIENT, text))
+        self.world.history.consumed += self.last_read
+
+    def _read(self, broker: StoryBroker, epoch: int | None) -> bool:
+        part = FetchPartition(PARTITION, None, self.position, READ_BYTES, epoch)
+        before = len(self.last_read)
+        self._ask(broker, "", Fetch(None, None, 0, 0, READ_BYTES, [part]), _Asked(broker))
+        return len(self.last_read) > before
+
+    def _ask(self, broker: StoryBroker, text: str, request: object, asked: _Asked) -> None:
+        lost = not broker.alive or not self.world.reachable(CLIENT, broker.name)
+        if text:
+            mark = "lost" if lost else ""
+            self.world.lines.append(message(CLIENT, broker.name, text, mark))
+        if lost:
+            return
+        self._correlation += 1
+        self._asked[self._correlation] = asked
+        event = on.RequestReceived(CLIENT, self._correlation, request, self.world.now_ms)
+        self.world.step(broker, event)
+
+    def _answered(self, correlation: int, response: object) -> None:
+        asked = self._asked.pop(correlation)
+        match response:
+            case ProduceResponse(partitions=[produced]):
+                self._acknowledged(asked, produced.error, produced.base_offset)
+            case FetchResponse(partitions=[fetched]):
+                if fetched.error is not ErrorCode.NONE:
+                    self._refuse(asked, fetched.error)
+                elif isinstance(fetched.records, Region):
+                    self._take(asked, read_region(asked.broker.disk, fetched.records))
+            case DeleteRecordsResponse(partitions=[deleted]):
+                if deleted.error is ErrorCode.NONE:
+                    self._told(asked, f"low watermark {deleted.low_watermark}")
+                else:
+                    self._refuse(asked, deleted.error)
+            case ListOffsetsResponse(partitions=[listed]):
+                self.listed = listed.offset
+                if listed.error is ErrorCode.NONE:
+                    self._told(asked, f"offset={listed.offset}")
+                else:
+                    self._refuse(asked, listed.error)
+
+    def _take(self, asked: _Asked, records: bytes) -> None:
+        found = [entry for entry in decode_names(records) if entry.offset >= self.position]
+        shown = asked.broker.seen.high_watermark
+        found = [entry for entry in found if entry.offset < shown]
+        self.last_read += found
+        if found:
+            self.position = found[-1].offset + 1
+
+    def _acknowledged(self, asked: _Asked, error: ErrorCode, base: Offset | None) -> None:
+        if error is not ErrorCode.NONE:
+            self.refused.update(asked.names)
+            self._refuse(asked, error)
+            return
+        self.acked.update(asked.names)
+        assert base is not None, "an acknowledged batch has its place"
+        if asked.acks == ACKS_ALL:
+            place = {entry.offset: entry for entry in asked.broker.look().log}
+            ends = range(base, base + len(asked.names))
+            self.world.history.acked += [place[offset] for offset in ends if offset in place]
+        self._told(asked, f"ack {' '.join(asked.names)}")
+
+    def _refuse(self, asked: _Asked, error: ErrorCode) -> None:
+        self.world.last_error = error
+        self._told(asked, error.name)
+
+    def _told(self, asked: _Asked, text: str) -> None:
+        self.world.lines.append(message(asked.broker.name, CLIENT, text))

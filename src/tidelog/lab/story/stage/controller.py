@@ -1,0 +1,172 @@
+"""The controller's own rules, applied only when the story says so.
+
+Who may lead, what happens to the ISR, which proposal is refused and why: all of that is
+core/controller. What is missing here is its judgement of who is alive and its haste: a
+story decides when a broker is noticed to be gone, when there is an election, and when a
+proposal is looked at.
+"""
+
+from dataclasses import replace
+
+from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
+from tidelog.core.controller.election import ElectionRules, Target, next_registration
+from tidelog.core.controller.events import AlterPartitionReceived, ElectionType
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata import registrations as values
+from tidelog.core.controller.metadata.cluster_image import (
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_LEADER_ELECTION,
+    ClusterImage,
+)
+from tidelog.core.controller.metadata.metadata_store import Batch, Operation, Put, Revision
+from tidelog.core.controller.metadata.mvcc import Mvcc
+from tidelog.core.controller.metadata.registrations import (
+    BrokerState,
+    PartitionKey,
+    PartitionRegistration,
+    TopicImage,
+)
+from tidelog.core.controller.partition_changes import alter_partition, check_sender
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId, TopicPartition
+
+CONTROLLER_ID = 0
+"""Stories number their brokers from 1; the controller stands apart."""
+TOPIC_ID = bytes(15) + b"\x01"
+PARTITION = TopicPartition("story", 0)
+KEY = PartitionKey(TOPIC_ID, 0)
+
+
+class HandController:
+    """The metadata store, and every change a story can ask for."""
+
+    def __init__(self, min_insync_replicas: int, unclean_allowed: bool) -> None:
+        self.store = Mvcc()
+        self.image = ClusterImage()
+        config = {
+            MIN_INSYNC_REPLICAS: str(min_insync_replicas),
+            UNCLEAN_LEADER_ELECTION: str(unclean_allowed).lower(),
+        }
+        self._write(
+            Put(keys.CONTROLLER_EPOCH, b"1"),
+            Put(keys.CONTROLLER, values.encode_claim(CONTROLLER_ID, 0, 1)),
+            Put(keys.DEFAULT_CONFIG, values.encode_config(config)),
+        )
+
+    @property
+    def partition(self) -> PartitionRegistration:
+        """The one partition of the story."""
+        return self.image.partitions[KEY]
+
+    def changes_after(self, revision: Revision) -> list[Batch]:
+        """What a broker that has seen this revision has yet to learn."""
+        changes = self.store.watch("", revision)
+        assert isinstance(changes, list), "stories never compact"
+        return changes
+
+    def catch_up(self) -> None:
+        """Take note of what brokers wrote themselves: their registrations."""
+        self.image.apply(*self.changes_after(self.image.revision))
+
+    def create_topic(self, replicas: tuple[BrokerId, ...]) -> None:
+        """Make the partition; its first replica leads epoch 0, and all are in sync."""
+        partition = PartitionRegistration(TOPIC_ID, 0, replicas, replicas, replicas[0])
+        topic = TopicImage(PARTITION.topic, TOPIC_ID, 1)
+        self._write(
+            Put(keys.partition(TOPIC_ID, 0), values.encode_partition(partition)),
+            Put(keys.topic_name(PARTITION.topic), values.encode_topic(topic)),
+        )
+
+    def admit(self, broker: BrokerId) -> None:
+        """Let a broker that has registered take part."""
+        self.catch_up()
+        self._set_state(broker, fenced=False)
+
+    def set_fenced(self, broker: BrokerId, fenced: bool) -> None:
+        """Shut a broker out, or let it in again."""
+        self._set_state(broker, fenced=fenced)
+
+    def _set_state(self, broker: BrokerId, fenced: bool) -> None:
+        state = BrokerState(self.image.brokers[broker].epoch, fenced)
+        self._write(Put(keys.broker_state(broker), values.encode_broker_state(state)))
+
+    def elected(
+        self, leader: BrokerId, able: frozenset[BrokerId], unclean: bool
+    ) -> PartitionRegistration:
+        """The partition with this leader, or with whom the rules choose if it may not lead.
+
+        Who is not able to take part leaves the ISR in the same stroke. Uncleanly, only the
+        one named is considered.
+        """
+        if unclean and leader not in self.partition.isr:
+            target = Target(isr=(), election=ElectionType.UNCLEAN)
+            return next_registration(
+                replace(self.partition, elr=()), target, self._rules(able & {leader})
+            )
+        isr = tuple(broker for broker in self.partition.isr if broker in able)
+        target = Target(isr=isr, candidate=leader)
+        return next_registration(self.partition, target, self._rules(able))
+
+    def without(
+        self, broker: BrokerId, able: frozenset[BrokerId], *, lost_data: bool = False
+    ) -> PartitionRegistration:
+        """The partition once this broker is noticed to be gone; with `lost_data`, when it
+        could not prove on its return that it kept everything."""
+        isr = tuple(member for member in self.partition.isr if member != broker)
+        unclean = frozenset({broker}) if lost_data else frozenset()
+        target = Target(isr=isr, unclean_shutdown=unclean)
+        return next_registration(self.partition, target, self._rules(able - {broker}))
+
+    def reelected(self, able: frozenset[BrokerId]) -> PartitionRegistration:
+        """The partition after a look at who can lead; the ISR stays."""
+        return next_registration(self.partition, Target(), self._rules(able))
+
+    def reassigned(
+        self, replicas: tuple[BrokerId, ...], able: frozenset[BrokerId]
+    ) -> PartitionRegistration:
+        """The partition on its way to other replicas; it arrives when those are in sync."""
+        old = self.partition.replicas
+        target = Target(
+            replicas=replicas + tuple(b for b in old if b not in replicas),
+            adding=tuple(b for b in replicas if b not in old),
+            removing=tuple(b for b in old if b not in replicas),
+        )
+        return next_registration(self.partition, target, self._rules(able))
+
+    def stopped_uncleanly(self, broker: BrokerId) -> bool:
+        """Whether a broker that has just registered can't prove a clean stop."""
+        return self.image.brokers[broker].stopped_uncleanly
+
+    def commit(self, changed: PartitionRegistration) -> None:
+        """Write it, for all to see."""
+        if changed is not self.partition:
+            self._write(Put(keys.partition(TOPIC_ID, 0), values.encode_partition(changed)))
+
+    def alter(self, request: AlterPartitionReceived) -> AlterPartitionAnswer:
+        """Look at a leader's proposal."""
+        self.catch_up()
+        error = check_sender(request.broker, request.broker_epoch, self.image.brokers)
+        if error is not ErrorCode.NONE:
+            return AlterPartitionAnswer(error)
+        (proposal,) = request.proposals
+        rules = self._rules(self.image.active)
+        outcome = alter_partition(
+            self.partition, proposal, request.broker, self.image.brokers, rules
+        )
+        if outcome.changed is not None:
+            self.commit(outcome.changed)
+        result = AlterPartitionResult(outcome.error, self.partition, self.store.revision)
+        return AlterPartitionAnswer(ErrorCode.NONE, {KEY: result})
+
+    def _rules(self, able: frozenset[BrokerId]) -> ElectionRules:
+        return ElectionRules(
+            able,
+            self.image.min_insync_replicas(TOPIC_ID),
+            self.image.unclean_election_allowed(TOPIC_ID),
+            # A story elects by name; nobody comes back to power unasked.
+            last_known_leader=False,
+        )
+
+    def _write(self, *ops: Operation) -> None:
+        self.store.txn((), ops)
+        self.catch_up()

@@ -1,0 +1,83 @@
+"""A disk whose power can fail: what was not synced is gone.
+
+Simpler than the simulator's, because a story says exactly what happens: bytes appended
+or written since the last `sync` are lost, all of them or all but the first few batches;
+cuts, renames and removals count as durable at once.
+"""
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.record.record_batch import batches
+from tidelog.lab.memory_disk import MemoryDisk
+
+LOG = ".log"
+
+
+class StoryDisk(MemoryDisk):
+    """Files, and what of each would survive a power failure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._durable: dict[str, bytes] = {}
+
+    def sync(self, path: str) -> None:
+        super().sync(path)
+        self._durable[path] = bytes(self.files[path])
+
+    def truncate(self, path: str, size: int) -> None:
+        super().truncate(path, size)
+        if path in self._durable:
+            self._durable[path] = self._durable[path][:size]
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        for path in [path for path in self._durable if path == old or path.startswith(old + "/")]:
+            self._durable[new + path[len(old) :]] = self._durable.pop(path)
+
+    def delete(self, path: str) -> None:
+        super().delete(path)
+        self._durable.pop(path, None)
+
+    def delete_dir(self, path: str) -> None:
+        super().delete_dir(path)
+        for name in [name for name in self._durable if name.startswith(path + "/")]:
+            del self._durable[name]
+
+    def lose_unsynced(self, keep_batches: int = 0) -> None:
+        """The power fails; of each log, this many batches had been written out by chance."""
+        for path in list(self.files):
+            durable = self._durable.get(path)
+            if path.endswith(LOG):
+                size = len(durable or b"")
+                size += self._first_batches(path, size, keep_batches)
+                if durable is not None or size:
+                    del self.files[path][size:]
+                    continue
+            if durable is None:
+                del self.files[path]
+            else:
+                self.files[path][:] = durable
+
+    def _first_batches(self, path: str, position: int, count: int) -> int:
+        sizes = [batch.size for batch in batches(self._tail(path, position))]
+        return sum(sizes[:count])
+
+    def _tail(self, path: str, position: int) -> Buffer:
+        return memoryview(bytes(self.files[path]))[position:]
+
+    def last_log(self) -> str | None:
+        """The log file that holds the last batch, if any does."""
+        logs = sorted(path for path, data in self.files.items() if path.endswith(LOG) and data)
+        return logs[-1] if logs else None
+
+    def tear(self, path: str) -> None:
+        """The last batch of a log was only half written."""
+        last = list(batches(self._tail(path, 0)))[-1]
+        del self.files[path][-(last.size // 2) :]
+
+    def flip(self, path: str, offset: int) -> bool:
+        """Turn one bit in the batch that holds `offset`; False if it is not in this file."""
+        for batch in batches(self._tail(path, 0)):
+            if batch.base_offset <= offset <= batch.last_offset:
+                self.files[path][batch.position + batch.size - 1] ^= 1
+                return True
+        return False

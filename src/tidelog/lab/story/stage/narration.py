@@ -1,0 +1,153 @@
+"""What a step prints, and how it is said.
+
+A line is a message between two parties, or something that happened to one of them. Words
+are chosen here and nowhere else, so that the same thing always reads the same. What
+happened to a broker is found by comparing it before and after: no code of the broker's
+knows that it is being watched.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tidelog.core.controller.events import AlterPartitionReceived
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import (
+    EARLIEST,
+    Fetch,
+    FetchResponse,
+    ListOffsets,
+    ListOffsetsResponse,
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochResponse,
+)
+from tidelog.core.types import BrokerId, EpochEnd, LeaderEpoch, Offset
+from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
+from tidelog.lab.story.stage.records import decode_names
+
+CONTROLLER = "controller"
+CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output; with a sender and a receiver it is a message."""
+
+    text: str
+    sender: str = ""
+    receiver: str = ""
+    lost: bool = False
+
+    def __str__(self) -> str:
+        if not self.sender:
+            return self.text
+        return f"{self.sender} -> {self.receiver}  {self.text}"
+
+
+def message(sender: str, receiver: str, text: str, mark: str = "") -> Line:
+    """A message; `mark` says what became of it: lost, held, late."""
+    lost = mark == "lost"
+    return Line(f"{text}  ({mark})" if mark else text, sender, receiver, lost)
+
+
+def names(entries: Iterable[LogEntry]) -> str:
+    """`m1 m2`, or how many if that would be too long to read."""
+    found = [str(entry.id) for entry in entries]
+    return " ".join(found) if len(found) <= 5 else f"{found[0]} … {found[-1]}"
+
+
+def members(brokers: Iterable[str]) -> str:
+    """`{A B}`."""
+    return "{" + " ".join(brokers) + "}"
+
+
+def spell_offsets(picture: ReplicaSnapshot) -> str:
+    """`LEO=2 HW=1`, and the log start where it has moved."""
+    start = f"start={picture.log_start_offset} " if picture.log_start_offset else ""
+    return f"{start}LEO={picture.log_end_offset} HW={picture.high_watermark}"
+
+
+def request_text(request: object) -> str:
+    """How a broker's question reads."""
+    match request:
+        case Fetch(partitions=[part]):
+            text = f"Fetch offset={part.offset} epoch={part.leader_epoch}"
+            if part.last_fetched_epoch not in (None, part.leader_epoch):
+                text += f" last={part.last_fetched_epoch}"
+            return text
+        case OffsetForLeaderEpoch(partitions=[part]):
+            return f"OffsetForLeaderEpoch epoch={part.epoch}"
+        case ListOffsets(partitions=[part]):
+            return "ListOffsets " + ("earliest" if part.timestamp == EARLIEST else "latest")
+        case AlterPartitionReceived():
+            return "AlterPartition"
+        case _:
+            return type(request).__name__
+
+
+def response_text(response: object) -> str:
+    """How the answer reads."""
+    match response:
+        case FetchResponse(partitions=[part]):
+            if part.error is not ErrorCode.NONE:
+                return part.error.name
+            if part.diverging is not None:
+                return f"diverging: {_end(part.diverging)}"
+            records = b"" if part.records is None else part.records
+            assert not isinstance(records, tuple), "regions are read before they are sent"
+            text = f"[{names(decode_names(records))}] HW={part.high_watermark}"
+            return text + (f" start={part.log_start_offset}" if part.log_start_offset else "")
+        case OffsetForLeaderEpochResponse(partitions=[epoch]):
+            if epoch.error is not ErrorCode.NONE:
+                return epoch.error.name
+            return "undefined" if epoch.end is None else _end(epoch.end)
+        case ListOffsetsResponse(partitions=[offset]):
+            failed = offset.error is not ErrorCode.NONE
+            return offset.error.name if failed else f"offset={offset.offset}"
+        case FetchResponse(error=error):
+            return error.name
+        case _:
+            return type(response).__name__
+
+
+def _end(end: EpochEnd) -> str:
+    return f"epoch {end.epoch} ends at {end.end_offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is visible of a replica from outside."""
+
+    leads: bool
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch
+    log_start_offset: Offset
+    log_end_offset: Offset
+    high_watermark: Offset
+    log: tuple[LogEntry, ...]
+    isr: str
+    """As the leader holds it, with a proposal that is under way; empty on a follower."""
+    proposed: str
+
+
+def tell_changes(name: str, before: Seen, after: Seen, why: str) -> Iterator[str]:
+    """What happened to a replica between two looks."""
+    if after.log_start_offset > after.log_end_offset - len(after.log) > before.log_end_offset:
+        yield f"{name} drops its log and begins anew at {after.log_start_offset}"
+    else:
+        gone = [e for e in before.log if e not in after.log and e.offset >= after.log_start_offset]
+        if gone:
+            cut = gone[0].offset
+            yield f"{name} truncates to {cut}{why and f' ({why})'}, dropping {names(gone)}"
+        if after.log_start_offset > before.log_start_offset:
+            yield f"{name} log start {before.log_start_offset} -> {after.log_start_offset}"
+    if after.leads and after.leader_epoch > before.leader_epoch:
+        yield (
+            f"{name} leads epoch {after.leader_epoch} from offset {after.log_end_offset},"
+            f" ISR={after.isr}"
+        )
+    elif after.leads and after.isr != before.isr:
+        yield f"{name} ISR {before.isr} -> {after.isr}"
+    if after.proposed and after.proposed != before.proposed:
+        yield f"{name} proposes ISR={after.proposed}"
+    if after.high_watermark != before.high_watermark:
+        yield f"{name} HW {before.high_watermark} -> {after.high_watermark}"

@@ -1,0 +1,189 @@
+"""Messages between brokers, one by one, under the story's hand.
+
+A follower's question lies in its outbox. An exchange takes it to the leader and brings the
+reply back; the story may lose either, or hold it and deliver it later, once or twice. To a
+follower a held message looks like a broken connection as soon as it asks anew.
+"""
+
+from dataclasses import dataclass
+
+from tidelog.core.node import events as on
+from tidelog.core.node.messages import Fetch, FetchResponse, ListOffsets
+from tidelog.core.storage.disk import Region, read_region
+from tidelog.lab.story.grammar import StoryError
+from tidelog.lab.story.stage.broker import Sent, StoryBroker
+from tidelog.lab.story.stage.narration import message, request_text, response_text
+from tidelog.lab.story.stage.world import World
+
+QUESTIONS_MAX = 10
+"""So many questions before and after a fetch are more than any log can need."""
+REQUEST, REPLY = "request", "reply"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of a message: `lose` or `hold` its request or its reply."""
+
+    lose: str = ""
+    hold: str = ""
+    name: str = ""
+    """Under which a held message is kept."""
+
+
+ARRIVES = Fate()
+
+
+@dataclass(slots=True)
+class Held:
+    """A message that is kept back; it can be delivered more than once."""
+
+    sent: Sent
+    response: object | None
+    """None while the request itself is held."""
+
+
+class Network:
+    """Exchanges, and the messages that are kept back."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.held: dict[str, Held] = {}
+
+    def fetch(self, broker: StoryBroker, fate: Fate = ARRIVES) -> None:
+        """One fetch, with all that must be asked before it and all that follows from it.
+
+        `fate` is that of the fetch itself.
+        """
+        fetched = False
+        for _ in range(QUESTIONS_MAX):
+            sent = self._question(broker)
+            if sent is None:
+                if not fetched:
+                    self.world.say(f"{broker.name} has nobody to ask")
+                return
+            is_fetch = isinstance(sent.request, Fetch)
+            if is_fetch and fetched:
+                broker.outbox.insert(0, sent)
+                return
+            fetched |= is_fetch
+            if not self._exchange(sent, fate if is_fetch else ARRIVES):
+                return
+
+    def ask(self, broker: StoryBroker, fate: Fate = ARRIVES) -> None:
+        """One question, whatever it is."""
+        sent = self._question(broker)
+        if sent is None:
+            self.world.say(f"{broker.name} has nobody to ask")
+        else:
+            self._exchange(sent, fate)
+
+    def follows(self, broker: StoryBroker) -> bool:
+        """Whether a broker follows somebody."""
+        sent = self._question(broker)
+        if sent is not None:
+            broker.outbox.insert(0, sent)
+        return sent is not None
+
+    def _question(self, broker: StoryBroker) -> Sent | None:
+        """What a broker would ask its leader now.
+
+        What it asked before it knew better, or over a broken connection, fails first; so
+        does a fetch that only says what it no longer wants.
+        """
+        for _ in range(QUESTIONS_MAX):
+            partition = broker.partition
+            if partition is None:
+                return None
+            while broker.outbox:
+                sent = broker.outbox.pop(0)
+                current = sent.leader_epoch == partition.leader_epoch
+                about_us = not isinstance(sent.request, Fetch) or sent.request.partitions
+                if current and about_us and sent.receiver == partition.leader:
+                    return sent
+                self._fail(sent)
+            if broker.in_limbo is None:
+                return None
+            correlation, broker.in_limbo = broker.in_limbo, None
+            self.world.step(broker, on.RequestFailed(correlation, self.world.now_ms))
+        return None
+
+    def _exchange(self, sent: Sent, fate: Fate) -> bool:
+        """Take a question to its receiver and the reply back; False if one got lost."""
+        sender = sent.sender
+        receiver = self.world.labels[sent.receiver]
+        reached = self.world.reachable(sender.name, receiver)
+        reached = reached and self.world.brokers[receiver].alive
+        lost = fate.lose == REQUEST or not reached
+        held = fate.hold == REQUEST
+        self._say(sender.name, receiver, request_text(sent.request), lost=lost, held=held)
+        if held:
+            self._hold(fate.name, Held(sent, None))
+            return False
+        if lost:
+            self._fail(sent)
+            return False
+        return self._reply(sent, fate)
+
+    def _reply(self, sent: Sent, fate: Fate) -> bool:
+        """Let the receiver answer, and the answer arrive, or not."""
+        sender = sent.sender
+        receiver = self.world.brokers[self.world.labels[sent.receiver]]
+        response = self._answer(sent, receiver)
+        lost, held = fate.lose == REPLY, fate.hold == REPLY
+        text = "no answer" if response is None else response_text(response)
+        self._say(receiver.name, sender.name, text, lost=lost, held=held)
+        if held and response is not None:
+            self._hold(fate.name, Held(sent, response))
+            return False
+        if lost or response is None:
+            self._fail(sent)
+            return False
+        self._arrive(sent, response)
+        return True
+
+    def _answer(self, sent: Sent, receiver: StoryBroker) -> object | None:
+        """What the receiver responds; records are read out of its log at that moment."""
+        peer = sent.sender.name
+        event = on.RequestReceived(peer, sent.correlation, sent.request, self.world.now_ms)
+        self.world.step(receiver, event)
+        response = self.world.answers.pop((peer, sent.correlation), None)
+        if isinstance(response, FetchResponse):
+            for part in response.partitions:
+                if isinstance(part.records, Region):
+                    part.records = read_region(receiver.disk, part.records)
+        return response
+
+    def _arrive(self, sent: Sent, response: object) -> None:
+        event = on.ResponseReceived(sent.correlation, response, self.world.now_ms)
+        asked_offsets = isinstance(sent.request, ListOffsets)
+        why = "the leader's LEO" if asked_offsets else "not in the leader's log"
+        self.world.step(sent.sender, event, why)
+
+    def _fail(self, sent: Sent) -> None:
+        self.world.step(sent.sender, on.RequestFailed(sent.correlation, self.world.now_ms))
+
+    def _hold(self, name: str, held: Held) -> None:
+        if name in self.held:
+            raise StoryError(f"a message is already held as {name!r}")
+        self.held[name] = held
+        held.sent.sender.in_limbo = held.sent.correlation
+
+    def deliver(self, name: str) -> None:
+        """Let a held message arrive at last; the story may do so again."""
+        held = self.held[name]
+        sent = held.sent
+        sender, receiver = sent.sender.name, self.world.labels[sent.receiver]
+        if held.response is None:
+            self._say(sender, receiver, request_text(sent.request), late=True)
+            if self.world.brokers[receiver].alive:
+                self._reply(sent, ARRIVES)
+            return
+        self._say(receiver, sender, response_text(held.response), late=True)
+        before = sent.sender.seen
+        self._arrive(sent, held.response)
+        if sent.sender.seen == before:
+            self.world.say(f"{sender} ignores it")
+
+    def _say(self, sender: str, receiver: str, text: str, **fate: bool) -> None:
+        mark = next((name for name, true in fate.items() if true), "")
+        self.world.lines.append(message(sender, receiver, text, mark))

@@ -1,0 +1,85 @@
+"""Records of a story: a batch of small names, and back.
+
+A record's value is its name (`m1`), so that whoever reads a log can say which record lies
+where without any bookkeeping beside it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.record.decoder import decode
+from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import batches
+from tidelog.core.storage.log import Log
+from tidelog.lab.spec.snapshot import LogEntry
+
+READ_BYTES = 1 << 20
+RUN_MIN = 6
+"""Runs of at least this many records are written as `m1..m9@0`."""
+
+
+def encode_names(
+    names: Sequence[str],
+    now_ms: int,
+    codec: Codec = Codec.NONE,
+    producer: Producer = NO_PRODUCER,
+) -> bytearray:
+    """One batch with these records."""
+    records = [Record(None, name.encode(), now_ms) for name in names]
+    return encode_batch(records, attributes=codec, producer=producer)
+
+
+def decode_names(buffer: Buffer) -> list[LogEntry]:
+    """The records in a run of whole batches."""
+    return [
+        LogEntry(record.offset, record.leader_epoch, (record.value or b"").decode())
+        for batch in batches(buffer)
+        for record in decode(batch)
+    ]
+
+
+def read_log(log: Log) -> tuple[LogEntry, ...]:
+    """Everything a replica holds, from its log start on."""
+    entries: list[LogEntry] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        found = decode_names(log.read_bytes(log.read(offset, READ_BYTES)))
+        if not found:
+            break
+        entries += [entry for entry in found if entry.offset >= offset]
+        offset = found[-1].offset + 1
+    return tuple(entries)
+
+
+def spell(entries: Iterable[LogEntry]) -> str:
+    """`m1@0 m2@0`; long runs of consecutive names as `m1..m9@0`."""
+    words: list[str] = []
+    run: list[LogEntry] = []
+    for entry in [*entries, None]:
+        if run and (entry is None or not _continues(run[-1], entry)):
+            words += _spell_run(run)
+            run = []
+        if entry is not None:
+            run.append(entry)
+    return " ".join(words)
+
+
+def _spell_run(run: Sequence[LogEntry]) -> list[str]:
+    if len(run) < RUN_MIN:
+        return [f"{entry.id}@{entry.epoch}" for entry in run]
+    return [f"{run[0].id}..{run[-1].id}@{run[-1].epoch}"]
+
+
+def _continues(before: LogEntry, after: LogEntry) -> bool:
+    name, number = _numbered(str(before.id))
+    same_epoch = before.epoch == after.epoch and before.offset + 1 == after.offset
+    return same_epoch and number is not None and (name, number + 1) == _numbered(str(after.id))
+
+
+def _numbered(name: str) -> tuple[str, int | None]:
+    """`m12` is m, 12; names that would not come back the same have no number."""
+    stem = name.rstrip("0123456789")
+    digits = name[len(stem) :]
+    return stem, int(digits) if digits and (digits == "0" or digits[0] != "0") else None

@@ -1,0 +1,299 @@
+"""The world of a story: brokers, controller and clients, and time that only a story moves.
+
+Everything a node asks for is carried out here: its registration, its reads of the metadata
+store, its flushes, at once; its questions to other brokers and its ISR proposals only when
+the story says so (network.py, and the command `ask-isr`). News of the cluster reaches every
+broker that the controller can reach, unless the story keeps it from one.
+
+Always true between two commands: `seen` of each broker is how it looks now, and everything
+that was ever committed by a rightful leader is in `history.committed`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidelog.core.controller.effects import HeartbeatAnswer, StoreTransaction
+from tidelog.core.controller.events import AlterPartitionReceived, HeartbeatReceived
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node import effects as do
+from tidelog.core.node import events as on
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.types import BrokerId
+from tidelog.lab.spec.snapshot import ClusterSnapshot, ControllerSnapshot, History
+from tidelog.lab.story.grammar import StoryError, known_name
+from tidelog.lab.story.stage.broker import NOTHING_SEEN, Sent, StoryBroker, as_recovered
+from tidelog.lab.story.stage.controller import CONTROLLER_ID, HandController
+from tidelog.lab.story.stage.narration import (
+    CLIENT,
+    CONTROLLER,
+    Line,
+    spell_offsets,
+    tell_changes,
+)
+
+SESSION_MS = 9_000
+SLICE_MS = 1_000
+"""Time passes in slices, so that heartbeats and sessions keep up."""
+
+
+@dataclass(slots=True)
+class Setup:
+    """What `cluster` was told."""
+
+    brokers: tuple[str, ...]
+    spares: tuple[str, ...] = ()
+    min_insync_replicas: int = 1
+    unclean: bool = False
+    drop_unclean_stops: bool = False
+    config: NodeConfig = field(default_factory=lambda: NodeConfig(0))
+
+
+class World:
+    """A cluster with one partition."""
+
+    def __init__(self, setup: Setup, policy: TruncationPolicy) -> None:
+        self.setup = setup
+        self.now_ms = 0
+        self.lines: list[Line] = []
+        self.history = History()
+        self.controller = HandController(setup.min_insync_replicas, setup.unclean)
+        self.proposals: list[Sent] = []
+        self.cuts: set[frozenset[str]] = set()
+        self.answers: dict[object, object] = {}
+        """Responses by whom they are for, as they come."""
+        self.on_answer: Callable[[int, object], None] = lambda _correlation, _response: None
+        """Where clients hear their answers."""
+        self.last_error = ErrorCode.NONE
+        self._why = ""
+        all_names = (*setup.brokers, *setup.spares)
+        self.labels = dict(enumerate(all_names, start=1))
+        self.brokers = {
+            name: StoryBroker(name, replace(setup.config, broker_id=index), policy, self.labels)
+            for index, name in self.labels.items()
+        }
+        for broker in self.brokers.values():
+            self.start(broker, quiet=True)
+        replicas = tuple(self.brokers[name].id for name in setup.brokers)
+        self.controller.create_topic(replicas)
+        self.spread()
+        self.lines.clear()
+
+    # -- who is who ------------------------------------------------------------------------
+
+    def broker(self, name: str) -> StoryBroker:
+        """A broker by its name."""
+        known_name("broker", name, self.brokers)
+        return self.brokers[name]
+
+    def live(self, name: str) -> StoryBroker:
+        """A broker that must be up for what the story asks."""
+        broker = self.broker(name)
+        if not broker.alive:
+            raise StoryError(f"{name} is down; start it first")
+        return broker
+
+    def leader(self) -> StoryBroker | None:
+        """Whom the controller names."""
+        leader = self.controller.partition.leader
+        return None if leader is None else self.brokers[self.labels[leader]]
+
+    def reachable(self, one: str, other: str) -> bool:
+        """Whether messages pass between two parties."""
+        return frozenset((one, other)) not in self.cuts
+
+    def able(self) -> frozenset[BrokerId]:
+        """Who may lead, as the controller sees it: up, within reach, not fenced."""
+        active = self.controller.image.active
+        return frozenset(
+            broker.id
+            for broker in self.brokers.values()
+            if broker.alive and broker.id in active and self.reachable(broker.name, CONTROLLER)
+        )
+
+    # -- telling ---------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """Something that happened."""
+        self.lines.append(Line(text))
+
+    def observe(self, broker: StoryBroker) -> None:
+        """Say what has changed since the last look, and remember what is committed now."""
+        before, after = broker.seen, broker.look()
+        if after in (before, NOTHING_SEEN):
+            return
+        broker.seen = after
+        if before is not NOTHING_SEEN:
+            for text in tell_changes(broker.name, before, broker.seen, self._why):
+                self.say(text)
+        partition = self.controller.image.partitions and self.controller.partition
+        if not partition or broker.seen.leader_epoch != partition.leader_epoch:
+            return
+        if broker.seen.leads:
+            for entry in broker.seen.log:
+                if entry.offset < broker.seen.high_watermark:
+                    self.history.committed.setdefault(entry.offset, entry)
+
+    # -- running ---------------------------------------------------------------------------
+
+    def step(self, broker: StoryBroker, event: on.Event, why: str = "") -> None:
+        """Let a node take an event; `why` explains a truncation that comes of it."""
+        if broker.node is None:
+            return
+        outer, self._why = self._why, why or self._why
+        effects = broker.node.step(event)
+        self.observe(broker)
+        for effect in effects:
+            self._carry_out(broker, effect)
+        self._why = outer
+
+    def _carry_out(self, broker: StoryBroker, effect: do.Effect) -> None:
+        match effect:
+            case do.Send():
+                self._send(broker, effect)
+            case do.Respond():
+                if effect.peer == CLIENT:
+                    self.on_answer(effect.correlation, effect.response)
+                else:
+                    self.answers[effect.peer, effect.correlation] = effect.response
+            case do.Flush():
+                for file in effect.files:
+                    broker.disk.sync(file)
+                for directory in effect.directories:
+                    broker.disk.sync_dir(directory)
+                self.step(broker, on.FlushCompleted(effect.flush, None, self.now_ms))
+            case do.Halt():
+                self.say(f"{broker.name} stops")
+                broker.die()
+            case do.Close():
+                self.say(f"{broker.name} closes the connection")
+            case _:
+                self._store(broker, effect)
+
+    def _store(self, broker: StoryBroker, effect: Any) -> None:
+        """What concerns the metadata store, which answers at once."""
+        store = self.controller.store
+        match effect:
+            case do.OpenSession():
+                broker.session = store.open_session()
+                deadline = self.now_ms + SESSION_MS
+                self.step(broker, on.SessionOpened(broker.session, deadline, self.now_ms))
+            case do.CloseSession():
+                store.expire(broker.session)
+            case do.ReadStore():
+                self.step(broker, on.StoreRead(store.range(""), self.now_ms))
+            case do.WatchStore():
+                broker.watches = effect.after
+            case StoreTransaction():
+                answer = store.txn(effect.guards, effect.ops)
+                self.step(broker, on.TransactionAnswered(effect.tag, answer, self.now_ms))
+
+    def _send(self, broker: StoryBroker, effect: do.Send) -> None:
+        partition = broker.partition
+        epoch = -1 if partition is None else partition.leader_epoch
+        sent = Sent(broker, effect.broker, effect.correlation, effect.request, epoch)
+        if effect.broker != CONTROLLER_ID:
+            broker.outbox.append(sent)
+        elif isinstance(effect.request, AlterPartitionReceived):
+            self.proposals.append(sent)
+        elif isinstance(effect.request, HeartbeatReceived):
+            self._heartbeat(sent, effect.request)
+
+    def _heartbeat(self, sent: Sent, request: HeartbeatReceived) -> None:
+        """The controller hears it; whether a broker may stop is the story's decision."""
+        if not self.reachable(sent.sender.name, CONTROLLER):
+            return
+        answer = HeartbeatAnswer(
+            ErrorCode.NONE,
+            caught_up=True,
+            fenced=sent.sender.id not in self.controller.image.active,
+            should_shut_down=request.want_shut_down,
+        )
+        self.step(sent.sender, on.ResponseReceived(sent.correlation, answer, self.now_ms))
+
+    # -- news ------------------------------------------------------------------------------
+
+    def spread(self, deaf: Iterable[str] = ()) -> None:
+        """Let everyone hear what the controller decided, but for those who are kept deaf."""
+        for name in deaf:
+            self.broker(name).deaf = True
+        for broker in self.brokers.values():
+            if not broker.deaf and self.reachable(broker.name, CONTROLLER):
+                self.tell(broker)
+
+    def tell(self, broker: StoryBroker, newest_only: bool = False) -> None:
+        """Let one broker hear all it has missed, word by word, or only how things are now."""
+        broker.deaf = False
+        if broker.node is None or broker.watches is None:
+            return
+        if newest_only:
+            self.step(broker, on.WatchLost(self.now_ms), "its own HW")
+            return
+        for batch in self.controller.changes_after(broker.watches):
+            broker.watches = batch.rev
+            self.step(broker, on.StoreChanged(batch, self.now_ms), "its own HW")
+
+    # -- life and death --------------------------------------------------------------------
+
+    def start(self, broker: StoryBroker, quiet: bool = False) -> None:
+        """A new process; the controller lets it in, and never as the leader it was before."""
+        self.controller.store.expire(broker.session)
+        picture = broker.picture(self.now_ms)
+        node = broker.boot(self.now_ms)
+        if not quiet:
+            broker.seen = as_recovered(picture)
+            self.say(f"{broker.name} is up, {spell_offsets(picture)}")
+        self.step(broker, on.Started(self.now_ms), "its own HW")
+        self.controller.catch_up()
+        self._let_in(broker)
+        assert node.broker_epoch is not None, "it has registered"
+        self.spread()
+
+    def _let_in(self, broker: StoryBroker) -> None:
+        """Take away what its earlier life led, then unfence it."""
+        controller = self.controller
+        if controller.image.partitions:
+            others = self.able() - {broker.id}
+            if controller.partition.leader == broker.id:
+                controller.commit(controller.reelected(others))
+            if self.setup.drop_unclean_stops and controller.stopped_uncleanly(broker.id):
+                controller.commit(controller.without(broker.id, others, lost_data=True))
+        controller.admit(broker.id)
+
+    def crash(self, broker: StoryBroker) -> None:
+        """The process is killed; what it wrote is still in the machine's memory."""
+        broker.die()
+        self.proposals = [sent for sent in self.proposals if sent.sender is not broker]
+        self.say(f"{broker.name} is down")
+
+    def pass_time(self, elapsed_ms: int) -> None:
+        """Let time pass for everyone; who reaches the store keeps its session."""
+        end = self.now_ms + elapsed_ms
+        while self.now_ms < end:
+            self.now_ms = min(end, self.now_ms + SLICE_MS)
+            for broker in self.brokers.values():
+                if self.reachable(broker.name, CONTROLLER):
+                    deadline = self.now_ms + SESSION_MS
+                    self.step(broker, on.SessionRenewed(deadline, self.now_ms))
+                self.step(broker, on.Ticked(self.now_ms))
+
+    # -- the whole -------------------------------------------------------------------------
+
+    def picture(self) -> ClusterSnapshot:
+        """For the invariants and for `state`."""
+        partition = self.controller.partition
+        return ClusterSnapshot(
+            {
+                broker.id: broker.picture(self.now_ms)
+                for broker in self.brokers.values()
+                if broker.id in partition.replicas
+            },
+            ControllerSnapshot(
+                partition.leader,
+                partition.leader_epoch,
+                frozenset(partition.isr),
+                frozenset(partition.elr),
+            ),
+            self.history,
+        )
