@@ -22,6 +22,7 @@ from tidelog.core.replication.partition import Partition, PartitionConfig
 from tidelog.core.types import EpochEnd
 
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
+FENCED = do.FailWaiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def position(
@@ -35,7 +36,7 @@ def position(
 
 def test_m23_a_new_follower_keeps_its_log_and_asks_inline() -> None:
     partition = replica(B, epochs=[(0, 0), (2, 4)], log=(1, 7), hw=3)
-    assert Playbook(partition) >> elected(A, 3) << do.FollowLeader(A, 3)
+    assert Playbook(partition) >> elected(A, 3) << FENCED << do.FollowLeader(A, 3)
     assert partition.next_question(0) == position(7, epoch=3, last=2, start=1)
     assert (partition.log_end_offset, partition.high_watermark) == (7, 3)
 
@@ -45,6 +46,7 @@ def test_m23_a_log_without_epochs_falls_back_to_its_high_watermark() -> None:
     assert (
         Playbook(partition)
         >> elected(A, 3)
+        << FENCED
         << do.TruncateTo(3, log_end_offset=7, high_watermark=3)
         << do.FollowLeader(A, 3)
     )
@@ -56,7 +58,7 @@ def test_kafka_7164_a_new_epoch_of_the_same_leader_starts_over() -> None:
     partition = follower(epochs=[(0, 0)], log=(0, 5))
     partition.step(reply(5, error=ErrorCode.UNKNOWN_LEADER_EPOCH))
     assert partition.next_question(0) is None
-    assert Playbook(partition) >> elected(A, 2) << do.FollowLeader(A, 2)
+    assert Playbook(partition) >> elected(A, 2) << FENCED << do.FollowLeader(A, 2)
     assert partition.next_question(0) == position(5, epoch=2, last=0)
 
 
@@ -69,7 +71,7 @@ def test_a_change_within_the_epoch_does_not_disturb_a_follower() -> None:
 
 def test_without_a_leader_nobody_is_asked() -> None:
     partition = follower(epochs=[(0, 0)], log=(0, 5))
-    assert Playbook(partition) >> elected(None, 2) << do.StopFollowing()
+    assert Playbook(partition) >> elected(None, 2) << FENCED << do.StopFollowing()
     assert partition.next_question(99) is None
     assert partition.step(reply(5, span(5), epoch=2)) == []
 
@@ -288,7 +290,7 @@ def test_fenced_it_stops_until_the_controller_speaks() -> None:
     fenced = reply(5, error=ErrorCode.FENCED_LEADER_EPOCH)
     assert Playbook(partition) >> fenced << do.StopFollowing()
     assert partition.next_question(99_999) is None
-    assert Playbook(partition) >> elected(C, 2) << do.FollowLeader(C, 2)
+    assert Playbook(partition) >> elected(C, 2) << FENCED << do.FollowLeader(C, 2)
     assert partition.next_question(0) == position(5, epoch=2, last=0)
 
 
@@ -356,6 +358,7 @@ def test_offsets_of_another_epoch_are_void() -> None:
         pytest.param((5, 5), span(3, 6), True, id="empty, and begins inside the first batch"),
         pytest.param((5, 5), span(5, 6), False, id="empty, and the batch begins where it does"),
         pytest.param((5, 5), span(3, 4), False, id="empty, and the batch lies before it"),
+        pytest.param((5, 5), span(3, 6, epoch=2), False, id="empty, but KAFKA-18723 comes first"),
         pytest.param((2, 5), span(3, 6), False, id="not empty: it does not fit"),
     ],
 )

@@ -1,5 +1,7 @@
 """M10, M11, M13 and KAFKA.md 1.6, 1.7: the formula by itself, and what sets it off."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -26,7 +28,7 @@ from tidelog.core.replication.high_watermark import follower_high_watermark, lea
 from tidelog.core.replication.isr import Committed, Isr, PendingExpand, PendingShrink
 from tidelog.core.replication.log_end_offset import NEVER_MS, FollowerProgress
 from tidelog.core.replication.partition import PartitionConfig
-from tidelog.core.types import BrokerId, Offset
+from tidelog.core.types import BrokerEpoch, BrokerId, Offset
 
 NOW, LAG_MS = 1_000, 100
 IN_SYNC, BEHIND = NOW, NEVER_MS
@@ -44,7 +46,8 @@ def high_watermark(
     end: Offset = 10,
     durable: Offset | None = None,
     isr: Isr = ABC,
-    eligible: tuple[BrokerId, ...] = (A, B, C, D),
+    eligible: Iterable[BrokerId] = (A, B, C, D),
+    registered: dict[BrokerId, BrokerEpoch | None] | None = None,
     min_isr: int = 1,
 ) -> Offset:
     return leader_high_watermark(
@@ -53,7 +56,7 @@ def high_watermark(
         log_end_offset=end,
         isr=isr,
         followers=followers,
-        eligible=dict.fromkeys(eligible),
+        eligible=registered or dict.fromkeys(eligible),
         min_isr=min_isr,
         now_ms=NOW,
         lag_ms_max=LAG_MS,
@@ -115,6 +118,22 @@ def test_it_waits_for_a_follower_about_to_join(
     assert high_watermark({B: at(10), C: follower}, isr=isr, eligible=eligible) == expected
 
 
+@pytest.mark.parametrize(
+    ("fetched_as", "expected"),
+    [
+        pytest.param(30, 4, id="the registered incarnation"),
+        pytest.param(None, 4, id="an old broker names none"),
+        pytest.param(29, 10, id="a former life: it can't join (KIP-903)"),
+    ],
+)
+def test_it_waits_only_for_an_incarnation_that_may_join(
+    fetched_as: BrokerEpoch | None, expected: Offset
+) -> None:
+    followers = {B: at(10), C: replace(at(4), broker_epoch=fetched_as)}
+    isr = Committed(frozenset({A, B}))
+    assert high_watermark(followers, isr=isr, registered={A: 10, B: 20, C: 30}) == expected
+
+
 def test_it_stands_until_every_member_has_fetched_in_this_epoch() -> None:
     assert high_watermark({B: at(10), C: at(None)}, current=2) == 2
 
@@ -122,6 +141,7 @@ def test_it_stands_until_every_member_has_fetched_in_this_epoch() -> None:
 def test_a_stranger_that_has_not_fetched_holds_nothing_back() -> None:
     isr = Committed(frozenset({A, B}))
     assert high_watermark({B: at(10), C: at(None, BEHIND)}, isr=isr) == 10
+    assert high_watermark({B: at(10), C: at(None, IN_SYNC)}, isr=isr) == 10
 
 
 @pytest.mark.parametrize(
@@ -218,7 +238,12 @@ def test_kafka_15021_a_fenced_follower_no_longer_holds_the_high_watermark_back()
     partition.step(fetch(B, 9))
     assert partition.high_watermark == 8
     del brokers[C]
-    assert Playbook(partition) >> on.BrokersChanged(now_ms=0) << do.AdvanceHighWatermark(9)
+    assert (
+        Playbook(partition)
+        >> on.BrokersChanged(now_ms=0)
+        << do.AdvanceLowWatermark()
+        << do.AdvanceHighWatermark(9)
+    )
 
 
 def test_a_granted_expansion_may_lift_the_high_watermark_over_min_isr() -> None:

@@ -45,6 +45,7 @@ def test_kafka_7415_the_epoch_is_cached_before_anything_is_written() -> None:
     assert (
         Playbook(partition)
         >> elected(A, 2, isr=(A, B))
+        << do.FailWaiters(NOT_LEADER)
         << do.WriteEpochs()
         << do.TakeLeadership(2, 5, (A, B), recovering=False)
     )
@@ -62,6 +63,7 @@ def test_the_only_replica_commits_its_whole_log_on_taking_office() -> None:
     assert (
         Playbook(replica(log=(0, 5), epochs=[(0, 0)], hw=3))
         >> elected(A, 1, isr=(A,), replicas=(A,), recovering=True)
+        << do.FailWaiters(NOT_LEADER)
         << do.WriteEpochs()
         << do.TakeLeadership(1, 5, (A,), recovering=True)
         << do.AdvanceHighWatermark(5)
@@ -92,9 +94,9 @@ def test_within_an_epoch_nothing_is_forgotten() -> None:
     assert (
         Playbook(partition)
         >> elected(A, 1, partition_epoch=6, isr=(A, B, C), now=50)
-        << None
+        << do.AdvanceLowWatermark()
         >> elected(A, 1, partition_epoch=7, isr=(A, B), replicas=(A, B), now=60)
-        << None
+        << do.AdvanceLowWatermark()
     )
     assert partition.followers == {B: known}
     assert partition.epoch_start_offset == 5
@@ -106,6 +108,7 @@ def test_a_smaller_isr_from_the_controller_commits_more() -> None:
     assert (
         Playbook(partition)
         >> elected(A, 1, partition_epoch=6, isr=(A,), replicas=(A,))
+        << do.AdvanceLowWatermark()
         << do.AdvanceHighWatermark(5)
     )
 
@@ -131,8 +134,9 @@ def test_m17_acks(acks: int, effects: list[do.Effect]) -> None:
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_other_acks_are_refused(acks: int) -> None:
-    partition = leader()
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_other_acks_are_refused_whoever_leads(role: str, acks: int) -> None:
+    partition = leader() if role == "leader" else follower()
     before = partition.freeze()
     assert partition.step(produce(acks=acks)) == [
         do.AnswerProduce(PRODUCER, ErrorCode.INVALID_REQUIRED_ACKS, None)
@@ -208,7 +212,7 @@ def test_kafka_15583_the_high_watermark_is_frozen_under_min_isr() -> None:
         >> produce(acks=ACKS_ALL)
         << ...
         >> elected(A, 1, partition_epoch=6, isr=(A,), replicas=(A, B))
-        << None
+        << do.AdvanceLowWatermark()
         >> fetch(B, 1, incarnation=20)
         << do.ProposeIsr(((A, 10), (B, 20)), 1, 6)
         << answer(FETCHER, 1)

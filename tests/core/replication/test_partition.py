@@ -42,9 +42,9 @@ def test_every_event_has_a_handler() -> None:
         pytest.param("replica", A, 2, do.WriteEpochs(), id="nothing -> leader"),
         pytest.param("replica", B, 2, do.FollowLeader(B, 2), id="nothing -> follower"),
         pytest.param("replica", None, 2, do.StopFollowing(), id="nothing -> no leader"),
-        pytest.param("leader", A, 2, do.FailWaiters(NOT_LEADER), id="leader -> leader again"),
-        pytest.param("leader", B, 2, do.FailWaiters(NOT_LEADER), id="leader -> follower"),
-        pytest.param("leader", None, 2, do.FailWaiters(NOT_LEADER), id="leader -> no leader"),
+        pytest.param("leader", A, 2, do.WriteEpochs(), id="leader -> leader again"),
+        pytest.param("leader", B, 2, do.FollowLeader(B, 2), id="leader -> follower"),
+        pytest.param("leader", None, 2, do.StopFollowing(), id="leader -> no leader"),
         pytest.param("follower", A, 2, do.WriteEpochs(), id="follower -> leader"),
         pytest.param("follower", C, 2, do.FollowLeader(C, 2), id="follower -> of another"),
     ],
@@ -52,7 +52,7 @@ def test_every_event_has_a_handler() -> None:
 def test_roles(before: str, who: int | None, epoch: int, first: do.Effect) -> None:
     partition = {"replica": replica(), "leader": leader(), "follower": follower(A, of=B)}[before]
     effects = partition.step(elected(who, epoch))
-    assert effects[0] == first
+    assert effects[:2] == [do.FailWaiters(NOT_LEADER), first]
     assert (partition.leader, partition.leader_epoch) == (who, epoch)
     assert partition.is_leader is (who == A)
     assert (partition.next_question(0) is None) is (who in (A, None))
@@ -75,6 +75,7 @@ def test_a_leader_again_in_the_epoch_it_had_before_a_restart_writes_no_new_entry
     assert (
         Playbook(partition)
         >> elected(A, 2, isr=(A, B))
+        << do.FailWaiters(NOT_LEADER)
         << do.TakeLeadership(2, 5, (A, B), recovering=False)
     )
     assert epochs_of(partition) == [(2, 3)]
@@ -133,7 +134,10 @@ def test_a_log_cut_at_a_batch_boundary_ends_earlier_than_asked() -> None:
 
 @pytest.mark.parametrize("role", ["leader", "follower"])
 def test_kafka_10778_after_a_disk_error_nothing_is_promised(role: str) -> None:
-    partition = leader() if role == "leader" else follower(A, of=B)
+    config = PartitionConfig(flush_before_ack=True)
+    partition = leader(config=config, log=(0, 5), hw=4, epochs=[(0, 0)])
+    if role == "follower":
+        partition = follower(A, of=B, config=config, log=(0, 5), hw=4, epochs=[(0, 0)])
     assert (
         Playbook(partition)
         >> on.LogFailed()
@@ -145,6 +149,8 @@ def test_kafka_10778_after_a_disk_error_nothing_is_promised(role: str) -> None:
     silent: list[on.Event] = [
         on.Ticked(now_ms=99_999),
         on.BrokersChanged(now_ms=99_999),
+        on.RecordsFlushed(3, now_ms=99_999),
+        on.RetentionReached(3),
         elected(A, 9),
         elected(B, 9),
         reply(0),
@@ -154,7 +160,7 @@ def test_kafka_10778_after_a_disk_error_nothing_is_promised(role: str) -> None:
     for request in (produce(), consume(0, any_replica=True), fetch(B, 0)):
         (effect,) = partition.step(request)
         assert isinstance(effect, do.AnswerProduce | do.AnswerFetch)
-        assert effect.error is not NONE
+        assert effect.error is ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.freeze() == before
 
 

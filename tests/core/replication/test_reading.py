@@ -15,6 +15,7 @@ from playbook import (
     follower,
     leader,
     produce,
+    reply,
 )
 
 from tidelog.core.errors import ErrorCode
@@ -26,7 +27,6 @@ from tidelog.core.types import EpochEnd
 
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
-D2 = pytest.mark.xfail(strict=False, reason="answered with upto below offset")
 OK, OUT = "fine", "out of range"
 Verdict = tuple[int, int] | str
 
@@ -121,8 +121,8 @@ def half_committed() -> Partition:
         pytest.param(2, 5, NONE, id="from the start to the HW"),
         pytest.param(4, 5, NONE, id="the last committed one"),
         pytest.param(5, 5, NONE, id="M02: the record at the HW is not committed"),
-        pytest.param(7, 7, NONE, id="between HW and end: nothing yet, no error", marks=D2),
-        pytest.param(8, 8, NONE, id="at the end", marks=D2),
+        pytest.param(7, 7, NONE, id="between HW and end: nothing yet, no error"),
+        pytest.param(8, 8, NONE, id="at the end"),
         pytest.param(9, 9, OUT_OF_RANGE, id="beyond the end"),
     ],
 )
@@ -143,7 +143,6 @@ def open_transaction(at: int) -> ProducerState:
     return ProducerState(end_offset=8, open_transactions={700: at})
 
 
-@D2
 def test_m03_read_committed_stops_at_the_last_stable_offset() -> None:
     partition = leader(isr=(A,), replicas=(A,), log=(0, 8), producers=open_transaction(3))
     assert (
@@ -287,3 +286,38 @@ def test_a_parked_read_committed_fetch_stays_below_the_last_stable_offset() -> N
     producers.open_transactions[701] = producers.open_transactions.pop(700) + 3
     renewed = partition.fetch_again(parked, None, read_committed=True)
     assert renewed == answer(CLIENT, 3, 6, hw=8, stable=6)
+
+
+@pytest.mark.parametrize(
+    ("offset", "upto", "error"),
+    [
+        pytest.param(3, 3, OUT_OF_RANGE, id="its head was deleted meanwhile"),
+        pytest.param(5, 6, NONE, id="there is something now"),
+        pytest.param(7, 7, NONE, id="still nothing for it"),
+    ],
+)
+def test_a_parked_fetch_whose_range_has_moved(offset: int, upto: int, error: ErrorCode) -> None:
+    partition = half_committed()
+    parked = answer(CLIENT, offset, hw=5, start=2)
+    partition.step(fetch(B, 6))
+    partition.step(on.RetentionReached(4))
+    assert partition.fetch_again(parked, None) == answer(
+        CLIENT, offset, upto, hw=6, start=4, error=error
+    )
+
+
+def test_a_parked_fetch_on_a_follower_that_was_cut_is_out_of_range() -> None:
+    partition = follower(epoch=2, log=(0, 8), epochs=[(0, 0)], hw=8)
+    (parked,) = partition.step(consume(8, any_replica=True))
+    assert isinstance(parked, do.AnswerFetch)
+    partition.step(reply(8, epoch=2, diverging=(0, 5)))
+    assert partition.fetch_again(parked, None) == answer(CLIENT, 8, hw=5, error=OUT_OF_RANGE)
+
+
+def test_a_parked_fetch_on_a_disk_that_failed() -> None:
+    partition = half_committed()
+    parked = answer(CLIENT, 5, hw=5, start=2)
+    partition.step(on.LogFailed())
+    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.fetch_again(parked, None).error is storage_error
+    assert partition.fetch_again(parked, B).error is storage_error

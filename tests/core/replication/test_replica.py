@@ -75,13 +75,14 @@ def test_effective_min_isr(configured: int, replicas: tuple[int, ...], effective
 @pytest.mark.parametrize(
     ("opened", "stable"),
     [
+        pytest.param({700: 1}, 2, id="never below the log start"),
         pytest.param({}, 6, id="no transaction: the high watermark"),
         pytest.param({700: 4}, 4, id="the first open one"),
         pytest.param({700: 7}, 6, id="never above the high watermark"),
     ],
 )
 def test_m03_last_stable_offset(opened: dict[int, int], stable: int) -> None:
-    partition = replica(log=(0, 8), hw=6, producers=ProducerState(8, open_transactions=opened))
+    partition = replica(log=(2, 8), hw=6, producers=ProducerState(8, open_transactions=opened))
     assert partition.last_stable_offset == stable
 
 

@@ -78,7 +78,7 @@ def told(
 
 def test_it_asks_again_until_both_agree_and_only_then_fetches() -> None:
     partition = replica(B, epochs=[(0, 0), (2, 2), (4, 4)], log=(0, 6), hw=1, policy=ASKS)
-    assert Playbook(partition) >> elected(A, 5) << do.FollowLeader(A, 5)
+    partition.step(elected(A, 5))
     assert partition.next_question(0) == do.EpochQuestion(4, 5)
     assert (
         Playbook(partition)
