@@ -259,8 +259,8 @@ class Log:
         """Move the log start up; segments wholly below it become `.deleted`."""
         if start > self.log_end_offset:
             raise ValueError(f"{self.directory}: log start {start} above the log end")
-        self.log_start_offset = max(self.log_start_offset, start)
         with self._writing():
+            self.log_start_offset = max(self.log_start_offset, start)
             if start == self.log_end_offset and self._segments.active.size:
                 self._roll(start, now_ms)
             due = now_ms + self._config.file_delete_delay_ms

@@ -17,10 +17,11 @@ from zlib import crc32
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
+from tidelog.core.lineage.transaction_index import CorruptTransactionIndex
 from tidelog.core.record.record_batch import PREFIX_SIZE, RecordBatch
 from tidelog.core.storage import checkpoint, layout, producer_snapshots
 from tidelog.core.storage.checkpoint import CheckpointError
-from tidelog.core.storage.disk import Disk, read_file
+from tidelog.core.storage.disk import Disk, DiskError, read_file
 from tidelog.core.storage.log import RELATIVE_OFFSET_MAX, Log
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
@@ -123,8 +124,7 @@ class _Loading:
         self.report.deleted += complete_swaps(self.disk, self.directory)
         self._open_segments()
         self._load_epochs()
-        if not self.report.clean:
-            self._recover_from(recovery_point)
+        self._recover_from(self._first_doubtful(recovery_point))
         log_start = self._settle_start(log_start)
         segments = Segments(self.segments)
         log_end = segments.active.next_offset()
@@ -162,11 +162,26 @@ class _Loading:
                     self._delete_segments_after(number)
                     break
 
-    def _recover_from(self, recovery_point: Offset) -> None:
-        """Read everything that may not have been on disk, and end the log where it is torn."""
+    def _first_doubtful(self, recovery_point: Offset) -> int:
+        """The number of the segment from which on the log has to be read: none after a clean
+        stop, else the one that holds the recovery point; or one that is visibly damaged."""
         bases = [segment.base_offset for segment in self.segments]
-        first = max(0, bisect_right(bases, recovery_point) - 1)
-        if not self.segments:
+        trusted = max(0, bisect_right(bases, recovery_point) - 1)
+        if self.report.clean:
+            trusted = len(bases)
+        for number, segment in enumerate(self.segments[:trusted]):
+            try:
+                segment.aborted()
+                if number == len(bases) - 1:
+                    segment.next_offset()
+            except (CorruptTransactionIndex, DiskError) as error:
+                self.report.warnings.append(f"{segment.path}: {error}; read again from here")
+                return number
+        return trusted
+
+    def _recover_from(self, first: int) -> None:
+        """Read what may not have been on disk, and end the log where it is torn."""
+        if first == len(self.segments):
             return
         self._replay_to(first)
         for number in range(first, len(self.segments)):

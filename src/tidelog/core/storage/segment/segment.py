@@ -193,7 +193,6 @@ class Segment:
             self._disk.truncate(self.path, valid_size)
         self.size = valid_size
         self.rebuild_indexes()
-        self.finish()
 
     def finish(self) -> None:
         """Make the files what they are for good: the segment is rolled or closed."""

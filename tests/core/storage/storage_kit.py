@@ -1,0 +1,188 @@
+"""Logs and batches for the storage tests, and disks that fail on purpose."""
+
+from collections.abc import Sequence
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import RecordBatch, batches, parse
+from tidelog.core.storage.disk import Disk, DiskFull
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.recovery import RecoveryReport, open_log
+from tidelog.core.types import TopicPartition
+from tidelog.lab.memory_disk import MemoryDisk
+
+PARTITION = TopicPartition("orders", 0)
+SMALL = LogConfig(segment_bytes=600, index_interval_bytes=150)
+"""A handful of batches a segment, an index entry for every third."""
+
+
+def batch(
+    base_offset: int,
+    count: int = 1,
+    *,
+    epoch: int = 0,
+    timestamp: int = 1000,
+    size: int = 10,
+    producer: Producer = NO_PRODUCER,
+    attributes: int = 0,
+) -> RecordBatch:
+    """`count` records from `base_offset` on; the first has `timestamp`, each next one more."""
+    records = [
+        Record(None, bytes([(base_offset + n) % 256]) * size, timestamp + n) for n in range(count)
+    ]
+    data = encode_batch(records, producer=producer, attributes=attributes)
+    made = parse(data)
+    made.assign(base_offset, epoch)
+    return made
+
+
+def new_log(disk: Disk, config: LogConfig = SMALL, now_ms: int = 0) -> Log:
+    return reopen(disk, config, now_ms=now_ms)[0]
+
+
+def reopen(
+    disk: Disk,
+    config: LogConfig = SMALL,
+    *,
+    now_ms: int = 0,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    clean: bool = False,
+    compacted: bool = False,
+) -> tuple[Log, RecoveryReport]:
+    return open_log(
+        disk,
+        PARTITION,
+        config,
+        now_ms,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        clean=clean,
+        compacted=compacted,
+    )
+
+
+def fill(log: Log, count: int, *, epoch: int = 0, now_ms: int = 0) -> None:
+    """Append `count` batches of one record; timestamps rise with the offsets."""
+    for _ in range(count):
+        offset = log.log_end_offset
+        log.append([batch(offset, epoch=epoch, timestamp=1000 + offset)], now_ms)
+
+
+def contents(log: Log) -> list[bytes]:
+    """Every batch in the log, as bytes, read the way a consumer reads."""
+    found: list[bytes] = []
+    offset = log.segments.first.base_offset
+    log.log_start_offset, start = offset, log.log_start_offset
+    while offset < log.log_end_offset:
+        region = log.read(offset, 300)
+        if not region.length:
+            break
+        for one in batches(log.read_bytes(region)):
+            found.append(bytes(one.view()))
+            offset = one.next_offset
+    log.log_start_offset = start
+    return found
+
+
+def names(disk: MemoryDisk) -> list[str]:
+    return disk.list_dir("orders-0")
+
+
+class Crash(BaseException):
+    """The process is gone. No handler may go on as if it were an I/O error."""
+
+
+class StoppingDisk(MemoryDisk):
+    """Fails at the n-th change, half done; then the process is dead (`crash`) or goes on."""
+
+    def __init__(self, changes: int = 2**31, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.changes = changes
+        self.error = error or Crash()
+
+    def _change(self) -> None:
+        self.changes -= 1
+        if self.changes < 0:
+            raise self.error
+
+    def append(self, path: str, buffers: Sequence[Buffer]) -> int:
+        if self.changes == 0:
+            joined = b"".join(buffers)
+            super().append(path, [joined[: len(joined) // 2]])
+        self._change()
+        return super().append(path, buffers)
+
+    def write(self, path: str, data: Buffer) -> None:
+        if self.changes == 0:
+            super().write(path, bytes(data)[: len(data) // 2])
+        self._change()
+        super().write(path, data)
+
+    def truncate(self, path: str, size: int) -> None:
+        self._change()
+        super().truncate(path, size)
+
+    def rename(self, old: str, new: str) -> None:
+        self._change()
+        super().rename(old, new)
+
+    def delete(self, path: str) -> None:
+        self._change()
+        super().delete(path)
+
+    def sync(self, path: str) -> None:
+        self._change()
+        super().sync(path)
+
+    def sync_dir(self, path: str) -> None:
+        self._change()
+        super().sync_dir(path)
+
+    def survivor(self) -> MemoryDisk:
+        """The disk after the process died: everything that was written is there."""
+        disk = MemoryDisk()
+        disk.files = {path: bytearray(data) for path, data in self.files.items()}
+        disk.directories = set(self.directories)
+        return disk
+
+
+def full_disk(changes: int) -> StoppingDisk:
+    return StoppingDisk(changes, DiskFull("no space left", "orders-0"))
+
+
+class ForgetfulDisk(MemoryDisk):
+    """Remembers what was synced; `power_failure` gives the disk as it is afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._synced: dict[str, bytes] = {}
+        self._durable: dict[str, bytes] = {}
+
+    def sync(self, path: str) -> None:
+        super().sync(path)
+        self._synced[path] = bytes(self.files[path])
+        if path in self._durable:
+            self._durable[path] = self._synced[path]
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        if old in self._synced:
+            self._synced[new] = self._synced.pop(old)
+
+    def sync_dir(self, path: str) -> None:
+        super().sync_dir(path)
+        inside = {name for name in self.files if name.rpartition("/")[0] == path}
+        gone = {name for name in self._durable if name.rpartition("/")[0] == path} - inside
+        for name in gone:
+            del self._durable[name]
+        for name in inside:
+            self._durable[name] = self._synced.get(name, b"")
+
+    def power_failure(self) -> MemoryDisk:
+        disk = MemoryDisk()
+        disk.files = {path: bytearray(data) for path, data in self._durable.items()}
+        disk.directories = set(self.directories)
+        return disk

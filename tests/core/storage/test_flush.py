@@ -1,0 +1,211 @@
+"""What is flushed when, and what each setting survives (M06)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storage_kit import SMALL, ForgetfulDisk, batch, contents, fill, full_disk, new_log, reopen
+
+from tidelog.core.storage.disk import DiskFull
+from tidelog.core.storage.flush import carry_out
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.lab.memory_disk import MemoryDisk
+
+SEGMENT_RECORDS = 7
+
+
+def test_nothing_is_due_by_default_but_what_was_rolled() -> None:
+    log = new_log(MemoryDisk())
+    fill(log, SEGMENT_RECORDS)
+    assert log.flush_due(10**15) is None
+    fill(log, 1)
+    assert log.flush_due(0) == SEGMENT_RECORDS
+
+
+def test_due_after_so_many_messages() -> None:
+    log = new_log(MemoryDisk(), LogConfig(flush_messages=3))
+    fill(log, 2)
+    assert log.flush_due(0) is None
+    fill(log, 1)
+    assert log.flush_due(0) == 3
+
+
+def test_due_after_so_much_time() -> None:
+    log = new_log(MemoryDisk(), LogConfig(flush_ms=100))
+    assert log.flush_due(10**9) is None
+    fill(log, 1, now_ms=1000)
+    fill(log, 1, now_ms=1050)
+    assert log.flush_due(1099) is None
+    assert log.flush_due(1100) == 2
+    log.flush()
+    assert log.flush_due(10**9) is None
+
+
+def test_a_flush_under_way_is_not_asked_for_again() -> None:
+    log = new_log(MemoryDisk(), LogConfig(flush_messages=1))
+    fill(log, 2)
+    flush = log.start_flush()
+    assert flush is not None
+    assert log.flush_due(0) is None
+    fill(log, 1)
+    assert log.flush_due(0) == 3
+    assert log.recovery_point == 0
+    log.flush_completed(flush)
+    assert log.recovery_point == 2
+
+
+def test_completions_in_any_order() -> None:
+    log = new_log(MemoryDisk())
+    fill(log, 1)
+    first = log.start_flush()
+    fill(log, 1)
+    second = log.start_flush()
+    assert first is not None
+    assert second is not None
+    log.flush_completed(second)
+    log.flush_completed(first)
+    assert log.recovery_point == 2
+
+
+def test_what_is_synced() -> None:
+    log = new_log(MemoryDisk())
+    fill(log, SEGMENT_RECORDS + 1)
+    rolled = log.start_flush(SEGMENT_RECORDS)
+    assert rolled is not None
+    assert rolled.offset == SEGMENT_RECORDS
+    kinds = [path.rpartition("/")[2] for path in rolled.files]
+    old, new = f"{0:020d}", f"{SEGMENT_RECORDS:020d}"
+    assert kinds[:4] == [f"{old}.log", f"{old}.index", f"{old}.timeindex", f"{old}.txnindex"]
+    assert set(kinds[4:]) == {f"{new}.snapshot", f"{new}.log"}
+    assert rolled.directories == ("orders-0",)
+    log.flush_completed(rolled)
+    rest = log.start_flush()
+    assert rest is not None
+    assert rest.files == (f"orders-0/{new}.log",)
+    assert rest.directories == ()
+
+
+def test_nothing_to_flush() -> None:
+    log = new_log(MemoryDisk())
+    assert log.start_flush() is None
+    log.flush()
+    fill(log, 3)
+    log.flush()
+    assert log.start_flush() is None
+    assert log.start_flush(2) is None
+
+
+def test_a_truncation_makes_flushes_before_it_void() -> None:
+    """The sync saw bytes that are no longer there."""
+    log = new_log(MemoryDisk(), LogConfig(flush_ms=100))
+    fill(log, 10)
+    flush = log.start_flush()
+    assert flush is not None
+    log.truncate_to(4)
+    fill(log, 6, epoch=1, now_ms=50)
+    log.flush_completed(flush)
+    assert log.recovery_point == 0
+    assert log.flush_due(100) == 10
+    log.flush()
+    assert log.recovery_point == 10
+
+
+def test_truncation_lowers_the_recovery_point() -> None:
+    log = new_log(MemoryDisk())
+    fill(log, 10)
+    log.flush()
+    log.truncate_to(4)
+    assert log.recovery_point == 4
+    log.restart_at(2)
+    assert log.recovery_point == 2
+    assert log.flush_due(10**9) is None
+
+
+def test_a_file_deleted_during_a_flush_needs_no_sync() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    fill(log, 20)
+    flush = log.start_flush()
+    assert flush is not None
+    log.drop_before(20, now_ms=0)
+    carry_out(disk, flush)
+    log.flush_completed(flush)
+    assert log.recovery_point == 20
+
+
+def test_a_failed_sync_takes_the_log_offline() -> None:
+    disk = full_disk(2**31)
+    log = new_log(disk)
+    fill(log, 1)
+    disk.changes = 0
+    with pytest.raises(DiskFull):
+        log.flush()
+    assert log.offline
+    assert log.recovery_point == 0
+
+
+def test_without_flush_a_killed_process_loses_nothing() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    fill(log, 20)
+    again, report = reopen(disk)
+    assert again.log_end_offset == 20
+    assert report.cuts == []
+
+
+def test_without_flush_a_power_failure_may_lose_all() -> None:
+    disk = ForgetfulDisk()
+    log = new_log(disk)
+    fill(log, 5)
+    again, _ = reopen(disk.power_failure())
+    assert again.log_end_offset == 0
+
+
+settings_and_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(settings_and_sizes, st.integers(1, 8))
+def test_flush_messages_bounds_what_a_power_failure_takes(
+    sizes: list[int], flush_messages: int
+) -> None:
+    """With flush.messages = n and a host that obeys, less than n records are lost; with 1,
+    none that was acknowledged after its flush."""
+    disk = ForgetfulDisk()
+    log = new_log(disk, replace(SMALL, flush_messages=flush_messages))
+    for count in sizes:
+        log.append([batch(log.log_end_offset, count)], 0)
+        due = log.flush_due(0)
+        if due is not None:
+            flush = log.start_flush(due)
+            assert flush is not None
+            carry_out(disk, flush)
+            log.flush_completed(flush)
+        assert log.log_end_offset - log.recovery_point < flush_messages
+        before = contents(log)
+        again, _ = reopen(disk.power_failure(), recovery_point=log.recovery_point)
+        assert again.log_end_offset >= log.recovery_point
+        kept = contents(again)
+        assert kept == before[: len(kept)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 10), st.booleans())
+def test_what_was_truncated_never_comes_back(
+    written: int, cut: int, rewritten: int, flushed: bool
+) -> None:
+    """Old bytes under the epochs of new ones would pass for new ones."""
+    disk = ForgetfulDisk()
+    log = new_log(disk)
+    fill(log, written)
+    log.flush()
+    log.truncate_to(min(cut, written))
+    fill(log, rewritten, epoch=1)
+    if flushed:
+        log.flush()
+    after = contents(log)
+    again, _ = reopen(disk.power_failure(), recovery_point=log.recovery_point)
+    kept = contents(again)
+    assert kept == after[: len(kept)]
+    assert again.log_end_offset >= log.recovery_point

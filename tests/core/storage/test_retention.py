@@ -1,0 +1,75 @@
+"""Which old segments go by time and size, and that the high watermark holds them."""
+
+from dataclasses import replace
+
+import pytest
+from storage_kit import SMALL, batch, fill, new_log
+
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.lab.memory_disk import MemoryDisk
+
+FOREVER = replace(SMALL, retention_ms=-1)
+
+
+def filled(config: LogConfig) -> Log:
+    """Segments 0-6, 7-13, 14-19; the record at offset n has timestamp 1000 + n."""
+    log = new_log(MemoryDisk(), config)
+    fill(log, 20)
+    assert [segment.base_offset for segment in log.segments] == [0, 7, 14]
+    return log
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "point"),
+    [(1106, None), (1107, 7), (1113, 7), (1114, 14), (1119, 14), (1120, 20), (10**9, 20)],
+)
+def test_a_segment_is_as_old_as_its_youngest_record(now_ms: int, point: int | None) -> None:
+    log = filled(replace(SMALL, retention_ms=100))
+    assert log.retention_point(now_ms, high_watermark=20) == point
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "point"), [(0, None), (6, None), (7, 7), (19, 14), (20, 20)]
+)
+def test_nothing_above_the_high_watermark_goes(high_watermark: int, point: int | None) -> None:
+    log = filled(replace(SMALL, retention_ms=100))
+    assert log.retention_point(10**9, high_watermark) == point
+
+
+@pytest.mark.parametrize(
+    ("spare", "point"),
+    [(0, None), (6, None), (7, 7), (13, 7), (14, 14), (19, 14), (20, 20)],
+    ids=lambda value: str(value),
+)
+def test_by_size_only_what_is_wholly_too_much_goes(spare: int, point: int | None) -> None:
+    record = batch(0).size
+    config = replace(FOREVER, retention_bytes=(20 - spare) * record)
+    assert filled(config).retention_point(10**9, high_watermark=20) == point
+
+
+def test_nothing_goes_without_the_policy_or_without_limits() -> None:
+    log = filled(replace(SMALL, retention_ms=1, cleanup_delete=False))
+    assert log.retention_point(10**9, 20) is None
+    assert filled(FOREVER).retention_point(10**15, 20) is None
+
+
+def test_an_empty_log_has_nothing_to_lose() -> None:
+    log = new_log(MemoryDisk(), replace(SMALL, retention_ms=0, retention_bytes=0))
+    assert log.retention_point(10**9, 0) is None
+
+
+def test_records_without_timestamps_age_from_when_the_segment_was_opened() -> None:
+    log = new_log(MemoryDisk(), replace(SMALL, retention_ms=100), now_ms=5000)
+    log.append([batch(0, timestamp=-1)], 5000)
+    assert log.retention_point(5100, 1) is None
+    assert log.retention_point(5101, 1) == 1
+
+
+def test_what_retention_asks_for_can_be_done() -> None:
+    log = filled(replace(SMALL, retention_ms=100))
+    point = log.retention_point(10**9, 20)
+    assert point == 20
+    log.drop_before(point, 10**9)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (20, 20, 0)
+    assert log.retention_point(10**9, 20) is None
