@@ -201,7 +201,7 @@ class Cluster:
         flushes, self._flushes = self._flushes, []
         for broker, node, flush in flushes:
             if self.nodes.get(broker) is node:
-                for path in flush.files:
+                for path in filter(self.disks[broker].exists, flush.files):
                     self.disks[broker].sync(path)
                 self.step(broker, on.FlushCompleted(flush.flush, None, self.now_ms))
 
@@ -255,6 +255,10 @@ class Cluster:
             lease.deadline_ms = self.now_ms + TTL_MS
             self.step(broker, on.SessionRenewed(lease.deadline_ms, self.now_ms))
         self.at(self.now_ms + TTL_MS // 3, lambda: self._renew(broker, node, lease))
+
+    def lose_session(self, broker: BrokerId) -> None:
+        self._expire(self._leases.pop(broker).session)
+        self.step(broker, on.SessionLost(self.now_ms))
 
     def _expire(self, session: int) -> None:
         self.store.expire(session)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import (
@@ -121,6 +122,8 @@ class FetchPartitionResponse:
     diverging: EpochEnd | None
     records: Region | Buffer | None
     """None when there are none."""
+    aborted: list[AbortedTransaction] | None = None
+    """What a read-committed reader has to skip."""
 
 
 @dataclass(slots=True)

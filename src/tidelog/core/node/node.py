@@ -41,6 +41,7 @@ from tidelog.core.node.serving.produce import ProduceService
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
+from tidelog.core.node.upkeep.losses import Losses
 from tidelog.core.replication.effects import ProposeIsr
 from tidelog.core.replication.events import LogFailed
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
@@ -83,7 +84,7 @@ class Node:
             str(incarnation),
             self.directory.broker_epoch,
         )
-        self._registration.stop = self._stop
+        self._registration.stop = self._prepare_to_stop
         self._gate = Gate(self._replicas, self.image)
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, incarnation)
         self._produces = ProduceService(turn, self._replicas, self._gate)
@@ -94,6 +95,7 @@ class Node:
         self._controller_tick_ms = now_ms
         self._read_again_ms: int | None = None
         self._stop_by_ms: int | None = None
+        self._stopping = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             on.Started: self._on_started,
             on.RequestReceived: self._on_request,
@@ -128,7 +130,7 @@ class Node:
         return self._replicas.hosted
 
     @property
-    def losses(self) -> Any:
+    def losses(self) -> Losses:
         """What was truncated here."""
         return self._replicas.losses
 
@@ -155,8 +157,9 @@ class Node:
             return []
         self._turn.now_ms = max(self._turn.now_ms, event.now_ms)
         try:
-            if self._gate.acting and not self._registration.session_valid:
-                self._cease_acting()
+            if self._registration.lapsed:
+                self._registration.step_back()
+                self._reconsider_acting()
             self._handlers[type(event)](event)
             self._settle()
         except (DiskError, LogOffline) as error:
@@ -165,7 +168,7 @@ class Node:
 
     def _settle(self) -> None:
         """Let every part go on as far as it can."""
-        while self.halted is None:
+        while True:
             self._fetches.wake()
             self._flushing.pump()
             self._proposals.pump(self.broker_epoch, acting=self._gate.acting)
@@ -175,6 +178,8 @@ class Node:
         if self._replicas.truncated:
             self._replicas.truncated = False
             self.directory.write_recovery_points()
+        if self._stopping:
+            self._stop()
 
     def next_deadline_ms(self) -> int | None:
         """When to step with Ticked, if nothing else happens; None once halted."""
@@ -226,7 +231,9 @@ class Node:
 
     def _on_store_read(self, event: on.StoreRead) -> None:
         if isinstance(event.answer, Snapshot):
-            self._advance(self.image.load(event.answer))
+            # The end of an older watch may have told more than the snapshot knows.
+            if event.answer.rev >= self.image.revision:
+                self._advance(self.image.load(event.answer))
             self._turn.emit(WatchStore(self.image.revision))
         else:
             self._read_again_ms = self._turn.now_ms + CONTROLLER_TICK_MS
@@ -292,7 +299,7 @@ class Node:
             self._read_again_ms = None
             self._turn.emit(ReadStore())
         if self._stop_by_ms is not None and now >= self._stop_by_ms:
-            self._stop()
+            self._prepare_to_stop()
 
     def _on_flush_completed(self, event: on.FlushCompleted) -> None:
         self._flushing.completed(event.flush, event.error)
@@ -304,16 +311,18 @@ class Node:
 
     def _on_shutdown_requested(self, _event: on.ShutdownRequested) -> None:
         if self.broker_epoch is None:
-            self._stop()
+            self._prepare_to_stop()
             return
         self._stop_by_ms = self._turn.now_ms + self.config.controlled_shutdown_timeout_ms
         self._registration.shut_down()
         self._registration.tick()
 
+    def _prepare_to_stop(self) -> None:
+        """Stop at the end of this step: nothing may be written after the mark."""
+        self._stopping = True
+
     def _stop(self) -> None:
         """Everything on disk, then the mark of a clean stop, then out of the cluster."""
-        if self.halted is not None:
-            return
         epoch = self.broker_epoch
         self._cease_acting()
         self._fetches.wake()

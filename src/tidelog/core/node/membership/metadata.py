@@ -9,6 +9,7 @@ may be about an earlier incarnation of it, whose unflushed records are gone; tak
 let two different records share an offset and an epoch.
 """
 
+from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
 from tidelog.core.controller.metadata.registrations import (
     LeaderRecovery,
@@ -63,7 +64,7 @@ class Metadata:
         for key in sorted(delta.partitions):
             self._partition_changed(key, acting=acting)
         if delta.configs:
-            self._configs_changed()
+            self._configs_changed(delta.configs)
 
     def begin_acting(self) -> None:
         """Take the words about this broker's own leadership that were held back."""
@@ -156,15 +157,20 @@ class Metadata:
             for replica in list(self._replicas.hosted.values()):
                 self._replicas.step(replica, event)
 
-    def _configs_changed(self) -> None:
-        for replica in self._replicas.hosted.values():
-            topic = replica.topic_id
-            replica.log.config = log_config(self._config, self._image, topic)
-            replica.partition.config = partition_config(self._config, self._image, topic)
-            replica.rules = batch_rules(self._config, self._image, topic)
-        event = BrokersChanged(self._turn.now_ms)
+    def _configs_changed(self, changed: set[str]) -> None:
+        everywhere = keys.DEFAULT_CONFIG in changed
         for replica in list(self._replicas.hosted.values()):
-            self._replicas.step(replica, event)
+            if everywhere or keys.topic_config(replica.topic_partition.topic) in changed:
+                self._configure(replica)
+
+    def _configure(self, replica: HostedReplica) -> None:
+        topic = replica.topic_id
+        replica.log.config = log_config(self._config, self._image, topic)
+        replica.partition.config = partition_config(self._config, self._image, topic)
+        replica.rules = batch_rules(self._config, self._image, topic)
+        self._replicas.surroundings.log_changed(replica)
+        # A lower min.insync.replicas may let the high watermark rise.
+        self._replicas.step(replica, BrokersChanged(self._turn.now_ms))
 
 
 def _event(known: PartitionRegistration, now_ms: int) -> PartitionChanged:

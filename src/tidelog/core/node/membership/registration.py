@@ -92,7 +92,7 @@ class Registration:
         self.broker_epoch = None
         self._registering = False
         self._heartbeat_at_ms = None
-        self._step_back()
+        self.step_back()
         self._retry_at_ms = self._turn.now_ms + RETRY_MS
 
     def _remember_epoch(self) -> None:
@@ -108,6 +108,11 @@ class Registration:
         """Whether nobody can have taken this broker's place yet."""
         margin = self._config.fencing_margin_ms
         return self._session is not None and self._turn.now_ms < self._deadline_ms - margin
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the session has come too near its end since this was last looked at."""
+        return self._candidate and not self.session_valid
 
     @property
     def may_act(self) -> bool:
@@ -174,7 +179,8 @@ class Registration:
             self._candidate = True
             self._seat.step(on.SessionOpened(self._session, self.broker_epoch))
 
-    def _step_back(self) -> None:
+    def step_back(self) -> None:
+        """Leave the controller's role to others: this broker may be replaced already."""
         if self._candidate:
             self._candidate = False
             self._seat.step(on.SessionLost())
@@ -241,8 +247,6 @@ class Registration:
     def tick(self) -> None:
         """Do what is due."""
         now = self._turn.now_ms
-        if not self.session_valid:
-            self._step_back()
         if self._retry_at_ms is not None and now >= self._retry_at_ms:
             self._retry_at_ms = None
             if self._session is None:

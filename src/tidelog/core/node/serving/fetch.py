@@ -97,8 +97,10 @@ class FetchService:
                 part.replica.polls[pending] = part
 
     def _respond(self, pending: PendingFetch) -> None:
-        answers = pending.session.answer([part.response() for part in pending.parts])
-        response = FetchResponse(ErrorCode.NONE, pending.session.id, answers)
+        committed = pending.request.read_committed
+        answers = [part.response(read_committed=committed) for part in pending.parts]
+        told = pending.session.answer(answers)
+        response = FetchResponse(ErrorCode.NONE, pending.session.id, told)
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
     def _unpark(self, pending: PendingFetch) -> None:

@@ -39,9 +39,9 @@ class FetchPart:
     def size(self) -> int:
         return 0 if self.region is None else self.region.length
 
-    def response(self) -> FetchPartitionResponse:
+    def response(self, *, read_committed: bool) -> FetchPartitionResponse:
         answer = self.answer
-        return FetchPartitionResponse(
+        response = FetchPartitionResponse(
             self.asked.topic_partition,
             self.asked.topic_id,
             answer.error,
@@ -51,6 +51,10 @@ class FetchPart:
             answer.diverging,
             self.region,
         )
+        if read_committed and self.region is not None and self.replica is not None:
+            log = self.replica.log
+            response.aborted = log.aborted_transactions(answer.offset, answer.upto)
+        return response
 
 
 def failed(asked: FetchPartition, error: ErrorCode) -> AnswerFetch:

@@ -127,6 +127,9 @@ class OffsetService:
             self._turn.now_ms + request.timeout_ms,
             self._finish,
         )
+        if not request.partitions:
+            self._finish(pending)
+            return
         for index, asked in enumerate(request.partitions):
             replica = self._gate.find(asked.topic_partition)
             if isinstance(replica, ErrorCode):

@@ -1,0 +1,102 @@
+"""What is on disk before what is said: flush before acknowledgement, flush policies."""
+
+import pytest
+from node_cluster import ORDERS, Cluster, produce
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node import effects as do
+from tidelog.core.node import events as on
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(flush_messages="1")
+    cluster.run(100)
+    return cluster
+
+
+def test_an_acknowledgement_waits_for_the_disks_of_all_replicas(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.flush_held = True
+    number = cluster.ask(leader, produce(b"one"))
+    cluster.run(2000)
+    assert number not in cluster.answers
+    assert all(cluster.replica(b).partition.log_end_offset == 1 for b in (1, 2, 3))
+    assert all(cluster.replica(b).partition.high_watermark == 0 for b in (1, 2, 3))
+    cluster.flush_held = False
+    cluster.release_flushes()
+    cluster.run_until(lambda: number in cluster.answers, 2000)
+    assert cluster.answers[number].partitions[0].error is ErrorCode.NONE
+    assert all(cluster.replica(b).log.recovery_point == 1 for b in (1, 2, 3))
+
+
+def test_one_flush_serves_all_that_came_meanwhile(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.flush_held = True
+    numbers = [cluster.ask(leader, produce(b"x")) for _ in range(5)]
+    assert len(cluster._flushes) == 1, "the first"
+    cluster.release_flushes()
+    assert len([f for b, _, f in cluster._flushes if b == leader]) == 1, "all others together"
+    cluster.flush_held = False
+    cluster.release_flushes()
+    cluster.run_until(lambda: all(n in cluster.answers for n in numbers), 5000)
+
+
+def test_a_self_fenced_leader_counts_its_flushes_once_it_acts_again(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.flush_held = True
+    cluster.ask(leader, produce(b"one"))
+    cluster.run(5)
+    node = cluster.nodes[leader]
+    cluster.lose_session(leader)
+    assert not node.acting
+    cluster.flush_held = False
+    cluster.release_flushes()
+    cluster.run_until(lambda: cluster.leader() is not None, 30_000)
+    new = cluster.leader()
+    assert new is not None
+    cluster.run_until(lambda: cluster.replica(new).partition.high_watermark == 1, 30_000)
+
+
+def test_flush_ms_flushes_by_the_clock() -> None:
+    cluster = Cluster(brokers=(1,))
+    cluster.start()
+    cluster.create_topic(replicas=(1,), flush_ms="3000")
+    cluster.produce(1, b"one")
+    cluster.run(1000)
+    assert cluster.replica(1).log.recovery_point == 0
+    cluster.run(5000)
+    assert cluster.replica(1).log.recovery_point == 1
+
+
+def test_a_rolled_segment_is_flushed() -> None:
+    cluster = Cluster(brokers=(1,))
+    cluster.start()
+    cluster.create_topic(replicas=(1,), segment_bytes="100")
+    cluster.produce(1, b"one", b"two", b"three")
+    cluster.run(100)
+    assert cluster.replica(1).log.recovery_point == 2
+
+
+def test_a_flush_of_a_deleted_replica_means_nothing(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    node = cluster.nodes[leader]
+    cluster.flush_held = True
+    cluster.ask(leader, produce(b"one"))
+    node.replicas.pop(ORDERS)
+    cluster.release_flushes()
+    assert leader not in cluster.halted
+    assert node.step(on.FlushCompleted(99, None, cluster.now_ms)) == []
+
+
+def test_a_failed_flush_ends_the_broker(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    effects = cluster.nodes[leader].step(on.FlushCompleted(0, "gone", cluster.now_ms))
+    assert [type(e) for e in effects[-2:]] == [do.CloseSession, do.Halt]

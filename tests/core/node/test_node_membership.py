@@ -1,0 +1,280 @@
+"""Brokers come, go, fall silent and come back: sessions, fencing, hand-over, recovery."""
+
+import pytest
+from node_cluster import ORDERS, TTL_MS, Cluster, fetch, produce
+
+from tidelog.core.controller.events import (
+    AlterReassignmentsReceived,
+    DeleteTopicReceived,
+    HeartbeatReceived,
+)
+from tidelog.core.controller.metadata.metadata_store import (
+    OutcomeUnknown,
+    Unavailable,
+)
+from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node import effects as do
+from tidelog.core.node import events as on
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.node import Node
+from tidelog.core.storage.disk import DiskError
+from tidelog.lab.memory_disk import MemoryDisk
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic()
+    return cluster
+
+
+def leader_of(cluster: Cluster) -> int:
+    cluster.run_until(lambda: cluster.leader() is not None)
+    leader = cluster.leader()
+    assert leader is not None
+    return leader
+
+
+def test_a_leader_cut_off_from_the_store_fences_itself_before_another_can_lead(
+    cluster: Cluster,
+) -> None:
+    leader = leader_of(cluster)
+    poll = cluster.ask(leader, fetch(0, max_wait_ms=60_000))
+    cluster.cut |= {(other, leader) for other in {1, 2, 3} - {leader}}
+    waiting = cluster.ask(leader, produce(b"one", timeout_ms=60_000))
+    cluster.storeless.add(leader)
+    cluster.run_until(lambda: not cluster.nodes[leader].acting, 2 * TTL_MS)
+    assert cluster.leader() is None, "nobody else leads yet"
+    lease_ends = cluster._leases[leader].deadline_ms
+    assert cluster.now_ms <= lease_ends - 900
+    assert cluster.answers[waiting].partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.answers[poll].partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    refused = cluster.produce(leader, b"two", acks=1)
+    assert refused[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.replica(leader).partition.log_end_offset == 1
+
+
+def test_a_late_renewal_lets_a_self_fenced_leader_go_on(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    epoch = cluster.nodes[leader].broker_epoch
+    cluster.storeless.add(leader)
+    cluster.run_until(lambda: not cluster.nodes[leader].acting, 2 * TTL_MS)
+    cluster.storeless.clear()
+    deadline = cluster.now_ms + TTL_MS
+    cluster._leases[leader].deadline_ms = deadline
+    cluster.step(leader, on.SessionRenewed(deadline, cluster.now_ms))
+    assert cluster.nodes[leader].acting
+    assert cluster.nodes[leader].broker_epoch == epoch
+    assert cluster.produce(leader, b"one")[0].error is ErrorCode.NONE
+
+
+def test_a_lost_session_means_a_new_broker_epoch_and_the_same_records(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    cluster.produce(leader, b"one")
+    epoch = cluster.nodes[leader].broker_epoch
+    cluster.storeless.add(leader)
+    cluster.run_until(lambda: cluster.nodes[leader].broker_epoch is None, 3 * TTL_MS)
+    cluster.storeless.clear()
+    cluster._notify()
+    cluster.run_until(lambda: cluster.nodes[leader].acting)
+    assert cluster.nodes[leader].broker_epoch != epoch
+    new = leader_of(cluster)
+    cluster.run_until(lambda: cluster.replica(new).partition.isr.members == {1, 2, 3}, 90_000)
+    assert cluster.consume(new) == [b"one"]
+
+
+def test_an_unreachable_controller_is_replaced(cluster: Cluster) -> None:
+    old = cluster.controller()
+    cluster.crash(old)
+    cluster.run_until(
+        lambda: any(n.seat.controller.in_office for n in cluster.nodes.values()), 2 * TTL_MS
+    )
+    leader = leader_of(cluster)
+    assert cluster.produce(leader, b"one")[0].error is ErrorCode.NONE
+
+
+def test_only_the_controller_in_office_answers(cluster: Cluster) -> None:
+    other = min({1, 2, 3} - {cluster.controller()})
+    answer = cluster.call(other, HeartbeatReceived(0, 1, 1, 0, 0))
+    assert answer.error is ErrorCode.NOT_CONTROLLER
+
+
+def test_shutting_down_hands_over_first_and_leaves_clean_logs(cluster: Cluster) -> None:
+    old = leader_of(cluster)
+    cluster.produce(old, b"one", b"two")
+    epoch = cluster.nodes[old].broker_epoch
+    cluster.step(old, on.ShutdownRequested(cluster.now_ms))
+    began = cluster.now_ms
+    cluster.run_until(lambda: old in cluster.halted)
+    assert cluster.now_ms - began < 3000
+    assert cluster.halted[old] == do.Halt("shut down", clean=True)
+    new = leader_of(cluster)
+    assert cluster.consume(new) == [b"one", b"two"]
+    assert cluster.replica(new).partition.isr.members == {1, 2, 3} - {old}
+
+    cluster.start(old)
+    directory = cluster.nodes[old].directory
+    assert directory.clean
+    assert directory.broker_epoch == epoch
+    assert directory.high_watermarks[ORDERS] == 2
+    cluster.run_until(lambda: cluster.replica(new).partition.isr.members == {1, 2, 3})
+
+
+def test_an_unregistered_broker_stops_at_once() -> None:
+    node = Node(NodeConfig(1), MemoryDisk(), 1, 0)
+    node.step(on.Started(0))
+    effects = node.step(on.ShutdownRequested(1))
+    assert effects == [do.CloseSession(), do.Halt("shut down", clean=True)]
+    assert node.next_deadline_ms() is None
+    assert node.step(on.Ticked(5)) == []
+
+
+def test_shutting_down_does_not_wait_for_ever(cluster: Cluster) -> None:
+    lonely = leader_of(cluster)
+    cluster.cut |= {(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if lonely in (a, b)}
+    cluster.storeless |= {1, 2, 3} - {lonely}
+    node = cluster.nodes[lonely]
+    node.config.controlled_shutdown_timeout_ms = 4000
+    cluster.step(lonely, on.ShutdownRequested(cluster.now_ms))
+    cluster.run_until(lambda: lonely in cluster.halted, 5000)
+    assert cluster.halted[lonely].clean
+
+
+def test_a_crashed_broker_recovers_its_log_and_catches_up(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    victim = min({1, 2, 3} - {leader})
+    cluster.produce(leader, b"one")
+    cluster.run(100)
+    cluster.crash(victim)
+    cluster.produce(leader, b"two", timeout_ms=60_000)
+    cluster.start(victim)
+    assert not cluster.nodes[victim].directory.clean
+    cluster.run_until(lambda: cluster.replica(leader).partition.isr.members == {1, 2, 3}, 90_000)
+    assert cluster.log(victim) == cluster.log(leader)
+
+
+def test_a_restarted_sole_replica_does_not_lead_in_its_old_epoch() -> None:
+    cluster = Cluster(brokers=(1, 2))
+    cluster.start()
+    cluster.create_topic(replicas=(1,))
+    cluster.produce(1, b"one")
+    epoch = cluster.replica(1).partition.leader_epoch
+    cluster.crash(1)
+    cluster.start(1)
+    cluster.run_until(lambda: cluster.leader() == 1, 3 * TTL_MS)
+    assert cluster.replica(1).partition.leader_epoch > epoch
+    assert cluster.consume(1) == [b"one"]
+
+
+class BrokenDisk(MemoryDisk):
+    """Refuses to append once told to."""
+
+    broken = False
+
+    def append(self, path: str, buffers: object) -> int:
+        if self.broken:
+            raise DiskError("no", path)
+        return super().append(path, buffers)  # type: ignore[arg-type]
+
+
+def test_a_broken_disk_ends_the_broker_and_acknowledges_nothing(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    cluster.crash(leader)
+    disk = BrokenDisk()
+    disk.__dict__.update(cluster.disks[leader].__dict__)
+    cluster.disks[leader] = disk
+    cluster.start(leader)
+    cluster.run_until(lambda: cluster.nodes[leader].acting, 3 * TTL_MS)
+    new = leader_of(cluster)
+    cluster.run_until(lambda: cluster.replica(new).partition.isr.members == {1, 2, 3}, 90_000)
+    disk.broken = True
+    assert cluster.produce(new, b"one", timeout_ms=60_000)[0].error is ErrorCode.NONE
+    assert not cluster.halted[leader].clean
+    assert "log directory offline" in cluster.halted[leader].reason
+
+
+def test_a_leader_whose_disk_breaks_tells_its_waiters(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    cluster.cut |= {(other, leader) for other in {1, 2, 3} - {leader}}
+    waiting = cluster.ask(leader, produce(b"one"))
+    poll = cluster.ask(leader, fetch(0, max_wait_ms=60_000))
+    cluster.step(leader, on.FlushCompleted(0, "input/output error", cluster.now_ms))
+    assert cluster.answers[waiting].partitions[0].error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert cluster.answers[poll].partitions[0].error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert leader in cluster.halted
+
+
+def test_a_topic_made_anew_has_an_empty_log(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    cluster.produce(leader, b"old")
+    gone = min({1, 2, 3} - {leader})
+    cluster.crash(gone)
+    poll = cluster.ask(leader, fetch(1, max_wait_ms=60_000))
+    answer = cluster.call(cluster.controller(), DeleteTopicReceived(0, "orders"))
+    assert answer.error is ErrorCode.NONE
+    cluster.run(100)
+    assert ORDERS not in cluster.nodes[leader].replicas
+    assert cluster.answers[poll].partitions[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    others = tuple({1, 2, 3} - {gone})
+    cluster.create_topic(topic_id=b"u" * 16, replicas=(*others, gone)[:2])
+    leader = leader_of(cluster)
+    assert cluster.produce(leader, b"new")[0].base_offset == 0
+    assert cluster.consume(leader) == [b"new"]
+
+
+def test_a_broker_that_missed_a_recreation_drops_its_old_log(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    cluster.produce(leader, b"old", b"older")
+    cluster.run(1000)
+    away = min({1, 2, 3} - {leader, cluster.controller()})
+    cluster.crash(away, proof=True)
+    cluster.run(1000)
+    controller = cluster.controller()
+    cluster.call(controller, DeleteTopicReceived(0, "orders"))
+    cluster.run(100)
+    cluster.start(away)
+    cluster.run_until(lambda: cluster.nodes[away].acting)
+    assert ORDERS in cluster.nodes[away].directory.logs, "kept, for nobody said it may go"
+    cluster.create_topic(topic_id=b"u" * 16)
+    leader = leader_of(cluster)
+    cluster.produce(leader, b"new")
+    cluster.run(1000)
+    assert cluster.log(away) == cluster.log(leader)
+    assert cluster.replica(away).partition.log_end_offset == 1
+
+
+def test_a_replica_moves_to_another_broker() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(replicas=(1, 2))
+    leader = leader_of(cluster)
+    cluster.produce(leader, b"one")
+    key = PartitionKey(b"t" * 16, 0)
+    request = AlterReassignmentsReceived(0, {key: (3, 2)})
+    answer = cluster.call(cluster.controller(), request)
+    assert answer.error is ErrorCode.NONE
+    cluster.run_until(lambda: ORDERS not in cluster.nodes[1].replicas, 30_000)
+    new = leader_of(cluster)
+    assert new in (2, 3)
+    assert cluster.consume(new) == [b"one"]
+    assert ORDERS not in cluster.nodes[1].directory.logs
+
+
+@pytest.mark.parametrize(
+    "trouble", [Unavailable(), OutcomeUnknown()], ids=["unavailable", "outcome unknown"]
+)
+def test_registration_is_tried_again(trouble: Unavailable | OutcomeUnknown) -> None:
+    node = Node(NodeConfig(1), MemoryDisk(), 1, 0)
+    node.step(on.Started(0))
+    first = node.step(on.SessionOpened(7, TTL_MS, 1))
+    tag = first[0].tag  # type: ignore[union-attr]
+    assert node.step(on.TransactionAnswered(tag, trouble, 2)) == []
+    at = node.next_deadline_ms()
+    assert at is not None
+    effects: list[do.Effect] = []
+    while not effects and at < 2000:
+        effects = node.step(on.Ticked(at))
+        at = node.next_deadline_ms() or 2000
+    assert effects == first
