@@ -1,0 +1,1 @@
+"""The shipped code itself under the checker: core/replication and core/controller."""

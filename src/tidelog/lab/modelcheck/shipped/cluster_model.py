@@ -1,0 +1,373 @@
+"""One partition of a small cluster, every interleaving: the shipped code under the checker.
+
+Replicas are real `Partition`s, the controller's decisions are core/controller's own
+functions; only the network and the choice of what happens next belong to the checker.
+A state is nested tuples of ints:
+
+    (replicas, controller, messages, history)
+
+    replicas    per broker: (picture of the Partition, its log of (epoch, id))
+    controller  the registrations that somebody has not learnt yet, and the newest
+    messages    in flight, each may be delivered in any order or lost
+    history     (committed records, whether two leaders disagreed on them, produced, restarts)
+
+What is left out, and so not proved here: time (a follower may be found lagging whenever
+it is behind), batches of more than one record, the log start, loss of unflushed records,
+unclean election, brokers that stay fenced. The simulator has those.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations
+from typing import Any
+
+from tidelog.core.controller.election import ElectionRules, Target, next_registration
+from tidelog.core.controller.events import IsrMember, IsrProposal
+from tidelog.core.controller.metadata.registrations import (
+    BrokerRegistration,
+    LeaderRecovery,
+    PartitionRegistration,
+)
+from tidelog.core.controller.partition_changes import alter_partition
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication.partition import PartitionConfig
+from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
+from tidelog.lab.modelcheck.explorer import Model
+from tidelog.lab.modelcheck.shipped import invariants, renaming
+from tidelog.lab.modelcheck.shipped import messages as wire
+from tidelog.lab.modelcheck.shipped.local_step import NOW_MS, ModelBatch, Replicas
+from tidelog.lab.modelcheck.shipped.state import (
+    PARTITION_EPOCH,
+    State,
+    leads,
+    pruned,
+    with_history,
+    with_messages,
+    with_replica,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far the checker looks. Everything within is visited, nothing beyond."""
+
+    replicas: int = 3
+    records: int = 2
+    leader_epoch: int = 2
+    partition_epoch: int = 4
+    messages: int = 2
+    """How many in flight; 0 makes each request and all that follows from it one step."""
+    restarts: int = 0
+    min_insync_replicas: int = 1
+
+
+DEFAULT_BOUNDS = Bounds()
+
+
+class ClusterModel(Model[State]):
+    """The shipped code, one partition."""
+
+    invariants = invariants.NAMES
+    goals = ("a record commits", "leadership moves", "a log is cut", "the ISR shrinks and grows")
+
+    def __init__(
+        self, bounds: Bounds = DEFAULT_BOUNDS, policy: TruncationPolicy = LEADER_EPOCH
+    ) -> None:
+        self.name = f"shipped code, {policy.name}"
+        self.bounds = bounds
+        self.brokers = tuple(range(bounds.replicas))
+        config = PartitionConfig(min_insync_replicas=bounds.min_insync_replicas)
+        self._rules = ElectionRules(
+            frozenset(self.brokers), bounds.min_insync_replicas, last_known_leader=False
+        )
+        self._registered_brokers = {
+            b: BrokerRegistration(b, 0, fenced=False, admitted_epoch=0) for b in self.brokers
+        }
+        self._replicas = Replicas(bounds.replicas, config, policy)
+        self._renamings = [(*p, wire.CONTROLLER) for p in permutations(self.brokers)]
+        self._canonical = renaming.Renamer(self._renamings)
+
+    def initial(self) -> Iterable[State]:
+        """Everyone knows that broker 0 leads in epoch 0 and that all are in sync."""
+        first = (0, 0, 0, self.brokers, ())
+        replicas = tuple(
+            (self._learn(b, self._replicas.fresh(b), first)[0], ()) for b in self.brokers
+        )
+        yield (replicas, (first,), (), ((), 0, 0, 0))
+
+    def canonical(self, state: State) -> State:
+        """The smallest of the states that differ only in the brokers' names."""
+        return self._canonical.smallest(state)
+
+    def violated(self, state: State) -> Collection[str]:
+        """What does not hold."""
+        return invariants.violated(state)
+
+    def reached(self, state: State) -> Collection[str]:
+        """What must be possible, or the check says nothing."""
+        return invariants.reached(state, self.brokers)
+
+    def describe(self, state: State) -> list[str]:
+        """The state as people read it."""
+        return invariants.describe(state)
+
+    def successors(self, state: State) -> Iterator[tuple[str, State]]:
+        """Everything that can happen next."""
+        for action, after in self._happenings(state):
+            for settled in self._within_bounds(after):
+                if settled != state:
+                    yield action, settled
+
+    def _happenings(self, state: State) -> Iterator[tuple[str, State]]:
+        yield from self._client_steps(state)
+        yield from self._follower_steps(state)
+        yield from self._deliveries(state)
+        yield from self._leader_steps(state)
+        yield from self._metadata_steps(state)
+        yield from self._controller_steps(state)
+
+    def _within_bounds(self, state: State) -> Iterator[State]:
+        """Every way to lose messages until no more are in flight than the bounds allow.
+
+        With a bound of none, nothing is lost: a request and all that follows from it is
+        one step.
+        """
+        if self.bounds.messages == 0:
+            while state[2]:
+                after = self._deliver(with_messages(state, state[2][1:]), state[2][0])
+                if after is None:
+                    return
+                state = after
+            yield state
+            return
+        surplus = len(state[2]) - self.bounds.messages
+        if surplus <= 0:
+            yield state
+            return
+        for kept in combinations(state[2], self.bounds.messages):
+            yield with_messages(state, kept)
+
+    # -- what clients, followers and leaders do of their own accord
+
+    def _client_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        produced = state[3][2]
+        if produced >= self.bounds.records:
+            return
+        for broker in self.brokers:
+            if not leads(state, broker):
+                continue
+            batch = ModelBatch(0, 0, 0, produced)
+            event = on.ProduceReceived(0, batch, on.ACKS_ALL, NOW_MS)
+            after = self._step(state, broker, event, None)
+            if after[0] != state[0]:
+                yield f"LeaderWrite({_name(broker)})", with_history(after, produced=produced + 1)
+
+    def _follower_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        for broker in self.brokers:
+            picture = state[0][broker][0]
+            question = self._replicas.question(broker, picture)
+            if question is not None:
+                message = wire.question_message(broker, picture[5], question)
+                yield (
+                    f"FollowerAsk({_name(broker)})",
+                    with_messages(state, [*wire.asked_again(state[2], broker), message]),
+                )
+
+    def _leader_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        for broker in self.brokers:
+            picture, log = state[0][broker]
+            if not leads(state, broker):
+                continue
+            for follower in picture[9][0]:
+                if follower == broker or len(picture[9]) > 1:
+                    continue
+                late = self._replicas.lagging(broker, picture, follower)
+                lagging = with_replica(state, broker, (late, log))
+                after = self._step(lagging, broker, on.Ticked(NOW_MS), None)
+                if after != lagging:
+                    yield f"LeaderShrinkIsr({_name(broker)}, {_name(follower)})", after
+
+    # -- the network
+
+    def _deliveries(self, state: State) -> Iterator[tuple[str, State]]:
+        for index, message in enumerate(state[2]):
+            rest = with_messages(state, state[2][:index] + state[2][index + 1 :])
+            after = self._deliver(rest, message)
+            if after is not None:
+                yield f"Deliver({_title(message)})", after
+
+    def _deliver(self, state: State, message: wire.Message) -> State | None:
+        """None when the controller's next epoch would lie beyond the bounds."""
+        kind, _, receiver = message[:3]
+        if kind == wire.PROPOSE:
+            return self._alter(state, message)
+        if kind in wire.QUESTIONS:
+            return self._step(state, receiver, wire.request_event(message), message)
+        return self._step(state, receiver, wire.reply_event(message), None)
+
+    # -- the controller
+
+    def _registration(self, state: State) -> PartitionRegistration:
+        leader, leader_epoch, partition_epoch, isr, elr = state[1][-1]
+        return PartitionRegistration(
+            b"", 0, self.brokers, isr, leader if leader >= 0 else None, leader_epoch,
+            partition_epoch, elr=elr,
+        )  # fmt: skip
+
+    def _metadata_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """A replica learns of any newer registration, perhaps skipping some."""
+        for broker in self.brokers:
+            known = state[0][broker][0][PARTITION_EPOCH]
+            for registration in state[1]:
+                if registration[2] > known:
+                    picture, effects = self._learn(broker, state[0][broker][0], registration)
+                    after = self._apply(state, broker, picture, effects, None)
+                    yield f"Learn({_name(broker)}, {registration[2]})", pruned(after)
+
+    def _controller_steps(self, state: State) -> Iterator[tuple[str, State]]:
+        registration = self._registration(state)
+        for broker in registration.isr:
+            for after in self._without(state, broker):
+                yield f"ControllerFence({_name(broker)})", after
+        for candidate in registration.isr or registration.elr:
+            if candidate != registration.leader:
+                changed = next_registration(registration, Target(candidate=candidate), self._rules)
+                elected = self._registered(state, registration, changed)
+                if elected is not None:
+                    yield f"ControllerElectLeader({_name(candidate)})", elected
+        if state[3][3] < self.bounds.restarts:
+            for broker in self.brokers:
+                yield from self._restart(state, broker)
+
+    def _restart(self, state: State, broker: int) -> Iterator[tuple[str, State]]:
+        """The process ends and starts again; its log stays, what it knew is gone.
+
+        The controller takes leadership and ISR from the older incarnation first, as
+        registration does.
+        """
+        picture, log = state[0][broker]
+        fresh = self._replicas.fresh(broker, picture[2], log)
+        reborn = with_replica(state, broker, (fresh, log))
+        reborn = with_history(reborn, restarts=state[3][3] + 1)
+        if broker in self._registration(reborn).isr:
+            for after in self._without(reborn, broker):
+                yield f"Restart({_name(broker)})", after
+        else:
+            yield f"Restart({_name(broker)})", reborn
+
+    def _without(self, state: State, broker: int) -> Iterator[State]:
+        """The controller fences a broker for a moment, with every leader that may follow."""
+        registration = self._registration(state)
+        rules = replace(self._rules, active=frozenset(self.brokers) - {broker})
+        isr = tuple(b for b in registration.isr if b != broker)
+        candidates: Iterable[int | None] = [None]
+        if registration.leader == broker:
+            candidates = isr or [None]
+        for candidate in candidates:
+            target = Target(isr=isr, candidate=candidate)
+            changed = next_registration(registration, target, rules)
+            after = self._registered(state, registration, changed)
+            if after is not None:
+                yield after
+
+    def _registered(
+        self, state: State, old: PartitionRegistration, new: PartitionRegistration
+    ) -> State | None:
+        """The state with the new registration; None if it lies beyond the bounds."""
+        if new is old:
+            return state
+        if new.leader_epoch > self.bounds.leader_epoch:
+            return None
+        if new.partition_epoch > self.bounds.partition_epoch:
+            return None
+        leader = -1 if new.leader is None else new.leader
+        entry = (leader, new.leader_epoch, new.partition_epoch, new.isr, new.elr)
+        return pruned((state[0], (*state[1], entry), state[2], state[3]))
+
+    def _alter(self, state: State, message: wire.Message) -> State | None:
+        _, sender, _, isr, at, leader_epoch = message
+        proposal = IsrProposal(
+            self._registration(state).key, leader_epoch, at,
+            tuple(IsrMember(b, 0) for b in isr), LeaderRecovery.RECOVERED,
+        )  # fmt: skip
+        old = self._registration(state)
+        result = alter_partition(old, proposal, sender, self._registered_brokers, self._rules)
+        new = result.changed or old
+        after = self._registered(state, old, new)
+        if after is None:
+            return None
+        answer = (
+            wire.ANSWER, wire.CONTROLLER, sender, isr, at, int(result.error),
+            new.leader_epoch, new.partition_epoch, new.isr,
+        )  # fmt: skip
+        return with_messages(after, (*after[2], answer))
+
+    # -- running the broker's own code
+
+    def _learn(
+        self, broker: int, picture: Any, registration: tuple[Any, ...]
+    ) -> tuple[Any, list[do.Effect]]:
+        leader, leader_epoch, partition_epoch, isr, _ = registration
+        event = on.PartitionChanged(
+            leader if leader >= 0 else None, leader_epoch, partition_epoch, isr, self.brokers,
+            False, NOW_MS,
+        )  # fmt: skip
+        return self._replicas.step(broker, picture, event)
+
+    def _step(
+        self, state: State, broker: int, event: on.Event, request: wire.Message | None
+    ) -> State:
+        picture, effects = self._replicas.step(broker, state[0][broker][0], event)
+        return self._apply(state, broker, picture, effects, request)
+
+    def _apply(
+        self,
+        state: State,
+        broker: int,
+        picture: Any,
+        effects: list[do.Effect],
+        request: wire.Message | None,
+    ) -> State:
+        log = state[0][broker][1]
+        sent: list[wire.Message] = []
+        advanced = None
+        for effect in effects:
+            match effect:
+                case do.AppendRecords():
+                    log += tuple(
+                        (b.leader_epoch, b.record)
+                        for b in effect.batches
+                        if isinstance(b, ModelBatch)
+                    )
+                case do.TruncateTo() | do.RestartAt():
+                    log = log[: effect.offset]
+                case do.AdvanceHighWatermark():
+                    advanced = effect.offset
+                case do.ProposeIsr():
+                    members = tuple(sorted(effect.members))
+                    sent.append(
+                        (wire.PROPOSE, broker, wire.CONTROLLER, members,
+                         effect.partition_epoch, effect.leader_epoch)
+                    )  # fmt: skip
+                case do.AnswerFetch() | do.AnswerEpochEnd() | do.AnswerOffsets():
+                    assert request is not None, "answers follow requests"
+                    reply = wire.reply_message(request, effect, log)
+                    if reply is not None:
+                        sent.append(reply)
+                case _:
+                    pass
+        after = with_replica(state, broker, (picture, log))
+        if sent:
+            after = with_messages(after, (*after[2], *sent))
+        if advanced is not None and picture[5] == broker:
+            after = with_history(after, committed=log[:advanced])
+        return after
+
+
+def _name(broker: int) -> str:
+    return invariants.broker_name(broker)
+
+
+def _title(message: wire.Message) -> str:
+    return f"{wire.NAMES[message[0]]} {_name(message[1])}->{_name(message[2])}"

@@ -1,0 +1,160 @@
+"""One replica's step, run by the broker's own code and remembered.
+
+The checker's states hold pictures of replicas (nested tuples of ints). A step thaws a
+picture into a real `Partition`, lets it take a real event, and freezes what became of
+it. The same replica meets the same event in thousands of cluster states, so each step is
+run once and then looked up: that is what makes checking the real code fast enough.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tidelog.core.lineage.leader_epochs import LeaderEpochs
+from tidelog.core.replication import effects as do
+from tidelog.core.replication import events as on
+from tidelog.core.replication.log_end_offset import NEVER_MS
+from tidelog.core.replication.partition import Partition, PartitionConfig
+from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.types import BrokerId
+
+Picture: TypeAlias = tuple[Any, ...]
+Record: TypeAlias = tuple[int, int]
+"""A record as (leader epoch, id)."""
+
+NOW_MS = 0
+"""The checker has no clock: a follower is caught up, or it never was (NEVER_MS)."""
+
+
+@dataclass(slots=True)
+class ModelBatch:
+    """A batch of one record; its id stands for its content."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    record: int
+    producer_id: int = -1
+
+    def assign(self, base_offset: int, leader_epoch: int) -> None:
+        """Stamp it, as a real batch is."""
+        self.base_offset = self.last_offset = base_offset
+        self.leader_epoch = leader_epoch
+
+
+class Replicas:
+    """All replicas of the partition, able to take remembered steps."""
+
+    def __init__(self, brokers: int, config: PartitionConfig, policy: TruncationPolicy) -> None:
+        self._config = config
+        self._policy = policy
+        self._brokers: dict[BrokerId, int | None] = dict.fromkeys(range(brokers))
+        self._steps: dict[Any, tuple[Picture, list[do.Effect]]] = {}
+        self._questions: dict[Any, do.Question | None] = {}
+
+    def fresh(
+        self, broker: BrokerId, high_watermark: int = 0, log: tuple[Record, ...] = ()
+    ) -> Picture:
+        """A replica that has just started on this log and knows no leader."""
+        epochs = LeaderEpochs()
+        for offset, (epoch, _) in enumerate(log):
+            epochs.assign(epoch, offset)
+        return self._partition(broker, epochs, len(log), high_watermark).freeze()
+
+    def step(
+        self, broker: BrokerId, picture: Picture, event: on.Event
+    ) -> tuple[Picture, list[do.Effect]]:
+        """What becomes of the replica, and what it asks for."""
+        key = (broker, picture, _key(event))
+        known = self._steps.get(key)
+        if known is None:
+            partition = self._thawed(broker, picture)
+            effects = partition.step(event)
+            _forget_times(partition)
+            known = self._steps[key] = (partition.freeze(), effects)
+        return known
+
+    def question(self, broker: BrokerId, picture: Picture) -> do.Question | None:
+        """What the replica would ask its leader now."""
+        key = (broker, picture)
+        if key not in self._questions:
+            self._questions[key] = self._thawed(broker, picture).next_question(NOW_MS)
+        return self._questions[key]
+
+    def lagging(self, broker: BrokerId, picture: Picture, follower: BrokerId) -> Picture:
+        """The leader as it is when `follower` has not caught up for too long."""
+        partition = self._thawed(broker, picture)
+        partition.followers[follower].last_caught_up_ms = NEVER_MS
+        return partition.freeze()
+
+    def _thawed(self, broker: BrokerId, picture: Picture) -> Partition:
+        partition = self._partition(broker, LeaderEpochs())
+        partition.thaw(picture)
+        return partition
+
+    def _partition(
+        self,
+        broker: BrokerId,
+        epochs: LeaderEpochs,
+        log_end_offset: int = 0,
+        high_watermark: int = 0,
+    ) -> Partition:
+        return Partition(
+            broker,
+            self._config,
+            self._brokers,
+            epochs,
+            log_end_offset=log_end_offset,
+            high_watermark=high_watermark,
+            policy=self._policy,
+        )
+
+
+def _forget_times(partition: Partition) -> None:
+    """Without a clock a fetch earns no credit for being one round trip behind.
+
+    So these two never matter, and would only multiply the states.
+    """
+    for follower in partition.followers.values():
+        follower.leader_log_end_offset = -1
+        follower.last_fetch_ms = NEVER_MS
+
+
+def _key(event: on.Event) -> tuple[Any, ...]:
+    match event:
+        case on.ProduceReceived(batch=ModelBatch(record=record)):
+            return ("produce", record)
+        case on.FetchAnswered():
+            batches = tuple(
+                (b.leader_epoch, b.record) for b in event.batches if isinstance(b, ModelBatch)
+            )
+            return (
+                "reply",
+                event.leader_epoch,
+                event.offset,
+                event.error,
+                batches,
+                event.high_watermark,
+                event.diverging,
+            )
+        case on.FollowerFetchReceived():
+            return (
+                "fetch",
+                event.replica,
+                event.offset,
+                event.leader_epoch,
+                event.last_fetched_epoch,
+            )
+        case on.PartitionChanged():
+            return ("learn", event.leader, event.leader_epoch, event.partition_epoch, event.isr)
+        case on.IsrChangeAnswered():
+            return (
+                "isr",
+                event.proposed_isr,
+                event.proposed_at,
+                event.error,
+                event.leader_epoch,
+                event.partition_epoch,
+                event.isr,
+            )
+        case _:
+            return (repr(event),)

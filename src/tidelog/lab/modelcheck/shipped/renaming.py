@@ -1,0 +1,78 @@
+"""Replica symmetry: states that differ only in the brokers' names are one state."""
+
+from typing import Any, TypeAlias
+
+from tidelog.lab.modelcheck.shipped import messages as wire
+
+State: TypeAlias = tuple[Any, ...]
+Names: TypeAlias = tuple[int, ...]
+"""names[old] is the new name; the last entry, reached by -1, stays -1 (nobody)."""
+
+
+class Renamer:
+    """Renames whole states, and remembers what it did with their parts."""
+
+    def __init__(self, renamings: list[Names]) -> None:
+        # The first is the identity: it needs no work.
+        self._renamings = [(names, _sources(names), {}, {}, {}) for names in renamings[1:]]  # type: list[tuple[Names, Names, dict[Any, Any], dict[Any, Any], dict[Any, Any]]]
+
+    def smallest(self, state: State) -> State:
+        """The least of all renamings of `state`."""
+        best = state
+        replicas, controller, messages, history = state
+        for names, sources, pictures, controllers, sent in self._renamings:
+            renamed = tuple(
+                (pictures.get(replicas[old][0]) or _remember(pictures, replicas[old][0], names),
+                 replicas[old][1])
+                for old in sources
+            )  # fmt: skip
+            if renamed > best[0]:
+                continue
+            other = controllers.get(controller)
+            if other is None:
+                other = controllers[controller] = _renamed_controller(controller, names)
+            moved = sent.get(messages)
+            if moved is None:
+                moved = sent[messages] = tuple(sorted(wire.renamed(m, names) for m in messages))
+            candidate = (renamed, other, moved, history)
+            if candidate < best:
+                best = candidate
+        return best
+
+
+def _sources(names: Names) -> Names:
+    """Which old broker stands at each new place."""
+    return tuple(names.index(new) for new in range(len(names) - 1))
+
+
+def _remember(known: dict[Any, Any], picture: Any, names: Names) -> Any:
+    renamed = known[picture] = _renamed_picture(picture, names)
+    return renamed
+
+
+def _renamed_picture(picture: Any, names: Names) -> Any:
+    """Names stand in a picture as leader, ISR and followers; the assignment is all brokers."""
+    isr = picture[9]
+    members = tuple(sorted(names[b] for b in isr[0]))
+    if len(isr) > 1:
+        _, joining, leaving, proposed_at = isr
+        joining = tuple(names[b] for b in joining)
+        leaving = tuple(sorted(names[b] for b in leaving))
+        isr = (members, joining, leaving, proposed_at)
+    else:
+        isr = (members,)
+    followers = tuple(sorted((names[f[0]], *f[1:]) for f in picture[10]))
+    return (*picture[:5], names[picture[5]], *picture[6:9], isr, followers, *picture[11:])
+
+
+def _renamed_controller(controller: Any, names: Names) -> Any:
+    return tuple(
+        (
+            names[leader],
+            leader_epoch,
+            partition_epoch,
+            tuple(sorted(names[b] for b in isr)),
+            tuple(sorted(names[b] for b in elr)),
+        )
+        for leader, leader_epoch, partition_epoch, isr, elr in controller
+    )

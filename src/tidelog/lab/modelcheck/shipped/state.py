@@ -1,0 +1,60 @@
+"""A cluster's state as the checker holds it, and how one becomes another.
+
+States are never changed, only made anew; see cluster_model.py for their parts.
+"""
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from tidelog.lab.modelcheck.shipped.messages import Message
+
+State: TypeAlias = tuple[Any, ...]
+PARTITION_EPOCH = 7
+"""Where the partition epoch stands in a replica's picture."""
+
+
+def leads(state: State, broker: int) -> bool:
+    """Whether the broker takes itself for the leader."""
+    return bool(state[0][broker][0][5] == broker)
+
+
+def with_replica(state: State, broker: int, replica: tuple[Any, ...]) -> State:
+    """Another picture and log for one broker."""
+    replicas = state[0]
+    return ((*replicas[:broker], replica, *replicas[broker + 1 :]), *state[1:])
+
+
+def with_messages(state: State, messages: Iterable[Message]) -> State:
+    """Other messages in flight; the same message twice is one."""
+    return (state[0], state[1], tuple(sorted(set(messages))), state[3])
+
+
+def pruned(state: State) -> State:
+    """Forget registrations that everybody has passed."""
+    slowest = min(replica[0][PARTITION_EPOCH] for replica in state[0])
+    kept = tuple(r for r in state[1][:-1] if r[2] > slowest) + state[1][-1:]
+    return (state[0], kept, state[2], state[3])
+
+
+def with_history(
+    state: State,
+    *,
+    committed: tuple[Any, ...] | None = None,
+    produced: int | None = None,
+    restarts: int | None = None,
+) -> State:
+    """Note what clients were told: the longest prefix any leader called committed."""
+    known, conflict, made, restarted = state[3]
+    if committed is not None:
+        shared = min(len(known), len(committed))
+        if known[:shared] != committed[:shared]:
+            conflict = 1
+        elif len(committed) > len(known):
+            known = committed
+    history = (
+        known,
+        conflict,
+        made if produced is None else produced,
+        restarted if restarts is None else restarts,
+    )
+    return (*state[:3], history)
