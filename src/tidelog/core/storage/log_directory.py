@@ -42,9 +42,10 @@ class LogDirectory:
         cls,
         disk: Disk,
         now_ms: int,
-        config_for: Callable[[TopicPartition], LogConfig] = lambda _: LogConfig(),
+        config_for: Callable[[TopicPartition], LogConfig] | None = None,
     ) -> "LogDirectory":
-        """Load everything in the directory. Raises CheckpointError for a `meta.properties`
+        """Load everything in the directory. Without `config_for` the topics' settings are
+        unknown, and any may have been compacted. Raises CheckpointError for a `meta.properties`
         that can't be read, and UnsupportedFormat for records of before 0.11."""
         directory = cls(disk)
         directory.properties = checkpoint.read_properties(disk)
@@ -55,7 +56,7 @@ class LogDirectory:
         directory._load(now_ms, config_for)
         return directory
 
-    def _load(self, now_ms: int, config_for: Callable[[TopicPartition], LogConfig]) -> None:
+    def _load(self, now_ms: int, config_for: Callable[[TopicPartition], LogConfig] | None) -> None:
         recovery_points = self._read_offsets(layout.RECOVERY_POINTS)
         log_starts = self._read_offsets(layout.LOG_STARTS)
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
@@ -67,7 +68,7 @@ class LogDirectory:
             partition = layout.parse_dir(name)
             if partition is None or partition.topic == METADATA_TOPIC:
                 continue
-            config = config_for(partition)
+            config = LogConfig() if config_for is None else config_for(partition)
             log, report = open_log(
                 self.disk,
                 partition,
@@ -76,7 +77,7 @@ class LogDirectory:
                 recovery_point=recovery_points.get(partition, 0),
                 log_start_offset=log_starts.get(partition, 0),
                 clean=self.clean,
-                compacted=partition in cleaned,
+                compacted=config_for is None or partition in cleaned,
             )
             self.logs[partition] = log
             self.reports[partition] = report

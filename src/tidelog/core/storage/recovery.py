@@ -93,7 +93,8 @@ def open_log(
     """Open the log in the partition's directory, or begin one there.
 
     `recovery_point` and `log_start_offset` are what the checkpoints say; `clean` is whether
-    the mark of a clean stop was found; `compacted` is whether a cleaner ever was here.
+    the mark of a clean stop was found; `compacted` is whether a cleaner may have been here
+    whatever the settings say now, so that gaps between offsets are no sign of damage.
     """
     loading = _Loading(disk, partition, config, now_ms, clean)
     loading.gaps_allowed = compacted or config.cleanup_compact
@@ -223,15 +224,17 @@ class _Loading:
         if replay:
             segment.clear_aborted()
         try:
+            expected = segment.base_offset
             for batch in whole_batches(
                 self.disk, segment.path, 0, segment.size, check_crc=check_crc
             ):
-                if batch.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
-                    reason = f"offset {batch.last_offset} is out of the segment's range"
+                if not self._follows(batch, expected, segment.base_offset):
+                    reason = f"offset {batch.base_offset} where {expected} should be"
                     break
                 if replay:
                     self._account(segment, batch)
                 valid += batch.size
+                expected = batch.next_offset
         except InvalidBatch as error:
             _refuse_old_format(segment.path, error)
             reason = error.reason
@@ -240,6 +243,15 @@ class _Loading:
             self.report.cuts.append(Cut(segment.path, segment.size, valid, reason))
         segment.recover(valid)
         return not reason
+
+    def _follows(self, batch: RecordBatch, expected: Offset, base_offset: Offset) -> bool:
+        """Whether a batch can come next. Its offset is not under its checksum, so a flipped
+        bit there shows only here."""
+        if batch.last_offset - base_offset > RELATIVE_OFFSET_MAX:
+            return False
+        if self.gaps_allowed:
+            return batch.base_offset >= expected
+        return batch.base_offset == expected
 
     def _account(self, segment: Segment, batch: RecordBatch) -> None:
         aborted = self.producers.update(batch)
