@@ -78,6 +78,10 @@ class Candidacy:
         self.token = None
         self._attempt = None
 
+    def fenced_at(self, revision: Revision) -> None:
+        """The store knows of another controller, or of none; the image will from there on."""
+        self._wait_for = revision
+
     def owns(self, tag: int) -> bool:
         return self._attempt is not None and self._attempt.transaction.tag == tag
 

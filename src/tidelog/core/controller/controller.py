@@ -222,10 +222,12 @@ class Controller:
         if pending is None or self.requests is None:
             return
         verdict = self.transactions.answered(pending, event.answer)
+        if not isinstance(event.answer, TxnResult):
+            return
         if verdict is Verdict.FENCED:
+            self.candidacy.fenced_at(event.answer.rev)
             self._end_term("fenced by the store")
-        elif verdict is not Verdict.UNSETTLED:
-            assert isinstance(event.answer, TxnResult)
+        else:
             self._settled(self.requests, pending, event.answer.rev)
 
     def _settled(self, requests: Requests, pending: Pending, revision: Revision) -> None:

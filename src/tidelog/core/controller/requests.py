@@ -109,7 +109,13 @@ class Requests:
             self._answer(pending.answer.request, pending.answer.response)
 
     def refused(self, pending: Pending) -> None:
-        """Look at the request again, as far as this transaction carried it."""
+        """Look at the request again, as far as this transaction carried it.
+
+        What earlier steps of it wrote is swept away first; the request waits for that.
+        """
+        if pending.begun:
+            for writes in pack(topic_plans.sweep(self.office.image, pending.busy)):
+                self.out.append(self.transactions.send([writes]))
         if pending.retry is not None:
             self._deferred.append((pending.retry, pending.reply))
 

@@ -63,6 +63,7 @@ class Pending:
     busy: frozenset[str] = frozenset()
     guards: tuple[Guard, ...] = ()
     ops: tuple[Operation, ...] = ()
+    begun: bool = False
     unsure: bool = False
     resend: bool = False
     ok: bool = False
@@ -138,6 +139,7 @@ class Transactions:
         del self.pending[pending.tag]
         pending.tag = self.new_tag()
         pending.writes, pending.rest = pending.rest[0], pending.rest[1:]
+        pending.begun = True
         pending.unsure = pending.ok = False
         pending.settles_at = None
         self.pending[pending.tag] = pending

@@ -3,7 +3,7 @@
 A topic exists from the moment `topics/name/<t>` is written, and partition p once its count
 is above p. So more partitions than a transaction holds are written first, in as many steps
 as it takes, and committed by one key: a creation cut short leaves only partitions that
-nobody sees, which the next controller sweeps away.
+nobody sees, which are swept away when it fails for good or a new controller comes.
 """
 
 import re
@@ -24,7 +24,7 @@ from tidelog.core.controller.metadata.cluster_image import (
     UNCLEAN_LEADER_ELECTION,
     ClusterImage,
 )
-from tidelog.core.controller.metadata.metadata_store import ABSENT, Delete, Guard, Operation, Put
+from tidelog.core.controller.metadata.metadata_store import ABSENT, Delete, Guard, Put
 from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
@@ -77,8 +77,7 @@ def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
         config = keys.topic_config(event.name)
         guard = Guard(config, image.mod_rev(config))
         commit.append(Write(Put(config, values.encode_config(event.configs)), (guard,)))
-    writes = _new_partitions(office, event.topic_id, range(count), replicas)
-    return Plan(steps=_committed_by(commit, writes), topic_id=event.topic_id)
+    return _partitions_plan(office, event.topic_id, range(count), replicas, commit)
 
 
 def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
@@ -100,8 +99,7 @@ def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
     name = keys.topic_name(event.name)
     grown = TopicImage(topic.name, topic.topic_id, event.partitions)
     commit = [Write(Put(name, values.encode_topic(grown)), (Guard(name, image.mod_rev(name)),))]
-    writes = _new_partitions(office, topic.topic_id, added, replicas)
-    return Plan(steps=_committed_by(commit, writes), topic_id=topic.topic_id)
+    return _partitions_plan(office, topic.topic_id, added, replicas, commit)
 
 
 def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
@@ -151,15 +149,10 @@ def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
     return Plan(steps=_committed_by(commit, writes), also_busy=still)
 
 
-def sweep(image: ClusterImage) -> list[list[Write]]:
-    """Delete partitions that an earlier controller wrote but did not live to commit."""
-    ops: set[Operation] = set()
-    for key in image.uncommitted():
-        if key.topic_id in image.topic_names:
-            ops.add(Delete(keys.partition(*key)))
-        else:
-            ops.add(Delete(keys.topic_id(key.topic_id), prefix=True))
-    return [[Write(op, ())] for op in sorted(ops)]
+def sweep(image: ClusterImage, among: frozenset[str] | None = None) -> list[list[Write]]:
+    """Delete partitions, all or some, that were written but never committed."""
+    orphans = sorted(keys.partition(*key) for key in image.uncommitted())
+    return [[Write(Delete(key), ())] for key in orphans if among is None or key in among]
 
 
 def _committed_by(commit: list[Write], writes: list[Write]) -> list[list[Write]]:
@@ -201,20 +194,20 @@ def assignment_problem(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> s
     return None
 
 
-def _new_partitions(
+def _partitions_plan(
     office: Office,
     topic_id: TopicId,
     indexes: range,
     assignment: list[tuple[BrokerId, ...]],
-) -> list[Write]:
-    """Partitions in sync where a broker is active; those left by a broken attempt stay."""
+    commit: list[Write],
+) -> Plan:
+    """Partitions in sync where a broker is active, and then what commits them."""
     writes = []
     for index, replicas in zip(indexes, assignment, strict=True):
-        if PartitionKey(topic_id, index) not in office.image.partitions:
-            isr = tuple(broker for broker in replicas if broker in office.image.active)
-            new = PartitionRegistration(topic_id, index, replicas, isr, isr[0])
-            writes.append(office.write(None, new))
-    return writes
+        isr = tuple(broker for broker in replicas if broker in office.image.active)
+        new = PartitionRegistration(topic_id, index, replicas, isr, isr[0])
+        writes.append(office.write(None, new))
+    return Plan(steps=_committed_by(commit, writes), topic_id=topic_id)
 
 
 def _check_configs(configs: dict[str, str]) -> Plan | None:
