@@ -10,6 +10,7 @@ from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
 from tidelog.lab.story.stage.world import Setup
 
 BROKERS_MAX = 9
+NEVER_MS = 1 << 40
 RECORDS_PER_SEGMENT_BYTES = 90
 """A batch of one short name is a little smaller than this."""
 
@@ -20,6 +21,8 @@ def _story_config() -> NodeConfig:
         broker_id=0,
         replica_fetch_wait_max_ms=0,
         replica_fetch_backoff_ms=0,
+        replica_socket_timeout_ms=NEVER_MS,
+        request_timeout_ms=NEVER_MS,
         max_incremental_fetch_session_cache_slots=0,
         replica_high_watermark_checkpoint_interval_ms=1,
         log=LogConfig(preallocate=False),

@@ -21,6 +21,7 @@ from tidelog.lab.story.play import (
     truth,
 )
 from tidelog.lab.story.stage.broker import StoryBroker
+from tidelog.lab.story.stage.clients import TIMEOUT_MS
 from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER, members, message
 from tidelog.lab.story.stage.network import REPLY, REQUEST
 
@@ -45,11 +46,12 @@ def produce(play: Play, step: Step) -> None:
     if "producer" in step.options:
         sequence = number(step.options.get("sequence", "0"), "sequence")
         producer = Producer(number(step.options["producer"], "producer"), 0, sequence)
+    timeout = number(step.options.get("timeout", str(TIMEOUT_MS)), "timeout")
     one_batch = truth(step.options.get("batch", "false"), "batch")
     to = play.world.broker(step.options["to"]) if "to" in step.options else _leader(play)
     for batch in [names] if one_batch else [(name,) for name in names]:
         level = ACKS_ALL if acks == "all" else int(acks)
-        play.stage.clients.produce(to, batch, level, codec, producer)
+        play.stage.clients.produce(to, batch, level, codec, producer, timeout)
         if producer.id >= 0:
             producer = producer._replace(sequence=producer.sequence + len(batch))
 
@@ -384,9 +386,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "produce": Command(
         produce,
-        "produce m1 [m2 …] [acks=0|1|all] [to=B] [batch=true] [codec=snappy] [producer=7]",
+        "produce m1 [m2 …] [acks=0|1|all] [to=B] [batch=true] [codec=snappy]"
+        " [producer=7 sequence=0] [timeout=MS]",
         "a client writes; each word is a record, m1..m9 are nine; acks=all unless said",
-        ("acks", "to", "batch", "codec", "producer", "sequence"),
+        ("acks", "to", "batch", "codec", "producer", "sequence", "timeout"),
     ),
     "fetch": Command(
         fetch,

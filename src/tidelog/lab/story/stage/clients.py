@@ -31,11 +31,12 @@ from tidelog.core.types import Offset
 from tidelog.lab.spec.snapshot import LogEntry
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.controller import PARTITION
-from tidelog.lab.story.stage.narration import CLIENT, message, names
+from tidelog.lab.story.stage.narration import CLIENT, Line, message, names, shorten
 from tidelog.lab.story.stage.records import decode_names, encode_names
 from tidelog.lab.story.stage.world import World
 
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 120_000
+"""How long a client waits unless it says otherwise: Kafka's delivery.timeout.ms."""
 READ_BYTES = 1 << 20
 ACKS_NAMES = {ACKS_ALL: "all", 1: "1", ACKS_NONE: "0"}
 
@@ -62,6 +63,8 @@ class Clients:
         self.listed: Offset | None = None
         self._asked: dict[int, _Asked] = {}
         self._correlation = 0
+        self._ack_names: list[str] = []
+        self._ack_line: Line | None = None
         world.on_answer = self._answered
 
     def produce(
@@ -71,12 +74,13 @@ class Clients:
         acks: int,
         codec: Codec = Codec.NONE,
         producer: Producer = NO_PRODUCER,
+        timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         """Send one batch."""
-        text = f"produce {' '.join(batch)} acks={ACKS_NAMES[acks]}"
+        text = f"produce {shorten(batch)} acks={ACKS_NAMES[acks]}"
         self.world.last_error = ErrorCode.NONE
         records = encode_names(batch, self.world.now_ms, codec, producer)
-        request = Produce(acks, TIMEOUT_MS, [ProducePartition(PARTITION, records)])
+        request = Produce(acks, timeout_ms, [ProducePartition(PARTITION, records)])
         self._ask(broker, text, request, _Asked(broker, tuple(batch), acks))
 
     def delete_records(self, broker: StoryBroker, offset: Offset) -> None:
@@ -164,7 +168,18 @@ class Clients:
             place = {entry.offset: entry for entry in asked.broker.look().log}
             ends = range(base, base + len(asked.names))
             self.world.history.acked += [place[offset] for offset in ends if offset in place]
-        self._told(asked, f"ack {' '.join(asked.names)}")
+        self._tell_ack(asked)
+
+    def _tell_ack(self, asked: _Asked) -> None:
+        """Acknowledgements that leave together are one line."""
+        lines = self.world.lines
+        if lines and lines[-1] is self._ack_line and lines[-1].sender == asked.broker.name:
+            lines.pop()
+        else:
+            self._ack_names = []
+        self._ack_names += asked.names
+        self._told(asked, f"ack {shorten(self._ack_names)}")
+        self._ack_line = lines[-1]
 
     def _refuse(self, asked: _Asked, error: ErrorCode) -> None:
         self.world.last_error = error

@@ -6,7 +6,7 @@ happened to a broker is found by comparing it before and after: no code of the b
 knows that it is being watched.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.core.controller.events import AlterPartitionReceived
@@ -26,6 +26,7 @@ from tidelog.lab.story.stage.records import decode_names
 
 CONTROLLER = "controller"
 CLIENT = "client"
+NAMES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,13 @@ def message(sender: str, receiver: str, text: str, mark: str = "") -> Line:
 
 
 def names(entries: Iterable[LogEntry]) -> str:
-    """`m1 m2`, or how many if that would be too long to read."""
-    found = [str(entry.id) for entry in entries]
-    return " ".join(found) if len(found) <= 5 else f"{found[0]} … {found[-1]}"
+    """`m1 m2`, or the first and the last if that would be too long to read."""
+    return shorten([str(entry.id) for entry in entries])
+
+
+def shorten(found: Sequence[str]) -> str:
+    """At most five names."""
+    return " ".join(found) if len(found) <= NAMES_MAX else f"{found[0]} … {found[-1]}"
 
 
 def members(brokers: Iterable[str]) -> str:
@@ -140,6 +145,8 @@ def tell_changes(name: str, before: Seen, after: Seen, why: str) -> Iterator[str
             yield f"{name} truncates to {cut}{why and f' ({why})'}, dropping {names(gone)}"
         if after.log_start_offset > before.log_start_offset:
             yield f"{name} log start {before.log_start_offset} -> {after.log_start_offset}"
+    if after.log_end_offset > before.log_end_offset:
+        yield f"{name} LEO {before.log_end_offset} -> {after.log_end_offset}"
     if after.leads and after.leader_epoch > before.leader_epoch:
         yield (
             f"{name} leads epoch {after.leader_epoch} from offset {after.log_end_offset},"
