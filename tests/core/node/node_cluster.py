@@ -31,6 +31,7 @@ from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.record.record_batch import batches
+from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.storage.disk import Region, read_region
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
@@ -56,6 +57,7 @@ class Cluster:
 
     brokers: tuple[BrokerId, ...] = (1, 2, 3)
     settings: dict[str, Any] = field(default_factory=dict)
+    policy: TruncationPolicy = LEADER_EPOCH
     now_ms: int = 0
     store: Mvcc = field(default_factory=Mvcc)
     nodes: dict[BrokerId, Node] = field(default_factory=dict)
@@ -86,7 +88,7 @@ class Cluster:
             self._starts += 1
             config = NodeConfig(broker, **{**self.settings, **settings})
             disk = self.disks.setdefault(broker, MemoryDisk())
-            node = Node(config, disk, self._starts, self.now_ms)
+            node = Node(config, disk, self._starts, self.now_ms, self.policy)
             self.nodes[broker] = node
             self.halted.pop(broker, None)
             self.step(broker, on.Started(self.now_ms))

@@ -1,0 +1,193 @@
+"""The cache of incremental fetch sessions: bounded, fair, never out of step."""
+
+import pytest
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
+from tidelog.core.node.serving.fetch_sessions import (
+    EPOCH_MAX,
+    EVICTION_MS,
+    FetchSession,
+    FetchSessions,
+    Sessionless,
+)
+from tidelog.core.storage.disk import Region
+from tidelog.core.types import TopicPartition
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+TOPIC = b"t" * 16
+
+
+def asked(name: TopicPartition = A, offset: int = 0, epoch: int = 0) -> FetchPartition:
+    return FetchPartition(name, TOPIC, offset, 1000, epoch)
+
+
+def request(
+    *partitions: FetchPartition,
+    session: int = 0,
+    epoch: int = 0,
+    replica: int | None = None,
+    forgotten: tuple[TopicPartition, ...] = (),
+) -> Fetch:
+    return Fetch(replica, None, 0, 1, 1000, list(partitions), session, epoch, list(forgotten))
+
+
+def opened(sessions: FetchSessions, fetch: Fetch, now_ms: int = 0) -> FetchSession:
+    session = sessions.open(fetch, now_ms)
+    assert isinstance(session, FetchSession)
+    return session
+
+
+def answer(
+    name: TopicPartition = A,
+    high_watermark: int = 0,
+    log_start: int = 0,
+    error: ErrorCode = ErrorCode.NONE,
+    records: Region | None = None,
+) -> FetchPartitionResponse:
+    return FetchPartitionResponse(
+        name, TOPIC, error, high_watermark, high_watermark, log_start, None, records
+    )
+
+
+def test_an_incremental_request_changes_adds_and_forgets() -> None:
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, request(asked(A)))
+    again = opened(sessions, request(asked(B), session=session.id, epoch=1, forgotten=(A,)))
+    assert again is session
+    assert list(session.partitions) == [B]
+
+
+def test_a_stored_leader_epoch_is_refreshed() -> None:
+    """KAFKA-9338."""
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, request(asked(A, epoch=3)))
+    told = session.partitions[A]
+    opened(sessions, request(asked(A, epoch=4), session=session.id, epoch=1))
+    assert session.partitions[A].asked.leader_epoch == 4
+    assert session.partitions[A] is told, "what was told stays known"
+
+
+def test_another_topic_id_is_another_partition() -> None:
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, request(asked(A)))
+    session.answer([answer(A, high_watermark=5)])
+    new = FetchPartition(A, b"u" * 16, 0, 1000)
+    opened(sessions, request(new, session=session.id, epoch=1))
+    assert session.partitions[A].high_watermark == -1
+
+
+@pytest.mark.parametrize(
+    ("session", "epoch", "error"),
+    [
+        (1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (None, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    ],
+    ids=["unknown session", "a request went missing"],
+)
+def test_requests_out_of_step_are_refused(
+    session: int | None, epoch: int, error: ErrorCode
+) -> None:
+    sessions = FetchSessions(10, seed=1)
+    known = opened(sessions, request(asked(A)))
+    found = sessions.open(request(session=known.id if session is None else session, epoch=epoch), 0)
+    assert found is error
+
+
+def test_a_request_that_came_twice_is_refused() -> None:
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, request(asked(A)))
+    opened(sessions, request(session=session.id, epoch=1))
+    again = sessions.open(request(session=session.id, epoch=1), 0)
+    assert again is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, request(asked(A)))
+    session.epoch = EPOCH_MAX
+    opened(sessions, request(session=session.id, epoch=EPOCH_MAX))
+    opened(sessions, request(session=session.id, epoch=1))
+
+
+@pytest.mark.parametrize("epoch", [0, -1], ids=["a new one", "none"])
+def test_a_full_request_closes_the_session_it_names(epoch: int) -> None:
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, request(asked(A)))
+    sessions.open(request(asked(A), session=session.id, epoch=epoch), 0)
+    found = sessions.open(request(session=session.id, epoch=1), 0)
+    assert found is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_ids_of_two_starts_differ() -> None:
+    first = opened(FetchSessions(10, seed=1), request(asked(A)))
+    second = opened(FetchSessions(10, seed=2), request(asked(A)))
+    assert first.id != second.id
+
+
+def test_a_session_never_has_the_id_zero() -> None:
+    assert opened(FetchSessions(10, seed=0), request(asked(A))).id > 0
+
+
+@pytest.mark.parametrize(
+    ("said", "news"),
+    [
+        (answer(A, high_watermark=5), False),
+        (answer(A, high_watermark=6), True),
+        (answer(A, high_watermark=5, log_start=1), True),
+        (answer(A, high_watermark=5, error=ErrorCode.NOT_LEADER_OR_FOLLOWER), True),
+        (answer(A, high_watermark=5, records=Region("x", 0, 9)), True),
+        (answer(B, high_watermark=5), False),
+    ],
+    ids=["the same", "high watermark", "log start", "error", "records", "not asked"],
+)
+def test_only_news_is_told(said: FetchPartitionResponse, news: bool) -> None:
+    session = opened(FetchSessions(10, seed=1), request(asked(A)))
+    assert len(session.answer([answer(A, high_watermark=5)])) == 1
+    assert bool(session.answer([said])) is news
+
+
+def test_after_an_error_the_next_answer_is_news() -> None:
+    session = opened(FetchSessions(10, seed=1), request(asked(A)))
+    session.answer([answer(A, high_watermark=5, error=ErrorCode.UNKNOWN_LEADER_EPOCH)])
+    assert session.answer([answer(A, high_watermark=5)])
+
+
+def test_who_got_records_waits_behind_the_others() -> None:
+    session = opened(FetchSessions(10, seed=1), request(asked(A), asked(B)))
+    session.answer([answer(A, records=Region("x", 0, 9)), answer(B)])
+    assert list(session.partitions) == [B, A]
+
+
+class TestFull:
+    """No slot is free."""
+
+    def test_young_sessions_stay(self) -> None:
+        sessions = FetchSessions(1, seed=1)
+        first = opened(sessions, request(asked(A)))
+        second = sessions.open(request(asked(A), asked(B)), EVICTION_MS)
+        assert isinstance(second, Sessionless)
+        assert second.id == 0
+        opened(sessions, request(session=first.id, epoch=1))
+
+    def test_idle_sessions_go(self) -> None:
+        sessions = FetchSessions(1, seed=1)
+        opened(sessions, request(asked(A)))
+        opened(sessions, request(asked(A)), EVICTION_MS + 1)
+        assert len(sessions) == 1
+
+    def test_followers_come_before_clients(self) -> None:
+        sessions = FetchSessions(1, seed=1)
+        opened(sessions, request(asked(A)))
+        opened(sessions, request(asked(A), replica=2))
+        assert isinstance(sessions.open(request(asked(A)), 0), Sessionless)
+
+    def test_larger_sessions_come_before_older_small_ones(self) -> None:
+        sessions = FetchSessions(1, seed=1)
+        first = opened(sessions, request(asked(A)))
+        opened(sessions, request(session=first.id, epoch=1), EVICTION_MS)
+        opened(sessions, request(asked(A), asked(B)), EVICTION_MS + 1)
+        assert len(sessions) == 1
+
+    def test_without_slots_there_are_no_sessions(self) -> None:
+        assert isinstance(FetchSessions(0, seed=1).open(request(asked(A)), 0), Sessionless)
