@@ -158,6 +158,13 @@ def test_records_above_the_high_watermark_survive_recovery(
 
 
 @each_crashed
+def test_killed_folder_recovers_whatever_the_topics_settings_are(crashed: MemoryDisk) -> None:
+    known = open_folder(deepcopy(crashed))
+    unknown = LogDirectory.open(crashed, 0)
+    assert {p: state(unknown, p) for p in unknown.logs} == {p: state(known, p) for p in known.logs}
+
+
+@each_crashed
 def test_opening_a_recovered_folder_again_changes_nothing(crashed: MemoryDisk) -> None:
     open_folder(crashed)
     before = deepcopy(crashed.files)

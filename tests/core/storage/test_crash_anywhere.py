@@ -1,0 +1,117 @@
+"""A crash between any two changes to the disk leaves a log that opens to a sound state."""
+
+from collections.abc import Callable
+
+import pytest
+from storage_kit import Crash, StoppingDisk, contents, fill, new_log, reopen
+
+from tidelog.core.storage.log import Log
+from tidelog.lab.memory_disk import MemoryDisk
+
+CHANGES_MAX = 60
+
+
+def append(log: Log) -> None:
+    fill(log, 9, epoch=1)
+
+
+def truncate(log: Log) -> None:
+    log.truncate_to(3)
+
+
+def truncate_and_append(log: Log) -> None:
+    log.truncate_to(9)
+    log.epochs.truncate_to(9)
+    log.epochs.assign(1, 9)
+    log.write_epochs()
+    fill(log, 4, epoch=1)
+
+
+def drop(log: Log) -> None:
+    log.drop_before(15, now_ms=0)
+    log.delete_due(60_000)
+
+
+def drop_all(log: Log) -> None:
+    log.drop_before(20, now_ms=0)
+
+
+def restart(log: Log) -> None:
+    log.restart_at(3)
+
+
+def close(log: Log) -> None:
+    log.close()
+
+
+def crashed(deed: Callable[[Log], None], changes: int) -> tuple[MemoryDisk, list[bytes], bool]:
+    """The disk after a crash at that change, what the log held before, and whether the deed
+    was done without reaching it."""
+    disk = StoppingDisk()
+    log = new_log(disk)
+    fill(log, 20)
+    log.epochs.assign(0, 0)
+    log.write_epochs()
+    before = contents(log)
+    disk.changes = changes
+    try:
+        deed(log)
+    except Crash:
+        return disk.survivor(), before, False
+    return disk.survivor(), before, True
+
+
+def each_crash(deed: Callable[[Log], None]) -> list[tuple[Log, list[bytes]]]:
+    """The log opened after a crash at each change, and at the end of the deed."""
+    opened = []
+    for changes in range(CHANGES_MAX):
+        disk, before, done = crashed(deed, changes)
+        log, _ = reopen(disk)
+        again, report = reopen(disk)
+        assert not report.cuts
+        assert contents(again) == contents(log)
+        opened.append((log, before))
+        if done:
+            return opened
+    pytest.fail("the deed never came to its end")
+
+
+def test_append_loses_nothing_that_was_there() -> None:
+    for log, before in each_crash(append):
+        after = contents(log)
+        assert after[:20] == before
+        assert log.log_end_offset == len(after)
+
+
+@pytest.mark.parametrize("deed", [truncate, close])
+def test_what_remains_is_a_prefix(deed: Callable[[Log], None]) -> None:
+    for log, before in each_crash(deed):
+        after = contents(log)
+        assert after == before[: len(after)]
+        assert len(after) >= (3 if deed is truncate else 20)
+
+
+def test_epochs_tell_old_from_new_at_every_moment() -> None:
+    """After a truncation and records of a new epoch: a record of the new epoch is never filed
+    under the old one, nor the other way."""
+    for log, before in each_crash(truncate_and_append):
+        for data in contents(log):
+            offset, epoch = int.from_bytes(data[:8]), int.from_bytes(data[12:16])
+            assert log.epochs.epoch_for_offset(offset) == epoch
+        assert contents(log)[:9] == before[:9]
+
+
+@pytest.mark.parametrize("deed", [drop, drop_all])
+def test_dropping_takes_only_whole_segments_from_the_head(deed: Callable[[Log], None]) -> None:
+    for log, before in each_crash(deed):
+        after = contents(log)
+        assert after == before[len(before) - len(after) :]
+        assert log.log_end_offset == 20
+        assert log.log_start_offset in (0, 7, 14, 20)
+
+
+def test_restart_leaves_a_prefix_or_the_new_beginning() -> None:
+    for log, before in each_crash(restart):
+        after = contents(log)
+        assert after == before[: len(after)]
+        assert log.log_start_offset in (0, 3)
