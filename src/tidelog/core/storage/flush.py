@@ -41,9 +41,9 @@ class FlushState:
         "recovery_point",
     )
 
-    def __init__(self, recovery_point: Offset) -> None:
+    def __init__(self, recovery_point: Offset, new_files: list[str]) -> None:
         self.recovery_point = recovery_point
-        self.new_files: list[str] = []
+        self.new_files = new_files
         """Created since the last flush, so that their names have to be made durable too."""
         self._requested = recovery_point
         self._generation = 0

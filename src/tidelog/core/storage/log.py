@@ -19,11 +19,12 @@ from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.record_batch import RecordBatch
-from tidelog.core.storage import checkpoint, layout, log_reader, producer_snapshots, retention
+from tidelog.core.storage import checkpoint, layout, log_reader, retention
 from tidelog.core.storage.disk import Disk, DiskError, Region, read_region
 from tidelog.core.storage.flush import Flush, FlushState, carry_out
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.log_reader import TimestampAndOffset
+from tidelog.core.storage.producer_snapshots import ProducerSnapshots
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.types import Offset, TopicId, TopicPartition
@@ -52,6 +53,7 @@ class Log:
         "_flush",
         "_pending_deletions",
         "_segments",
+        "_snapshots",
         "directory",
         "epochs",
         "log_end_offset",
@@ -70,13 +72,16 @@ class Log:
         segments: Segments,
         epochs: LeaderEpochs,
         producers: ProducerState,
+        snapshots: ProducerSnapshots,
         log_start_offset: Offset,
         recovery_point: Offset,
     ) -> None:
         self._disk = disk
         self._config = config
         self._segments = segments
-        self._flush = FlushState(recovery_point)
+        self._snapshots = snapshots
+        # Whether the names in the directory are on disk is unknown: the first flush sees to it.
+        self._flush = FlushState(recovery_point, [segments.active.path])
         self._pending_deletions = retention.PendingDeletions(disk)
         self.partition = partition
         self.directory = layout.partition_dir(partition)
@@ -156,16 +161,13 @@ class Log:
             self._segments.replace_active(self._new_segment(base_offset, now_ms))
             return
         active.finish()
-        self._flush.new_files.append(self._write_snapshot(base_offset))
+        self._flush.new_files.append(self._snapshots.write(self.producers, base_offset))
         self._segments.add(self._new_segment(base_offset, now_ms))
 
     def _new_segment(self, base_offset: Offset, now_ms: int) -> Segment:
         segment = Segment.create(self._disk, self.directory, base_offset, self._config, now_ms)
         self._flush.new_files.append(segment.path)
         return segment
-
-    def _write_snapshot(self, offset: Offset) -> str:
-        return producer_snapshots.write_snapshot(self._disk, self.directory, self.producers, offset)
 
     # -- reading
 
@@ -244,15 +246,13 @@ class Log:
             active = self._segments.active
             end = active.truncate_to(end)
             self._disk.sync(active.path)
-            producer_snapshots.delete_snapshots(self._disk, self.directory, above=end)
+            self._snapshots.delete_above(end)
             self._disk.sync_dir(self.directory)
             self._flush.truncated(end)
             self.log_end_offset = end
             self.log_start_offset = min(self.log_start_offset, end)
             if not self.producers.truncate_to(end):
-                producer_snapshots.rebuild(
-                    self._disk, self.directory, self.producers, self._segments
-                )
+                self._snapshots.rebuild(self.producers, self._segments)
         return end
 
     def drop_before(self, start: Offset, now_ms: int) -> None:
@@ -267,9 +267,7 @@ class Log:
             for segment in self._segments.remove_below(self.log_start_offset):
                 for kind in layout.SEGMENT_KINDS:
                     self._pending_deletions.add(segment.file(kind), due)
-            producer_snapshots.delete_snapshots(
-                self._disk, self.directory, below=self._segments.first.base_offset
-            )
+            self._snapshots.delete_below(self._segments.first.base_offset)
 
     def restart_at(self, offset: Offset) -> None:
         """Throw everything away and begin, empty, at `offset`."""
@@ -277,7 +275,7 @@ class Log:
         with self._writing():
             for segment in reversed(list(self._segments)):
                 segment.delete()
-            producer_snapshots.delete_snapshots(self._disk, self.directory, below=2**63)
+            self._snapshots.delete_all()
             self._segments = Segments([self._new_segment(offset, now_ms)])
             self._disk.sync_dir(self.directory)
         self.producers.restart_at(offset)
@@ -351,16 +349,16 @@ class Log:
             self.flush_completed(flush)
 
     def close(self) -> None:
-        """Put everything on disk for a clean stop. The log is not to be used afterwards."""
+        """Put everything on disk for a clean stop. The log is not to be used afterwards.
+
+        The snapshot is not waited for: one that a power failure tears is recognised.
+        """
         with self._writing():
             active = self._segments.active
             active.finish()
-            closed = [active.file(layout.OFFSET_INDEX), active.file(layout.TIME_INDEX)]
+            active.sync_indexes()
             if self.log_end_offset > self._segments.first.base_offset:
-                closed.append(self._write_snapshot(self.log_end_offset))
-            for path in closed:
-                self._disk.sync(path)
-            self._disk.sync_dir(self.directory)
+                self._snapshots.write(self.producers, self.log_end_offset)
         self.flush()
 
     @contextmanager

@@ -8,12 +8,13 @@ A snapshot keeps only the last batch of each producer, but a retry of any of the
 must be recognised; the missing ones are read back from the headers near the log's end.
 """
 
-from collections.abc import Iterator
+from bisect import insort
+from collections.abc import Iterable, Iterator
 
 from tidelog.core.lineage.producer_state import CorruptSnapshot, ProducerState
 from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import layout
-from tidelog.core.storage.disk import Disk, DiskError
+from tidelog.core.storage.disk import Disk, DiskError, read_file
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
@@ -23,68 +24,67 @@ WINDOW_BYTES = 1_048_576
 """How far back batches are looked for that a snapshot left out."""
 
 
-def path_of(directory: str, offset: Offset) -> str:
-    return f"{directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
+class ProducerSnapshots:
+    """The snapshots in one partition's directory, known by their offsets."""
 
+    __slots__ = ("_directory", "_disk", "_offsets")
 
-def write_snapshot(disk: Disk, directory: str, producers: ProducerState, offset: Offset) -> str:
-    """Not synced: a torn one is recognised by its checksum. The path written."""
-    path = path_of(directory, offset)
-    disk.write(path, producers.encode_snapshot())
-    return path
+    def __init__(self, disk: Disk, directory: str, offsets: Iterable[Offset] = ()) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._offsets = sorted(offsets)
 
+    def _path(self, offset: Offset) -> str:
+        return f"{self._directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
 
-def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
-    """The offsets of all snapshots, rising."""
-    names = map(layout.parse_file, disk.list_dir(directory))
-    return sorted(
-        name.base_offset
-        for name in names
-        if name is not None and name.kind == layout.SNAPSHOT and not name.suffix
-    )
+    def write(self, producers: ProducerState, offset: Offset) -> str:
+        """Not synced: a torn one is recognised by its checksum. The path written."""
+        path = self._path(offset)
+        self._disk.write(path, producers.encode_snapshot())
+        if offset not in self._offsets:
+            insort(self._offsets, offset)
+        return path
 
+    def _delete(self, offsets: list[Offset]) -> None:
+        for offset in offsets:
+            self._disk.delete(self._path(offset))
+            self._offsets.remove(offset)
 
-def delete_snapshots(
-    disk: Disk, directory: str, below: Offset | None = None, above: Offset | None = None
-) -> None:
-    """Those about an end below `below`, and those about one above `above`."""
-    for offset in snapshot_offsets(disk, directory):
-        if (below is not None and offset < below) or (above is not None and offset > above):
-            disk.delete(path_of(directory, offset))
+    def delete_below(self, start: Offset) -> None:
+        self._delete([offset for offset in self._offsets if offset < start])
 
+    def delete_above(self, end: Offset) -> None:
+        self._delete([offset for offset in self._offsets if offset > end])
 
-def load_snapshot(
-    disk: Disk, directory: str, producers: ProducerState, log_start: Offset, log_end: Offset
-) -> None:
-    """Become what the newest good snapshot within the log says; else start empty."""
-    producers.restart_at(log_start)
-    for offset in reversed(snapshot_offsets(disk, directory)):
-        if log_start <= offset <= log_end:
-            path = path_of(directory, offset)
-            try:
-                producers.load_snapshot(disk.read(path, 0, disk.size(path)), offset)
-            except CorruptSnapshot:
-                disk.delete(path)
-                continue
-            return
+    def delete_all(self) -> None:
+        self._delete(self._offsets.copy())
 
+    def delete_strays(self, segments: Segments) -> None:
+        """Keep those at the start of a segment and the newest: no other is ever loaded."""
+        bases = {segment.base_offset for segment in segments}
+        self._delete([offset for offset in self._offsets[:-1] if offset not in bases])
 
-def delete_strays(disk: Disk, directory: str, segments: Segments) -> None:
-    """Keep those at the start of a segment and the newest: no other is ever loaded."""
-    bases = {segment.base_offset for segment in segments}
-    for offset in snapshot_offsets(disk, directory)[:-1]:
-        if offset not in bases:
-            disk.delete(path_of(directory, offset))
+    def load(self, producers: ProducerState, start: Offset, end: Offset) -> None:
+        """Make the state what the newest good one from `start` to `end` says, else empty."""
+        producers.restart_at(start)
+        for offset in reversed(self._offsets.copy()):
+            if start <= offset <= end:
+                data = read_file(self._disk, self._path(offset))
+                try:
+                    producers.load_snapshot(data or b"", offset)
+                except CorruptSnapshot:
+                    self._delete([offset])
+                    continue
+                return
 
-
-def rebuild(disk: Disk, directory: str, producers: ProducerState, segments: Segments) -> None:
-    """Make the state that of the log's end: newest snapshot, then what lies above it."""
-    start, end = segments.first.base_offset, segments.active.next_offset()
-    load_snapshot(disk, directory, producers, start, end)
-    for batch in batches_from(disk, segments, producers.end_offset, end):
-        producers.update(batch)
-    producers.end_offset = end
-    refill_windows(disk, producers, segments)
+    def rebuild(self, producers: ProducerState, segments: Segments) -> None:
+        """Make the state that of the log's end: newest snapshot, then what lies above it."""
+        end = segments.active.next_offset()
+        self.load(producers, segments.first.base_offset, end)
+        for batch in batches_from(self._disk, segments, producers.end_offset, end):
+            producers.update(batch)
+        producers.end_offset = end
+        refill_windows(self._disk, producers, segments)
 
 
 def batches_from(

@@ -19,11 +19,17 @@ from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import CorruptTransactionIndex
 from tidelog.core.record.record_batch import PREFIX_SIZE, RecordBatch
-from tidelog.core.storage import checkpoint, layout, producer_snapshots
+from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.disk import Disk, DiskError, read_file
+from tidelog.core.storage.layout import FileName
 from tidelog.core.storage.log import RELATIVE_OFFSET_MAX, Log
 from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.producer_snapshots import (
+    ProducerSnapshots,
+    batches_from,
+    refill_windows,
+)
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
@@ -115,6 +121,7 @@ class _Loading:
         self.report = RecoveryReport(partition, clean)
         self.epochs = LeaderEpochs()
         self.producers = ProducerState()
+        self.snapshots = ProducerSnapshots(disk, self.directory)
         self.gaps_allowed = False
         self.segments: list[Segment] = []
         self.epochs_path = f"{self.directory}/{layout.LEADER_EPOCHS}"
@@ -122,8 +129,7 @@ class _Loading:
 
     def load(self, recovery_point: Offset, log_start: Offset) -> Log:
         self.disk.make_dir(self.directory)
-        self.report.deleted += complete_swaps(self.disk, self.directory)
-        self._open_segments()
+        self._open_segments(self._settle_names())
         self._load_epochs()
         self._recover_from(self._first_doubtful(recovery_point))
         log_start = self._settle_start(log_start)
@@ -139,6 +145,7 @@ class _Loading:
             segments,
             self.epochs,
             self.producers,
+            self.snapshots,
             log_start,
             settled,
         )
@@ -146,9 +153,19 @@ class _Loading:
         self.report.log_start_offset, self.report.log_end_offset = log_start, log_end
         return log
 
-    def _open_segments(self) -> None:
+    def _settle_names(self) -> list[FileName]:
+        """The files there are, after what a compaction left has been put right."""
+        listed = self.disk.list_dir(self.directory)
+        removed = complete_swaps(self.disk, self.directory, listed)
+        if removed is not None:
+            self.report.deleted += removed
+            listed = self.disk.list_dir(self.directory)
+        return [name for name in map(layout.parse_file, listed) if name is not None]
+
+    def _open_segments(self, names: list[FileName]) -> None:
         """Segments in order. Index files without a log go; missing ones are made again."""
-        names = [n for n in map(layout.parse_file, self.disk.list_dir(self.directory)) if n]
+        snapshots = (name.base_offset for name in names if name.kind == layout.SNAPSHOT)
+        self.snapshots = ProducerSnapshots(self.disk, self.directory, snapshots)
         bases = sorted(name.base_offset for name in names if name.kind == layout.LOG)
         for name in names:
             if name.kind in layout.SEGMENT_KINDS and name.base_offset not in bases:
@@ -199,10 +216,8 @@ class _Loading:
         base = self.segments[first].base_offset
         before = Segments(self.segments[: first + 1])
         start = before.first.base_offset
-        producer_snapshots.load_snapshot(self.disk, self.directory, self.producers, start, base)
-        for batch in producer_snapshots.batches_from(
-            self.disk, before, self.producers.end_offset, base
-        ):
+        self.snapshots.load(self.producers, start, base)
+        for batch in batches_from(self.disk, before, self.producers.end_offset, base):
             self.producers.update(batch)
 
     def _leaves_hole(self, earlier: Segment, later: Segment) -> bool:
@@ -307,7 +322,10 @@ class _Loading:
         self.epochs.drop_before(log_start)
         if self.written_epochs is None and self.epochs.entries:
             self.report.rebuilt.append(self.epochs_path)
-        if self.epochs.entries != self.written_epochs:
+        if self.written_epochs is None and not self.epochs.entries:
+            # As Kafka leaves it: there is nothing yet that a sync would have to keep.
+            self.disk.write(self.epochs_path, b"")
+        elif self.epochs.entries != self.written_epochs:
             checkpoint.write_epochs(self.disk, self.epochs_path, self.epochs.entries)
 
     def _assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
@@ -317,14 +335,14 @@ class _Loading:
 
     def _settle_producers(self, segments: Segments, log_end: Offset) -> None:
         """Producer state of the log's end. After an unclean stop the scan made it."""
-        producer_snapshots.delete_snapshots(self.disk, self.directory, above=log_end)
+        self.snapshots.delete_above(log_end)
         if self.report.clean or self.producers.end_offset != log_end:
-            producer_snapshots.rebuild(self.disk, self.directory, self.producers, segments)
+            self.snapshots.rebuild(self.producers, segments)
         else:
-            producer_snapshots.refill_windows(self.disk, self.producers, segments)
+            refill_windows(self.disk, self.producers, segments)
         if not self.report.clean and log_end > segments.first.base_offset:
-            producer_snapshots.write_snapshot(self.disk, self.directory, self.producers, log_end)
-        producer_snapshots.delete_strays(self.disk, self.directory, segments)
+            self.snapshots.write(self.producers, log_end)
+        self.snapshots.delete_strays(segments)
 
     def _read_topic_id(self) -> TopicId | None:
         path = f"{self.directory}/{layout.PARTITION_METADATA}"

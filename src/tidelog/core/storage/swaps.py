@@ -14,9 +14,9 @@ from tidelog.core.storage.segment.batch_scan import spans
 from tidelog.core.types import Offset
 
 
-def complete_swaps(disk: Disk, directory: str) -> list[str]:
-    """Finish or undo what was under way; the paths that were removed."""
-    listed = disk.list_dir(directory)
+def complete_swaps(disk: Disk, directory: str, listed: list[str]) -> list[str] | None:
+    """Finish or undo what was under way in a directory with these names. The paths that were
+    removed; None if there was nothing to do."""
     names = [name for name in map(layout.parse_file, listed) if name is not None]
     cleaned = [name.base_offset for name in names if name.suffix == layout.CLEANED_SUFFIX]
     rubbish = [name for name in listed if name.endswith(layout.TEMPORARY_SUFFIX)]
@@ -34,8 +34,9 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
         disk.delete(f"{directory}/{file}")
     for name in swaps:
         disk.rename(f"{directory}/{name}", f"{directory}/{name._replace(suffix='')}")
-    if rubbish or swaps:
-        disk.sync_dir(directory)
+    if not rubbish and not swaps:
+        return None
+    disk.sync_dir(directory)
     return [f"{directory}/{file}" for file in rubbish]
 
 

@@ -44,6 +44,7 @@ class Segment:
         "_first_timestamp",
         "_loaded",
         "_max_timestamp",
+        "_next_offset",
         "_offset_index",
         "_offset_of_max_timestamp",
         "_reserved",
@@ -82,6 +83,7 @@ class Segment:
         self.is_full: bool
         self._forget_indexes()
         self._first_timestamp: int | None = None
+        self._next_offset: Offset | None = base_offset
         self._tail_start = base_offset
         self._tail_ends: list[Offset] = []
         self._tail_positions: list[int] = []
@@ -106,6 +108,7 @@ class Segment:
         segment = cls(disk, directory, base_offset, config, now_ms)
         segment.size = disk.size(segment.path)
         segment._tail_start = _UNKNOWN
+        segment._next_offset = None
         segment._loaded = False
         segment._aborted = None
         return segment
@@ -135,6 +138,7 @@ class Segment:
             self._tail_positions.append(position)
             position += batch.size
         self.size = position
+        self._next_offset = self._tail_ends[-1] + 1
         if len(self._tail_ends) > _TAIL_MAX:
             self._forget_tail(_TAIL_MAX // 2)
 
@@ -173,6 +177,7 @@ class Segment:
         end = min(end, self.span_at(position).base_offset)
         self._disk.truncate(self.path, position)
         self.size = self._reserved = position
+        self._next_offset = None
         self._offset_index.truncate_to(end)
         self._time_index.truncate_to(end)
         self.is_full = self._indexes_full()
@@ -192,6 +197,7 @@ class Segment:
         if valid_size < self.size:
             self._disk.truncate(self.path, valid_size)
         self.size = valid_size
+        self._next_offset = None
         self.rebuild_indexes()
 
     def finish(self) -> None:
@@ -202,6 +208,13 @@ class Segment:
         if self._reserved > self.size >= _RESERVE_FROM:
             self._disk.truncate(self.path, self.size)
             self._reserved = 0
+
+    def sync_indexes(self) -> None:
+        """Put the index files on disk, those that are not."""
+        for index in (self._offset_index, self._time_index):
+            if index.unsynced:
+                self._disk.sync(index.path)
+                index.unsynced = False
 
     def write_indexes(self) -> None:
         """Bring the index files up to date; without this they may lag behind."""
@@ -339,10 +352,11 @@ class Segment:
 
     def next_offset(self) -> Offset:
         """One past the last record; the base offset if there is none."""
-        if self._tail_ends:
-            return self._tail_ends[-1] + 1
-        batches = self._walk(self.offset_index.floor_by_position(self.size))
-        return max((last for _, _, last in batches), default=self.base_offset - 1) + 1
+        if self._next_offset is None:
+            batches = self._walk(self.offset_index.floor_by_position(self.size))
+            last = max((last for _, _, last in batches), default=self.base_offset - 1)
+            self._next_offset = last + 1
+        return self._next_offset
 
     def locate(self, offset: Offset) -> int:
         """Where the first batch that ends at or after `offset` starts; `size` if none does."""

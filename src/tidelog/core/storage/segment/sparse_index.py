@@ -22,12 +22,14 @@ class InvalidIndex(Exception):
 class SparseIndex:
     """Entries that only grow, and how many of them the file already holds."""
 
-    __slots__ = ("_disk", "_written", "base_offset", "path")
+    __slots__ = ("_disk", "_written", "base_offset", "path", "unsynced")
     entry: Struct
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
         self._disk = disk
         self._written = 0
+        self.unsynced = False
+        """Whether the file was changed, here, since someone last synced it."""
         self.path = path
         self.base_offset = base_offset
 
@@ -42,11 +44,13 @@ class SparseIndex:
         if self._written < len(self) or not self._disk.exists(self.path):
             self._disk.append(self.path, [self._packed(self._written)])
             self._written = len(self)
+            self.unsynced = True
 
     def _shrink_file(self) -> None:
         if self._written > len(self):
             self._disk.truncate(self.path, len(self) * self.entry.size)
             self._written = len(self)
+            self.unsynced = True
 
     def _read_file(self) -> bytes:
         data = self._disk.read(self.path, 0, self._disk.size(self.path))
