@@ -1,0 +1,1 @@
+"""Those who use the cluster, and remember what they were promised."""

@@ -1,0 +1,61 @@
+"""The administrator: makes the topic, and now and then asks for something else."""
+
+from tidelog.core.controller.effects import TopicAnswer
+from tidelog.core.controller.events import CreateTopicReceived, ElectionType, ElectLeadersReceived
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import DeleteRecords, DeleteRecordsPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
+from tidelog.lab.sim.clients.metadata import find_controller, find_leader
+from tidelog.lab.sim.machine.network import Address
+from tidelog.lab.sim.machine.process import Site
+
+RETRY_MS = 250
+
+
+class SimAdmin:
+    """Asks the controller; repeats only the making of the topic."""
+
+    def __init__(self, site: Site, address: Address, topic: CreateTopicReceived) -> None:
+        self.topic_made = False
+        self._site = site
+        self._world = site.world
+        self._address = address
+        self._topic = topic
+        self._random = site.world.random(f"admin/{address}")
+        self._correlation = 0
+        site.clients[address] = self
+
+    def create_topic(self) -> None:
+        """Until it exists."""
+        if self.topic_made:
+            return
+        self._ask(find_controller(self._site, self._random), self._topic)
+        self._world.after(RETRY_MS, self.create_topic)
+
+    def elect_preferred(self) -> None:
+        """Give every partition back to its first replica, if that is in sync."""
+        request = ElectLeadersReceived(0, ElectionType.PREFERRED)
+        self._ask(find_controller(self._site, self._random), request)
+
+    def delete_records(self, partition: TopicPartition, offset: Offset) -> None:
+        """Drop the oldest records."""
+        leader = find_leader(self._site, self._random, partition)
+        request = DeleteRecords(1_000, [DeleteRecordsPartition(partition, offset)])
+        self._ask(leader, request)
+
+    def _ask(self, broker: BrokerId | None, request: object) -> None:
+        if broker is None:
+            return
+        self._correlation += 1
+        target = self._site.brokers[broker]
+        self._site.network.send(
+            self._address, broker, target.request, self._address, 0, self._correlation, request
+        )
+
+    def answered(self, _correlation: int, response: object) -> None:
+        if isinstance(response, TopicAnswer) and not self.topic_made:
+            if response.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self.topic_made = True
+
+    def refused(self, correlation: int) -> None:
+        """The next try comes by itself."""

@@ -1,0 +1,154 @@
+"""Consumers: they read on and on, and tell the oracle every record they are shown.
+
+Each reads one partition from its leader, or from any replica, with or without telling the
+epoch of the last record (then a reader on the wrong branch is told where it diverged).
+"""
+
+from collections.abc import Callable
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import (
+    EARLIEST,
+    Fetch,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchResponse,
+    ListOffsets,
+    ListOffsetsPartition,
+    ListOffsetsResponse,
+)
+from tidelog.core.record.record_batch import batches
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.lab.sim.clients.metadata import find_leader
+from tidelog.lab.sim.machine.network import Address
+from tidelog.lab.sim.machine.process import Site
+from tidelog.lab.sim.oracle.shadow import Entry
+
+MAX_WAIT_MS = 300
+TIMEOUT_MS = 700
+BACKOFF_MS = 80
+FETCH_MAX_BYTES = 4_000
+
+Consumed = Callable[[TopicPartition, Offset, Entry], None]
+Corrupt = Callable[[TopicPartition, Offset], None]
+
+
+class SimConsumer:
+    """A reader of one partition."""
+
+    def __init__(
+        self,
+        site: Site,
+        address: Address,
+        partition: TopicPartition,
+        *,
+        from_followers: bool,
+        tells_epoch: bool,
+        consumed: Consumed,
+        corrupt: Corrupt,
+    ) -> None:
+        self.read = 0
+        self.position: Offset = 0
+        self._epoch: LeaderEpoch | None = None
+        self._site = site
+        self._world = site.world
+        self._address = address
+        self._partition = partition
+        self._from_followers = from_followers
+        self._tells_epoch = tells_epoch
+        self._consumed = consumed
+        self._corrupt = corrupt
+        self._random = site.world.random(f"consumer/{address}")
+        self._correlation = 0
+        site.clients[address] = self
+
+    def poll(self) -> None:
+        """Ask for what comes next."""
+        part = FetchPartition(
+            self._partition,
+            None,
+            self.position,
+            FETCH_MAX_BYTES,
+            last_fetched_epoch=self._epoch if self._tells_epoch else None,
+        )
+        request = Fetch(None, None, MAX_WAIT_MS, 1, FETCH_MAX_BYTES, [part])
+        self._ask(self._choose(), request)
+
+    def _choose(self) -> BrokerId | None:
+        if self._from_followers:
+            return self._random.choice(sorted(self._site.brokers))
+        return find_leader(self._site, self._random, self._partition)
+
+    def _ask(self, broker: BrokerId | None, request: object) -> None:
+        correlation = self._correlation = self._correlation + 1
+        if broker is None:
+            self._world.after(BACKOFF_MS, self._late, correlation)
+            return
+        target = self._site.brokers[broker]
+        network = self._site.network
+        network.send(
+            self._address, broker, target.request, self._address, 0, correlation, request
+        )
+        self._world.after(TIMEOUT_MS, self._late, correlation)
+
+    def _late(self, correlation: int) -> None:
+        if correlation == self._correlation:
+            self.poll()
+
+    def refused(self, correlation: int) -> None:
+        if correlation == self._correlation:
+            self._back_off()
+
+    def _back_off(self) -> None:
+        self._correlation += 1
+        self._world.after(BACKOFF_MS, self._late, self._correlation)
+
+    def answered(self, correlation: int, response: object) -> None:
+        if correlation != self._correlation:
+            return
+        if isinstance(response, ListOffsetsResponse):
+            self._reset(response)
+            return
+        assert isinstance(response, FetchResponse)
+        if response.error is not ErrorCode.NONE or not response.partitions:
+            self._back_off()
+            return
+        part = response.partitions[0]
+        if part.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._find_start()
+        elif part.error is not ErrorCode.NONE:
+            self._back_off()
+        elif part.diverging is not None:
+            self.position = min(self.position, part.diverging.end_offset)
+            self._epoch = None
+            self._back_off()
+        else:
+            self._take(part)
+            self._correlation += 1
+            self._world.after(1, self._late, self._correlation)
+
+    def _take(self, part: FetchPartitionResponse) -> None:
+        if not part.records:
+            return
+        assert isinstance(part.records, bytes)
+        for batch in batches(part.records):
+            if not batch.crc_ok():
+                self._corrupt(self._partition, batch.base_offset)
+            entry = Entry(batch.leader_epoch, batch.base_offset, batch.crc)
+            for offset in range(max(self.position, batch.base_offset), batch.last_offset + 1):
+                self._consumed(self._partition, offset, entry)
+                self.read += 1
+                self.position = offset + 1
+            self._epoch = batch.leader_epoch
+
+    def _find_start(self) -> None:
+        part = ListOffsetsPartition(self._partition, None, EARLIEST)
+        leader = find_leader(self._site, self._random, self._partition)
+        self._ask(leader, ListOffsets(None, [part]))
+
+    def _reset(self, response: ListOffsetsResponse) -> None:
+        offset = response.partitions[0].offset
+        if offset is not None:
+            self.position = offset
+            self._epoch = None
+        self._back_off()

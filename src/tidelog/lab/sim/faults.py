@@ -1,0 +1,240 @@
+"""Carries out a plan's actions: one small function for each kind."""
+
+from collections.abc import Callable
+
+from tidelog.core.node import events as on
+from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.lab.sim.clients.admin import SimAdmin
+from tidelog.lab.sim.clients.producer import SimProducer
+from tidelog.lab.sim.machine.network import STORE
+from tidelog.lab.sim.machine.process import Process, Site
+from tidelog.lab.sim.swarm import Action, Plan
+
+KINDS = (
+    "message delayed",
+    "message dropped",
+    "message duplicated",
+    "message reordered",
+    "link cut one way",
+    "link cut both ways",
+    "broker isolated",
+    "broker cut from store",
+    "process killed",
+    "process restarted",
+    "process paused",
+    "process shut down",
+    "clock jumped",
+    "power lost",
+    "unsynced bytes forgotten",
+    "names forgotten",
+    "torn at power failure",
+    "torn write",
+    "killed between writes",
+    "bit flipped",
+    "bytes zeroed",
+    "disk full",
+    "disk error",
+    "slow sync",
+    "store unavailable",
+    "outcome unknown, applied",
+    "outcome unknown, applied late",
+    "outcome unknown, not applied",
+    "session expired",
+    "watch cut",
+    "store compacted",
+)
+"""Everything that `World.count` counts."""
+
+
+class Faults:
+    """Does what the plan says, as long as `stopped` is not set."""
+
+    def __init__(
+        self, site: Site, plan: Plan, producers: list[SimProducer], admin: SimAdmin
+    ) -> None:
+        self.stopped = False
+        self._site = site
+        self._world = site.world
+        self._plan = plan
+        self._producers = producers
+        self._admin = admin
+        self._leads: Callable[[int], BrokerId | None]
+        self._do: dict[str, Callable[[Process, Action], None]] = {
+            "produce": self._produce,
+            "kill": self._kill,
+            "lose-power": self._lose_power,
+            "lose-power-everywhere": self._lose_power_everywhere,
+            "shut-down": self._shut_down,
+            "pause": self._pause,
+            "jump-clock": self._jump_clock,
+            "cut-one-way": self._cut_one_way,
+            "cut-both-ways": self._cut_both_ways,
+            "isolate": self._isolate,
+            "cut-from-store": self._cut_from_store,
+            "clog": self._clog,
+            "rain": self._rain,
+            "fill-disk": self._fill_disk,
+            "break-disk": self._break_disk,
+            "die-in-write": self._die_in_write,
+            "slow-disk": self._slow_disk,
+            "cut-watch": self._cut_watch,
+            "compact-store": self._compact_store,
+            "elect-preferred": self._elect_preferred,
+            "delete-records": self._delete_records,
+        }
+
+    def plan_all(self) -> None:
+        for action in self._plan.actions:
+            self._world.at(action.at_ms, self.act, action)
+
+    def act(self, action: Action) -> None:
+        if not self.stopped:
+            self._do[action.kind](self._target(action), action)
+
+    def _target(self, action: Action) -> Process:
+        if action.kind == "produce":
+            return self._site.brokers[1]
+        if action.target > 0:
+            return self._site.brokers[action.target]
+        partition = -1 - action.target
+        for process in self._site.brokers.values():
+            if process.node is None:
+                continue
+            replica = process.node.replicas.get(TopicPartition("t", partition))
+            if replica is not None and replica.partition.is_leader:
+                return process
+        return self._site.brokers[1 + partition % len(self._site.brokers)]
+
+    # -- clients ---------------------------------------------------------------------------
+
+    def _produce(self, _process: Process, action: Action) -> None:
+        producer, count = action.amounts
+        self._producers[producer].produce(TopicPartition("t", action.target), count)
+
+    def _elect_preferred(self, _process: Process, _action: Action) -> None:
+        self._admin.elect_preferred()
+
+    def _delete_records(self, _process: Process, action: Action) -> None:
+        partition = TopicPartition("t", action.amounts[2] % self._plan.partitions)
+        self._admin.delete_records(partition, action.amounts[2] % 20)
+
+    # -- processes -------------------------------------------------------------------------
+
+    def _tell_of_death(self, process: Process) -> None:
+        """The kernel frees a dead process's lock: proof for everybody."""
+        node = process.node
+        if not self._plan.proof_of_death or node is None or node.broker_epoch is None:
+            return
+        for other in self._site.brokers.values():
+            if other is not process:
+                epoch = node.broker_epoch
+                self._world.after(20, other.receive, on.BrokerDied, process.id, epoch)
+
+    def _return(self, process: Process, after_ms: int) -> None:
+        self._world.after(after_ms, self._restart, process)
+
+    def _restart(self, process: Process) -> None:
+        if process.node is None:
+            self._world.count("process restarted")
+            process.skew_ms = max(0, process.skew_ms - 50)
+            process.start()
+
+    def _kill(self, process: Process, action: Action) -> None:
+        if process.node is not None:
+            self._world.count("process killed")
+            self._tell_of_death(process)
+            process.kill()
+            self._return(process, action.amounts[0])
+
+    def _lose_power(self, process: Process, action: Action) -> None:
+        self._world.count("power lost")
+        self._tell_of_death(process)
+        process.lose_power()
+        self._return(process, action.amounts[0])
+
+    def _lose_power_everywhere(self, _process: Process, action: Action) -> None:
+        for number, process in enumerate(self._site.brokers.values()):
+            self._world.count("power lost")
+            process.lose_power()
+            self._return(process, action.amounts[0] + (action.amounts[2] >> number) % 300)
+
+    def _shut_down(self, process: Process, _action: Action) -> None:
+        if process.node is not None:
+            self._world.count("process shut down")
+            process.receive(on.ShutdownRequested)
+
+    def _pause(self, process: Process, action: Action) -> None:
+        if process.node is not None and not process.paused:
+            self._world.count("process paused")
+            process.pause()
+            self._world.after(action.amounts[0], process.resume)
+
+    def _jump_clock(self, process: Process, action: Action) -> None:
+        if process.node is not None:
+            self._world.count("clock jumped")
+            process.jump(action.amounts[0])
+
+    # -- links -----------------------------------------------------------------------------
+
+    def _other(self, process: Process, action: Action) -> BrokerId:
+        other = action.amounts[1]
+        return other if other != process.id else 1 + other % len(self._site.brokers)
+
+    def _cut_one_way(self, process: Process, action: Action) -> None:
+        self._world.count("link cut one way")
+        ends = [process.id, self._other(process, action)]
+        if action.amounts[2] % 2:
+            ends.reverse()
+        self._site.network.cut(ends[0], ends[1], action.amounts[0])
+
+    def _cut_both_ways(self, process: Process, action: Action) -> None:
+        self._world.count("link cut both ways")
+        self._cut_pair(process.id, self._other(process, action), action.amounts[0])
+
+    def _cut_pair(self, one: int, other: int, duration_ms: int) -> None:
+        self._site.network.cut(one, other, duration_ms)
+        self._site.network.cut(other, one, duration_ms)
+
+    def _isolate(self, process: Process, action: Action) -> None:
+        """From the other brokers; the store may still be in reach."""
+        self._world.count("broker isolated")
+        for other in self._site.brokers:
+            if other != process.id:
+                self._cut_pair(process.id, other, action.amounts[0])
+        if action.amounts[2] % 2:
+            self._cut_pair(process.id, STORE, action.amounts[0])
+
+    def _cut_from_store(self, process: Process, action: Action) -> None:
+        self._world.count("broker cut from store")
+        self._cut_pair(process.id, STORE, action.amounts[0])
+
+    def _clog(self, process: Process, action: Action) -> None:
+        self._site.network.clog(process.id, self._other(process, action), action.amounts[0])
+
+    def _rain(self, process: Process, action: Action) -> None:
+        other = self._other(process, action)
+        self._site.network.rain(process.id, other, action.amounts[0])
+        self._site.network.rain(other, process.id, action.amounts[0])
+
+    # -- disks -----------------------------------------------------------------------------
+
+    def _fill_disk(self, process: Process, action: Action) -> None:
+        process.disk.full_until_ms = self._world.now_ms + action.amounts[0]
+
+    def _break_disk(self, process: Process, action: Action) -> None:
+        process.disk.broken_until_ms = self._world.now_ms + action.amounts[0]
+
+    def _die_in_write(self, process: Process, action: Action) -> None:
+        if process.node is not None:
+            process.disk.dies_in = action.amounts[2] % 12
+
+    def _slow_disk(self, process: Process, action: Action) -> None:
+        process.disk.slow_until_ms = self._world.now_ms + action.amounts[0]
+
+    # -- the store -------------------------------------------------------------------------
+
+    def _cut_watch(self, process: Process, _action: Action) -> None:
+        self._site.store.cut_watch(process.id)
+
+    def _compact_store(self, _process: Process, action: Action) -> None:
+        self._site.store.compact(action.amounts[2] % 4)

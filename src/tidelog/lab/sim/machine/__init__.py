@@ -1,0 +1,1 @@
+"""What a broker stands on, made to fail: network, disk, metadata store, process."""

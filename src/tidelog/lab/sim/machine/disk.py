@@ -1,0 +1,367 @@
+"""A disk that forgets, tears, flips, fills up and dawdles.
+
+A process that is killed loses nothing here: what it wrote is with the operating system.
+Only a power failure (`lose_power`) takes back what was not synced, and it does so the way
+file systems do: of each file's unsynced end nothing, a part or all survives, perhaps with a
+flipped bit or as zeros; a cut (`truncate`) that was not synced may come undone; of the
+names made, moved or removed in a directory since its last `sync_dir` some first few survive.
+
+Always true: bytes that were synced and not cut since, under a name that was synced, survive
+unchanged. That is the whole of what the storage code may rely on.
+
+A sync that is still under way proves nothing about bytes written after it began
+(`begin_sync`, `finish_sync`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, parent
+from tidelog.lab.sim.world import World
+
+STALL_MAX_MS = 300
+
+
+class ProcessDied(Exception):
+    """The process was killed in the middle of a write."""
+
+
+@dataclass(slots=True, eq=False)
+class Inode:
+    """The bytes of a file, and how many of the first of them are on stable storage."""
+
+    data: bytearray = field(default_factory=bytearray)
+    synced: int = 0
+    durable: bytes | None = None
+    """What is on stable storage, when that is not `data[:synced]`: a cut not yet synced."""
+    cuts: int = 0
+
+    def keep_old(self) -> None:
+        """About to change bytes below `synced`: remember what a power failure brings back."""
+        if self.durable is None:
+            self.durable = bytes(self.data[: self.synced])
+        self.cuts += 1
+
+    def sync(self) -> None:
+        self.synced = len(self.data)
+        self.durable = None
+
+
+Tree: TypeAlias = dict[str, Inode | None]
+"""Files and, as None, directories by path."""
+
+
+class Undo(NamedTuple):
+    """How to take back one change of names: remove these, put those back."""
+
+    remove: tuple[str, ...]
+    restore: Tree
+
+
+class Sync(NamedTuple):
+    """A sync under way."""
+
+    inode: Inode
+    size: int
+    cuts: int
+
+
+@dataclass(slots=True)
+class Habits:
+    """What this disk is like: weights of what happens to an unsynced end at a power failure."""
+
+    forget: float = 1.0
+    tear: float = 1.0
+    flip: float = 0.5
+    zero: float = 0.5
+    keep: float = 1.0
+
+
+class SimDisk:
+    """One broker's log directory."""
+
+    def __init__(self, world: World, name: str, habits: Habits) -> None:
+        self._world = world
+        self._random = world.random(f"disk/{name}")
+        self._habits = habits
+        self._names: Tree = {"": None}
+        self._journals: dict[str, list[Undo]] = {}
+        self.full_until_ms = 0
+        self.broken_until_ms = 0
+        self.slow_until_ms = 0
+        self.dies_in: int | None = None
+        """After so many more writes the process is killed, in the middle of one."""
+        self.stall_ms = 0
+        """How long the syncs since this was last set to 0 took."""
+        self.cuts = 0
+        """Grows whenever a log file lost bytes at its end, or a whole log file went."""
+
+    # -- what storage asks ----------------------------------------------------------------
+
+    def append(self, path: str, buffers: Sequence[Buffer]) -> int:
+        inode = self._created(path)
+        position = len(inode.data)
+        if self._trouble_ahead():
+            self._write_part(path, inode, b"".join(buffers))
+        for buffer in buffers:
+            inode.data += buffer
+        return position
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        return bytes(memoryview(self._inode(path).data)[position : position + length])
+
+    def write(self, path: str, data: Buffer) -> None:
+        inode = self._created(path)
+        inode.keep_old()
+        inode.data = bytearray()
+        inode.synced = 0
+        if self._trouble_ahead():
+            self._write_part(path, inode, bytes(data))
+        inode.data += data
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def exists(self, path: str) -> bool:
+        return path in self._names
+
+    def list_dir(self, path: str) -> list[str]:
+        prefix = path + "/" if path else ""
+        cut = len(prefix)
+        inside = {name[cut:].partition("/")[0] for name in self._names if name.startswith(prefix)}
+        return sorted(inside - {""})
+
+    def make_dir(self, path: str) -> None:
+        if path not in self._names:
+            self._names[path] = None
+            self._journal(path, Undo((path,), {}))
+
+    def truncate(self, path: str, size: int) -> None:
+        inode = self._inode(path)
+        if size >= len(inode.data):
+            return
+        self._may_die()
+        if size < inode.synced:
+            inode.keep_old()
+            inode.synced = size
+        inode.cuts += 1
+        self._note_cut(path)
+        # A new buffer: somebody may still hold a view of the old one.
+        inode.data = inode.data[:size]
+
+    def preallocate(self, path: str, size: int) -> None:
+        """Blocks are not modelled."""
+
+    def rename(self, old: str, new: str) -> None:
+        if old not in self._names:
+            raise MissingFile("rename of a missing file", old)
+        self._may_die()
+        if self._names[old] is None and self.list_dir(new):
+            raise DiskError("rename over a directory that is not empty", new)
+        moved = self._subtree(old)
+        replaced = self._subtree(new)
+        self._note_cut(old)
+        for name in (*moved, *replaced):
+            del self._names[name]
+        there = {new + name[len(old) :]: inode for name, inode in moved.items()}
+        self._names.update(there)
+        self._journal(old, Undo((new,), moved | replaced))
+
+    def delete(self, path: str) -> None:
+        if isinstance(self._names.get(path), Inode):
+            self._may_die()
+            self._note_cut(path)
+            self._journal(path, Undo((), {path: self._names.pop(path)}))
+
+    def delete_dir(self, path: str) -> None:
+        if path in self._names:
+            self._may_die()
+            self._note_cut(path)
+            gone = self._subtree(path)
+            for name in gone:
+                del self._names[name]
+            self._journal(path, Undo((), gone))
+
+    def sync(self, path: str) -> None:
+        inode = self._inode(path)
+        self._may_die()
+        self._check_broken(path)
+        self._dawdle()
+        inode.sync()
+
+    def sync_dir(self, path: str) -> None:
+        if path not in self._names:
+            raise MissingFile("sync of a missing directory", path)
+        self._may_die()
+        self._check_broken(path)
+        self._dawdle()
+        self._journals.pop(path, None)
+
+    # -- syncs that take their time ------------------------------------------------------
+
+    def begin_sync(self, path: str) -> Sync | None:
+        """Start a sync that `finish_sync` ends; None for a file that is gone."""
+        inode = self._names.get(path)
+        return None if inode is None else Sync(inode, len(inode.data), inode.cuts)
+
+    def finish_sync(self, sync: Sync) -> None:
+        """What was there when it began is stable now, unless it was cut meanwhile."""
+        inode = sync.inode
+        if inode.cuts == sync.cuts:
+            inode.synced = max(inode.synced, sync.size)
+            inode.durable = None
+
+    def finish_sync_dir(self, path: str) -> None:
+        """The names in a directory are stable now."""
+        self._journals.pop(path, None)
+
+    def slow(self) -> bool:
+        """Whether the next sync is one that takes long."""
+        slow = self._world.now_ms < self.slow_until_ms and self._random.random() < 0.5
+        if slow:
+            self._world.count("slow sync")
+        return slow
+
+    def broken(self) -> bool:
+        return self._world.now_ms < self.broken_until_ms
+
+    # -- what happens to it ----------------------------------------------------------------
+
+    def lose_power(self) -> None:
+        """Forget what was not synced, or part of it."""
+        for directory in sorted(self._journals):
+            journal = self._journals[directory]
+            kept = self._random.randint(0, len(journal))
+            if kept < len(journal):
+                self._world.count("names forgotten")
+            for undo in reversed(journal[kept:]):
+                for path in undo.remove:
+                    for name in self._subtree(path):
+                        del self._names[name]
+                self._names.update(undo.restore)
+        self._journals.clear()
+        for path in sorted(self._names):
+            inode = self._names[path]
+            if inode is not None:
+                if parent(path) in self._names:
+                    self._lose_bytes(inode)
+                else:
+                    del self._names[path]
+        self.cuts += 1
+
+    def _lose_bytes(self, inode: Inode) -> None:
+        stable = inode.data[: inode.synced] if inode.durable is None else inode.durable
+        if inode.durable is None and len(inode.data) == inode.synced:
+            return
+        habits = self._habits
+        weights = (habits.forget, habits.tear, habits.flip, habits.zero, habits.keep)
+        fates = ("forget", "tear", "flip", "zero", "keep")
+        fate = self._random.choices(fates, weights)[0]
+        unsynced = len(inode.data) - inode.synced
+        if fate == "keep":
+            inode.sync()
+            return
+        if fate == "forget" or unsynced == 0:
+            self._world.count("unsynced bytes forgotten")
+            inode.data = bytearray(stable)
+        else:
+            kept = inode.synced + self._random.randint(1, unsynced)
+            inode.data = inode.data[:kept]
+            self._spoil(inode, fate)
+        inode.cuts += 1
+        inode.sync()
+
+    def _spoil(self, inode: Inode, fate: str) -> None:
+        """Damage somewhere in the bytes from `synced` on; there is at least one."""
+        at = self._random.randrange(inode.synced, len(inode.data))
+        if fate == "flip":
+            self._world.count("bit flipped")
+            inode.data[at] ^= 1 << self._random.randrange(8)
+        elif fate == "zero":
+            self._world.count("bytes zeroed")
+            inode.data[at:] = bytes(len(inode.data) - at)
+        else:
+            self._world.count("torn at power failure")
+
+    def heal(self) -> None:
+        self.full_until_ms = self.broken_until_ms = self.slow_until_ms = 0
+        self.dies_in = None
+
+    # -- within ----------------------------------------------------------------------------
+
+    def _trouble_ahead(self) -> bool:
+        """Whether this write fails or is the process's last."""
+        now = self._world.now_ms
+        if self.dies_in is not None:
+            self.dies_in -= 1
+            if self.dies_in < 0:
+                return True
+        return now < self.full_until_ms or now < self.broken_until_ms
+
+    def _write_part(self, path: str, inode: Inode, data: bytes) -> None:
+        inode.data += data[: self._random.randint(0, len(data))]
+        if self.dies_in is not None and self.dies_in < 0:
+            self._world.count("torn write")
+            self._die()
+        if self._world.now_ms < self.full_until_ms:
+            self._world.count("disk full")
+            raise DiskFull("no space left", path)
+        self._world.count("disk error")
+        raise DiskError("input/output error", path)
+
+    def _may_die(self) -> None:
+        if self.dies_in is not None:
+            self.dies_in -= 1
+            if self.dies_in < 0:
+                self._world.count("killed between writes")
+                self._die()
+
+    def _die(self) -> None:
+        self.dies_in = None
+        raise ProcessDied
+
+    def _check_broken(self, path: str) -> None:
+        if self.broken():
+            self._world.count("disk error")
+            raise DiskError("input/output error", path)
+
+    def _dawdle(self) -> None:
+        if self.slow():
+            self.stall_ms += self._random.randint(1, STALL_MAX_MS)
+
+    def _note_cut(self, path: str) -> None:
+        if ".log" in path or "/" not in path:
+            self.cuts += 1
+
+    def _journal(self, path: str, undo: Undo) -> None:
+        self._journals.setdefault(parent(path), []).append(undo)
+
+    def _subtree(self, path: str) -> Tree:
+        inside = path + "/"
+        return {
+            name: inode
+            for name, inode in self._names.items()
+            if name == path or name.startswith(inside)
+        }
+
+    def _inode(self, path: str) -> Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise MissingFile("no such file", path)
+        return inode
+
+    def _created(self, path: str) -> Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            if parent(path) not in self._names:
+                raise MissingFile("no such directory", path)
+            inode = self._names[path] = Inode()
+            self._journal(path, Undo((path,), {}))
+        return inode
+
+    def fingerprint(self) -> list[tuple[str, bytes]]:
+        """Every file with its bytes, for comparing two runs."""
+        return [(path, bytes(i.data)) for path, i in sorted(self._names.items()) if i is not None]
+

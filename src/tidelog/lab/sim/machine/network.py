@@ -1,0 +1,134 @@
+"""The network between brokers, clients and the metadata store.
+
+Every ordered pair has a link with a generator and a state of its own. A message on a link
+is delivered, dropped, doubled or late, each link for itself, so that messages overtake each
+other; a link can be cut for good until it is mended, in one direction or both, and it can
+be clogged: what it holds back comes out in random order when it is released.
+
+Always true: a message is delivered at most twice, and never after `LATENCY_MAX_MS`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeAlias
+
+from tidelog.lab.sim.world import World
+
+Address: TypeAlias = int
+STORE: Address = 0
+LATENCY_MAX_MS = 5_000
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad every link of a run is, when nothing particular is wrong with it."""
+
+    latency_min_ms: int = 1
+    latency_max_ms: int = 5
+    drop: float = 0.0
+    duplicate: float = 0.0
+    late: float = 0.0
+    """How often a message takes far longer than the others."""
+    late_max_ms: int = 400
+
+
+class Link:
+    """One direction between two addresses."""
+
+    __slots__ = ("cuts", "doubles", "last_arrival_ms", "loss_until_ms", "random", "stuck_until_ms")
+
+    def __init__(self, random: Random, doubles: bool) -> None:
+        self.random = random
+        self.doubles = doubles
+        """Whether a message may arrive twice. The store's clients see to it that none does."""
+        self.cuts = 0
+        """How many cuts hold at the moment: they may overlap."""
+        self.loss_until_ms = 0
+        """Until then half of all messages are lost."""
+        self.stuck_until_ms = 0
+        """Until then nothing comes through, but nothing is lost."""
+        self.last_arrival_ms = 0
+
+
+class Network:
+    """All links; made when first used."""
+
+    __slots__ = ("_links", "_weather", "_world", "calm")
+
+    def __init__(self, world: World, weather: Weather) -> None:
+        self._world = world
+        self._weather = weather
+        self._links: dict[tuple[Address, Address], Link] = {}
+        self.calm = False
+        """Once set, links only delay."""
+
+    def link(self, source: Address, target: Address) -> Link:
+        found = self._links.get((source, target))
+        if found is None:
+            random = self._world.random(f"link/{source}/{target}")
+            found = Link(random, doubles=STORE not in (source, target))
+            self._links[source, target] = found
+        return found
+
+    def send(
+        self, source: Address, target: Address, deliver: Callable[..., None], *message: Any
+    ) -> bool:
+        """Let `deliver(*message)` happen later, if the link lets it; whether it does."""
+        link = self._links.get((source, target)) or self.link(source, target)
+        world = self._world
+        now = world.now_ms
+        if link.cuts:
+            world.count("message dropped")
+            return False
+        draw = link.random.random
+        weather = self._weather
+        span = weather.latency_max_ms - weather.latency_min_ms + 1
+        arrival = now + weather.latency_min_ms + int(draw() * span)
+        if not self.calm:
+            fate = draw()
+            if fate < weather.drop or (now < link.loss_until_ms and fate < 0.5):
+                world.count("message dropped")
+                return False
+            fate = draw()
+            if fate < weather.duplicate and link.doubles:
+                world.count("message duplicated")
+                world.at(arrival + int(draw() * weather.late_max_ms), deliver, *message)
+            elif fate > 1.0 - weather.late:
+                world.count("message delayed")
+                arrival += int(draw() * weather.late_max_ms)
+        if arrival < link.stuck_until_ms:
+            world.count("message delayed")
+            arrival = link.stuck_until_ms + int(draw() * 20)
+        if arrival < link.last_arrival_ms:
+            world.count("message reordered")
+        else:
+            link.last_arrival_ms = arrival
+        world.at(arrival, deliver, *message)
+        return True
+
+    def cut(self, source: Address, target: Address, duration_ms: int) -> None:
+        """Cut one direction for a while."""
+        self.link(source, target).cuts += 1
+        self._world.after(duration_ms, self._mend, source, target)
+
+    def _mend(self, source: Address, target: Address) -> None:
+        link = self.link(source, target)
+        link.cuts = max(0, link.cuts - 1)
+
+    def clog(self, source: Address, target: Address, duration_ms: int) -> None:
+        """Hold back what one direction carries for a while."""
+        link = self.link(source, target)
+        link.stuck_until_ms = max(link.stuck_until_ms, self._world.now_ms + duration_ms)
+
+    def rain(self, source: Address, target: Address, duration_ms: int) -> None:
+        """Lose half of what one direction carries for a while."""
+        link = self.link(source, target)
+        link.loss_until_ms = max(link.loss_until_ms, self._world.now_ms + duration_ms)
+
+    def heal(self) -> None:
+        """From now on every message arrives, once, soon."""
+        self.calm = True
+        for link in self._links.values():
+            link.cuts = 0
+            link.stuck_until_ms = link.loss_until_ms = 0

@@ -1,0 +1,344 @@
+"""One broker's process: the node, its disk, its clock, and all that can befall it.
+
+The process decides nothing. It hands events to the node, carries effects out in order, and
+wakes the node when its next deadline comes; the rest is what operating systems do to
+processes: kill them, stop them for a while, let their clock jump.
+
+Its clock is the world's plus a skew. The skew only grows while the process lives (the clock
+that hosts use for deadlines never goes back) and may be anything after a restart.
+
+Always true: an event reaches the node only while the process runs; what was sent to an
+earlier incarnation's connections is never answered to a later one.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.node import effects as do
+from tidelog.core.node import events as on
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.messages import FetchResponse
+from tidelog.core.node.node import Node
+from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.storage.disk import DiskError, Region, read_region
+from tidelog.core.types import BrokerId
+from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
+from tidelog.lab.sim.machine.network import Address, Network
+from tidelog.lab.sim.machine.store import SimStore, StoreClient
+from tidelog.lab.sim.world import World
+
+RESTART_MS = 300
+"""How soon the supervisor starts a process again that ended by itself."""
+
+
+class Observer(Protocol):
+    """Who looks on."""
+
+    def started(self, process: "Process") -> None: ...
+
+    def stepped(self, process: "Process") -> None: ...
+
+    def stopped(self, process: "Process", *, clean: bool) -> None: ...
+
+
+class Client(Protocol):
+    """Who asks brokers, and is answered."""
+
+    def answered(self, correlation: int, response: object) -> None: ...
+
+    def refused(self, correlation: int) -> None: ...
+
+
+class Site:
+    """Who has which address, and what they share."""
+
+    def __init__(self, world: World, network: Network, store: SimStore) -> None:
+        self.world = world
+        self.network = network
+        self.store = store
+        self.brokers: dict[BrokerId, Process] = {}
+        self.clients: dict[Address, Client] = {}
+        self.observer: Observer
+
+
+class Process:
+    """A broker that runs, is stopped, or is down."""
+
+    def __init__(
+        self, site: Site, config: NodeConfig, disk: SimDisk, policy: TruncationPolicy
+    ) -> None:
+        self.id = config.broker_id
+        self.disk = disk
+        self.node: Node | None = None
+        self.incarnation = 0
+        self.skew_ms = 0
+        self.paused = False
+        self.flush_max_ms = 3
+        """How long a flush takes at most, when the disk is well."""
+        self.halted: str | None = None
+        """Why the last incarnation ended by itself, if it did."""
+        self._site = site
+        self._world = site.world
+        self._network = site.network
+        self._config = config
+        self._policy = policy
+        self._random = site.world.random(f"process/{self.id}")
+        self._store_client: StoreClient
+        self._inbox: list[tuple[type, tuple[Any, ...]]] = []
+        self._busy_until_ms = 0
+        self._wake_ms: int | None = None
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            do.Send: self._send,
+            do.Respond: self._respond,
+            do.Close: self._close,
+            do.OpenSession: self._open_session,
+            do.CloseSession: self._close_session,
+            do.ReadStore: self._read_store,
+            do.WatchStore: self._watch_store,
+            StoreTransaction: self._transact,
+            do.Flush: self._flush,
+            do.Halt: self._halt,
+        }
+
+    def clock(self) -> int:
+        """What this process takes for the time."""
+        return self._world.now_ms + self.skew_ms
+
+    # -- life ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Come up on what the disk holds; try again later if the disk does not let it."""
+        if self.node is not None:
+            return
+        self.incarnation += 1
+        self.paused = False
+        self._inbox.clear()
+        self._wake_ms = None
+        self._busy_until_ms = 0
+        client = StoreClient(self.id, self.receive, self.clock)
+        try:
+            node = Node(
+                self._config,
+                self.disk,
+                incarnation=self.incarnation,
+                now_ms=self.clock(),
+                policy=self._policy,
+            )
+        except (DiskError, ProcessDied):
+            self._world.after(RESTART_MS, self.start)
+            return
+        self.node = node
+        self.halted = None
+        self._store_client = client
+        self._site.store.join(client)
+        self._site.observer.started(self)
+        self.receive(on.Started)
+
+    def kill(self) -> None:
+        """End at once. What was written stays with the operating system."""
+        self._stop(clean=False)
+
+    def lose_power(self) -> None:
+        """End at once, and with it what was not synced."""
+        self._stop(clean=False)
+        self.disk.lose_power()
+
+    def _stop(self, *, clean: bool) -> None:
+        if self.node is not None:
+            self._store_client.dead = True
+            self._site.observer.stopped(self, clean=clean)
+            self.node = None
+            self._inbox.clear()
+
+    def pause(self) -> None:
+        """SIGSTOP: everything waits."""
+        if self.node is not None:
+            self.paused = self._store_client.frozen = True
+
+    def resume(self) -> None:
+        """SIGCONT: what came meanwhile is taken in order."""
+        if self.node is None or not self.paused:
+            return
+        self.paused = self._store_client.frozen = False
+        waiting = self._inbox
+        self._inbox = []
+        for kind, fields in waiting:
+            self.receive(kind, *fields)
+        self._plan_wake()
+
+    def jump(self, by_ms: int) -> None:
+        """Let the clock leap ahead."""
+        if self.node is not None:
+            self.skew_ms += by_ms
+            self._wake_ms = None
+            self._plan_wake()
+
+    # -- events ----------------------------------------------------------------------------
+
+    def receive(self, kind: type, *fields: Any) -> None:
+        """Give the node an event of this class; the time is added here."""
+        node = self.node
+        if node is None:
+            return
+        world = self._world
+        if self.paused:
+            self._inbox.append((kind, fields))
+            return
+        if world.now_ms < self._busy_until_ms:
+            world.at(self._busy_until_ms, self._receive_late, self.incarnation, kind, fields)
+            return
+        try:
+            effects = node.step(kind(*fields, world.now_ms + self.skew_ms))
+        except ProcessDied:
+            self.die_and_return()
+            return
+        self._site.observer.stepped(self)
+        if self.disk.stall_ms:
+            self._busy_until_ms = world.now_ms + self.disk.stall_ms
+            self.disk.stall_ms = 0
+            world.at(self._busy_until_ms, self._carry_out_late, self.incarnation, effects)
+        else:
+            for effect in effects:
+                self._carry_out[type(effect)](effect)
+        self._plan_wake()
+
+    def die_and_return(self) -> None:
+        """Die in the middle of a write; the supervisor brings the process back."""
+        self.kill()
+        self._world.after(RESTART_MS, self.start)
+
+    def _receive_late(self, incarnation: int, kind: type, fields: tuple[Any, ...]) -> None:
+        if self.incarnation == incarnation:
+            self.receive(kind, *fields)
+
+    def _carry_out_late(self, incarnation: int, effects: list[do.Effect]) -> None:
+        if self.incarnation == incarnation and self.node is not None:
+            for effect in effects:
+                self._carry_out[type(effect)](effect)
+
+    def _plan_wake(self) -> None:
+        if self.node is None:
+            return
+        deadline = self.node.next_deadline_ms()
+        if deadline is not None:
+            at = max(deadline - self.skew_ms, self._world.now_ms + 1)
+            if self._wake_ms is None or at < self._wake_ms:
+                self._wake_ms = at
+                self._world.at(at, self._wake, self.incarnation, at)
+
+    def _wake(self, incarnation: int, at_ms: int) -> None:
+        if self.incarnation != incarnation or self._wake_ms != at_ms or self.node is None:
+            return
+        self._wake_ms = None
+        if self.paused:
+            return
+        deadline = self.node.next_deadline_ms()
+        if deadline is not None and deadline <= self.clock():
+            self.receive(on.Ticked)
+        else:
+            self._plan_wake()
+
+    # -- messages --------------------------------------------------------------------------
+
+    def request(self, source: Address, incarnation: int, correlation: int, request: object) -> None:
+        """Somebody's request has arrived at this address."""
+        if self.node is None:
+            self._network.send(self.id, source, self._refuse, source, incarnation, correlation)
+        else:
+            self.receive(on.RequestReceived, (source, incarnation), correlation, request)
+
+    def _refuse(self, source: Address, incarnation: int, correlation: int) -> None:
+        """Nobody listens here."""
+        client = self._site.clients.get(source)
+        if client is not None:
+            client.refused(correlation)
+        else:
+            self._site.brokers[source].hear(incarnation, on.RequestFailed, correlation)
+
+    def hear(self, incarnation: int, kind: type, *fields: Any) -> None:
+        """Something that concerns one incarnation only."""
+        if self.incarnation == incarnation:
+            self.receive(kind, *fields)
+
+    def _send(self, effect: do.Send) -> None:
+        target = self._site.brokers[effect.broker]
+        self._network.send(
+            self.id,
+            effect.broker,
+            target.request,
+            self.id,
+            self.incarnation,
+            effect.correlation,
+            effect.request,
+        )
+
+    def _respond(self, effect: do.Respond) -> None:
+        assert isinstance(effect.peer, tuple)
+        address, incarnation = effect.peer
+        response = effect.response
+        if type(response) is FetchResponse:
+            for part in response.partitions:
+                if type(part.records) is Region:
+                    part.records = read_region(self.disk, part.records)
+        client = self._site.clients.get(address)
+        if client is not None:
+            self._network.send(self.id, address, client.answered, effect.correlation, response)
+        else:
+            self._network.send(
+                self.id,
+                address,
+                self._site.brokers[address].hear,
+                incarnation,
+                on.ResponseReceived,
+                effect.correlation,
+                response,
+            )
+
+    def _close(self, effect: do.Close) -> None:
+        """A client that waits for no answer is not told either."""
+
+    # -- the store -------------------------------------------------------------------------
+
+    def _open_session(self, effect: do.OpenSession) -> None:
+        self._site.store.open_session(self._store_client, effect.ttl_ms)
+
+    def _close_session(self, _effect: do.CloseSession) -> None:
+        self._site.store.close_session(self._store_client)
+
+    def _read_store(self, _effect: do.ReadStore) -> None:
+        self._site.store.read(self._store_client)
+
+    def _watch_store(self, effect: do.WatchStore) -> None:
+        self._site.store.watch(self._store_client, effect.after)
+
+    def _transact(self, effect: StoreTransaction) -> None:
+        self._site.store.transact(self._store_client, effect)
+
+    # -- the disk --------------------------------------------------------------------------
+
+    def _flush(self, effect: do.Flush) -> None:
+        begun = [self.disk.begin_sync(path) for path in effect.files]
+        syncs = [sync for sync in begun if sync is not None]
+        takes = 1 + int(self._random.random() * self.flush_max_ms)
+        if self.disk.slow():
+            takes += self._random.randint(1, STALL_MAX_MS)
+        self._world.after(takes, self._flushed, self.incarnation, effect, syncs)
+
+    def _flushed(self, incarnation: int, effect: do.Flush, syncs: list[Sync]) -> None:
+        if self.incarnation != incarnation or self.node is None:
+            return
+        error = None
+        if self.disk.broken():
+            error = "input/output error"
+        else:
+            for sync in syncs:
+                self.disk.finish_sync(sync)
+            for path in effect.directories:
+                self.disk.finish_sync_dir(path)
+        self.receive(on.FlushCompleted, effect.flush, error)
+
+    def _halt(self, effect: do.Halt) -> None:
+        self.halted = effect.reason
+        self._stop(clean=effect.clean)
+        self._world.after(RESTART_MS, self.start)

@@ -1,0 +1,263 @@
+"""The metadata store as brokers meet it: the specification (`Mvcc`) behind a bad line.
+
+A call can be lost on its way (Unavailable if it surely did not arrive, OutcomeUnknown if
+the caller can't know), its answer can be lost after it was applied, and it can be applied
+long after the caller was told that nobody knows. Sessions end by the store's clock, counted
+from the last renewal that reached it. A watch is pulled: it can lag, be cut, and fall
+behind compaction, but it never skips a revision or shows half of one.
+
+The host's duties lie here too, because they are the same for every host: renewing the
+session every third of its time, and counting the deadline from before a renewal was sent.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.controller.metadata.metadata_store import (
+    Compacted,
+    OutcomeUnknown,
+    Revision,
+    SessionId,
+    TxnAnswer,
+    Unavailable,
+)
+from tidelog.core.controller.metadata.mvcc import Mvcc
+from tidelog.core.node import events as on
+from tidelog.core.types import BrokerId
+from tidelog.lab.sim.machine.network import STORE, Network
+from tidelog.lab.sim.world import World
+
+CALL_TIMEOUT_MS = 400
+LATE_MAX_MS = 1_500
+
+Receive: TypeAlias = Callable[..., None]
+"""Hands an event's class and fields (all but the time) to a broker."""
+
+
+@dataclass(slots=True)
+class StoreFaults:
+    """How often a call goes wrong."""
+
+    unavailable: float = 0.0
+    unknown: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class StoreClient:
+    """One incarnation of one broker as the store's customer; its host's half of the work."""
+
+    broker: BrokerId
+    receive: Receive
+    clock: Callable[[], int]
+    ttl_ms: int = 0
+    session: SessionId | None = None
+    watching: int = 0
+    """Counts the watches opened; only the newest one is served."""
+    seen: Revision = 0
+    frozen: bool = False
+    """The process is stopped: it renews nothing."""
+    dead: bool = False
+
+
+class SimStore:
+    """The store, its sessions' clock, and the line to it."""
+
+    def __init__(self, world: World, network: Network, faults: StoreFaults) -> None:
+        self.world = world
+        self.network = network
+        self.faults = faults
+        self.mvcc = Mvcc()
+        self.on_change: Callable[[], None]
+        """Told after every change, before any broker hears of it."""
+        self._random = world.random("store")
+        self._clients: list[StoreClient] = []
+        self._expires_ms: dict[SessionId, int] = {}
+        self._told: Revision = 0
+
+    def join(self, client: StoreClient) -> None:
+        self._clients = [c for c in self._clients if c.broker != client.broker]
+        self._clients.append(client)
+
+    # -- transactions and reads ----------------------------------------------------------
+
+    def transact(self, client: StoreClient, effect: StoreTransaction) -> None:
+        """Carry a transaction out, or not, and answer, or say that nobody knows."""
+        fate = 1.0 if self.network.calm else self._random.random()
+        if fate < self.faults.unavailable:
+            self.world.count("store unavailable")
+            self._answer(client, on.TransactionAnswered, effect.tag, Unavailable())
+        elif fate < self.faults.unavailable + self.faults.unknown:
+            self._leave_unknown(client, effect)
+        elif not self.network.send(client.broker, STORE, self._apply, client, effect):
+            self._time_out(client, effect.tag)
+
+    def _leave_unknown(self, client: StoreClient, effect: StoreTransaction) -> None:
+        kind = self._random.randrange(3)
+        if kind == 0:
+            self.world.count("outcome unknown, not applied")
+        elif kind == 1:
+            self.world.count("outcome unknown, applied")
+            self.world.after(2, self._commit, effect)
+        else:
+            self.world.count("outcome unknown, applied late")
+            self.world.after(self._random.randint(1, LATE_MAX_MS), self._commit, effect)
+        self._time_out(client, effect.tag)
+
+    def _time_out(self, client: StoreClient, tag: int) -> None:
+        answer = OutcomeUnknown()
+        self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.TransactionAnswered, tag, answer)
+
+    def _apply(self, client: StoreClient, effect: StoreTransaction) -> None:
+        self._answer(client, on.TransactionAnswered, effect.tag, self._commit(effect))
+
+    def _commit(self, effect: StoreTransaction) -> TxnAnswer:
+        answer = self.mvcc.txn(effect.guards, effect.ops)
+        self._changed()
+        return answer
+
+    def read(self, client: StoreClient) -> None:
+        """A snapshot of everything."""
+        lost = not self.network.calm and self._random.random() < self.faults.unavailable
+        if lost or not self.network.send(client.broker, STORE, self._snapshot, client):
+            self.world.count("store unavailable")
+            answer = Unavailable()
+            self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.StoreRead, answer)
+
+    def _snapshot(self, client: StoreClient) -> None:
+        self._answer(client, on.StoreRead, self.mvcc.range(""))
+
+    def _answer(self, client: StoreClient, kind: type, *fields: object) -> None:
+        if self.network.send(STORE, client.broker, self._hear, client, kind, *fields):
+            return
+        if kind is on.TransactionAnswered:
+            self._time_out(client, fields[0])  # type: ignore[arg-type]
+        elif kind is on.StoreRead:
+            self.world.after(CALL_TIMEOUT_MS, self._hear, client, kind, Unavailable())
+
+    def _hear(self, client: StoreClient, kind: type, *fields: object) -> None:
+        if not client.dead:
+            client.receive(kind, *fields)
+
+    # -- sessions --------------------------------------------------------------------------
+
+    def open_session(self, client: StoreClient, ttl_ms: int) -> None:
+        client.ttl_ms = ttl_ms
+        client.session = None
+        sent = client.clock()
+        if not self.network.send(client.broker, STORE, self._opened, client, sent):
+            self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.SessionLost)
+
+    def _opened(self, client: StoreClient, sent_ms: int) -> None:
+        if client.dead or client.session is not None:
+            return
+        session = client.session = self.mvcc.open_session()
+        self._expires_ms[session] = self.world.now_ms + client.ttl_ms
+        self.world.after(client.ttl_ms, self._expire_due, session)
+        deadline = sent_ms + client.ttl_ms
+        if self.network.send(
+            STORE, client.broker, self._hear, client, on.SessionOpened, session, deadline
+        ):
+            self.world.after(client.ttl_ms // 3, self._renew, client, session)
+        else:
+            self.world.after(CALL_TIMEOUT_MS, self._lost, client, session)
+
+    def _renew(self, client: StoreClient, session: SessionId) -> None:
+        if client.dead or client.session != session:
+            return
+        if not client.frozen:
+            sent = client.clock()
+            self.network.send(client.broker, STORE, self._renewed, client, session, sent)
+        self.world.after(client.ttl_ms // 3, self._renew, client, session)
+
+    def _renewed(self, client: StoreClient, session: SessionId, sent_ms: int) -> None:
+        if session in self._expires_ms:
+            self._expires_ms[session] = self.world.now_ms + client.ttl_ms
+            deadline = sent_ms + client.ttl_ms
+            self._reply(client, self._tell_renewed, session, deadline)
+        else:
+            self._reply(client, self._lost, session)
+
+    def _reply(self, client: StoreClient, tell: Callable[..., None], *fields: object) -> None:
+        self.network.send(STORE, client.broker, tell, client, *fields)
+
+    def _tell_renewed(self, client: StoreClient, session: SessionId, deadline_ms: int) -> None:
+        if client.session == session:
+            self._hear(client, on.SessionRenewed, deadline_ms)
+
+    def _lost(self, client: StoreClient, session: SessionId) -> None:
+        if client.session == session:
+            client.session = None
+            self._hear(client, on.SessionLost)
+
+    def _expire_due(self, session: SessionId) -> None:
+        expires = self._expires_ms.get(session)
+        if expires is None:
+            return
+        if expires > self.world.now_ms:
+            self.world.at(expires, self._expire_due, session)
+        else:
+            self.world.count("session expired")
+            self._end(session)
+
+    def close_session(self, client: StoreClient) -> None:
+        if client.session is not None:
+            self.network.send(client.broker, STORE, self._end, client.session)
+            client.session = None
+
+    def _end(self, session: SessionId) -> None:
+        if self._expires_ms.pop(session, None) is not None:
+            self.mvcc.expire(session)
+            self._changed()
+
+    # -- watches ---------------------------------------------------------------------------
+
+    def watch(self, client: StoreClient, after: Revision) -> None:
+        client.watching += 1
+        client.seen = after
+        self._pull_soon(client)
+
+    def cut_watch(self, broker: BrokerId) -> None:
+        for client in self._clients:
+            if client.broker == broker and client.watching and not client.dead:
+                self.world.count("watch cut")
+                client.watching += 1
+                self._hear(client, on.WatchLost)
+
+    def compact(self, keep: int) -> None:
+        """Forget all but the last few revisions."""
+        self.world.count("store compacted")
+        self.mvcc.compact(self.mvcc.revision - keep)
+
+    def _changed(self) -> None:
+        if self.mvcc.revision != self._told:
+            self._told = self.mvcc.revision
+            self.on_change()
+            for client in self._clients:
+                if client.watching and not client.dead:
+                    self._pull_soon(client)
+
+    def _pull_soon(self, client: StoreClient) -> None:
+        sent = self.network.send(STORE, client.broker, self._pull, client, client.watching)
+        if not sent:
+            self.world.after(CALL_TIMEOUT_MS, self._pull_again, client, client.watching)
+
+    def _pull_again(self, client: StoreClient, watching: int) -> None:
+        if client.watching == watching and not client.dead:
+            self._pull_soon(client)
+
+    def _pull(self, client: StoreClient, watching: int) -> None:
+        """Everything the watch has not shown yet, as one delivery in order."""
+        if client.watching != watching or client.dead:
+            return
+        batches = self.mvcc.watch("", client.seen)
+        if isinstance(batches, Compacted):
+            client.watching += 1
+            self._hear(client, on.WatchLost)
+            return
+        for batch in batches:
+            client.seen = batch.rev
+            self._hear(client, on.StoreChanged, batch)
+            if client.watching != watching or client.dead:
+                return

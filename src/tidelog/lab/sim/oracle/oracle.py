@@ -1,0 +1,244 @@
+"""Looks on after every event, and says at once when something is wrong.
+
+Only what changed is looked at: a step changes one broker, and of that broker only the
+replicas whose offsets or epochs are not what they were. The invariants bear the names that
+stories use (lab/spec/invariants.py), and four more that need a whole run to be seen:
+
+flushed-records-survive  with flush-before-ack a power failure takes nothing committed
+losses-reported          what a replica throws away is what it says it threw away
+no-duplicates            an idempotent producer's batch is in the log at most once
+settles                  once faults stop, all replicas become equal and in sync
+"""
+
+from collections.abc import Callable
+
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.registrations import (
+    PartitionKey,
+    decode_broker_state,
+    decode_partition,
+)
+from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.lab.sim.machine.process import Process, Site
+from tidelog.lab.sim.oracle.promise import Promise
+from tidelog.lab.sim.oracle.settled import check_equal_logs
+from tidelog.lab.sim.oracle.shadow import Shadow, read_entries
+from tidelog.lab.sim.oracle.truth import Truth
+
+
+class InvariantBroken(Exception):
+    """Something that must always be true is not."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+        self.what = what
+
+
+class Oracle:
+    """Knows what is true of every partition of the one topic."""
+
+    def __init__(
+        self,
+        site: Site,
+        partitions: dict[TopicPartition, PartitionKey],
+        *,
+        min_isr: int,
+        unclean_allowed: bool,
+        flush_before_ack: bool,
+        report: Callable[[str, str], None],
+    ) -> None:
+        self._site = site
+        self._report = report
+        self._flush_before_ack = flush_before_ack
+        self._keys = {keys.partition(*key): name for name, key in partitions.items()}
+        self._partition_keys = partitions
+        self._admitted: dict[BrokerId, int] = {}
+        self._revision = 0
+        self.truths: dict[TopicPartition, Truth] = {}
+        for name in partitions:
+            truth = Truth(name, report, Promise(min_isr), unclean_allowed=unclean_allowed)
+            truth.shadows = {broker: Shadow(broker) for broker in site.brokers}
+            self.truths[name] = truth
+
+    # -- the store -------------------------------------------------------------------------
+
+    def store_changed(self) -> None:
+        """Every revision is seen here before any broker hears of it."""
+        mvcc = self._site.store.mvcc
+        batches = mvcc.watch("", self._revision)
+        assert isinstance(batches, list), "the oracle follows every revision"
+        self._revision = mvcc.revision
+        for batch in batches:
+            for key, kv in batch.changes:
+                if kv is None:
+                    continue
+                if key in self._keys:
+                    name = self._keys[key]
+                    new = decode_partition(self._partition_keys[name], kv.value)
+                    self.truths[name].registered(new)
+                elif key.startswith(keys.BROKER_STATES):
+                    state = decode_broker_state(kv.value)
+                    self._admitted[int(key[len(keys.BROKER_STATES) :])] = state.epoch
+        for truth in self.truths.values():
+            self._settle(truth)
+
+    def _settle(self, truth: Truth) -> None:
+        if not truth.promise.unsettled or truth.registration is None:
+            return
+        for broker in truth.promise.waiting(truth.registration.isr):
+            if self._admitted.get(broker, -1) <= truth.promise.unsettled[broker]:
+                continue
+            if truth.shadows[broker].first_difference(truth.committed) is None:
+                truth.promise.settle(broker)
+
+    def check_settled(self) -> None:
+        """At the end of a run, when nothing moves any more."""
+        for name, truth in self.truths.items():
+            check_equal_logs(self._site, name, truth)
+
+    # -- processes -------------------------------------------------------------------------
+
+    def stopped(self, process: Process, *, clean: bool) -> None:
+        for truth in self.truths.values():
+            truth.shadows[process.id].forget_run()
+            if not clean:
+                truth.promise.stopped_uncleanly(process.id, self._revision)
+
+    def started(self, process: Process) -> None:
+        """See what the disk kept."""
+        assert process.node is not None
+        for name, truth in self.truths.items():
+            shadow = truth.shadows[process.id]
+            before = shadow.first_difference(truth.committed)
+            log = process.node.directory.logs.get(name)
+            shadow.incarnation = process.incarnation
+            shadow.cuts = process.disk.cuts
+            if log is None:
+                shadow.start, shadow.entries = 0, []
+            else:
+                shadow.start = log.log_start_offset
+                shadow.entries = []
+                entries = read_entries(log, log.log_start_offset, log.log_end_offset)
+                truth.appended(shadow, entries, shadow.start)
+                shadow.entries = entries
+            shadow.high_watermark = 0 if log is None else process.node.directory.high_watermarks[name]
+            after = shadow.first_difference(truth.committed)
+            if after is not None and (before is None or after < before):
+                self._wounded(truth, process.id, after)
+
+    def _wounded(self, truth: Truth, broker: BrokerId, offset: int) -> None:
+        """A power failure took committed records from this replica."""
+        truth.promise.lost(broker, offset)
+        member = truth.registration is not None and broker in truth.registration.isr
+        if self._flush_before_ack and member:
+            what = f"{truth.name}: broker {broker} of the ISR lost {offset} though it was flushed"
+            self._report("flushed-records-survive", what)
+
+    def stepped(self, process: Process) -> None:
+        """The hot path: compare a few numbers for each replica."""
+        assert process.node is not None
+        cuts = process.disk.cuts
+        for name, replica in process.node.replicas.items():
+            partition = replica.partition
+            shadow = self.truths[name].shadows[process.id]
+            seen = (
+                partition.log_end_offset,
+                partition.high_watermark,
+                partition.partition_epoch,
+                partition.leader_epoch,
+                partition.log_start_offset,
+                cuts,
+            )
+            if seen != shadow.seen:
+                shadow.seen = seen
+                self._look(process, replica, shadow, self.truths[name])
+
+    def _look(
+        self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth
+    ) -> None:
+        partition = replica.partition
+        mark, end = partition.high_watermark, partition.log_end_offset
+        log = replica.log
+        if not partition.log_start_offset <= mark <= end or (
+            end != log.log_end_offset and not log.offline
+        ):
+            what = (
+                f"broker {process.id}: log start {partition.log_start_offset}, HW {mark}, "
+                f"LEO {end}, the log itself ends at {log.log_end_offset}"
+            )
+            truth.report("hw-below-leo", what)
+        if (
+            partition.leader_epoch < shadow.leader_epoch
+            or partition.partition_epoch < shadow.partition_epoch
+        ):
+            truth.report("epochs-monotonic", f"broker {process.id} went back in epochs")
+        led = shadow.leads and shadow.leader_epoch == partition.leader_epoch
+        old_mark = shadow.high_watermark
+        self._look_at_log(process, replica, shadow, truth, led=led)
+        shadow.leader_epoch = partition.leader_epoch
+        shadow.partition_epoch = partition.partition_epoch
+        shadow.leads = partition.is_leader
+        shadow.high_watermark = mark
+        if shadow.leads and not led:
+            truth.took_office(shadow, partition.leader_epoch)
+        if led and mark < old_mark:
+            what = f"broker {process.id} leads and its HW went from {old_mark} to {mark}"
+            truth.report("hw-below-leo", what)
+        if mark > old_mark:
+            truth.advanced(shadow, old_mark, mark)
+
+    def _look_at_log(
+        self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth, *, led: bool
+    ) -> None:
+        log = replica.log
+        if log.offline:
+            return
+        if process.disk.cuts != shadow.cuts:
+            shadow.cuts = process.disk.cuts
+            self._look_at_cut(process, replica, shadow, truth, led=led)
+        if log.log_end_offset > shadow.end:
+            new = read_entries(log, shadow.end, log.log_end_offset)
+            truth.appended(shadow, new, shadow.end)
+            shadow.entries += new
+        if log.log_end_offset != shadow.end:
+            what = f"broker {process.id}: LEO {log.log_end_offset}, readable up to {shadow.end}"
+            truth.report("hw-below-leo", what)
+
+    def _look_at_cut(
+        self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth, *, led: bool
+    ) -> None:
+        """Files lost bytes: read everything again, and find out what went."""
+        log = replica.log
+        end = log.log_end_offset
+        old_start, old = shadow.start, shadow.entries
+        shadow.start = log.log_start_offset
+        shadow.entries = read_entries(log, shadow.start, end)
+        first = max(old_start, shadow.start)
+        kept = first
+        old_end = old_start + len(old)
+        while kept < min(end, old_start + len(old)) and shadow.entry(kept) == old[kept - old_start]:
+            kept += 1
+        gone = old_start + len(old) - kept
+        if gone > 0:
+            if led:
+                truth.report("hw-below-leo", f"broker {process.id} leads and cut its log to {kept}")
+            truth.truncated(shadow, kept)
+        if end > kept:
+            truth.appended(shadow, shadow.entries[kept - shadow.start :], kept)
+        self._check_losses(process, shadow, truth, kept, old_start + len(old))
+
+    def _check_losses(
+        self, process: Process, shadow: Shadow, truth: Truth, start: int, end: int
+    ) -> None:
+        """What was cut off must be what the broker says was cut off."""
+        assert process.node is not None
+        losses = process.node.losses
+        told = [loss for loss in losses.recent if loss.topic_partition == truth.name]
+        new = told[shadow.losses :]
+        shadow.losses = len(told)
+        really = [(start, end)] if start < end else []
+        if [(loss.start, loss.end) for loss in new] != really:
+            what = f"broker {process.id} dropped {really} and reported {new}"
+            truth.report("losses-reported", what)

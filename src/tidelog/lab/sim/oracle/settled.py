@@ -1,0 +1,90 @@
+"""What a cluster looks like that has recovered from everything."""
+
+from collections.abc import Mapping
+
+from tidelog.core.record.record_batch import batches
+from tidelog.core.types import TopicPartition
+from tidelog.lab.sim.machine.process import Site
+from tidelog.lab.sim.oracle.truth import Truth
+
+
+def why_not_settled(site: Site, truths: Mapping[TopicPartition, Truth]) -> str | None:
+    """The first thing that is not yet as it should be; None if all is well."""
+    down = [broker for broker, process in site.brokers.items() if process.node is None]
+    if down:
+        return f"brokers {down} are down"
+    for name, truth in truths.items():
+        why = _why_partition(site, name, truth)
+        if why is not None:
+            return f"{name}: {why}"
+    return None
+
+
+def _why_partition(site: Site, name: TopicPartition, truth: Truth) -> str | None:
+    known = truth.registration
+    if known is None:
+        return "was never made"
+    if known.leader is None:
+        return f"no leader, ISR {known.isr}, ELR {known.elr}"
+    if set(known.isr) != set(known.replicas):
+        return f"ISR {known.isr} of replicas {known.replicas}"
+    ends = {}
+    for broker in known.replicas:
+        node = site.brokers[broker].node
+        replica = None if node is None else node.replicas.get(name)
+        if replica is None:
+            return f"broker {broker} has no replica"
+        partition = replica.partition
+        if partition.leader_epoch != known.leader_epoch:
+            return f"broker {broker} is still in epoch {partition.leader_epoch}"
+        ends[broker] = (partition.log_end_offset, partition.high_watermark)
+    leader_end = ends[known.leader][0]
+    if any(end != (leader_end, leader_end) for end in ends.values()):
+        return f"LEO and HW by broker: {ends}"
+    return None
+
+
+def check_equal_logs(site: Site, name: TopicPartition, truth: Truth) -> None:
+    """All replicas have the same records at the same offsets: all committed ones."""
+    known = truth.registration
+    if known is None or known.leader is None:
+        return
+    leader = truth.shadows[known.leader]
+    for broker in known.replicas:
+        shadow = truth.shadows[broker]
+        first = max(leader.start, shadow.start)
+        ends = min(leader.end, shadow.end)
+        for offset in range(first, ends):
+            if leader.entry(offset) != shadow.entry(offset):
+                what = (
+                    f"for ever different at {offset}: broker {known.leader} has "
+                    f"{leader.entry(offset)}, broker {broker} {shadow.entry(offset)}"
+                )
+                truth.report("logs-agree", what)
+                break
+    missing = leader.first_difference(truth.committed)
+    if missing is not None:
+        truth.report("acked-records-survive", f"committed {missing} is gone in the end")
+    _check_duplicates(site, name, truth)
+
+
+def _check_duplicates(site: Site, name: TopicPartition, truth: Truth) -> None:
+    """Sequence numbers of an idempotent producer are in the log once."""
+    assert truth.registration is not None
+    assert truth.registration.leader is not None
+    node = site.brokers[truth.registration.leader].node
+    replica = None if node is None else node.replicas.get(name)
+    if replica is None:
+        return
+    log = replica.log
+    offset = log.log_start_offset
+    seen: dict[tuple[int, int], int] = {}
+    while offset < log.log_end_offset:
+        for batch in batches(log.read_bytes(log.read(offset, 1 << 20))):
+            offset = batch.next_offset
+            if batch.has_producer:
+                key = batch.producer_id, batch.base_sequence
+                if key in seen:
+                    what = f"producer {key[0]} sequence {key[1]} at {seen[key]} and {batch.base_offset}"
+                    truth.report("no-duplicates", what)
+                seen[key] = batch.base_offset

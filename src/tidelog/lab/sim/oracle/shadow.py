@@ -1,0 +1,104 @@
+"""What each replica's log holds, kept beside it as it changes.
+
+After a step only what was appended is read, from the files themselves and not from what the
+node believes; a cut or a restart makes the whole log be read again. An offset's entry is its
+batch's epoch, base offset and checksum: enough to tell any two records apart, and cheap.
+"""
+
+from typing import NamedTuple
+
+from tidelog.core.record.record_batch import batches
+from tidelog.core.storage.log import Log
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset
+
+_READ_MAX = 1 << 20
+
+
+class Entry(NamedTuple):
+    """The batch that holds an offset."""
+
+    epoch: LeaderEpoch
+    base: Offset
+    crc: int
+
+    def __str__(self) -> str:
+        return f"batch {self.base} of epoch {self.epoch} (crc {self.crc:08x})"
+
+
+def read_entries(log: Log, start: Offset, end: Offset) -> list[Entry]:
+    """One entry for each offset from `start` to `end`, as the log's files have them."""
+    entries: list[Entry] = []
+    offset = start
+    while offset < end:
+        data = log.read_bytes(log.read(offset, _READ_MAX, end))
+        before = offset
+        for batch in batches(data):
+            entry = Entry(batch.leader_epoch, batch.base_offset, batch.crc)
+            last = batch.last_offset
+            if last >= offset:
+                entries += [entry] * (last + 1 - offset)
+                offset = last + 1
+        if offset == before:
+            break
+    return entries
+
+
+class Shadow:
+    """One replica as the oracle last saw it."""
+
+    __slots__ = (
+        "broker",
+        "cuts",
+        "entries",
+        "high_watermark",
+        "incarnation",
+        "leader_epoch",
+        "leads",
+        "losses",
+        "partition_epoch",
+        "seen",
+        "start",
+    )
+
+    def __init__(self, broker: BrokerId) -> None:
+        self.broker = broker
+        self.incarnation = 0
+        self.start: Offset = 0
+        self.entries: list[Entry] = []
+        self.high_watermark: Offset = 0
+        self.leader_epoch: LeaderEpoch = -1
+        self.partition_epoch = -1
+        self.leads = False
+        self.cuts = -1
+        self.losses = 0
+        self.seen: tuple[int, ...] = ()
+        """Everything cheap to compare; while it stays the same, nothing has changed."""
+
+    @property
+    def end(self) -> Offset:
+        return self.start + len(self.entries)
+
+    def entry(self, offset: Offset) -> Entry | None:
+        """What the replica has there; None outside its log."""
+        index = offset - self.start
+        return self.entries[index] if 0 <= index < len(self.entries) else None
+
+    def first_difference(self, records: list[Entry]) -> Offset | None:
+        """The first offset from the log start on at which it lacks one of `records`."""
+        if len(records) <= self.start:
+            return None
+        wanted = records[self.start :] if self.start else records
+        mine = self.entries[: len(wanted)]
+        if mine == wanted:
+            return None
+        for index, (one, other) in enumerate(zip(mine, wanted, strict=False)):
+            if one != other:
+                return self.start + index
+        return self.start + len(mine)
+
+    def forget_run(self) -> None:
+        """The process ended: what was only in its memory is gone."""
+        self.leader_epoch = self.partition_epoch = -1
+        self.leads = False
+        self.losses = 0
+        self.seen = ()

@@ -1,0 +1,209 @@
+"""What is true of one partition, whoever asks: its committed records and who led it.
+
+`committed` only grows, except when a leader takes office without some of it. If the promise
+(promise.py) does not allow that, it is the very thing this simulator looks for.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from tidelog.core.controller.metadata.registrations import PartitionRegistration
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.lab.sim.oracle.promise import Promise
+from tidelog.lab.sim.oracle.shadow import Entry, Shadow
+
+Report: TypeAlias = Callable[[str, str], None]
+"""Takes the invariant's name and what is wrong."""
+
+
+class Truth:
+    """One partition's history, and the checks against it."""
+
+    def __init__(
+        self, name: TopicPartition, report: Report, promise: Promise, *, unclean_allowed: bool
+    ) -> None:
+        self.name = name
+        self.promise = promise
+        self.shadows: dict[BrokerId, Shadow] = {}
+        self.committed: list[Entry] = []
+        self.lost: dict[Offset, list[Entry]] = {}
+        """What was committed once and is rightly gone."""
+        self.acked: dict[Offset, Entry] = {}
+        """First offset of each batch that acks=all acknowledged."""
+        self.registration: PartitionRegistration | None = None
+        self._report = report
+        self._unclean_allowed = unclean_allowed
+        self._unclean_epochs: dict[LeaderEpoch, bool] = {}
+        """Epochs that began uncleanly; whether with the last known leader."""
+        self._leaders: dict[LeaderEpoch, tuple[BrokerId, int]] = {}
+        self._newest: LeaderEpoch = -1
+        self._written: dict[tuple[Offset, LeaderEpoch], Entry] = {}
+
+    def report(self, invariant: str, what: str) -> None:
+        self._report(invariant, f"{self.name}: {what}")
+
+    # -- the store -------------------------------------------------------------------------
+
+    def registered(self, new: PartitionRegistration) -> None:
+        """The store has a new word on the partition."""
+        old = self.registration
+        self.registration = new
+        unclean = new.unclean_election
+        if unclean is not None:
+            self._unclean_epochs.setdefault(unclean.leader_epoch, unclean.last_known_leader)
+        if old is None:
+            return
+        if new.leader_epoch < old.leader_epoch or new.partition_epoch < old.partition_epoch:
+            self.report("epochs-monotonic", f"the store went from {old} to {new}")
+        if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
+            self.report("one-leader-per-epoch", f"the store went from {old} to {new}")
+        for broker in new.isr:
+            if broker not in old.isr and broker not in self.promise.wounded:
+                self._check_complete(broker, "joined the ISR")
+
+    def _check_complete(self, broker: BrokerId, how: str) -> None:
+        if self.registration is not None and broker == self.registration.leader:
+            return  # judged when it takes office
+        missing = self.shadows[broker].first_difference(self.committed)
+        if missing is not None:
+            self.report("isr-holds-committed", f"broker {broker} {how} without {missing}")
+
+    # -- replicas --------------------------------------------------------------------------
+
+    def appended(self, shadow: Shadow, entries: Iterable[Entry], start: Offset) -> None:
+        """Same offset and epoch, same record: now and for ever, on every replica."""
+        written = self._written
+        before = shadow.entry(start - 1)
+        epoch = -1 if before is None else before.epoch
+        for offset, entry in enumerate(entries, start):
+            known = written.setdefault((offset, entry.epoch), entry)
+            if known != entry:
+                what = f"broker {shadow.broker} has {entry} at {offset}, elsewhere it was {known}"
+                self.report("log-matching", what)
+            if entry.epoch < epoch:
+                what = f"broker {shadow.broker} has epoch {entry.epoch} after {epoch} at {offset}"
+                self.report("epochs-monotonic", what)
+            epoch = entry.epoch
+
+    def truncated(self, shadow: Shadow, to: Offset) -> None:
+        """A member of the ISR may not throw committed records away."""
+        isr = () if self.registration is None else self.registration.isr
+        if to < len(self.committed) and shadow.broker in isr and not shadow.leads:
+            what = f"broker {shadow.broker} cut its log to {to}, {len(self.committed)} committed"
+            self.report("isr-holds-committed", what)
+
+    def took_office(self, shadow: Shadow, epoch: LeaderEpoch) -> None:
+        leader = (shadow.broker, shadow.incarnation)
+        known = self._leaders.setdefault(epoch, leader)
+        if known != leader:
+            what = f"epoch {epoch} led by broker (incarnation) {known} and {leader}"
+            self.report("one-leader-per-epoch", what)
+        if epoch > self._newest:
+            self._newest = epoch
+            missing = shadow.first_difference(self.committed)
+            if missing is not None:
+                self._lose(shadow, epoch, missing)
+
+    def _lose(self, shadow: Shadow, epoch: LeaderEpoch, offset: Offset) -> None:
+        """The new leader lacks committed records from `offset` on."""
+        last_known = self._unclean_epochs.get(epoch)
+        unclean = last_known is False and self._unclean_allowed
+        if not unclean and not self.promise.allows_loss_from(offset):
+            acked = [at for at in self.acked if at >= offset]
+            invariant = "acked-records-survive" if acked else "leader-complete"
+            what = f"broker {shadow.broker} leads epoch {epoch} without committed {offset}"
+            if acked:
+                what += f"; acknowledged and lost: {sorted(acked)}"
+            self.report(invariant, f"{what}, {self.committed[offset]}")
+        for at in range(offset, len(self.committed)):
+            self.lost.setdefault(at, []).append(self.committed[at])
+        del self.committed[offset:]
+        for at in [at for at in self.acked if at >= offset]:
+            del self.acked[at]
+
+    def advanced(self, shadow: Shadow, old: Offset, new: Offset) -> None:
+        """A replica's high watermark rose."""
+        if shadow.leads:
+            self._commit(shadow, old, new)
+        committed = self.committed
+        for offset in range(max(old, shadow.start), new):
+            entry = shadow.entry(offset)
+            if offset < len(committed) and committed[offset] == entry:
+                continue
+            if entry is not None and entry in self.lost.get(offset, ()):
+                continue
+            what = f"broker {shadow.broker} shows {entry} at {offset}, "
+            if offset < len(committed):
+                what += f"committed is {committed[offset]}"
+            else:
+                what += "nothing is committed there"
+            self.report("committed-agree", what)
+            return
+
+    def _commit(self, shadow: Shadow, old: Offset, new: Offset) -> None:
+        committed = self.committed
+        begin = len(committed)
+        if begin < new and shadow.leader_epoch < self._newest:
+            if self._stale_commit(shadow, new):
+                return
+        while len(committed) < new:
+            entry = shadow.entry(len(committed))
+            if entry is None:
+                what = f"broker {shadow.broker} commits {len(committed)}, which it does not hold"
+                self.report("leader-complete", what)
+                return
+            committed.append(entry)
+        if self.registration is None or self.registration.leader_epoch != shadow.leader_epoch:
+            return
+        for broker in self.registration.isr:
+            if broker in self.promise.unsettled or broker == shadow.broker:
+                continue
+            member = self.shadows[broker]
+            for offset in range(max(begin, old, member.start), new):
+                if member.entry(offset) != committed[offset]:
+                    what = f"{offset} committed, broker {broker} of the ISR lacks it"
+                    self.report("isr-holds-committed", what)
+                    return
+
+    def _stale_commit(self, shadow: Shadow, new: Offset) -> bool:
+        """A deposed leader that has not heard of it: the newer one must have all it commits."""
+        broker, incarnation = self._leaders[self._newest]
+        newer = self.shadows[broker]
+        if newer.incarnation != incarnation or broker in self.promise.unsettled:
+            return False
+        for offset in range(max(len(self.committed), newer.start), new):
+            if newer.entry(offset) != shadow.entry(offset):
+                if self._unclean_epochs.get(self._newest) is None:
+                    what = (
+                        f"broker {shadow.broker}, deposed in epoch {shadow.leader_epoch}, "
+                        f"commits {offset} that the leader of {self._newest} lacks"
+                    )
+                    self.report("leader-complete", what)
+                self._shown_in_vain(shadow, offset, new)
+                return True
+        return False
+
+    def _shown_in_vain(self, shadow: Shadow, start: Offset, end: Offset) -> None:
+        """An unclean election took these away before they were even committed."""
+        for offset in range(start, end):
+            entry = shadow.entry(offset)
+            if entry is not None:
+                self.lost.setdefault(offset, []).append(entry)
+
+    # -- clients ---------------------------------------------------------------------------
+
+    def acknowledged(self, base: Offset, crc: int) -> None:
+        """A producer was told that all in-sync replicas have its batch."""
+        entry = self.committed[base] if base < len(self.committed) else None
+        if entry is not None and (entry.base, entry.crc) == (base, crc):
+            self.acked[base] = entry
+        elif all(gone.crc != crc for gone in self.lost.get(base, ())):
+            what = f"acks=all acknowledged {base} (crc {crc:08x}), committed there is {entry}"
+            self.report("acked-records-survive", what)
+
+    def consumed(self, offset: Offset, entry: Entry) -> None:
+        """A consumer was shown this record."""
+        known = self.committed[offset] if offset < len(self.committed) else None
+        if known != entry and entry not in self.lost.get(offset, ()):
+            what = f"a consumer read {entry} at {offset}, committed is {known}"
+            self.report("consumers-see-no-change", what)

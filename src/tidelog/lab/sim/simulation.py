@@ -1,0 +1,229 @@
+"""One run: build a cluster from a plan, let it suffer, heal it, demand that it settles.
+
+In the first phase the plan's actions strike and every event is judged. Then faults stop,
+whoever is down is started, and within a bound of virtual time every partition must have a
+leader, all its replicas in the ISR with equal logs, and no producer may still wait.
+"""
+
+import traceback
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from zlib import crc32
+
+from tidelog.core.controller.events import CreateTopicReceived
+from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
+from tidelog.core.types import Offset, TopicPartition
+from tidelog.lab.sim.clients.admin import SimAdmin
+from tidelog.lab.sim.clients.consumer import SimConsumer
+from tidelog.lab.sim.clients.producer import SimProducer
+from tidelog.lab.sim.faults import Faults
+from tidelog.lab.sim.machine.disk import SimDisk
+from tidelog.lab.sim.machine.network import Network
+from tidelog.lab.sim.machine.process import Process, Site
+from tidelog.lab.sim.machine.store import SimStore
+from tidelog.lab.sim.oracle.oracle import InvariantBroken, Oracle
+from tidelog.lab.sim.oracle.settled import why_not_settled
+from tidelog.lab.sim.oracle.shadow import Entry
+from tidelog.lab.sim.swarm import Plan
+from tidelog.lab.sim.trace import event_lines
+from tidelog.lab.sim.world import World
+
+ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 100, 101, 151
+SETTLE_MAX_MS = 40_000
+SETTLE_STEP_MS = 200
+TOPIC = "t"
+
+
+class Violation(NamedTuple):
+    """An invariant that did not hold, when, and what had just happened."""
+
+    invariant: str
+    what: str
+    at_ms: int
+    event: int
+    last_events: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Result:
+    """What came out of one run. Two runs of the same plan give equal results."""
+
+    seed: int
+    policy: str
+    mix: str
+    violations: list[Violation] = field(default_factory=list)
+    events: int = 0
+    virtual_ms: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    acked: int = 0
+    given_up: int = 0
+    consumed: int = 0
+    committed: int = 0
+    lost: int = 0
+    """Committed records that were lost where the settings allow it."""
+    epochs: int = 0
+    """The sum of the partitions' last leader epochs: how often leaders changed."""
+    settled_ms: int | None = None
+    fingerprint: int = 0
+
+    @property
+    def clean(self) -> bool:
+        return not self.violations
+
+
+class Simulation:
+    """A cluster with its clients, ready to run."""
+
+    def __init__(self, plan: Plan, policy: TruncationPolicy = LEADER_EPOCH) -> None:
+        self.plan = plan
+        self.result = Result(plan.seed, policy.name, plan.line())
+        self._shipped = policy is LEADER_EPOCH
+        self.world = World(plan.seed)
+        network = Network(self.world, plan.weather)
+        store = SimStore(self.world, network, plan.store)
+        self.site = Site(self.world, network, store)
+        for broker in range(1, plan.brokers + 1):
+            disk = SimDisk(self.world, str(broker), plan.habits)
+            process = Process(self.site, plan.node_config(broker), disk, policy)
+            self.site.brokers[broker] = process
+        topic_id = crc32(b"%d" % plan.seed).to_bytes(4, "big") * 4
+        self.partitions = {
+            TopicPartition(TOPIC, index): PartitionKey(topic_id, index)
+            for index in range(plan.partitions)
+        }
+        self.oracle = Oracle(
+            self.site,
+            self.partitions,
+            min_isr=plan.effective_min_isr,
+            unclean_allowed=plan.unclean,
+            flush_before_ack=plan.flush_before_ack,
+            report=self._report,
+        )
+        self.site.observer = self.oracle
+        store.on_change = self.oracle.store_changed
+        self._add_clients(topic_id)
+
+    def _add_clients(self, topic_id: bytes) -> None:
+        plan = self.plan
+        topic = CreateTopicReceived(
+            0, TOPIC, topic_id, plan.partitions, plan.replication_factor, plan.topic_configs()
+        )
+        self.admin = SimAdmin(self.site, ADMIN, topic)
+        self.producers = [
+            SimProducer(
+                self.site,
+                FIRST_PRODUCER + number,
+                acks=habits.acks,
+                idempotent=habits.idempotent,
+                acknowledged=self._acknowledged,
+            )
+            for number, habits in enumerate(plan.producers)
+        ]
+        self.consumers = [
+            SimConsumer(
+                self.site,
+                FIRST_CONSUMER + number,
+                TopicPartition(TOPIC, habits.partition),
+                from_followers=habits.from_followers,
+                tells_epoch=habits.tells_epoch,
+                consumed=self._consumed,
+                corrupt=self._corrupt,
+            )
+            for number, habits in enumerate(plan.consumers)
+        ]
+        self.faults = Faults(self.site, plan, self.producers, self.admin)
+
+    # -- the run ---------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        """Both phases; stops at the first violation if the policy is the shipped one."""
+        try:
+            self._suffer()
+            self._settle()
+        except InvariantBroken:
+            pass  # noted when it was raised
+        except Exception:  # noqa: BLE001 - whatever a broker raises is what we look for
+            self._note("no-exceptions", traceback.format_exc(limit=-8))
+        self._sum_up()
+        return self.result
+
+    def _suffer(self) -> None:
+        for process in self.site.brokers.values():
+            process.start()
+        self.world.at(300, self.admin.create_topic)
+        for consumer in self.consumers:
+            self.world.at(1_000, consumer.poll)
+        self.faults.plan_all()
+        self.world.run_until(self.plan.duration_ms)
+
+    def _settle(self) -> None:
+        """Mend everything, then wait."""
+        self.faults.stopped = True
+        self.site.network.heal()
+        for process in self.site.brokers.values():
+            process.disk.heal()
+            process.resume()
+            process.start()
+        begun = self.world.now_ms
+        why: str | None = "never looked"
+        while why is not None and self.world.now_ms < begun + SETTLE_MAX_MS:
+            self.world.run_until(self.world.now_ms + SETTLE_STEP_MS)
+            why = self._why_not_settled()
+        if why is not None:
+            self._report("settles", f"{SETTLE_MAX_MS / 1000:g} s after the last fault: {why}")
+        self.result.settled_ms = self.world.now_ms - begun
+        self.oracle.check_settled()
+
+    def _why_not_settled(self) -> str | None:
+        for number, producer in enumerate(self.producers):
+            if producer.pending:
+                return f"producer {number} waits for {producer.pending} batches"
+        return why_not_settled(self.site, self.oracle.truths)
+
+    # -- what is noted ---------------------------------------------------------------------
+
+    def _report(self, invariant: str, what: str) -> None:
+        """Historical policies lack some safety by design; their runs go on to see the rest."""
+        if not self._shipped and invariant in ("isr-holds-committed", "losses-reported"):
+            return
+        self._note(invariant, what)
+        if self._shipped:
+            raise InvariantBroken(invariant, what)
+
+    def _note(self, invariant: str, what: str) -> None:
+        if all(known.invariant != invariant for known in self.result.violations):
+            last = tuple(event_lines(self.world.last))
+            now, event = self.world.now_ms, self.world.events
+            self.result.violations.append(Violation(invariant, what, now, event, last))
+
+    def _acknowledged(self, partition: TopicPartition, base: Offset, crc: int) -> None:
+        self.oracle.truths[partition].acknowledged(base, crc)
+
+    def _consumed(self, partition: TopicPartition, offset: Offset, entry: Entry) -> None:
+        self.oracle.truths[partition].consumed(offset, entry)
+
+    def _corrupt(self, partition: TopicPartition, offset: Offset) -> None:
+        what = f"{partition}: a consumer got a batch at {offset} whose checksum is wrong"
+        self._report("consumers-see-no-change", what)
+
+    def _sum_up(self) -> None:
+        result = self.result
+        result.events = self.world.events
+        result.virtual_ms = self.world.now_ms
+        result.faults = dict(sorted(self.world.faults.items()))
+        result.acked = sum(producer.acked for producer in self.producers)
+        result.given_up = sum(producer.given_up for producer in self.producers)
+        result.consumed = sum(consumer.read for consumer in self.consumers)
+        for truth in self.oracle.truths.values():
+            result.committed += len(truth.committed)
+            result.lost += sum(map(len, truth.lost.values()))
+            if truth.registration is not None:
+                result.epochs += truth.registration.leader_epoch
+        fingerprint = self.world.fingerprint
+        for process in self.site.brokers.values():
+            for path, data in process.disk.fingerprint():
+                fingerprint = crc32(data, crc32(path.encode(), fingerprint & 0xFFFFFFFF)) + (
+                    fingerprint << 1
+                )
+        result.fingerprint = fingerprint & ((1 << 64) - 1)

@@ -1,0 +1,248 @@
+"""From a seed to a run's plan: first the mix of options, then what happens when.
+
+Every run has another mix (swarm testing): a fault kind that is always on hides what only
+shows without it. What will be done to the cluster is drawn in advance as a list of actions,
+so that a failing run can be repeated with some of them left out (shrink.py). Who is hit is
+often "whoever leads partition p then", for that is where it hurts.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.types import BrokerId
+from tidelog.lab.sim.machine.disk import Habits
+from tidelog.lab.sim.machine.network import Weather
+from tidelog.lab.sim.machine.store import StoreFaults
+
+CALM_START_MS = 1_500
+"""Enough for brokers to register and the topic to be made."""
+
+
+class Action(NamedTuple):
+    """Something done to the cluster from outside. `target` is a broker, or, if negative,
+    the leader of partition -1 - target at that moment; what `amounts` mean is the kind's."""
+
+    at_ms: int
+    kind: str
+    target: int = 0
+    amounts: tuple[int, ...] = ()
+
+
+class ProducerPlan(NamedTuple):
+    """One producer's habits."""
+
+    acks: int
+    idempotent: bool
+
+
+class ConsumerPlan(NamedTuple):
+    """One consumer's habits."""
+
+    partition: int
+    from_followers: bool
+    tells_epoch: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything about a run that is drawn before it begins."""
+
+    seed: int
+    brokers: int
+    partitions: int
+    replication_factor: int
+    min_insync_replicas: int
+    unclean: bool
+    flush_before_ack: bool
+    proof_of_death: bool
+    duration_ms: int
+    weather: Weather
+    store: StoreFaults
+    habits: Habits
+    producers: list[ProducerPlan]
+    consumers: list[ConsumerPlan]
+    actions: list[Action] = field(default_factory=list)
+
+    def node_config(self, broker: BrokerId) -> NodeConfig:
+        """Times are a tenth or less of Kafka's, so that much happens in a short run."""
+        draw = Random(f"{self.seed}/config")
+        log = LogConfig(
+            segment_bytes=draw.choice((600, 1_500, 4_000, 1 << 20)),
+            segment_index_bytes=draw.choice((64, 4_096)),
+            index_interval_bytes=draw.choice((0, 200, 4_096)),
+            file_delete_delay_ms=draw.choice((200, 2_000)),
+        )
+        return NodeConfig(
+            broker,
+            log=log,
+            replica_lag_time_max_ms=draw.choice((800, 1_500, 3_000)),
+            replica_fetch_wait_max_ms=draw.choice((100, 300, 500)),
+            replica_fetch_max_bytes=draw.choice((300, 2_000, 1 << 20)),
+            replica_fetch_backoff_ms=draw.choice((50, 200)),
+            replica_socket_timeout_ms=1_000,
+            request_timeout_ms=1_000,
+            broker_session_timeout_ms=draw.choice((2_000, 3_000)),
+            broker_heartbeat_interval_ms=500,
+            controlled_shutdown_timeout_ms=2_000,
+            replica_high_watermark_checkpoint_interval_ms=draw.choice((300, 1_000, 5_000)),
+            log_flush_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
+            log_flush_start_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
+        )
+
+    def topic_configs(self) -> dict[str, str]:
+        """The topic's settings, as an administrator gives them."""
+        configs = {
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "unclean.leader.election.enable": "true" if self.unclean else "false",
+        }
+        if self.flush_before_ack:
+            configs["flush.messages"] = "1"
+        return configs
+
+    @property
+    def effective_min_isr(self) -> int:
+        return min(self.min_insync_replicas, self.replication_factor)
+
+    def line(self) -> str:
+        """The mix in one line."""
+        return (
+            f"{self.brokers} brokers, {self.partitions} partitions, "
+            f"RF {self.replication_factor}, min ISR {self.min_insync_replicas}, "
+            f"unclean {'on' if self.unclean else 'off'}, "
+            f"flush before ack {'on' if self.flush_before_ack else 'off'}, "
+            f"{len(self.actions)} actions in {self.duration_ms / 1000:g} s"
+        )
+
+
+FAULTS = (
+    "kill",
+    "lose-power",
+    "lose-power-everywhere",
+    "shut-down",
+    "pause",
+    "jump-clock",
+    "cut-one-way",
+    "cut-both-ways",
+    "isolate",
+    "cut-from-store",
+    "clog",
+    "rain",
+    "fill-disk",
+    "break-disk",
+    "die-in-write",
+    "slow-disk",
+    "cut-watch",
+    "compact-store",
+    "elect-preferred",
+    "delete-records",
+)
+_WEIGHTS = {"kill": 3, "lose-power": 2, "pause": 2, "isolate": 2, "die-in-write": 2}
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan that belongs to a seed."""
+    draw = Random(f"{seed}/plan")
+    brokers = draw.choice((3, 3, 3, 3, 2, 4, 5))
+    rough = draw.random() < 0.6
+    partitions = draw.choice((1, 1, 2, 3))
+    plan = Plan(
+        seed,
+        brokers,
+        partitions,
+        replication_factor=draw.choice([n for n in (2, 3, 3, 3) if n <= brokers]),
+        min_insync_replicas=draw.choice((1, 2, 2)),
+        unclean=draw.random() < 0.2,
+        flush_before_ack=draw.random() < 0.25,
+        proof_of_death=draw.random() < 0.5,
+        duration_ms=draw.choice((6_000, 9_000, 12_000)),
+        weather=_draw_weather(draw, rough),
+        store=_draw_store(draw),
+        habits=_draw_habits(draw),
+        producers=_draw_producers(draw),
+        consumers=_draw_consumers(draw, partitions),
+    )
+    _draw_faults(draw, plan)
+    _draw_produces(draw, plan)
+    plan.actions.sort()
+    return plan
+
+
+def _draw_weather(draw: Random, rough: bool) -> Weather:
+    if not rough:
+        return Weather(latency_max_ms=draw.choice((2, 5)))
+    return Weather(
+        latency_max_ms=draw.choice((3, 10, 40)),
+        drop=draw.choice((0.0, 0.01, 0.03)),
+        duplicate=draw.choice((0.0, 0.02, 0.05)),
+        late=draw.choice((0.0, 0.02, 0.05)),
+        late_max_ms=draw.choice((100, 400, 1_500)),
+    )
+
+
+def _draw_store(draw: Random) -> StoreFaults:
+    return StoreFaults(
+        unavailable=draw.choice((0.0, 0.0, 0.05, 0.15)),
+        unknown=draw.choice((0.0, 0.0, 0.05, 0.15)),
+    )
+
+
+def _draw_habits(draw: Random) -> Habits:
+    return Habits(
+        forget=draw.choice((0.0, 1.0, 3.0)),
+        tear=draw.choice((0.0, 1.0)),
+        flip=draw.choice((0.0, 1.0)),
+        zero=draw.choice((0.0, 1.0)),
+        keep=draw.choice((0.2, 1.0)),
+    )
+
+
+def _draw_producers(draw: Random) -> list[ProducerPlan]:
+    plans = [ProducerPlan(ACKS_ALL, draw.random() < 0.5)]
+    for _ in range(draw.randint(0, 2)):
+        acks = draw.choice((ACKS_ALL, ACKS_LEADER, ACKS_NONE))
+        plans.append(ProducerPlan(acks, acks == ACKS_ALL and draw.random() < 0.5))
+    return plans
+
+
+def _draw_consumers(draw: Random, partitions: int) -> list[ConsumerPlan]:
+    return [
+        ConsumerPlan(draw.randrange(partitions), draw.random() < 0.4, draw.random() < 0.5)
+        for _ in range(draw.randint(1, 2))
+    ]
+
+
+def _draw_faults(draw: Random, plan: Plan) -> None:
+    """A handful of kinds for this run, and how often each strikes."""
+    kinds = draw.sample(FAULTS, draw.randint(2, 7))
+    weights = [_WEIGHTS.get(kind, 1) for kind in kinds]
+    gap = draw.choice((250, 500, 1_000))
+    at = CALM_START_MS
+    while at < plan.duration_ms:
+        at += draw.randint(1, 2 * gap)
+        kind = draw.choices(kinds, weights)[0]
+        target = _draw_target(draw, plan)
+        duration = draw.choice((20, 200, 600, 1_500, 4_000))
+        amounts = (duration, draw.randint(1, plan.brokers), draw.randrange(1 << 16))
+        plan.actions.append(Action(at, kind, target, amounts))
+
+
+def _draw_target(draw: Random, plan: Plan) -> int:
+    if draw.random() < 0.5:
+        return -1 - draw.randrange(plan.partitions)
+    return draw.randint(1, plan.brokers)
+
+
+def _draw_produces(draw: Random, plan: Plan) -> None:
+    gap = draw.choice((40, 80, 200))
+    largest = draw.choice((1, 3, 8))
+    for producer in range(len(plan.producers)):
+        at = 700
+        while at < plan.duration_ms:
+            at += draw.randint(1, 2 * gap)
+            amounts = (producer, draw.randint(1, largest))
+            partition = draw.randrange(plan.partitions)
+            plan.actions.append(Action(at, "produce", partition, amounts))

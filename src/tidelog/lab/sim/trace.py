@@ -1,0 +1,70 @@
+"""Events in one line each, for people who want to know what happened last."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tidelog.core.node.messages import (
+    Fetch,
+    FetchPartitionResponse,
+    FetchResponse,
+    Produce,
+    ProduceResponse,
+)
+from tidelog.core.storage.disk import Region
+
+VALUE_MAX = 90
+
+
+def event_lines(events: Iterable[tuple[int, int, Any, tuple[Any, ...]]]) -> list[str]:
+    """What the queue held, in words."""
+    return [f"{at / 1000:9.3f}  {_line(action, arguments)}" for at, _, action, arguments in events]
+
+
+def _line(action: Any, arguments: tuple[Any, ...]) -> str:
+    owner = getattr(action, "__self__", None)
+    name = action.__name__.strip("_").replace("_", " ")
+    who = getattr(owner, "id", None) or getattr(owner, "_address", None)
+    where = type(owner).__name__.removeprefix("Sim").lower()
+    subject = f"{where} {who}" if who is not None else where
+    if where == "process":
+        subject = f"broker {who}"
+    return f"{subject}: {name} " + " ".join(_value(value) for value in arguments)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case type():
+            return str(value.__name__)
+        case Fetch():
+            asked = ", ".join(f"{p.topic_partition}@{p.offset}" for p in value.partitions)
+            return f"Fetch(replica={value.replica}, [{asked}])"
+        case FetchResponse():
+            parts = ", ".join(_fetched(part) for part in value.partitions)
+            return f"FetchResponse({value.error.name}, [{parts}])"
+        case Produce():
+            return f"Produce(acks={value.acks}, {value.partitions[0].topic_partition})"
+        case ProduceResponse():
+            part = value.partitions[0]
+            return f"ProduceResponse({part.error.name}, {part.base_offset})"
+        case bytes() | bytearray():
+            return f"<{len(value)} bytes>"
+        case int() | str() | bool() | None:
+            return str(value)
+        case tuple() | list():
+            inside = ", ".join(_value(item) for item in value)
+            return f"({inside[:VALUE_MAX]})"
+    text = str(value)
+    if text.startswith("<") and text.endswith(">"):
+        return type(value).__name__
+    return text if len(text) <= VALUE_MAX else text[:VALUE_MAX] + "…"
+
+
+def _fetched(part: FetchPartitionResponse) -> str:
+    size = 0
+    if part.records is not None:
+        size = part.records.length if isinstance(part.records, Region) else len(part.records)
+    diverging = "" if part.diverging is None else f" diverging {tuple(part.diverging)}"
+    return (
+        f"{part.topic_partition} {part.error.name} HW={part.high_watermark} "
+        f"{size} bytes{diverging}"
+    )
