@@ -156,7 +156,7 @@ def test_after_an_error_the_next_answer_is_news() -> None:
 def test_who_got_records_waits_behind_the_others() -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A), asked(B)))
     session.answer([answer(A, records=Region("x", 0, 9)), answer(B)])
-    assert list(session.partitions) == [B, A]
+    assert list(session.active) == [B, A]
 
 
 class TestFull:

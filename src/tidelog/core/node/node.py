@@ -87,8 +87,8 @@ class Node:
         self._registration.stop = self._prepare_to_stop
         self._gate = Gate(self._replicas, self.image)
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, incarnation)
-        self._produces = ProduceService(turn, self._replicas, self._gate)
-        self._fetches = FetchService(turn, self._replicas, self._gate, sessions)
+        self._fetches = FetchService(turn, self.image, self._replicas, self._gate, sessions)
+        self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
         self._offsets = OffsetService(turn, self._replicas, self._gate)
         self._flushing = Flushing(turn, self._replicas)
         self._duties = Duties(config, turn, self._replicas, self._flushing)

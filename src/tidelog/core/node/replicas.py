@@ -38,6 +38,8 @@ class HostedReplica:
     """Who waits for the low watermark."""
     polls: dict[Any, Any] = field(default_factory=dict)
     """Long polls (serving/long_poll.py) that wait here, with their part for this replica."""
+    resting: dict[Any, Any] = field(default_factory=dict)
+    """Session partitions that have all there is, with their sessions (serving/fetch.py)."""
 
 
 class Surroundings(Protocol):

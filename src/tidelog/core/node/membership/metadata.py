@@ -87,6 +87,8 @@ class Metadata:
             return
         self._held_back.pop(key, None)
         self._replicas.step(replica, _event(known, self._turn.now_ms))
+        # Followers that rest here may have left the ISR: their fetches count again.
+        self._replicas.touched[replica] = None
 
     def _host(self, name: TopicPartition, topic_id: TopicId) -> HostedReplica:
         replica = self._replicas.hosted.get(name)

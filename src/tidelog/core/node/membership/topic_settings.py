@@ -15,9 +15,7 @@ from tidelog.core.types import TopicId
 
 _CLEANUP_POLICY = "cleanup.policy"
 _NUMBERS = {
-    field.name.replace("_", "."): field.name
-    for field in fields(LogConfig)
-    if field.name != "cleanup_delete"
+    field.name.replace("_", "."): field.name for field in fields(LogConfig) if field.type is int
 }
 
 
@@ -31,6 +29,10 @@ def log_config(config: NodeConfig, image: ClusterImage, topic: TopicId) -> LogCo
     policy = image.topic_config(topic, _CLEANUP_POLICY)
     if policy is not None:
         changes["cleanup_delete"] = "delete" in policy.split(",")
+        changes["cleanup_compact"] = "compact" in policy.split(",")
+    preallocate = image.topic_config(topic, "preallocate")
+    if preallocate is not None:
+        changes["preallocate"] = preallocate == "true"
     return replace(config.log, **changes)  # type: ignore[arg-type]
 
 

@@ -1,8 +1,12 @@
 """Fetch: from consumers, who read what is committed, and from followers, who read all.
 
-A follower's fetch also tells how far it has come; that is noted once, when it arrives.
+A follower's fetch also tells how far it has come; that is noted once, when it arrives. In a
+session, partitions that rest are passed over. What their fetches would have told the leader
+is only that the follower was there: it is told in one go, with the time of the last fetch,
+before a record is appended. So the leader knows exactly what it would have known.
 """
 
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Respond
@@ -25,90 +29,124 @@ from tidelog.core.types import TopicPartition
 class FetchService:
     """Answers fetches, now or when there is something to say."""
 
-    def __init__(self, turn: Turn, replicas: Replicas, gate: Gate, sessions: FetchSessions) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        image: ClusterImage,
+        replicas: Replicas,
+        gate: Gate,
+        sessions: FetchSessions,
+    ) -> None:
         self._turn = turn
+        self._image = image
         self._replicas = replicas
         self._gate = gate
         self._sessions = sessions
         self._parked: Deadlines[PendingFetch] = Deadlines()
+        self._polling: dict[int, PendingFetch] = {}
+        """The parked fetch of each session."""
 
     def fetch(self, peer: Peer, correlation: int, request: Fetch) -> None:
-        session = self._sessions.open(request, self._turn.now_ms)
+        now = self._turn.now_ms
+        session = self._sessions.open(request, now)
         if isinstance(session, ErrorCode):
             self._turn.emit(Respond(peer, correlation, FetchResponse(session, 0, [])))
             return
-        deadline = self._turn.now_ms + request.max_wait_ms
-        pending = PendingFetch(peer, correlation, request, session, deadline, [])
-        in_session = isinstance(session, FetchSession)
-        for known in session.partitions.values():
-            part = self._read(request, known)
-            if not in_session:
-                part.told = part.answer.high_watermark
-            pending.parts.append(part)
-            pending.look(part)
-        if pending.ripe or request.max_wait_ms <= 0 or not pending.parts:
-            self._respond(pending)
+        pending = PendingFetch(peer, correlation, request, session, now + request.max_wait_ms, [])
+        waits = request.max_wait_ms > 0
+        if isinstance(session, FetchSession):
+            self._look_at_all(pending, session)
+            waits = waits and bool(session.partitions)
         else:
+            for known in session.active.values():
+                part = self._read(request, known, now)
+                part.told = part.answer.high_watermark
+                pending.add(part)
+            waits = waits and bool(pending.parts)
+        if waits and not pending.ripe:
             self._park(pending)
+        else:
+            self._respond(pending)
 
-    def _read(self, request: Fetch, known: SessionPartition) -> FetchPart:
+    def _look_at_all(self, pending: PendingFetch, session: FetchSession) -> None:
+        earlier = self._polling.get(session.id)
+        if earlier is not None:
+            self._unpark(earlier)
+        for known in session.active.values():
+            pending.add(self._read(pending.request, known, self._turn.now_ms))
+
+    def _read(self, request: Fetch, known: SessionPartition, now_ms: int) -> FetchPart:
         asked = known.asked
         replica = self._gate.find(asked.topic_partition, asked.topic_id)
+        if not isinstance(replica, ErrorCode) and self._is_stale(request):
+            replica = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if isinstance(replica, ErrorCode):
-            return FetchPart(asked, None, UNTOLD, failed(asked, replica))
-        part = FetchPart(asked, replica, known.high_watermark, _NO_ANSWER)
-        event = (
-            self._follower_event(request, part)
-            if request.replica is not None
-            else (self._consumer_event(request, part))
-        )
-        self._replicas.step(replica, event)
+            return FetchPart(known, asked, None, UNTOLD, failed(asked, replica))
+        part = FetchPart(known, asked, replica, known.high_watermark, _NO_ANSWER)
+        self._replicas.step(replica, _event(request, part, now_ms))
         return part
 
-    def _follower_event(self, request: Fetch, part: FetchPart) -> on.FollowerFetchReceived:
-        asked = part.asked
-        assert request.replica is not None, "only a follower has a replica id"
-        return on.FollowerFetchReceived(
-            part,
-            request.replica,
-            asked.offset,
-            asked.leader_epoch,
-            asked.last_fetched_epoch,
-            asked.log_start_offset,
-            request.broker_epoch,
-            self._turn.now_ms,
-        )
-
-    def _consumer_event(self, request: Fetch, part: FetchPart) -> on.ConsumerFetchReceived:
-        asked = part.asked
-        return on.ConsumerFetchReceived(
-            part,
-            asked.offset,
-            asked.leader_epoch,
-            asked.last_fetched_epoch,
-            request.read_committed,
-            request.any_replica,
-        )
+    def _is_stale(self, request: Fetch) -> bool:
+        """Whether it comes from an earlier incarnation of that follower (KIP-903)."""
+        if request.replica is None or request.broker_epoch is None:
+            return False
+        known = self._image.brokers.get(request.replica)
+        return known is not None and request.broker_epoch < known.epoch
 
     def _park(self, pending: PendingFetch) -> None:
         self._parked.add(pending, pending.deadline_ms)
+        if pending.session.id:
+            self._polling[pending.session.id] = pending
         for part in pending.parts:
             if part.replica is not None:
                 part.replica.polls[pending] = part
 
-    def _respond(self, pending: PendingFetch) -> None:
-        committed = pending.request.read_committed
-        answers = [part.response(read_committed=committed) for part in pending.parts]
-        told = pending.session.answer(answers)
-        response = FetchResponse(ErrorCode.NONE, pending.session.id, told)
-        self._turn.emit(Respond(pending.peer, pending.correlation, response))
-
     def _unpark(self, pending: PendingFetch) -> None:
         self._parked.remove(pending, pending.deadline_ms)
+        self._polling.pop(pending.session.id, None)
         for part in pending.parts:
             if part.replica is not None:
                 del part.replica.polls[pending]
         self._respond(pending)
+
+    def _respond(self, pending: PendingFetch) -> None:
+        request, session = pending.request, pending.session
+        committed = request.read_committed
+        answers = [part.response(read_committed=committed) for part in pending.parts]
+        told = session.answer(answers)
+        if isinstance(session, FetchSession):
+            for part in pending.parts:
+                known = session.active.get(part.asked.topic_partition)
+                if known is part.known and part.is_settled(request.replica):
+                    assert part.replica is not None, "only replicas can be settled"
+                    session.rest(known, part.replica)
+        response = FetchResponse(ErrorCode.NONE, session.id, told)
+        self._turn.emit(Respond(pending.peer, pending.correlation, response))
+
+    # -- when something happens ------------------------------------------------------------
+
+    def rouse(self, replica: HostedReplica) -> None:
+        """Something is about to happen here, or has: whoever rests here is looked at again,
+        after its follower's progress is brought up to the last fetch."""
+        for known, session in list(replica.resting.items()):
+            part = self._attach(replica, known, session)
+            event = _event(session.request, part, session.used_ms)
+            if self._gate.acting:
+                self._replicas.step(replica, event)
+
+    def _attach(
+        self, replica: HostedReplica, known: SessionPartition, session: FetchSession
+    ) -> FetchPart:
+        session.rouse(known)
+        part = FetchPart(known, known.asked, replica, known.high_watermark, _NO_ANSWER)
+        part.answer = replica.partition.fetch_again(
+            failed(known.asked, ErrorCode.NONE), session.request.replica
+        )
+        pending = self._polling.get(session.id)
+        if pending is not None:
+            pending.parts.append(part)
+            replica.polls[pending] = part
+        return part
 
     def wake(self) -> None:
         """Look at every poll where something happened in this step."""
@@ -118,23 +156,24 @@ class FetchService:
             self._fail(replica, error)
         while replicas.touched:
             replica, _ = replicas.touched.popitem()
+            self.rouse(replica)
             self._look_again(replica)
 
     def _fail(self, replica: HostedReplica, error: ErrorCode) -> None:
+        for known, session in list(replica.resting.items()):
+            self._attach(replica, known, session)
         for pending, part in list(replica.polls.items()):
             part.answer = failed(part.asked, error)
             pending.look(part)
             self._unpark(pending)
 
     def _look_again(self, replica: HostedReplica) -> None:
-        partition = replica.partition
         for pending, part in list(replica.polls.items()):
-            request = pending.request
-            if not partition.log_start_offset <= part.asked.offset <= partition.log_end_offset:
-                part.answer = failed(part.asked, ErrorCode.OFFSET_OUT_OF_RANGE)
-            else:
-                part.answer = partition.fetch_again(
-                    part.answer, request.replica, read_committed=request.read_committed
+            if part.answer.error is ErrorCode.NONE and part.answer.diverging is None:
+                part.answer = replica.partition.fetch_again(
+                    part.answer,
+                    pending.request.replica,
+                    read_committed=pending.request.read_committed,
                 )
             pending.look(part)
             if pending.ripe:
@@ -147,6 +186,31 @@ class FetchService:
 
     def next_ms(self) -> int | None:
         return self._parked.next_ms()
+
+
+def _event(
+    request: Fetch, part: FetchPart, now_ms: int
+) -> on.FollowerFetchReceived | on.ConsumerFetchReceived:
+    asked = part.asked
+    if request.replica is None:
+        return on.ConsumerFetchReceived(
+            part,
+            asked.offset,
+            asked.leader_epoch,
+            asked.last_fetched_epoch,
+            request.read_committed,
+            request.any_replica,
+        )
+    return on.FollowerFetchReceived(
+        part,
+        request.replica,
+        asked.offset,
+        asked.leader_epoch,
+        asked.last_fetched_epoch,
+        asked.log_start_offset,
+        request.broker_epoch,
+        now_ms,
+    )
 
 
 _NO_ANSWER = failed(

@@ -5,7 +5,12 @@ all. In a session both sides remember: the request names only what changed since
 one, the answer only partitions that have something to say. The session epoch counts the
 requests, so that one which went missing or came twice is noticed.
 
-Always true: at most `slots` sessions. What is stored for a partition is the last request's
+A partition whose reader has all there is, and knows it, *rests*: it is left out of the
+session's fetches until something happens to its replica, so that a thousand idle partitions
+cost nothing (serving/fetch.py rouses them).
+
+Always true: at most `slots` sessions; a session's partition is either active or rests at
+exactly one replica. What is stored for a partition is the last request's
 wording, its leader epoch included: a session that kept an old one would be fenced for ever
 (KAFKA-9338).
 """
@@ -20,6 +25,7 @@ from tidelog.core.node.messages import (
     FetchPartition,
     FetchPartitionResponse,
 )
+from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.types import Offset, TopicPartition
 
 EVICTION_MS = 120_000
@@ -35,6 +41,7 @@ class SessionPartition:
     asked: FetchPartition
     high_watermark: Offset = UNTOLD
     log_start_offset: Offset = UNTOLD
+    resting_at: HostedReplica | None = None
 
     def has_news(self, answer: FetchPartitionResponse) -> bool:
         """Whether the reader must hear of this answer."""
@@ -58,23 +65,61 @@ class FetchSession:
     """What one reader follows."""
 
     id: int
-    from_follower: bool
+    request: Fetch
+    """The latest; it says who reads, and how."""
     created_ms: int
     used_ms: int
     epoch: int = 1
     """Of the next request."""
     partitions: dict[TopicPartition, SessionPartition] = field(default_factory=dict)
-    """In the order in which they are looked at; who got records goes to the end."""
+    active: dict[TopicPartition, SessionPartition] = field(default_factory=dict)
+    """Those that do not rest, in the order in which they are looked at; who got records
+    goes to the end."""
+
+    @property
+    def from_follower(self) -> bool:
+        return self.request.replica is not None
 
     def update(self, request: Fetch) -> None:
+        if request.broker_epoch != self.request.broker_epoch:
+            # Another registration of the follower: its leaders must hear of it everywhere.
+            self.close()
+        self.request = request
         for topic_partition in request.forgotten:
-            self.partitions.pop(topic_partition, None)
+            self._forget(topic_partition)
         for asked in request.partitions:
             known = self.partitions.get(asked.topic_partition)
-            if known is None or known.asked.topic_id != asked.topic_id:
-                self.partitions[asked.topic_partition] = SessionPartition(asked)
-            else:
+            if known is not None and known.asked.topic_id == asked.topic_id:
                 known.asked = asked
+                self.rouse(known)
+                continue
+            self._forget(asked.topic_partition)
+            new = SessionPartition(asked)
+            self.partitions[asked.topic_partition] = self.active[asked.topic_partition] = new
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        known = self.partitions.pop(topic_partition, None)
+        if known is not None:
+            self.rouse(known)
+            del self.active[topic_partition]
+
+    def rest(self, known: SessionPartition, replica: HostedReplica) -> None:
+        """Leave it out until something happens to its replica."""
+        del self.active[known.asked.topic_partition]
+        known.resting_at = replica
+        replica.resting[known] = self
+
+    def rouse(self, known: SessionPartition) -> None:
+        """Look at it again in every fetch."""
+        if known.resting_at is not None:
+            del known.resting_at.resting[known]
+            known.resting_at = None
+            self.active[known.asked.topic_partition] = known
+
+    def close(self) -> None:
+        """Let nothing rest."""
+        for known in self.partitions.values():
+            self.rouse(known)
 
     def answer(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
         """Those that bring news, which are noted as told."""
@@ -86,9 +131,7 @@ class FetchSession:
             known.told(answer)
             news.append(answer)
             if answer.records is not None:
-                self.partitions[answer.topic_partition] = self.partitions.pop(
-                    answer.topic_partition
-                )
+                self.active[answer.topic_partition] = self.active.pop(answer.topic_partition)
         return news
 
 
@@ -96,7 +139,7 @@ class FetchSession:
 class Sessionless:
     """A full fetch that nobody remembers."""
 
-    partitions: dict[TopicPartition, SessionPartition]
+    active: dict[TopicPartition, SessionPartition]
     id: int = 0
 
     def answer(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
@@ -122,7 +165,7 @@ class FetchSessions:
     def open(self, request: Fetch, now_ms: int) -> FetchSession | Sessionless | ErrorCode:
         """The partitions that this request is about, or why it can't be known."""
         if request.session_epoch in (SESSIONLESS, NEW_SESSION):
-            self._sessions.pop(request.session_id, None)
+            self._close(request.session_id)
             if request.session_epoch == NEW_SESSION and self._make_room(request, now_ms):
                 return self._create(request, now_ms)
             return Sessionless({p.topic_partition: SessionPartition(p) for p in request.partitions})
@@ -139,11 +182,16 @@ class FetchSessions:
     def _create(self, request: Fetch, now_ms: int) -> FetchSession:
         while self._next_id == 0 or self._next_id in self._sessions:
             self._next_id = self._next_id + 1 & EPOCH_MAX
-        session = FetchSession(self._next_id, request.replica is not None, now_ms, now_ms)
+        session = FetchSession(self._next_id, request, now_ms, now_ms)
         self._next_id = self._next_id + 1 & EPOCH_MAX
         session.update(request)
         self._sessions[session.id] = session
         return session
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
     def _make_room(self, request: Fetch, now_ms: int) -> bool:
         """Whether there is a slot for it, perhaps at the cost of another session.
@@ -157,7 +205,7 @@ class FetchSessions:
         if idlest is None:
             return False
         if now_ms - idlest.used_ms > EVICTION_MS:
-            del self._sessions[idlest.id]
+            self._close(idlest.id)
             return True
         least = min(self._sessions.values(), key=lambda s: (s.from_follower, len(s.partitions)))
         outranked = request.replica is not None and not least.from_follower
@@ -167,6 +215,6 @@ class FetchSessions:
             and now_ms - least.created_ms > EVICTION_MS
         )
         if outranked or outgrown:
-            del self._sessions[least.id]
+            self._close(least.id)
             return True
         return False

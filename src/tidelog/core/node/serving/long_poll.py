@@ -16,10 +16,10 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.events import Peer
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
 from tidelog.core.node.replicas import HostedReplica
-from tidelog.core.node.serving.fetch_sessions import FetchSession, Sessionless
+from tidelog.core.node.serving.fetch_sessions import FetchSession, Sessionless, SessionPartition
 from tidelog.core.replication.effects import AnswerFetch
 from tidelog.core.storage.disk import Region
-from tidelog.core.types import Offset
+from tidelog.core.types import BrokerId, Offset
 
 NOTHING: Offset = -1
 
@@ -28,7 +28,9 @@ NOTHING: Offset = -1
 class FetchPart:
     """One partition of a fetch, as it would be answered now."""
 
+    known: SessionPartition
     asked: FetchPartition
+    """As it was asked in this fetch."""
     replica: HostedReplica | None
     told: Offset
     """The high watermark that the reader knows of."""
@@ -38,6 +40,19 @@ class FetchPart:
     @property
     def size(self) -> int:
         return 0 if self.region is None else self.region.length
+
+    def is_settled(self, reader: BrokerId | None) -> bool:
+        """Whether the reader has all there is, and knows it. A follower must also be in the
+        ISR: outside of it every fetch is another try to get in."""
+        answer = self.answer
+        return (
+            self.replica is not None
+            and answer.error is ErrorCode.NONE
+            and answer.diverging is None
+            and answer.upto <= answer.offset
+            and self.known.high_watermark == self.replica.partition.high_watermark
+            and (reader is None or reader in self.replica.partition.isr.members)
+        )
 
     def response(self, *, read_committed: bool) -> FetchPartitionResponse:
         answer = self.answer
@@ -79,6 +94,10 @@ class PendingFetch:
     @property
     def ripe(self) -> bool:
         return self.urgent or self.size >= self.request.min_bytes
+
+    def add(self, part: FetchPart) -> None:
+        self.parts.append(part)
+        self.look(part)
 
     def look(self, part: FetchPart) -> None:
         """Take in what this part has to say now."""

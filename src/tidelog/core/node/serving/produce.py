@@ -5,6 +5,8 @@ is preset while it waits is REQUEST_TIMED_OUT, so a time-out has nothing to work
 acks=0 nobody is answered; an error closes the connection, the only sign left.
 """
 
+from collections.abc import Callable
+
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Close, Respond
@@ -27,10 +29,18 @@ from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Pr
 class ProduceService:
     """Takes produces, and answers those that wait."""
 
-    def __init__(self, turn: Turn, replicas: Replicas, gate: Gate) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        replicas: Replicas,
+        gate: Gate,
+        rouse: Callable[[HostedReplica], None],
+    ) -> None:
         self._turn = turn
         self._replicas = replicas
         self._gate = gate
+        self._rouse = rouse
+        """Tells the leader how far its resting followers have come."""
         self._waiting: Deadlines[Pending] = Deadlines()
 
     def produce(self, peer: Peer, correlation: int, request: Produce) -> None:
@@ -76,6 +86,8 @@ class ProduceService:
         if replica.rules.log_append_time:
             part.append_time_ms = self._turn.now_ms
             batch.stamp_log_append_time(self._turn.now_ms)
+        if replica.resting:
+            self._rouse(replica)
         event = ProduceReceived(part, batch, request.acks, self._turn.now_ms)
         self._replicas.step(replica, event)
 
