@@ -9,12 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tidelog.lab.historical_truncation import POLICIES
-from tidelog.lab.story import commands, judging
+from tidelog.lab.story.commands import control, facts, faults, looking, traffic
 from tidelog.lab.story.grammar import RULE, Step, Story, StoryError, known_name
 from tidelog.lab.story.play import Command, Play, check_options
 from tidelog.lab.story.stage.narration import Line
 
-COMMANDS: dict[str, Command] = {**commands.COMMANDS, **judging.COMMANDS}
+COMMANDS: dict[str, Command] = {
+    **traffic.COMMANDS,
+    **faults.COMMANDS,
+    **control.COMMANDS,
+    **looking.COMMANDS,
+    **facts.COMMANDS,
+}
 STEP_MS = 1
 """Every command takes this long, so that what is periodic happens between commands."""
 
@@ -106,7 +112,7 @@ def _perform(current: Play, step: Step) -> None:
 
 def _replicas(current: Play) -> tuple[Replica, ...]:
     return tuple(
-        Replica(name, judging.describe(current, broker))
+        Replica(name, looking.describe(current, broker))
         for name, broker in current.world.brokers.items()
     )
 

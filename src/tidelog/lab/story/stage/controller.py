@@ -6,8 +6,6 @@ story decides when a broker is noticed to be gone, when there is an election, an
 proposal is looked at.
 """
 
-from dataclasses import replace
-
 from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
 from tidelog.core.controller.election import ElectionRules, Target, next_registration
 from tidelog.core.controller.events import AlterPartitionReceived, ElectionType
@@ -99,10 +97,9 @@ class HandController:
         one named is considered.
         """
         if unclean and leader not in self.partition.isr:
-            target = Target(isr=(), election=ElectionType.UNCLEAN)
-            return next_registration(
-                replace(self.partition, elr=()), target, self._rules(able & {leader})
-            )
+            gone = frozenset(self.partition.replicas)
+            target = Target(isr=(), unclean_shutdown=gone, election=ElectionType.UNCLEAN)
+            return next_registration(self.partition, target, self._rules(able & {leader}))
         isr = tuple(broker for broker in self.partition.isr if broker in able)
         target = Target(isr=isr, candidate=leader)
         return next_registration(self.partition, target, self._rules(able))

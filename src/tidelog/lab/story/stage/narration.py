@@ -136,7 +136,7 @@ class Seen:
 
 def tell_changes(name: str, before: Seen, after: Seen, why: str) -> Iterator[str]:
     """What happened to a replica between two looks."""
-    if after.log_start_offset > after.log_end_offset - len(after.log) > before.log_end_offset:
+    if after.log_start_offset > before.log_end_offset:
         yield f"{name} drops its log and begins anew at {after.log_start_offset}"
     else:
         gone = [e for e in before.log if e not in after.log and e.offset >= after.log_start_offset]

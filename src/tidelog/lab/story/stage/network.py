@@ -8,7 +8,12 @@ follower a held message looks like a broken connection as soon as it asks anew.
 from dataclasses import dataclass
 
 from tidelog.core.node import events as on
-from tidelog.core.node.messages import Fetch, FetchResponse, ListOffsets
+from tidelog.core.node.messages import (
+    Fetch,
+    FetchResponse,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochResponse,
+)
 from tidelog.core.storage.disk import Region, read_region
 from tidelog.lab.story.grammar import StoryError
 from tidelog.lab.story.stage.broker import Sent, StoryBroker
@@ -155,9 +160,7 @@ class Network:
 
     def _arrive(self, sent: Sent, response: object) -> None:
         event = on.ResponseReceived(sent.correlation, response, self.world.now_ms)
-        asked_offsets = isinstance(sent.request, ListOffsets)
-        why = "the leader's LEO" if asked_offsets else "not in the leader's log"
-        self.world.step(sent.sender, event, why)
+        self.world.step(sent.sender, event, _why_cut(response))
 
     def _fail(self, sent: Sent) -> None:
         self.world.step(sent.sender, on.RequestFailed(sent.correlation, self.world.now_ms))
@@ -173,17 +176,29 @@ class Network:
         held = self.held[name]
         sent = held.sent
         sender, receiver = sent.sender.name, self.world.labels[sent.receiver]
-        if held.response is None:
-            self._say(sender, receiver, request_text(sent.request), late=True)
-            if self.world.brokers[receiver].alive:
-                self._reply(sent, ARRIVES)
-            return
-        self._say(receiver, sender, response_text(held.response), late=True)
         before = sent.sender.seen
-        self._arrive(sent, held.response)
+        if held.response is not None:
+            self._say(receiver, sender, response_text(held.response), late=True)
+            self._arrive(sent, held.response)
+        else:
+            self._say(sender, receiver, request_text(sent.request), late=True)
+            if not self.world.brokers[receiver].alive:
+                return
+            self._reply(sent, ARRIVES)
         if sent.sender.seen == before:
             self.world.say(f"{sender} ignores it")
 
     def _say(self, sender: str, receiver: str, text: str, **fate: bool) -> None:
         mark = next((name for name, true in fate.items() if true), "")
         self.world.lines.append(message(sender, receiver, text, mark))
+
+
+def _why_cut(response: object) -> str:
+    """What a follower that truncates after this response goes by."""
+    match response:
+        case ListOffsetsResponse():
+            return "the leader's LEO"
+        case OffsetForLeaderEpochResponse(partitions=[part]) if part.end is None:
+            return "its own HW"
+        case _:
+            return "not in the leader's log"

@@ -1,115 +1,18 @@
-"""What a story can see and demand: `state`, `check`, `expect` and their like.
+"""What a story demands: `check` an invariant, `expect` a fact.
 
-`check` asks for an invariant by name; without expected output it must hold. `expect` states
-one fact; `expect not` its opposite. Facts are one dict too, a word to a function.
+A bare `check` must hold; with expected output it may also show how it is violated. `expect`
+states one fact, `expect not` its opposite. Facts are a dict, a word to a function.
 """
 
 from collections.abc import Callable, Sequence
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.storage import layout
-from tidelog.core.types import EpochEntry
 from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
+from tidelog.lab.story.commands.looking import role_of, spell_epochs
 from tidelog.lab.story.grammar import Step, StoryError, known_name
 from tidelog.lab.story.play import Command, Play, arguments, number
-from tidelog.lab.story.stage.broker import StoryBroker
-from tidelog.lab.story.stage.narration import members, spell_offsets
 from tidelog.lab.story.stage.records import spell
-
-ROLE_WIDTH = len("follower")
-
-
-def state(play: Play, step: Step) -> None:
-    """One line for each replica."""
-    names = arguments(step, COMMANDS["state"].usage, 0)
-    for broker in _replicas(play, names):
-        play.world.say(f"{broker.name} {describe(play, broker)}")
-
-
-def _replicas(play: Play, names: Sequence[str]) -> list[StoryBroker]:
-    world = play.world
-    if names:
-        return [world.broker(name) for name in names]
-    assigned = world.controller.partition.replicas
-    return [broker for broker in world.brokers.values() if broker.id in assigned]
-
-
-def describe(play: Play, broker: StoryBroker) -> str:
-    """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]`."""
-    role = _role(broker).ljust(ROLE_WIDTH)
-    picture = broker.picture(play.world.now_ms)
-    epoch = f"epoch={picture.leader_epoch} " if picture.alive else ""
-    return f"{role} {epoch}{spell_offsets(picture)} log=[{spell(picture.log)}]"
-
-
-def _role(broker: StoryBroker) -> str:
-    partition = broker.partition
-    if not broker.alive:
-        return "down"
-    if partition is None or partition.leader is None:
-        return "waiting"
-    return "leader" if partition.is_leader else "follower"
-
-
-def isr(play: Play, step: Step) -> None:
-    """What the controller has decided, and what it takes to commit."""
-    arguments(step, COMMANDS["isr"].usage, 0, 0)
-    known = play.world.controller.partition
-    leader = play.world.leader()
-    text = f"leader={leader.name if leader else 'none'} epoch={known.leader_epoch}"
-    text += f" ISR={_members(play, known.isr)}"
-    if known.elr:
-        text += f" ELR={_members(play, known.elr)}"
-    health = _health(play)
-    play.world.say(text + (f" ({', '.join(health)})" if health else ""))
-
-
-def _health(play: Play) -> list[str]:
-    """Offline, under min ISR, under-replicated: what an operator must see (M16)."""
-    known = play.world.controller.partition
-    found = ["offline"] if known.leader is None else []
-    if len(known.isr) < min(play.world.setup.min_insync_replicas, len(known.replicas)):
-        found.append("under min ISR")
-    if len(known.isr) < len(known.replicas):
-        found.append("under-replicated")
-    return found
-
-
-def _members(play: Play, brokers: Sequence[int]) -> str:
-    return members(play.world.labels[broker] for broker in brokers)
-
-
-def epochs(play: Play, step: Step) -> None:
-    """The leader epochs each replica knows, as epoch@start."""
-    names = arguments(step, COMMANDS["epochs"].usage, 0)
-    for broker in _replicas(play, names):
-        entries = broker.picture(play.world.now_ms).epochs
-        play.world.say(f"{broker.name} epochs=[{_spell_epochs(entries)}]")
-
-
-def _spell_epochs(entries: Sequence[EpochEntry]) -> str:
-    return " ".join(f"{entry.epoch}@{entry.start_offset}" for entry in entries)
-
-
-def log(play: Play, step: Step) -> None:
-    """One line for each record."""
-    (name,) = arguments(step, COMMANDS["log"].usage, 1, 1)
-    for entry in play.world.broker(name).picture(play.world.now_ms).log:
-        play.world.say(f"{entry.offset} {entry.id} epoch={entry.epoch}")
-
-
-def files(play: Play, step: Step) -> None:
-    """What lies on a broker's disk: segments by name, checkpoints with what they say."""
-    (name,) = arguments(step, COMMANDS["files"].usage, 1, 1)
-    disk = play.world.broker(name).disk
-    for path in sorted(disk.files):
-        base = path.rpartition("/")[2]
-        if base.endswith("-checkpoint"):
-            rows = bytes(disk.files[path]).decode().splitlines()[2:]
-            play.world.say(f"{base}: {', '.join(rows) or 'empty'}")
-        elif layout.LOG in base or base == layout.CLEAN_SHUTDOWN:
-            play.world.say(base)
 
 
 def check(play: Play, step: Step) -> None:
@@ -131,11 +34,6 @@ def _violations(play: Play, name: str) -> list[str]:
         " ".join([*(labels[broker] for broker in violation.brokers), violation.what])
         for violation in INVARIANTS[name](play.world.picture())
     ]
-
-
-def note(play: Play, step: Step) -> None:
-    """Words for whoever watches."""
-    play.world.say(step.text.partition(" ")[2])
 
 
 def expect(play: Play, step: Step) -> None:
@@ -168,7 +66,7 @@ def _replica_is(play: Play, words: Sequence[str]) -> str | None:
         "HW": str(picture.high_watermark),
         "epoch": str(picture.leader_epoch),
         "start": str(picture.log_start_offset),
-        "role": _role(broker),
+        "role": role_of(broker),
     }
     if len(words) < 2:
         raise StoryError("expect what of it? such as: expect A LEO=2 HW=1")
@@ -219,7 +117,7 @@ def _epochs_are(play: Play, words: Sequence[str]) -> str | None:
     if not words:
         raise StoryError("whose? such as: expect epochs A 0@0 1@2")
     entries = play.world.broker(words[0]).picture(play.world.now_ms).epochs
-    found = _spell_epochs(entries)
+    found = spell_epochs(entries)
     return None if found == " ".join(words[1:]) else f"{words[0]} has epochs [{found}]"
 
 
@@ -310,13 +208,7 @@ FACTS: dict[str, Callable[[Play, Sequence[str]], str | None]] = {
 """Each says what is wrong, or None."""
 
 COMMANDS: dict[str, Command] = {
-    "state": Command(state, "state [A …]", "every replica: role, epoch, LEO, HW and log"),
-    "isr": Command(isr, "isr", "the controller's word: leader, epoch, ISR, and what is wrong"),
-    "epochs": Command(epochs, "epochs [A …]", "the leader epochs a replica knows, epoch@start"),
-    "log": Command(log, "log A", "one record a line"),
-    "files": Command(files, "files A", "segments and checkpoints on its disk"),
     "check": Command(check, "check INVARIANT", "`holds`, or `VIOLATED` and how"),
     "expect": Command(expect, "expect [not] FACT", "the story fails here if it is not so"),
-    "note": Command(note, "note WORDS", "prints the words"),
 }
-"""Every word that looks or judges."""
+"""Every word that judges."""

@@ -1,0 +1,215 @@
+"""What the controller does, and only when a story says so."""
+
+from tidelog.core.controller.events import AlterPartitionReceived
+from tidelog.core.controller.metadata.registrations import PartitionRegistration
+from tidelog.core.node import events as on
+from tidelog.lab.story.commands.faults import heal
+from tidelog.lab.story.grammar import Step, StoryError
+from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, one_of
+from tidelog.lab.story.stage.broker import Sent, StoryBroker
+from tidelog.lab.story.stage.narration import CONTROLLER, members, message
+from tidelog.lab.story.stage.network import REPLY, REQUEST
+
+ROUNDS_MAX = 60
+"""`settle` gives up after so many rounds: something goes round in circles."""
+ROUND_MS = 1_000
+ASK_ISR = Step(0, "ask-isr", "ask-isr", (), {}, frozenset(), None, False, ())
+
+
+def elect(play: Play, step: Step) -> None:
+    """The controller makes a broker leader, if the rules allow it."""
+    words = arguments(step, COMMANDS["elect"].usage, 1, 2)
+    unclean = words[1:] == ("unclean",)
+    if len(words) == 2 and not unclean:
+        raise StoryError(f"usage: {COMMANDS['elect'].usage}")
+    world = play.world
+    broker = world.broker(words[0])
+    changed = world.controller.elected(broker.id, world.able(), unclean)
+    if changed.leader != broker.id:
+        world.say(f"no election: {_why_not(play, broker)}")
+        return
+    _announce(play, changed, step)
+
+
+def _why_not(play: Play, broker: StoryBroker) -> str:
+    if not broker.alive:
+        return f"{broker.name} is down"
+    if broker.id not in play.world.able():
+        return f"{broker.name} is fenced or out of reach"
+    return f"{broker.name} is not in sync"
+
+
+def _announce(play: Play, changed: PartitionRegistration, step: Step) -> None:
+    """Write the controller's decision; say it, unless the new leader says so itself."""
+    world = play.world
+    before = world.controller.partition
+    world.controller.commit(changed)
+    after = world.controller.partition
+    unclean = after.unclean_election
+    if unclean is not None and unclean != before.unclean_election:
+        instead = members(world.labels[broker] for broker in (*unclean.old_isr, *unclean.old_elr))
+        world.say(f"controller: unclean election, instead of {instead}")
+    world.spread(deaf_ones(step))
+    leader = world.leader()
+    took_office = leader is not None and leader.seen.leader_epoch == after.leader_epoch
+    if after.leader_epoch > before.leader_epoch and not took_office:
+        who = "nobody" if leader is None else leader.name
+        isr = members(world.labels[broker] for broker in after.isr)
+        world.say(f"controller: {who} leads epoch {after.leader_epoch}, ISR={isr}")
+
+
+def fence(play: Play, step: Step) -> None:
+    """The controller notices that a broker is gone: out of every ISR, and no leader."""
+    world = play.world
+    for name in arguments(step, COMMANDS["fence"].usage, 1):
+        broker = world.broker(name)
+        world.controller.set_fenced(broker.id, fenced=True)
+        _announce(play, world.controller.without(broker.id, world.able()), step)
+
+
+def unfence(play: Play, step: Step) -> None:
+    """The controller lets a broker take part again."""
+    world = play.world
+    for name in arguments(step, COMMANDS["unfence"].usage, 1):
+        broker = world.live(name)
+        world.controller.set_fenced(broker.id, fenced=False)
+        _announce(play, world.controller.reelected(world.able()), step)
+
+
+def ask_isr(play: Play, step: Step) -> None:
+    """Leaders look for followers to drop; the controller answers what was proposed."""
+    world = play.world
+    names = arguments(step, COMMANDS["ask-isr"].usage, 0)
+    wanted = {world.live(name).id for name in names}
+    lose = step.options.get("lose", "")
+    if lose:
+        one_of(lose, (REQUEST, REPLY), "lose")
+    for broker in world.brokers.values():
+        world.step(broker, on.Ticked(world.now_ms))
+    proposals = [sent for sent in world.proposals if not wanted or sent.sender.id in wanted]
+    if not proposals:
+        world.say("nobody proposes another ISR")
+    for sent in proposals:
+        world.proposals.remove(sent)
+        _alter_partition(play, sent, lose, deaf_ones(step))
+
+
+def _alter_partition(play: Play, sent: Sent, lose: str, deaf: list[str]) -> None:
+    world = play.world
+    request = sent.request
+    assert isinstance(request, AlterPartitionReceived), "proposals are nothing else"
+    (proposal,) = request.proposals
+    isr = members(world.labels[member.broker] for member in proposal.isr)
+    cut = not world.reachable(sent.sender.name, CONTROLLER)
+    mark = "lost" if cut or lose == REQUEST else ""
+    text = f"AlterPartition ISR={isr}"
+    world.lines.append(message(sent.sender.name, CONTROLLER, text, mark))
+    if mark:
+        world.step(sent.sender, on.RequestFailed(sent.correlation, world.now_ms))
+        return
+    answer = world.controller.alter(request)
+    error = answer.error or next(iter(answer.results.values())).error
+    isr = members(world.labels[broker] for broker in world.controller.partition.isr)
+    mark = "lost" if lose == REPLY else ""
+    text = error.name if error else f"ISR={isr}"
+    world.lines.append(message(CONTROLLER, sent.sender.name, text, mark))
+    world.last_error = error
+    world.spread(deaf)
+    if mark:
+        world.step(sent.sender, on.RequestFailed(sent.correlation, world.now_ms))
+    else:
+        world.step(sent.sender, on.ResponseReceived(sent.correlation, answer, world.now_ms))
+
+
+def tell(play: Play, step: Step) -> None:
+    """A broker that was kept deaf hears the news."""
+    words = arguments(step, COMMANDS["tell"].usage, 1, 2)
+    if words[1:] not in ((), ("newest",)):
+        raise StoryError(f"usage: {COMMANDS['tell'].usage}")
+    play.world.tell(play.world.live(words[0]), newest_only=len(words) == 2)
+
+
+def reassign(play: Play, step: Step) -> None:
+    """Move the partition to these brokers; done when they are all in sync."""
+    names = arguments(step, COMMANDS["reassign"].usage, 1)
+    replicas = tuple(play.world.broker(name).id for name in names)
+    if len(set(replicas)) < len(replicas):
+        raise StoryError("a broker is named twice")
+    changed = play.world.controller.reassigned(replicas, play.world.able())
+    if changed.reassigning:
+        adding = members(play.world.labels[broker] for broker in changed.adding)
+        removing = members(play.world.labels[broker] for broker in changed.removing)
+        play.world.say(f"controller: adding {adding}, removing {removing}")
+    _announce(play, changed, step)
+
+
+def settle(play: Play, _step: Step) -> None:
+    """Faults are over: let everyone do its work until nothing changes any more."""
+    world = play.world
+    heal(play, _step)
+    before: object = None
+    for _ in range(ROUNDS_MAX):
+        _settle_round(play)
+        after = [broker.seen for broker in world.brokers.values()], world.controller.partition
+        if after == before and not world.proposals:
+            world.lines.clear()
+            world.say("all is quiet")
+            return
+        before = after
+    world.say("no end in sight")
+    play.failures.append(f"not quiet after {ROUNDS_MAX} rounds")
+
+
+def _settle_round(play: Play) -> None:
+    world = play.world
+    controller = world.controller
+    for broker in world.brokers.values():
+        broker.deaf = False
+        fenced = controller.image.brokers[broker.id].fenced
+        if broker.alive and fenced:
+            controller.set_fenced(broker.id, fenced=False)
+        elif not broker.alive and not fenced:
+            controller.set_fenced(broker.id, fenced=True)
+        if not broker.alive:
+            controller.commit(controller.without(broker.id, world.able()))
+    controller.commit(controller.reelected(world.able()))
+    world.spread()
+    for broker in world.brokers.values():
+        if broker.alive and play.stage.network.follows(broker):
+            play.stage.network.fetch(broker)
+    if world.proposals:
+        ask_isr(play, ASK_ISR)
+    world.pass_time(ROUND_MS)
+
+
+COMMANDS: dict[str, Command] = {
+    "elect": Command(
+        elect,
+        "elect B [unclean] [unseen=A]",
+        "the controller makes B leader, if the rules allow it; who is gone leaves the ISR",
+        ("unseen",),
+    ),
+    "fence": Command(
+        fence,
+        "fence A [B …] [unseen=A]",
+        "the controller notices that A is gone: out of the ISR, another leads",
+        ("unseen",),
+    ),
+    "unfence": Command(unfence, "unfence A [B …] [unseen=A]", "A may take part again", ("unseen",)),
+    "ask-isr": Command(
+        ask_isr,
+        "ask-isr [A] [lose=request|reply] [unseen=A]",
+        "leaders drop who is too far behind; the controller answers every ISR proposal",
+        ("lose", "unseen"),
+    ),
+    "tell": Command(
+        tell, "tell A [newest]", "who missed news hears it, word by word or only the newest"
+    ),
+    "reassign": Command(
+        reassign, "reassign B C [unseen=A]", "move the partition to these brokers", ("unseen",)
+    ),
+    "settle": Command(
+        settle, "settle", "no more faults: all fetch, propose and answer until nothing changes"
+    ),
+}
+"""Every word of the controller."""

@@ -1,0 +1,158 @@
+"""What goes wrong, and what is mended: processes, disks, the network."""
+
+from tidelog.core.node import events as on
+from tidelog.lab.story.grammar import Step, StoryError
+from tidelog.lab.story.play import Command, Play, arguments, number
+from tidelog.lab.story.stage.broker import StoryBroker
+from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
+
+
+def crash(play: Play, step: Step) -> None:
+    """Kill processes; nothing that was written is lost."""
+    for name in arguments(step, COMMANDS["crash"].usage, 1):
+        play.world.crash(play.world.live(name))
+
+
+def start(play: Play, step: Step) -> None:
+    """Start what is down."""
+    for name in arguments(step, COMMANDS["start"].usage, 1):
+        broker = play.world.broker(name)
+        if broker.alive:
+            raise StoryError(f"{name} is up already")
+        play.world.start(broker)
+
+
+def stop(play: Play, step: Step) -> None:
+    """Stop cleanly: hand over leaderships, leave the ISR, write everything to disk."""
+    world = play.world
+    for name in arguments(step, COMMANDS["stop"].usage, 1):
+        broker = world.live(name)
+        world.controller.commit(world.controller.without(broker.id, world.able()))
+        world.spread()
+        _shut_down(play, broker)
+
+
+def restart(play: Play, step: Step) -> None:
+    """Stop cleanly and start at once, before the controller has looked."""
+    for name in arguments(step, COMMANDS["restart"].usage, 1):
+        broker = play.world.live(name)
+        _shut_down(play, broker)
+        play.world.start(broker)
+
+
+def _shut_down(play: Play, broker: StoryBroker) -> None:
+    play.world.step(broker, on.ShutdownRequested(play.world.now_ms))
+    if broker.alive:
+        raise StoryError(f"{broker.name} can't stop: it does not reach the controller")
+
+
+def lose_unflushed(play: Play, step: Step) -> None:
+    """The power fails: what was not flushed is gone."""
+    keep = number(step.options.get("keep", "0"), "keep")
+    for name in arguments(step, COMMANDS["lose-unflushed"].usage, 1):
+        broker = play.world.broker(name)
+        if broker.alive:
+            play.world.crash(broker)
+        broker.disk.lose_unsynced(keep)
+        left = broker.picture(play.world.now_ms).log_end_offset
+        play.world.say(f"{name} keeps what was flushed: LEO={left}")
+
+
+def flush(play: Play, step: Step) -> None:
+    """The operating system writes everything out."""
+    for name in arguments(step, COMMANDS["flush"].usage, 1):
+        broker = play.world.live(name)
+        if broker.log is not None:
+            broker.log.flush()
+
+
+def tear(play: Play, step: Step) -> None:
+    """Half of the last batch never reached the disk."""
+    (name,) = arguments(step, COMMANDS["tear"].usage, 1, 1)
+    broker = _down(play, name)
+    path = broker.disk.last_log()
+    if path is None:
+        raise StoryError(f"{name} has no record to tear")
+    broker.disk.tear(path)
+    play.world.say(f"{name} has half of its last batch")
+
+
+def flip(play: Play, step: Step) -> None:
+    """One bit of a batch on disk turns over."""
+    name, offset = arguments(step, COMMANDS["flip"].usage, 2, 2)
+    broker = _down(play, name)
+    at = number(offset, "offset")
+    logs = [path for path in broker.disk.files if path.endswith(".log")]
+    if not any(broker.disk.flip(path, at) for path in logs):
+        raise StoryError(f"{name} has no record at {offset}")
+    play.world.say(f"{name} has a bad bit in the batch with offset {offset}")
+
+
+def put_file(play: Play, step: Step) -> None:
+    """A file gets other content; `|` ends a line."""
+    words = arguments(step, COMMANDS["put-file"].usage, 2)
+    broker = _down(play, words[0])
+    path = next((p for p in broker.disk.files if p.rpartition("/")[2] == words[1]), None)
+    if path is None:
+        raise StoryError(f"{words[0]} has no file {words[1]!r}; see: files {words[0]}")
+    lines = " ".join(words[2:]).split(" | ")
+    broker.disk.write(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def _down(play: Play, name: str) -> StoryBroker:
+    broker = play.world.broker(name)
+    if broker.alive:
+        raise StoryError(f"{name} is up; crash it first")
+    return broker
+
+
+def partition(play: Play, step: Step) -> None:
+    """Cut the network between groups; who is not named is cut from nobody."""
+    groups: list[list[str]] = [[]]
+    for word in arguments(step, COMMANDS["partition"].usage, 3):
+        if word == "|":
+            groups.append([])
+        else:
+            if word not in (CONTROLLER, CLIENT):
+                play.world.broker(word)
+            groups[-1].append(word)
+    if len(groups) < 2 or not all(groups):
+        raise StoryError(f"usage: {COMMANDS['partition'].usage}")
+    for index, group in enumerate(groups):
+        for other in groups[index + 1 :]:
+            play.world.cuts |= {frozenset((a, b)) for a in group for b in other}
+
+
+def heal(play: Play, _step: Step) -> None:
+    """The network is whole again, and everyone hears the news."""
+    play.world.cuts.clear()
+    play.world.spread()
+
+
+COMMANDS: dict[str, Command] = {
+    "crash": Command(crash, "crash A [B …]", "kill the process; what it wrote stays"),
+    "start": Command(start, "start A [B …]", "a new process; what it led it leads no more"),
+    "restart": Command(
+        restart, "restart A [B …]", "stop cleanly and start before the controller has looked"
+    ),
+    "stop": Command(stop, "stop A [B …]", "hand over, leave the ISR, stop cleanly"),
+    "lose-unflushed": Command(
+        lose_unflushed,
+        "lose-unflushed A [B …] [keep=1]",
+        "the power fails: only what was flushed stays, and the next `keep` batches",
+        ("keep",),
+    ),
+    "flush": Command(flush, "flush A [B …]", "everything written so far survives a power failure"),
+    "tear": Command(tear, "tear A", "half of the last batch is missing (A is down)"),
+    "flip": Command(flip, "flip A OFFSET", "one bit of that batch is wrong (A is down)"),
+    "put-file": Command(
+        put_file, "put-file A FILE WORDS | …", "A's file gets these lines (A is down)"
+    ),
+    "partition": Command(
+        partition,
+        "partition A | B C controller client",
+        "cut the network between groups; who is not named is cut from nobody",
+    ),
+    "heal": Command(heal, "heal", "the network is whole, and everyone hears the news"),
+}
+"""Every word that breaks or mends something."""

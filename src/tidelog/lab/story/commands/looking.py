@@ -1,0 +1,136 @@
+"""What a story can look at; nothing here changes or judges anything."""
+
+from collections.abc import Sequence
+
+from tidelog.core.storage import layout
+from tidelog.core.types import EpochEntry
+from tidelog.lab.story.grammar import Step
+from tidelog.lab.story.play import Command, Play, arguments
+from tidelog.lab.story.stage.broker import StoryBroker
+from tidelog.lab.story.stage.narration import members, spell_offsets
+from tidelog.lab.story.stage.records import spell
+
+ROLE_WIDTH = len("follower")
+
+
+def state(play: Play, step: Step) -> None:
+    """One line for each replica."""
+    names = arguments(step, COMMANDS["state"].usage, 0)
+    for broker in _replicas(play, names):
+        play.world.say(f"{broker.name} {describe(play, broker)}")
+
+
+def _replicas(play: Play, names: Sequence[str]) -> list[StoryBroker]:
+    world = play.world
+    if names:
+        return [world.broker(name) for name in names]
+    assigned = world.controller.partition.replicas
+    return [broker for broker in world.brokers.values() if broker.id in assigned]
+
+
+def describe(play: Play, broker: StoryBroker) -> str:
+    """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]`."""
+    role = role_of(broker).ljust(ROLE_WIDTH)
+    picture = broker.picture(play.world.now_ms)
+    epoch = f"epoch={picture.leader_epoch} " if picture.alive else ""
+    return f"{role} {epoch}{spell_offsets(picture)} log=[{spell(picture.log)}]"
+
+
+def role_of(broker: StoryBroker) -> str:
+    """`leader`, `follower`, `waiting` for one, or `down`."""
+    partition = broker.partition
+    if not broker.alive:
+        return "down"
+    if partition is None or partition.leader is None:
+        return "waiting"
+    return "leader" if partition.is_leader else "follower"
+
+
+def isr(play: Play, step: Step) -> None:
+    """What the controller has decided, and what it takes to commit."""
+    arguments(step, COMMANDS["isr"].usage, 0, 0)
+    known = play.world.controller.partition
+    leader = play.world.leader()
+    text = f"leader={leader.name if leader else 'none'} epoch={known.leader_epoch}"
+    text += f" ISR={_members(play, known.isr)}"
+    if known.elr:
+        text += f" ELR={_members(play, known.elr)}"
+    health = _health(play)
+    play.world.say(text + (f" ({', '.join(health)})" if health else ""))
+
+
+def _health(play: Play) -> list[str]:
+    """Offline, under min ISR, under-replicated: what an operator must see (M16)."""
+    known = play.world.controller.partition
+    found = ["offline"] if known.leader is None else []
+    if len(known.isr) < min(play.world.setup.min_insync_replicas, len(known.replicas)):
+        found.append("under min ISR")
+    if len(known.isr) < len(known.replicas):
+        found.append("under-replicated")
+    return found
+
+
+def _members(play: Play, brokers: Sequence[int]) -> str:
+    return members(play.world.labels[broker] for broker in brokers)
+
+
+def epochs(play: Play, step: Step) -> None:
+    """The leader epochs each replica knows, as epoch@start."""
+    names = arguments(step, COMMANDS["epochs"].usage, 0)
+    for broker in _replicas(play, names):
+        entries = broker.picture(play.world.now_ms).epochs
+        play.world.say(f"{broker.name} epochs=[{spell_epochs(entries)}]")
+
+
+def spell_epochs(entries: Sequence[EpochEntry]) -> str:
+    """`0@0 1@2`."""
+    return " ".join(f"{entry.epoch}@{entry.start_offset}" for entry in entries)
+
+
+def log(play: Play, step: Step) -> None:
+    """One line for each record."""
+    (name,) = arguments(step, COMMANDS["log"].usage, 1, 1)
+    for entry in play.world.broker(name).picture(play.world.now_ms).log:
+        play.world.say(f"{entry.offset} {entry.id} epoch={entry.epoch}")
+
+
+def files(play: Play, step: Step) -> None:
+    """What lies on a broker's disk: segments by name, checkpoints with what they say."""
+    (name,) = arguments(step, COMMANDS["files"].usage, 1, 1)
+    disk = play.world.broker(name).disk
+    for path in sorted(disk.files):
+        base = path.rpartition("/")[2]
+        if base.endswith("-checkpoint"):
+            rows = bytes(disk.files[path]).decode().splitlines()[2:]
+            play.world.say(f"{base}: {', '.join(rows) or 'empty'}")
+        elif layout.LOG in base or base == layout.CLEAN_SHUTDOWN:
+            play.world.say(base)
+
+
+def losses(play: Play, step: Step) -> None:
+    """What truncation threw away: uncommitted records, or worse."""
+    names = arguments(step, COMMANDS["losses"].usage, 0)
+    for broker in _replicas(play, names):
+        if broker.node is None:
+            continue
+        for loss in broker.node.losses.recent:
+            last, committed = loss.end - 1, loss.committed
+            kind = f"{committed} of them committed" if committed else "none of them committed"
+            play.world.say(f"{broker.name} dropped offsets {loss.start} to {last}, {kind}")
+
+
+def note(play: Play, step: Step) -> None:
+    """Words for whoever watches."""
+    play.world.say(step.text.partition(" ")[2])
+
+
+COMMANDS: dict[str, Command] = {
+    "state": Command(state, "state [A …]", "every replica: role, epoch, LEO, HW and log"),
+    "isr": Command(isr, "isr", "the controller's word: leader, epoch, ISR, and what is wrong"),
+    "epochs": Command(epochs, "epochs [A …]", "the leader epochs a replica knows, epoch@start"),
+    "log": Command(log, "log A", "one record a line"),
+    "files": Command(files, "files A", "segments and checkpoints on its disk"),
+    "losses": Command(losses, "losses [A …]", "what a broker has on record as thrown away"),
+    "note": Command(note, "note WORDS", "prints the words"),
+}
+"""Every word that only looks."""

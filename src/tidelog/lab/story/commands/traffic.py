@@ -1,0 +1,140 @@
+"""What clients and followers do: write, read, ask, and time that passes."""
+
+from tidelog.core.node.messages import EARLIEST, LATEST
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.encoder import NO_PRODUCER, Producer
+from tidelog.core.replication.events import ACKS_ALL
+from tidelog.lab.story.cluster_options import CLUSTER_OPTIONS, read_setup
+from tidelog.lab.story.grammar import Step, StoryError
+from tidelog.lab.story.play import Command, Play, arguments, fate, number, one_of, truth
+from tidelog.lab.story.stage.broker import StoryBroker
+from tidelog.lab.story.stage.clients import TIMEOUT_MS
+
+TICK_MS = 1_000
+
+
+def cluster(play: Play, step: Step) -> None:
+    """Set up brokers and one partition; the first leads epoch 0 and all are in sync."""
+    play.set_up(read_setup(step))
+
+
+def produce(play: Play, step: Step) -> None:
+    """Each word is a record and a batch of its own, unless batch=true."""
+    names = arguments(step, COMMANDS["produce"].usage, 1)
+    acks = one_of(step.options.get("acks", "all"), ("0", "1", "all"), "acks")
+    codecs = {codec.name.lower(): codec for codec in Codec}
+    codec = codecs[one_of(step.options.get("codec", "none"), tuple(codecs), "codec")]
+    producer = NO_PRODUCER
+    if "producer" in step.options:
+        sequence = number(step.options.get("sequence", "0"), "sequence")
+        producer = Producer(number(step.options["producer"], "producer"), 0, sequence)
+    timeout = number(step.options.get("timeout", str(TIMEOUT_MS)), "timeout")
+    one_batch = truth(step.options.get("batch", "false"), "batch")
+    to = play.world.broker(step.options["to"]) if "to" in step.options else _leader(play)
+    for batch in [names] if one_batch else [(name,) for name in names]:
+        level = ACKS_ALL if acks == "all" else int(acks)
+        play.stage.clients.produce(to, batch, level, codec, producer, timeout)
+        if producer.id >= 0:
+            producer = producer._replace(sequence=producer.sequence + len(batch))
+
+
+def _leader(play: Play) -> StoryBroker:
+    leader = play.world.leader()
+    if leader is None:
+        raise StoryError("nobody leads the partition; elect someone, or say to=A")
+    return leader
+
+
+def fetch(play: Play, step: Step) -> None:
+    """A follower asks its leader for records, and takes the reply."""
+    for name in arguments(step, COMMANDS["fetch"].usage, 1):
+        for _ in range(number(step.options.get("times", "1"), "times")):
+            play.stage.network.fetch(play.world.live(name), fate(step))
+
+
+def ask(play: Play, step: Step) -> None:
+    """A follower asks its leader one thing, whatever it is."""
+    (name,) = arguments(step, COMMANDS["ask"].usage, 1, 1)
+    play.stage.network.ask(play.world.live(name), fate(step))
+
+
+def deliver(play: Play, step: Step) -> None:
+    """A held message arrives after all."""
+    (name,) = arguments(step, COMMANDS["deliver"].usage, 1, 1)
+    if name not in play.stage.network.held:
+        raise StoryError(f"no message is held as {name!r}")
+    play.stage.network.deliver(name)
+
+
+def tick(play: Play, step: Step) -> None:
+    """Time passes."""
+    words = arguments(step, COMMANDS["tick"].usage, 0, 1)
+    play.world.pass_time(number(words[0], "milliseconds") if words else TICK_MS)
+
+
+def consume(play: Play, step: Step) -> None:
+    """A consumer reads on, as far as it is shown anything."""
+    arguments(step, COMMANDS["consume"].usage, 0, 0)
+    options = step.options
+    broker = play.world.live(options["from"]) if "from" in options else _leader(play)
+    offset = number(options["offset"], "offset") if "offset" in options else None
+    epoch = number(options["epoch"], "epoch") if "epoch" in options else None
+    play.stage.clients.consume(broker, offset, epoch)
+
+
+def list_offsets(play: Play, step: Step) -> None:
+    """A client asks where the log starts or ends."""
+    (which,) = arguments(step, COMMANDS["list-offsets"].usage, 1, 1)
+    one_of(which, ("latest", "earliest"), "offset")
+    timestamp = LATEST if which == "latest" else EARLIEST
+    play.stage.clients.list_offsets(_leader(play), timestamp, which)
+
+
+def delete_records(play: Play, step: Step) -> None:
+    """A client asks to drop what lies before an offset."""
+    (offset,) = arguments(step, COMMANDS["delete-records"].usage, 1, 1)
+    play.stage.clients.delete_records(_leader(play), number(offset, "offset"))
+
+
+COMMANDS: dict[str, Command] = {
+    "cluster": Command(
+        cluster,
+        "cluster A B [C …] [option=value …]",
+        "brokers and one partition; the first leads epoch 0, all are in sync",
+        CLUSTER_OPTIONS,
+    ),
+    "produce": Command(
+        produce,
+        "produce m1 [m2 …] [acks=0|1|all] [to=B] [batch=true] [codec=snappy]"
+        " [producer=7 sequence=0] [timeout=MS]",
+        "a client writes; each word is a record, m1..m9 are nine; acks=all unless said",
+        ("acks", "to", "batch", "codec", "producer", "sequence", "timeout"),
+    ),
+    "fetch": Command(
+        fetch,
+        "fetch B [C …] [times=2] [lose=request|reply] [hold=request|reply as=x]",
+        "a follower asks its leader for records, with all that must be asked around it",
+        ("times", "lose", "hold", "as"),
+    ),
+    "ask": Command(
+        ask,
+        "ask B [lose=…] [hold=… as=x]",
+        "a follower asks one thing only, whatever is next",
+        ("lose", "hold", "as"),
+    ),
+    "deliver": Command(deliver, "deliver x", "a held message arrives; again, if said again"),
+    "tick": Command(tick, "tick [MS]", "time passes, a second unless said"),
+    "consume": Command(
+        consume,
+        "consume [from=B] [offset=0] [epoch=0]",
+        "a consumer reads on, as far as it is shown anything",
+        ("from", "offset", "epoch"),
+    ),
+    "list-offsets": Command(
+        list_offsets, "list-offsets latest|earliest", "a client asks where the log ends or starts"
+    ),
+    "delete-records": Command(
+        delete_records, "delete-records OFFSET", "a client drops what lies before the offset"
+    ),
+}
+"""Every word of everyday traffic."""
