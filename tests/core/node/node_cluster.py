@@ -71,6 +71,7 @@ class Cluster:
     answers: dict[int, Any] = field(default_factory=dict)
     closed: list[Any] = field(default_factory=list)
     sent: list[tuple[BrokerId, BrokerId, Any]] = field(default_factory=list)
+    on_send: Callable[[BrokerId, BrokerId, Any], None] = lambda *_: None
     tamper: Callable[[BrokerId, BrokerId, Any], Any] | None = None
     """Changes a response on its way from one broker to another; None drops it."""
     _queue: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
@@ -153,6 +154,7 @@ class Cluster:
         match effect:
             case do.Send(target, correlation, request):
                 self.sent.append((broker, target, request))
+                self.on_send(broker, target, request)
                 self.soon(lambda: self._deliver(broker, node, target, correlation, request))
             case do.Respond(peer, correlation, response):
                 self._respond(broker, peer, correlation, response)
