@@ -197,6 +197,16 @@ def test_indexes_that_are_gone_or_broken_are_rebuilt(
     assert {k: disk.files[segment.file(k)] for k in good} == good
 
 
+def test_an_opened_segment_can_be_appended_to(disk: MemoryDisk) -> None:
+    segment = ten(disk)
+    segment.finish()
+    reopened = Segment.open(disk, "p", 0, CONFIG, 0)
+    reopened.append([batch(20, 2), batch(22, 2)], 2 * segment.span_at(0).size)
+    assert [span.base_offset for span in reopened.spans()] == list(range(0, 24, 2))
+    assert reopened.locate(21) == segment.size
+    assert reopened.next_offset() == 24
+
+
 def test_old_batches_leave_the_tail_and_are_found_by_index(disk: MemoryDisk) -> None:
     made = [batch(n) for n in range(1500)]
     segment = segment_of(disk)

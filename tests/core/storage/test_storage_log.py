@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from storage_kit import SMALL, batch, contents, fill, full_disk, names, new_log, reopen
 
 from tidelog.core.record.control import ControlType
-from tidelog.core.record.encoder import Producer, encode_marker
+from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
+from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL, batches, parse
 from tidelog.core.storage.disk import DiskFull, MissingFile
 from tidelog.core.storage.log import Log, LogOffline, OffsetOutOfRange, RecordListTooLarge
@@ -174,6 +175,15 @@ def test_a_read_in_a_gap_goes_on_with_what_follows(log: Log) -> None:
     assert offsets(log, 6) == [30]
 
 
+def test_a_log_may_end_in_a_gap(log: Log) -> None:
+    """Compaction took 1 to 6 away, then the log was cut among them."""
+    log.append([batch(0), batch(7)], 0)
+    assert log.truncate_to(4) == 4
+    assert log.read(2, 100).length == 0
+    log.append([batch(4)], 0)
+    assert offsets(log, 2) == [4]
+
+
 @pytest.mark.parametrize("offset", [-1, 3, 11])
 def test_reads_outside_the_log(log: Log, offset: int) -> None:
     log.append([batch(0, 10)], 0)
@@ -202,6 +212,24 @@ def test_offset_for_a_timestamp_inside_a_batch_and_above_the_log_start(log: Log)
     assert found.offset == 4
     log.drop_before(5, 0)
     assert log.offset_for_timestamp(102) is None
+
+
+def test_timestamps_out_of_order_are_found(log: Log) -> None:
+    log.config = LogConfig(index_interval_bytes=100)
+    for n, timestamp in enumerate([50, 40, 30, 60, 20, 70, 10]):
+        log.append([batch(n, timestamp=timestamp)], 0)
+    found = [log.offset_for_timestamp(timestamp) for timestamp in (10, 51, 61, 71)]
+    assert [one and one.offset for one in found] == [0, 3, 5, None]
+
+
+def test_a_batch_whose_young_records_lie_below_the_log_start_is_passed(log: Log) -> None:
+    falling = [Record(None, b"", timestamp) for timestamp in (90, 80, 70)]
+    made = parse(encode_batch(falling))
+    made.assign(0, 0)
+    log.append([made, batch(3, timestamp=60), batch(4, timestamp=85)], 0)
+    log.drop_before(1, 0)
+    found = [log.offset_for_timestamp(timestamp) for timestamp in (75, 81, 86)]
+    assert [one and one.offset for one in found] == [1, 4, None]
 
 
 def test_offset_of_the_largest_timestamp(log: Log) -> None:

@@ -94,16 +94,13 @@ def whole_batches(
     """Batches with their bytes; InvalidBatch at the first place that has none."""
     chunk, at = b"", 0
     while position < end:
-        size = HEADER_SIZE
+        ahead = min(_WHOLE_CHUNK, end - position)
+        if len(chunk) - at < HEADER_SIZE:
+            chunk, at = disk.read(path, position, ahead), 0
         if len(chunk) - at >= PREFIX_SIZE:
-            size = max(size, min(_PREFIX.unpack_from(chunk, at)[1] + PREFIX_SIZE, end - position))
-        if len(chunk) - at < size:
-            chunk = disk.read(path, position, min(max(size, _WHOLE_CHUNK), end - position))
-            at = 0
-            if len(chunk) >= HEADER_SIZE and size == HEADER_SIZE:
-                declared = _PREFIX.unpack_from(chunk)[1] + PREFIX_SIZE
-                if len(chunk) < declared <= end - position:
-                    chunk = disk.read(path, position, declared)
+            size = _PREFIX.unpack_from(chunk, at)[1] + PREFIX_SIZE
+            if len(chunk) - at < size <= end - position:
+                chunk, at = disk.read(path, position, max(size, ahead)), 0
         try:
             batch = parse(chunk, at)
         except CorruptRecord as error:

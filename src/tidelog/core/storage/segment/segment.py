@@ -218,9 +218,8 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Bring the index files up to date; without this they may lag behind."""
-        if self._loaded:
-            self._offset_index.write_out()
-            self._time_index.write_out()
+        self._offset_index.write_out()
+        self._time_index.write_out()
 
     def delete(self) -> None:
         """Remove all files at once."""

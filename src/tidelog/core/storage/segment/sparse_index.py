@@ -9,6 +9,7 @@ leaves it with a tail of zeros. Such a tail is no entry.
 """
 
 import sys
+from abc import ABC, abstractmethod
 from array import array
 from struct import Struct
 
@@ -19,7 +20,7 @@ class InvalidIndex(Exception):
     """An index file that can't be trusted; the log has all that is needed to rebuild it."""
 
 
-class SparseIndex:
+class SparseIndex(ABC):
     """Entries that only grow, and how many of them the file already holds."""
 
     __slots__ = ("_disk", "_written", "base_offset", "path", "unsynced")
@@ -33,11 +34,13 @@ class SparseIndex:
         self.path = path
         self.base_offset = base_offset
 
+    @abstractmethod
     def __len__(self) -> int:
-        raise NotImplementedError
+        """How many entries there are."""
 
+    @abstractmethod
     def _packed(self, first: int) -> bytes:
-        raise NotImplementedError
+        """The entries from number `first` on, as the file has them."""
 
     def write_out(self) -> None:
         """Append what the file lacks. The file exists afterwards, even if it is empty."""
