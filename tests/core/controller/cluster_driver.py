@@ -26,7 +26,7 @@ TOPIC = b"\x07" * 16
 KEY = PartitionKey(TOPIC, 0)
 
 
-@dataclass
+@dataclass(eq=False)
 class Host:
     """One broker: its session, its image, its controller, and what it was told."""
 

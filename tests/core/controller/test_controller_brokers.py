@@ -368,3 +368,32 @@ def test_a_fencing_whose_answer_is_lost_is_sent_until_it_is_clear(
     assert cluster.partition().leader == 3
     assert cluster.partition().partition_epoch == 1
     assert cluster.alter(3).error is ErrorCode.NONE
+
+
+def test_a_broker_is_not_admitted_while_one_of_its_partitions_is_busy() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    event = cluster.proposal(1, 2)
+    cluster.fault = lambda stage, _: Unavailable() if stage == "before" else None
+    cluster.step(1, event)
+    cluster.carry_out(1)
+    cluster.fault = None
+    cluster.store.expire(cluster.hosts[2].session)
+    cluster.stop(2)
+    cluster.start(2)
+    assert broker(cluster, 2).awaits_admission
+    assert 2 in cluster.partition().isr
+    cluster.tick(500)
+    assert not broker(cluster, 2).awaits_admission
+    assert 2 not in cluster.partition().isr
+
+
+def test_a_fencing_and_its_elections_are_one_revision() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((2, 3, 1))
+    cluster.tick(10_500, 2)
+    state = cluster.store.get(keys.broker_state(2))[0]
+    partition = cluster.store.get(keys.partition(*KEY))[0]
+    assert state is not None
+    assert partition is not None
+    assert state.mod_rev == partition.mod_rev
