@@ -88,7 +88,7 @@ def frames(story: Story, policy: str) -> Iterator[Frame]:
         if not step.played_under(policy):
             continue
         try:
-            _perform(current, step)
+            frame = _perform(current, step)
         except StoryError as error:
             yield Frame(step, tuple(current.take_lines()), (error.message,), ())
             return
@@ -96,18 +96,20 @@ def frames(story: Story, policy: str) -> Iterator[Frame]:
             reason = f"the broker's code stopped: {type(error).__name__}: {error}"
             yield Frame(step, tuple(current.take_lines()), (reason,), ())
             return
-        lines = tuple(current.take_lines())
-        problems = [*current.failures, *_compare(step, policy, lines)]
-        current.failures.clear()
-        yield Frame(step, lines, tuple(problems), _replicas(current))
-        current.world.pass_time(STEP_MS)
+        yield frame
 
 
-def _perform(current: Play, step: Step) -> None:
+def _perform(current: Play, step: Step) -> Frame:
     known_name("command", step.word, COMMANDS)
     command = COMMANDS[step.word]
     check_options(step, command)
     command.action(current, step)
+    lines = tuple(current.take_lines())
+    problems = (*current.failures, *_compare(step, current.policy.name, lines))
+    current.failures.clear()
+    replicas = _replicas(current)
+    current.world.pass_time(STEP_MS)
+    return Frame(step, lines, problems, replicas)
 
 
 def _replicas(current: Play) -> tuple[Replica, ...]:

@@ -70,10 +70,8 @@ def tear(play: Play, step: Step) -> None:
     """Half of the last batch never reached the disk."""
     (name,) = arguments(step, COMMANDS["tear"].usage, 1, 1)
     broker = _down(play, name)
-    path = broker.disk.last_log()
-    if path is None:
+    if not broker.disk.tear():
         raise StoryError(f"{name} has no record to tear")
-    broker.disk.tear(path)
     play.world.say(f"{name} has half of its last batch")
 
 

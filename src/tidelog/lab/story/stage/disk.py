@@ -64,15 +64,16 @@ class StoryDisk(MemoryDisk):
     def _tail(self, path: str, position: int) -> Buffer:
         return memoryview(bytes(self.files[path]))[position:]
 
-    def last_log(self) -> str | None:
-        """The log file that holds the last batch, if any does."""
-        logs = sorted(path for path, data in self.files.items() if path.endswith(LOG) and data)
-        return logs[-1] if logs else None
-
-    def tear(self, path: str) -> None:
-        """The last batch of a log was only half written."""
-        last = list(batches(self._tail(path, 0)))[-1]
-        del self.files[path][-(last.size // 2) :]
+    def tear(self) -> bool:
+        """The last whole batch was only half written; False if there is none."""
+        logs = sorted(path for path in self.files if path.endswith(LOG))
+        for path in reversed(logs):
+            whole = list(batches(self._tail(path, 0)))
+            if whole:
+                last = whole[-1]
+                del self.files[path][last.position + last.size // 2 :]
+                return True
+        return False
 
     def flip(self, path: str, offset: int) -> bool:
         """Turn one bit in the batch that holds `offset`; False if it is not in this file."""

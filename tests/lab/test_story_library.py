@@ -1,0 +1,125 @@
+"""Finding, judging and rendering stories."""
+
+from pathlib import Path
+
+import pytest
+
+from tidelog.lab.story.grammar import StoryError, parse
+from tidelog.lab.story.library import check, find, list_stories, load, rewrite_file, story_folder
+from tidelog.lab.story.render import as_data, as_markdown, as_mermaid, as_text
+from tidelog.lab.story.runner import play
+
+GOOD = "# Fine\n\ncluster A\nproduce m1\ncheck hw-below-leo\n"
+BAD = "# Not fine\n\ncluster A\nexpect lost m1\nexpect A LEO=7\n"
+TOLD = """\
+# A moral
+#
+# A reason.
+
+given:
+    cluster A B
+
+# B asks; nobody hears.
+produce m1
+fetch B lose=reply
+----
+B -> A  Fetch offset=0 epoch=0
+A -> B  [m1] HW=0  (lost)
+
+crash B
+expect A LEO=1
+# Thus.
+"""
+
+
+def test_folders_and_files_are_judged(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "good.txt").write_text(GOOD)
+    (tmp_path / "bad.txt").write_text(BAD)
+    (tmp_path / "broken.txt").write_text("fetsh\n----\n----\n")
+    verdicts = {Path(v.path).name: v for v in check([tmp_path])}
+    assert verdicts["good.txt"].passed
+    assert verdicts["bad.txt"].problems == (f"{tmp_path}/bad.txt:5: A has LEO=0, not 7",)
+    assert "two outputs" in verdicts["broken.txt"].problems[0]
+    assert verdicts["broken.txt"].problems[0].startswith(f"{tmp_path}/broken.txt:3: ")
+
+
+def test_an_empty_folder_is_no_success(tmp_path: Path) -> None:
+    (verdict,) = check([tmp_path])
+    assert not verdict.passed
+
+
+def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.txt"
+    binary.write_bytes(b"\xff\xfe")
+    huge = tmp_path / "huge.txt"
+    huge.write_text("#" * (1 << 20) + "\n")
+    for path, message in [
+        (tmp_path / "none.txt", "No such file"),
+        (binary, "not UTF-8"),
+        (huge, "larger than"),
+    ]:
+        (verdict,) = check([path])
+        assert message in verdict.problems[0]
+
+
+def test_stories_are_found_by_name() -> None:
+    path = story_folder() / "truncation" / "hw-loses-acked-record.txt"
+    names = ["hw-loses-acked-record", "truncation/hw-loses-acked-record.txt", str(path)]
+    assert {find(name) for name in names} == {path}
+    assert str(path) in {story.path for story in list_stories()}
+    with pytest.raises(StoryError, match="did you mean hw-loses-acked-record"):
+        find("hw-looses-acked-record")
+
+
+def test_rewriting_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "story.txt"
+    path.write_text("cluster A\nstate\n----\nwhatever\n")
+    assert rewrite_file(path)
+    assert path.read_text() == "cluster A\nstate\n----\nA leader   epoch=0 LEO=0 HW=0 log=[]\n"
+    assert not rewrite_file(path)
+    assert load(path).steps[1].word == "state"
+
+
+def test_as_text() -> None:
+    lines = list(as_text(play(parse(TOLD.replace("LEO=1", "LEO=2")), "leader-epoch")))
+    assert lines[:4] == ["A moral", "policy: leader-epoch", "", "A reason."]
+    assert "> fetch B lose=reply" in lines
+    assert "    A -> B  [m1] HW=0  (lost)" in lines
+    assert "!   A has LEO=1, not 2" in lines
+    assert lines[-1] == "Thus."
+
+
+def test_as_data() -> None:
+    data = as_data(play(parse(TOLD), "leader-epoch"))
+    assert data["passed"] is True
+    frames = data["frames"]
+    assert isinstance(frames, list)
+    fetch = frames[2]
+    assert fetch["command"] == "fetch B lose=reply"
+    assert fetch["messages"][1] == {
+        "from": "A",
+        "to": "B",
+        "text": "[m1] HW=0  (lost)",
+        "lost": True,
+    }
+    assert fetch["replicas"]["A"] == "leader   epoch=0 LEO=1 HW=0 log=[m1@0]"
+
+
+def test_as_mermaid() -> None:
+    lines = list(as_mermaid(play(parse(TOLD), "leader-epoch")))
+    assert lines[:3] == ["sequenceDiagram", "    participant A", "    participant B"]
+    assert "    A-xB: [m1] HW=0  (lost)" in lines
+    assert "    Note right of B: is down" in lines
+    assert "    Note over A,B: fetch B lose=reply" in lines
+
+
+def test_as_markdown() -> None:
+    split = TOLD.replace("# A moral", "# A moral").replace(
+        "given:", "policies: high-watermark, leader-epoch\n\ngiven:"
+    )
+    page = "\n".join(as_markdown(parse(split)))
+    assert page.startswith("# A moral\n\n\nA reason.\n\nGiven:\n\n```text\ncluster A B\n```\n")
+    assert "## high-watermark" in page
+    assert page.count("```mermaid") == 2
+    assert "fetch B lose=reply\n----\nB -> A  Fetch offset=0 epoch=0" in page

@@ -1,0 +1,188 @@
+"""Playing stories: what passes, what fails and how it is said, and writing outputs anew."""
+
+import pytest
+
+from tidelog.lab.story.grammar import parse
+from tidelog.lab.story.runner import perform_all, play, rewrite
+from tidelog.lab.story.stage.world import World
+
+TWO = "cluster A B\nproduce m1\nfetch B times=2\n"
+
+
+def problems(text: str, policy: str = "leader-epoch") -> list[tuple[int, str]]:
+    found = play(parse(text), policy).problems
+    return [(problem.line, problem.message) for problem in found]
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "A LEO=1 HW=1 epoch=0 start=0 role=leader",
+        "B role=follower",
+        "log A m1@0",
+        "log A m1",
+        "epochs A 0@0",
+        "isr B A",
+        "leader A",
+        "acked m1",
+        "error NONE",
+        "equal A B",
+        "lost m2",
+        "consumed",
+        "holds logs-agree",
+        "up A B",
+    ],
+)
+def test_a_fact_holds_and_its_opposite_does_not(fact: str) -> None:
+    assert problems(f"{TWO}expect {fact}\n") == []
+    assert problems(f"{TWO}expect not {fact}\n") == [
+        (4, f"so it is, though it should not be: {fact}")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        ("A LEO=2", "A has LEO=1, not 2"),
+        ("log A m1@1", "A has log=[m1@0]"),
+        ("log A", "A has log=[m1@0]"),
+        ("epochs A 0@1", "A has epochs [0@0]"),
+        ("isr A", "the ISR is A B"),
+        ("leader none", "the leader is A"),
+        ("acked m1 m2", "never acknowledged: m2"),
+        ("error NOT_ENOUGH_REPLICAS", "the last answer was NONE"),
+        ("lost m1", "still there: m1"),
+        ("consumed m1", "read []"),
+        ("offset 3", "the answer was None"),
+        ("violated logs-agree", "logs-agree holds"),
+    ],
+)
+def test_a_fact_that_is_not_so(fact: str, message: str) -> None:
+    assert problems(f"{TWO}expect {fact}\n") == [(4, message)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("prodcue m2", "unknown command 'prodcue'; did you mean produce?"),
+        ("fetch D", "unknown broker 'D'; known: A, B"),
+        ("fetch B looze=reply", "unknown option of fetch 'looze'; did you mean lose?"),
+        ("fetch B lose=answer", "unknown lose 'answer'; known: request, reply"),
+        ("fetch B hold=reply", "hold=… and as=NAME go together"),
+        ("fetch B lose=reply hold=reply as=x", "a message is lost or held, not both"),
+        ("fetch B times=x", "times must be a number, not 'x'"),
+        ("fetch", "usage: fetch B [C …]"),
+        ("deliver x", "no message is held as 'x'"),
+        ("heal now=yes", "heal takes no options"),
+        ("tick soon", "milliseconds must be a number"),
+        ("start A", "A is up already"),
+        ("tear A", "A is up; crash it first"),
+        ("flip A", "usage: flip A OFFSET"),
+        ("elect B please", "usage: elect B [unclean]"),
+        ("tell A later", "usage: tell A [newest]"),
+        ("partition A B A", "usage: partition A | B C"),
+        ("partition A | Z", "unknown broker 'Z'"),
+        ("reassign A A", "named twice"),
+        ("cluster A", "there is a cluster already"),
+        ("check everything", "unknown invariant 'everything'"),
+        ("check logs-agre", "did you mean logs-agree?"),
+        ("expect", "expect what?"),
+        ("expect A", "expect what of it?"),
+        ("expect A LEOO=1", "did you mean LEO?"),
+        ("expect akked m1", "did you mean acked?"),
+        ("expect leader Q", "who? such as"),
+        ("expect error NOT_A_THING", "unknown error 'NOT_A_THING'"),
+        ("produce m2 acks=2", "unknown acks '2'"),
+        ("produce m2 codec=zip", "unknown codec 'zip'"),
+        ("lose-unflushed A keep=all", "keep must be a number"),
+        ("crash A B\nproduce m2\nfence A B\nproduce m3", "nobody leads the partition"),
+        ("crash A\nfetch A", "A is down; start it first"),
+        ("crash A\ntear A\ntear A", "A has no record to tear"),
+        ("crash A\nflip A 7", "A has no record at 7"),
+        ("crash A\nput-file A nothing 0", "A has no file 'nothing'"),
+        ("partition A | controller\nstop A", "A can't stop"),
+    ],
+)
+def test_what_can_not_be_done_ends_the_story_with_a_line(line: str, message: str) -> None:
+    (found,) = problems(f"{TWO}{line}\nstate\n")
+    assert found[0] == 3 + len(line.splitlines())
+    assert message in found[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("cluster", "name at least one broker"),
+        ("cluster A A", "named twice"),
+        ("cluster A-B", "is no name for a broker"),
+        ("cluster A client", "is no name for a broker"),
+        ("cluster A B C D E F G H I J", "at most 9 brokers"),
+        ("cluster A lagg=3", "did you mean lag?"),
+        ("cluster A unclean=maybe", "unknown unclean 'maybe'; known: true, false"),
+        ("produce m1", "no cluster yet"),
+    ],
+)
+def test_a_story_begins_with_a_cluster(line: str, message: str) -> None:
+    (found,) = problems(f"{line}\n")
+    assert message in found[1]
+
+
+def test_output_that_differs_is_shown_beside_what_was_wanted() -> None:
+    ((line, message),) = problems("cluster A\nstate\n----\nA leads\n")
+    assert line == 2
+    assert message.splitlines() == [
+        "it printed:",
+        "  A leader   epoch=0 LEO=0 HW=0 log=[]",
+        "the story says:",
+        "  A leads",
+    ]
+
+
+LOSS = """\
+policies: high-watermark, leader-epoch
+
+given:
+    cluster A B
+    produce m1
+    fetch B
+    fetch B lose=reply
+    restart B
+    crash A
+    elect B
+
+check acked-records-survive
+----
+
+check hw-below-leo
+----
+"""
+
+
+def test_a_bare_check_must_hold() -> None:
+    text = LOSS.replace("----\n", "")
+    assert problems(text, "leader-epoch") == []
+    message = "acked-records-survive is violated: acked, then lost: m1 at 0"
+    assert problems(text, "high-watermark") == [(12, message)]
+
+
+def test_rewriting_splits_outputs_only_where_policies_part() -> None:
+    after = rewrite(LOSS, parse(LOSS))
+    assert after.endswith(
+        "check acked-records-survive\n"
+        "---- high-watermark\nVIOLATED  acked, then lost: m1 at 0\n"
+        "---- leader-epoch\nholds\n"
+        "\ncheck hw-below-leo\n----\nholds\n"
+    )
+    story = parse(after)
+    assert all(performance.passed for performance in perform_all(story))
+    assert rewrite(after, story) == after
+
+
+def test_a_fault_in_the_code_is_a_problem_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_world: World, _elapsed_ms: int) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(World, "pass_time", fail)
+    ((line, message),) = problems("cluster A\n\ntick 5\n")
+    assert "ZeroDivisionError: oh" in message
+    assert line == 1
