@@ -162,6 +162,29 @@ def test_without_flush_a_power_failure_may_lose_all() -> None:
     assert again.log_end_offset == 0
 
 
+def test_indexes_below_the_recovery_point_are_on_disk() -> None:
+    """They are believed after a crash; so a roll right after a flush has to sync them."""
+    disk = ForgetfulDisk()
+    log = new_log(disk)
+    fill(log, SEGMENT_RECORDS)
+    log.flush()
+    fill(log, 1)
+    log.flush()
+    again, _ = reopen(disk.power_failure(), recovery_point=log.recovery_point)
+    assert again.segments.first.max_timestamp == 1000 + SEGMENT_RECORDS - 1
+    assert again.segments.first.time_index.entries()[-1] == (1006, 6)
+
+
+def test_what_was_dropped_does_not_come_back_with_the_power() -> None:
+    disk = ForgetfulDisk()
+    log = new_log(disk)
+    fill(log, 20)
+    log.flush()
+    log.drop_before(14, 0)
+    again, _ = reopen(disk.power_failure(), recovery_point=log.recovery_point)
+    assert (again.log_start_offset, again.log_end_offset) == (14, 20)
+
+
 settings_and_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 

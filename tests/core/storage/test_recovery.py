@@ -120,6 +120,16 @@ def test_a_gap_between_segments_ends_the_log(disk: MemoryDisk) -> None:
     assert "ends at offset 13, the next segment begins at 14" in report.warnings[0]
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_segment_that_came_back_from_the_dead_goes(disk: MemoryDisk, compacted: bool) -> None:
+    """Its deletion was not on disk when the power failed; what replaced it was."""
+    disk.append(SECOND, [batch(14, epoch=1).view(), batch(15, epoch=1).view()])
+    log, report = reopen(disk, compacted=compacted)
+    assert log.log_end_offset == 16
+    assert report.deleted == [THIRD]
+    assert "ends at offset 16, the next segment begins at 14" in report.warnings[0]
+
+
 @pytest.mark.parametrize("how", ["policy", "cleaned before", "below the recovery point"])
 def test_gaps_of_compaction_stay(disk: MemoryDisk, how: str) -> None:
     del disk.files[SECOND][: record_size()]

@@ -161,6 +161,10 @@ class Log:
             self._segments.replace_active(self._new_segment(base_offset, now_ms))
             return
         active.finish()
+        if self.recovery_point >= base_offset:
+            # Nothing of it is left for a flush to do, and below the recovery point indexes
+            # are believed.
+            active.sync_indexes()
         self._flush.new_files.append(self._snapshots.write(self.producers, base_offset))
         self._segments.add(self._new_segment(base_offset, now_ms))
 
@@ -231,9 +235,10 @@ class Log:
     def truncate_to(self, end: Offset) -> Offset:
         """Cut the tail; the log end afterwards: `end`, or less if a batch straddles it.
 
-        The cut is synced before anything can be appended: old bytes that come back after a
-        power failure, under the epochs of new ones, would pass for new ones. The epoch cache
-        is the caller's to trim.
+        Each step is on disk before the next, and all of it before anything can be appended:
+        old bytes that come back after a power failure, under the epochs of new ones, would
+        pass for new ones. The epoch cache is the caller's to trim; the recovery point has to
+        be checkpointed by whoever keeps that file.
         """
         if end >= self.log_end_offset:
             return self.log_end_offset
@@ -243,11 +248,11 @@ class Log:
         with self._writing():
             for segment in self._segments.remove_above(end):
                 segment.delete()
+            self._snapshots.delete_above(end)
+            self._disk.sync_dir(self.directory)
             active = self._segments.active
             end = active.truncate_to(end)
             self._disk.sync(active.path)
-            self._snapshots.delete_above(end)
-            self._disk.sync_dir(self.directory)
             self._flush.truncated(end)
             self.log_end_offset = end
             self.log_start_offset = min(self.log_start_offset, end)
@@ -264,10 +269,14 @@ class Log:
             if start == self.log_end_offset and self._segments.active.size:
                 self._roll(start, now_ms)
             due = now_ms + self._config.file_delete_delay_ms
-            for segment in self._segments.remove_below(self.log_start_offset):
+            dropped = self._segments.remove_below(self.log_start_offset)
+            for segment in dropped:
                 for kind in layout.SEGMENT_KINDS:
                     self._pending_deletions.add(segment.file(kind), due)
             self._snapshots.delete_below(self._segments.first.base_offset)
+            if dropped:
+                # What was deleted must not come back with the power.
+                self._disk.sync_dir(self.directory)
 
     def restart_at(self, offset: Offset) -> None:
         """Throw everything away and begin, empty, at `offset`."""

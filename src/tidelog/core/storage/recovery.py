@@ -204,7 +204,7 @@ class _Loading:
         self._replay_to(first)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
-            if number > first and self._leaves_hole(self.segments[number - 1], segment):
+            if number > first and not self._joins(self.segments[number - 1], segment):
                 self._delete_segments_after(number - 1)
                 break
             if not self._scan(segment, check_crc=True, replay=True):
@@ -220,17 +220,18 @@ class _Loading:
         for batch in batches_from(self.disk, before, self.producers.end_offset, base):
             self.producers.update(batch)
 
-    def _leaves_hole(self, earlier: Segment, later: Segment) -> bool:
-        """A power failure can take the end of a segment and spare the next one. Without
-        compaction offsets have no gaps, so a gap between the two shows it."""
+    def _joins(self, earlier: Segment, later: Segment) -> bool:
+        """Whether one segment goes on where the other ended. A power failure can take the end
+        of a segment and spare the next one, or bring one back that had been deleted; but
+        compaction leaves gaps too."""
         end = earlier.next_offset()
-        if self.gaps_allowed or end >= later.base_offset:
-            return False
+        if end == later.base_offset or (self.gaps_allowed and end < later.base_offset):
+            return True
         self.report.warnings.append(
             f"{earlier.path}: ends at offset {end}, the next segment begins at "
-            f"{later.base_offset}; what follows the gap was removed"
+            f"{later.base_offset}; what follows was removed"
         )
-        return True
+        return False
 
     def _scan(self, segment: Segment, *, check_crc: bool, replay: bool) -> bool:
         """Read a segment, cut it at the first byte that is no batch, rebuild its indexes.
@@ -257,6 +258,8 @@ class _Loading:
         if reason:
             self.report.cuts.append(Cut(segment.path, segment.size, valid, reason))
         segment.recover(valid)
+        if reason:
+            self.disk.sync(segment.path)
         return not reason
 
     def _follows(self, batch: RecordBatch, expected: Offset, base_offset: Offset) -> bool:
@@ -279,6 +282,7 @@ class _Loading:
             segment.delete()
             self.report.deleted.append(segment.path)
         del self.segments[number + 1 :]
+        self.disk.sync_dir(self.directory)
 
     def _settle_start(self, log_start: Offset) -> Offset:
         """Where the log begins, and no segment wholly below that."""
