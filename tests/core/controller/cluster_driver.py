@@ -21,6 +21,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
 )
+from tidelog.core.errors import ErrorCode
 
 TOPIC = b"\x07" * 16
 KEY = PartitionKey(TOPIC, 0)
@@ -41,6 +42,12 @@ class Host:
     @property
     def image(self) -> ClusterImage:
         return self.controller.image
+
+    def in_office(self) -> bool:
+        return self.controller.in_office
+
+    def token(self) -> int | None:
+        return self.controller.candidacy.token
 
 
 class Cluster:
@@ -176,7 +183,7 @@ class Cluster:
     def heartbeat(self, broker: int, **wishes: bool) -> do.Response:
         host = self.hosts[broker]
         if not any(other.controller.in_office for other in self.hosts.values()):
-            return do.HeartbeatAnswer(do.ErrorCode.NOT_CONTROLLER)
+            return do.HeartbeatAnswer(ErrorCode.NOT_CONTROLLER)
         beat = on.HeartbeatReceived(
             self.number(), broker, host.epoch, host.image.revision, self.now_ms, **wishes
         )
@@ -194,7 +201,7 @@ class Cluster:
         )
         answer = self.request(event)
         assert isinstance(answer, do.TopicAnswer)
-        assert answer.error is do.ErrorCode.NONE
+        assert answer.error is ErrorCode.NONE
 
     def partition(self, key: PartitionKey = KEY) -> PartitionRegistration:
         image = ClusterImage()
@@ -215,5 +222,5 @@ class Cluster:
     def alter(self, *isr: int) -> do.AlterPartitionResult:
         answer = self.request(self.proposal(*isr))
         assert isinstance(answer, do.AlterPartitionAnswer)
-        assert answer.error is do.ErrorCode.NONE
+        assert answer.error is ErrorCode.NONE
         return answer.results[KEY]

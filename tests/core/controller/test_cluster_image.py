@@ -212,13 +212,12 @@ def test_the_controllers_claim_and_epoch(watched: Watched) -> None:
         ),
     )
     assert watched.follow().controller
-    assert watched.image.controller == ControllerClaim(2, 5, 1, session, 1)
-    assert watched.image.controller_epoch == 1
+    claimed = watched.image.controller, watched.image.controller_epoch
+    assert claimed == (ControllerClaim(2, 5, 1, session, 1), 1)
     watched.store.expire(session)
     watched.txn(Delete(keys.CONTROLLER_EPOCH))
     watched.follow()
-    assert watched.image.controller is None
-    assert watched.image.controller_epoch == 0
+    assert (watched.image.controller, watched.image.controller_epoch) == (None, 0)
 
 
 partitions = st.builds(

@@ -6,6 +6,7 @@ import pytest
 from cluster_driver import KEY, TOPIC, Cluster
 
 from tidelog.core.controller import events as on
+from tidelog.core.controller.broker_liveness import deregistration_transaction
 from tidelog.core.controller.effects import (
     ElectedUncleanly,
     HeartbeatAnswer,
@@ -145,6 +146,19 @@ def test_proof_of_death_fences_at_once_and_frees_the_id() -> None:
     cluster.run()
     assert broker(cluster, 2).epoch == host.epoch
     assert broker(cluster, 2).active
+
+
+def test_a_broker_that_proves_its_former_self_dead_need_not_wait() -> None:
+    cluster = Cluster(1)
+    former = cluster.hosts[1].epoch
+    cluster.stop(1)
+    assert cluster.store.txn(*deregistration_transaction(1, former - 1)).ok is False  # type: ignore[union-attr]
+    cluster.store.txn(*deregistration_transaction(1, former))
+    cluster.start(1)
+    cluster.step(1, on.BrokerDied(1, former))
+    cluster.run()
+    heartbeat(cluster, 1)
+    assert broker(cluster, 1).active
 
 
 def test_a_broker_may_ask_to_be_fenced() -> None:
@@ -353,7 +367,7 @@ def test_a_fencing_whose_answer_is_lost_is_sent_until_it_is_clear(
 ) -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((2, 3, 1))
-    lost = []
+    lost: list[StoreTransaction] = []
 
     def lose(at: str, transaction: StoreTransaction) -> TxnAnswer | None:
         if at == stage and len(lost) < 3:

@@ -33,7 +33,7 @@ def test_later_partitions_go_on_where_the_first_would_have() -> None:
 
 
 def test_racks_alternate() -> None:
-    racks = {1: "a", 2: "a", 3: "a", 4: "b", 5: "b", 6: "c"}
+    racks: dict[int, str | None] = {1: "a", 2: "a", 3: "a", 4: "b", 5: "b", 6: "c"}
     assert alternate_racks(racks) == [1, 4, 6, 2, 5, 3]
 
 

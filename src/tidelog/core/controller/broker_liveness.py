@@ -20,6 +20,7 @@ from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import (
     ABSENT,
+    Delete,
     Guard,
     Operation,
     Put,
@@ -51,6 +52,17 @@ def registration_transaction(
     key = keys.broker_id(broker)
     value = values.encode_broker(incarnation, endpoints, rack, previous_epoch)
     return (Guard(key, ABSENT),), (Put(key, value, session),)
+
+
+def deregistration_transaction(
+    broker: BrokerId, dead_epoch: BrokerEpoch
+) -> tuple[tuple[Guard, ...], tuple[Operation, ...]]:
+    """Clear the key of an incarnation that is proved dead, before its session ends.
+
+    For a broker that holds the lock its former self held, and so need not wait for it.
+    """
+    key = keys.broker_id(broker)
+    return (Guard(key, dead_epoch, "create"),), (Delete(key),)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ leader_epoch rises exactly when the leader changes or replicas are taken away, n
 ISR shrinks (KAFKA-15021); partition_epoch rises with every change.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidelog.core.controller.events import ElectionType
@@ -92,27 +92,33 @@ def next_registration(
     if len(draft.isr) >= _effective_min_isr(draft, rules):
         # The leader just elected may commit alone, so nobody else is eligible any more.
         draft.elr = ()
-    changed = replace(
-        partition,
-        replicas=draft.replicas,
-        isr=draft.isr,
-        leader=leader,
-        adding=draft.adding,
-        removing=draft.removing,
-        elr=draft.elr,
-        last_known_elr=_last_known(draft, partition, outcome, rules),
-        recovery=recovery,
-    )
-    if changed == partition:
+    last_known = _last_known(draft, partition, outcome, rules)
+    if (
+        draft.isr == partition.isr
+        and leader == partition.leader
+        and draft.elr == partition.elr
+        and draft.replicas == partition.replicas
+        and (draft.adding, draft.removing) == (partition.adding, partition.removing)
+        and (recovery, last_known) == (partition.recovery, partition.last_known_elr)
+    ):
         return partition
     removed = not set(partition.replicas) <= set(draft.replicas)
-    bump = leader != partition.leader or removed or outcome.unclean
-    epoch = partition.leader_epoch + bump
-    return replace(
-        changed,
-        leader_epoch=epoch,
-        partition_epoch=partition.partition_epoch + 1,
-        unclean_election=_unclean_election(partition, outcome, epoch),
+    epoch = partition.leader_epoch + (leader != partition.leader or removed or outcome.unclean)
+    return PartitionRegistration(
+        partition.topic_id,
+        partition.partition,
+        draft.replicas,
+        draft.isr,
+        leader,
+        epoch,
+        partition.partition_epoch + 1,
+        draft.adding,
+        draft.removing,
+        draft.elr,
+        last_known,
+        recovery,
+        partition.controller_epoch,
+        _unclean_election(partition, outcome, epoch),
     )
 
 

@@ -8,14 +8,14 @@ again. Only partitions of inactive brokers and those named by the caller are loo
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tidelog.core.controller.broker_liveness import BrokerLiveness
+from tidelog.core.controller.broker_liveness import BrokerLiveness, deregistration_transaction
 from tidelog.core.controller.effects import ControllerEffect, ElectedUncleanly
 from tidelog.core.controller.election import ElectionRules, Target, next_registration
 from tidelog.core.controller.events import ElectionType
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
-from tidelog.core.controller.metadata.metadata_store import ABSENT, Delete, Guard, Put
+from tidelog.core.controller.metadata.metadata_store import ABSENT, Guard, Put
 from tidelog.core.controller.metadata.registrations import (
     BrokerRegistration,
     BrokerState,
@@ -87,11 +87,11 @@ def upkeep(
     active = image.active - leaving - {broker.id for broker in dead}
     arriving = [broker for broker in brokers if broker.awaits_admission and broker not in dead]
     writes = _partition_writes(office, active, arriving, busy, look_at)
-    deaths = [
-        [Write(Delete(keys.broker_id(broker.id)), (broker_guard(broker),))]
-        for broker in dead
-        if keys.broker_id(broker.id) not in busy
-    ]
+    deaths = []
+    for broker in dead:
+        guards, (delete,) = deregistration_transaction(broker.id, broker.epoch)
+        if delete.key not in busy:
+            deaths.append([Write(delete, guards)])
     decided = [
         [state_write(image, broker, state)]
         for broker, state in states.items()
