@@ -142,10 +142,12 @@ def explore(
     max_states: int | None = None,
     progress: ProgressCallback | None = None,
     fork_from: int = FORK_FROM,
+    stop_at_violation: bool = False,
 ) -> Exploration:
     """Visit every state; `workers` is the number of processes, by default one a core.
 
-    With `max_states` the search stops after the level that passes it and says it is not complete.
+    With `max_states` the search stops after the level that passes it and says it is not complete;
+    with `stop_at_violation` after the level that breaks an invariant.
     """
     started, cpu_started = time.perf_counter(), time.process_time()
     search = _Search(model, workers or os.cpu_count() or 1, fork_from)
@@ -159,7 +161,8 @@ def explore(
             if progress:
                 elapsed = time.perf_counter() - started
                 progress(Progress(outcome.depth, outcome.states, level.states, elapsed))
-            if max_states is not None and outcome.states >= max_states:
+            far_enough = max_states is not None and outcome.states >= max_states
+            if far_enough or (stop_at_violation and search.broken):
                 outcome.complete = False
                 break
             level = search.next_level(level.states)

@@ -2,7 +2,7 @@
 
 Replicas are real `Partition`s, the controller's decisions are core/controller's own
 functions; only the network and the choice of what happens next belong to the checker.
-A state is nested tuples of ints:
+A state is nested tuples:
 
     (replicas, controller, messages, history)
 
@@ -37,8 +37,15 @@ from tidelog.lab.modelcheck.explorer import Model
 from tidelog.lab.modelcheck.shipped import invariants, renaming
 from tidelog.lab.modelcheck.shipped import messages as wire
 from tidelog.lab.modelcheck.shipped.local_step import NOW_MS, ModelBatch, Replicas
-from tidelog.lab.modelcheck.shipped.state import (
+from tidelog.lab.modelcheck.shipped.pictures import (
+    FOLLOWERS,
+    HIGH_WATERMARK,
+    LEADER,
     PARTITION_EPOCH,
+    Picture,
+    fields_of,
+)
+from tidelog.lab.modelcheck.shipped.state import (
     State,
     leads,
     pruned,
@@ -168,7 +175,7 @@ class ClusterModel(Model[State]):
             picture = state[0][broker][0]
             question = self._replicas.question(broker, picture)
             if question is not None:
-                message = wire.question_message(broker, picture[5], question)
+                message = wire.question_message(broker, fields_of(picture)[LEADER], question)
                 yield (
                     f"FollowerAsk({_name(broker)})",
                     with_messages(state, [*wire.asked_again(state[2], broker), message]),
@@ -179,14 +186,12 @@ class ClusterModel(Model[State]):
             picture, log = state[0][broker]
             if not leads(state, broker):
                 continue
-            for follower in picture[9][0]:
-                if follower == broker or len(picture[9]) > 1:
-                    continue
-                late = self._replicas.lagging(broker, picture, follower)
-                lagging = with_replica(state, broker, (late, log))
-                after = self._step(lagging, broker, on.Ticked(NOW_MS), None)
-                if after != lagging:
-                    yield f"LeaderShrinkIsr({_name(broker)}, {_name(follower)})", after
+            for follower, log_end_offset, *_ in fields_of(picture)[FOLLOWERS]:
+                if log_end_offset < len(log):
+                    late = self._replicas.lagging(broker, picture, follower)
+                    lagging = with_replica(state, broker, (late, log))
+                    after = self._step(lagging, broker, on.Ticked(NOW_MS), None)
+                    yield f"FollowerLags({_name(broker)}, {_name(follower)})", after
 
     # -- the network
 
@@ -218,7 +223,7 @@ class ClusterModel(Model[State]):
     def _metadata_steps(self, state: State) -> Iterator[tuple[str, State]]:
         """A replica learns of any newer registration, perhaps skipping some."""
         for broker in self.brokers:
-            known = state[0][broker][0][PARTITION_EPOCH]
+            known = fields_of(state[0][broker][0])[PARTITION_EPOCH]
             for registration in state[1]:
                 if registration[2] > known:
                     picture, effects = self._learn(broker, state[0][broker][0], registration)
@@ -247,7 +252,7 @@ class ClusterModel(Model[State]):
         registration does.
         """
         picture, log = state[0][broker]
-        fresh = self._replicas.fresh(broker, picture[2], log)
+        fresh = self._replicas.fresh(broker, fields_of(picture)[HIGH_WATERMARK], log)
         reborn = with_replica(state, broker, (fresh, log))
         reborn = with_history(reborn, restarts=state[3][3] + 1)
         if broker in self._registration(reborn).isr:
@@ -306,8 +311,8 @@ class ClusterModel(Model[State]):
     # -- running the broker's own code
 
     def _learn(
-        self, broker: int, picture: Any, registration: tuple[Any, ...]
-    ) -> tuple[Any, list[do.Effect]]:
+        self, broker: int, picture: Picture, registration: tuple[Any, ...]
+    ) -> tuple[Picture, list[do.Effect]]:
         leader, leader_epoch, partition_epoch, isr, _ = registration
         event = on.PartitionChanged(
             leader if leader >= 0 else None, leader_epoch, partition_epoch, isr, self.brokers,
@@ -325,7 +330,7 @@ class ClusterModel(Model[State]):
         self,
         state: State,
         broker: int,
-        picture: Any,
+        picture: Picture,
         effects: list[do.Effect],
         request: wire.Message | None,
     ) -> State:
@@ -360,7 +365,7 @@ class ClusterModel(Model[State]):
         after = with_replica(state, broker, (picture, log))
         if sent:
             after = with_messages(after, (*after[2], *sent))
-        if advanced is not None and picture[5] == broker:
+        if advanced is not None and fields_of(picture)[LEADER] == broker:
             after = with_history(after, committed=log[:advanced])
         return after
 

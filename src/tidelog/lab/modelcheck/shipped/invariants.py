@@ -2,6 +2,15 @@
 
 from typing import Any, TypeAlias
 
+from tidelog.lab.modelcheck.shipped.pictures import (
+    HIGH_WATERMARK,
+    LEADER,
+    LEADER_EPOCH,
+    LOG_END_OFFSET,
+    Fields,
+    fields_of,
+)
+
 State: TypeAlias = tuple[Any, ...]
 
 HW_AT_MOST_LEO = "the high watermark is at most the log end offset"
@@ -23,13 +32,17 @@ NAMES = (
 
 def violated(state: State) -> list[str]:
     """The names of what does not hold."""
-    replicas, registrations, _, (committed, conflict, _, _) = state
+    pictured, registrations, _, (committed, conflict, _, _) = state
+    replicas = [(fields_of(picture), log) for picture, log in pictured]
     broken = []
     if conflict:
         broken.append(ONE_HISTORY)
-    if any(picture[2] > picture[1] or picture[1] != len(log) for picture, log in replicas):
+    if any(
+        f[HIGH_WATERMARK] > f[LOG_END_OFFSET] or f[LOG_END_OFFSET] != len(log)
+        for f, log in replicas
+    ):
         broken.append(HW_AT_MOST_LEO)
-    if any(log[: picture[2]] != committed[: picture[2]] for picture, log in replicas):
+    if any(log[: f[HIGH_WATERMARK]] != committed[: f[HIGH_WATERMARK]] for f, log in replicas):
         broken.append(ONLY_COMMITTED_SHOWN)
     _, _, _, isr, elr = registrations[-1]
     size = len(committed)
@@ -37,13 +50,13 @@ def violated(state: State) -> list[str]:
         broken.append(COMMITTED_ON_CANDIDATES)
     if not _logs_match(replicas):
         broken.append(LOG_MATCHING)
-    leading = [p[6] for broker, (p, _) in enumerate(replicas) if p[5] == broker]
+    leading = [f[LEADER_EPOCH] for broker, (f, _) in enumerate(replicas) if f[LEADER] == broker]
     if len(leading) != len(set(leading)):
         broken.append(ONE_LEADER)
     return broken
 
 
-def _logs_match(replicas: tuple[Any, ...]) -> bool:
+def _logs_match(replicas: list[tuple[Fields, Any]]) -> bool:
     """Same offset and epoch, same record."""
     seen: dict[tuple[int, int], int] = {}
     return all(
@@ -74,10 +87,12 @@ def describe(state: State) -> list[str]:
     replicas, registrations, messages, (committed, _, _, _) = state
     lines = []
     for broker, (picture, log) in enumerate(replicas):
-        role = "leader  " if picture[5] == broker else "follower"
+        fields = fields_of(picture)
+        role = "leader  " if fields[LEADER] == broker else "follower"
         records = " ".join(f"m{record + 1}@{epoch}" for epoch, record in log)
         lines.append(
-            f"{broker_name(broker)} {role} epoch={picture[6]} LEO={picture[1]} HW={picture[2]}"
+            f"{broker_name(broker)} {role} epoch={fields[LEADER_EPOCH]}"
+            f" LEO={fields[LOG_END_OFFSET]} HW={fields[HIGH_WATERMARK]}"
             f" log=[{records}]"
         )
     leader, leader_epoch, _, isr, _ = registrations[-1]

@@ -1,6 +1,6 @@
 """One replica's step, run by the broker's own code and remembered.
 
-The checker's states hold pictures of replicas (nested tuples of ints). A step thaws a
+The checker's states hold pictures of replicas (pictures.py). A step thaws a
 picture into a real `Partition`, lets it take a real event, and freezes what became of
 it. The same replica meets the same event in thousands of cluster states, so each step is
 run once and then looked up: that is what makes checking the real code fast enough.
@@ -16,8 +16,8 @@ from tidelog.core.replication.log_end_offset import NEVER_MS
 from tidelog.core.replication.partition import Partition, PartitionConfig
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.types import BrokerId
+from tidelog.lab.modelcheck.shipped.pictures import Picture, fields_of, picture_of
 
-Picture: TypeAlias = tuple[Any, ...]
 Record: TypeAlias = tuple[int, int]
 """A record as (leader epoch, id)."""
 
@@ -58,7 +58,7 @@ class Replicas:
         epochs = LeaderEpochs()
         for offset, (epoch, _) in enumerate(log):
             epochs.assign(epoch, offset)
-        return self._partition(broker, epochs, len(log), high_watermark).freeze()
+        return picture_of(self._partition(broker, epochs, len(log), high_watermark).freeze())
 
     def step(
         self, broker: BrokerId, picture: Picture, event: on.Event
@@ -70,7 +70,7 @@ class Replicas:
             partition = self._thawed(broker, picture)
             effects = partition.step(event)
             _forget_times(partition)
-            known = self._steps[key] = (partition.freeze(), effects)
+            known = self._steps[key] = (picture_of(partition.freeze()), effects)
         return known
 
     def question(self, broker: BrokerId, picture: Picture) -> do.Question | None:
@@ -84,11 +84,11 @@ class Replicas:
         """The leader as it is when `follower` has not caught up for too long."""
         partition = self._thawed(broker, picture)
         partition.followers[follower].last_caught_up_ms = NEVER_MS
-        return partition.freeze()
+        return picture_of(partition.freeze())
 
     def _thawed(self, broker: BrokerId, picture: Picture) -> Partition:
         partition = self._partition(broker, LeaderEpochs())
-        partition.thaw(picture)
+        partition.thaw(fields_of(picture))
         return partition
 
     def _partition(

@@ -3,6 +3,14 @@
 from typing import Any, TypeAlias
 
 from tidelog.lab.modelcheck.shipped import messages as wire
+from tidelog.lab.modelcheck.shipped.pictures import (
+    FOLLOWERS,
+    ISR,
+    LEADER,
+    Picture,
+    fields_of,
+    picture_of,
+)
 
 State: TypeAlias = tuple[Any, ...]
 Names: TypeAlias = tuple[int, ...]
@@ -20,12 +28,17 @@ class Renamer:
         """The least of all renamings of `state`."""
         best = state
         replicas, controller, messages, history = state
-        for names, sources, pictures, controllers, sent in self._renamings:
-            renamed = tuple(
-                (pictures.get(replicas[old][0]) or _remember(pictures, replicas[old][0], names),
-                 replicas[old][1])
-                for old in sources
-            )  # fmt: skip
+        for names, (first, *others), pictures, controllers, sent in self._renamings:
+            # Most renamings are larger at the first replica already.
+            picture, log = replicas[first]
+            head = (pictures.get(picture) or _remember(pictures, picture, names), log)
+            if head > best[0][0]:
+                continue
+            tail = [
+                (pictures.get(p) or _remember(pictures, p, names), entries)
+                for p, entries in [replicas[old] for old in others]
+            ]
+            renamed = (head, *tail)
             if renamed > best[0]:
                 continue
             other = controllers.get(controller)
@@ -50,9 +63,10 @@ def _remember(known: dict[Any, Any], picture: Any, names: Names) -> Any:
     return renamed
 
 
-def _renamed_picture(picture: Any, names: Names) -> Any:
+def _renamed_picture(picture: Picture, names: Names) -> Picture:
     """Names stand in a picture as leader, ISR and followers; the assignment is all brokers."""
-    isr = picture[9]
+    fields = list(fields_of(picture))
+    isr = fields[ISR]
     members = tuple(sorted(names[b] for b in isr[0]))
     if len(isr) > 1:
         _, joining, leaving, proposed_at = isr
@@ -61,8 +75,10 @@ def _renamed_picture(picture: Any, names: Names) -> Any:
         isr = (members, joining, leaving, proposed_at)
     else:
         isr = (members,)
-    followers = tuple(sorted((names[f[0]], *f[1:]) for f in picture[10]))
-    return (*picture[:5], names[picture[5]], *picture[6:9], isr, followers, *picture[11:])
+    fields[LEADER] = names[fields[LEADER]]
+    fields[ISR] = isr
+    fields[FOLLOWERS] = tuple(sorted((names[f[0]], *f[1:]) for f in fields[FOLLOWERS]))
+    return picture_of(tuple(fields))
 
 
 def _renamed_controller(controller: Any, names: Names) -> Any:

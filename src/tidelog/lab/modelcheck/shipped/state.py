@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from tidelog.lab.modelcheck.shipped.messages import Message
+from tidelog.lab.modelcheck.shipped.pictures import LEADER, PARTITION_EPOCH, fields_of
 
 State: TypeAlias = tuple[Any, ...]
-PARTITION_EPOCH = 7
-"""Where the partition epoch stands in a replica's picture."""
 
 
 def leads(state: State, broker: int) -> bool:
     """Whether the broker takes itself for the leader."""
-    return bool(state[0][broker][0][5] == broker)
+    return bool(fields_of(state[0][broker][0])[LEADER] == broker)
 
 
 def with_replica(state: State, broker: int, replica: tuple[Any, ...]) -> State:
@@ -31,7 +30,7 @@ def with_messages(state: State, messages: Iterable[Message]) -> State:
 
 def pruned(state: State) -> State:
     """Forget registrations that everybody has passed."""
-    slowest = min(replica[0][PARTITION_EPOCH] for replica in state[0])
+    slowest = min(fields_of(replica[0])[PARTITION_EPOCH] for replica in state[0])
     kept = tuple(r for r in state[1][:-1] if r[2] > slowest) + state[1][-1:]
     return (state[0], kept, state[2], state[3])
 

@@ -1,0 +1,1 @@
+"""Known mistakes put back, in the lab alone, to see whether the lab finds them."""

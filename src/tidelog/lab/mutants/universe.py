@@ -1,0 +1,83 @@
+"""A second copy of the whole package with some lines of its source changed.
+
+A mutant must not leave a switch on the shipped path, so it is made from the source text:
+every module of `tidelog` is loaded once more under another root name, imports included,
+and the changed lines are put in on the way. The change must match the text exactly once;
+when the line is gone from the source, the mutant fails to load instead of testing nothing.
+"""
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+ROOT = "tidelog"
+_IMPORT = re.compile(rf"^(\s*(?:from|import) ){ROOT}\b", re.MULTILINE)
+
+
+class Change(NamedTuple):
+    """One piece of source text and what stands there instead."""
+
+    module: str
+    old: str
+    new: str
+
+
+class StaleMutant(Exception):
+    """The text to be changed is not in the source exactly once."""
+
+
+class Universe(MetaPathFinder, Loader):
+    """The package under another name, with changes. Install it, use it, remove it."""
+
+    def __init__(self, name: str, changes: Sequence[Change]) -> None:
+        self.root = f"{ROOT}_{re.sub('[^a-z0-9]+', '_', name.lower())}"
+        self._changes: Mapping[str, list[Change]] = {
+            module: [c for c in changes if c.module == module]
+            for module in {c.module for c in changes}
+        }
+
+    def __enter__(self) -> "Universe":
+        sys.meta_path.insert(0, self)
+        for module in self._changes:
+            self.load(module)  # a stale mutant is found at once, not when it is first used
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+        for name in [n for n in sys.modules if n == self.root or n.startswith(f"{self.root}.")]:
+            del sys.modules[name]
+
+    def load(self, module: str) -> ModuleType:
+        """The copy of a module, by its name in the original package."""
+        return importlib.import_module(self.root + module.removeprefix(ROOT))
+
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        """Part of the import machinery: the copy is made from the original's file."""
+        if fullname != self.root and not fullname.startswith(f"{self.root}."):
+            return None
+        original = importlib.util.find_spec(ROOT + fullname.removeprefix(self.root))
+        if original is None or original.origin is None:
+            return None
+        is_package = original.submodule_search_locations is not None
+        spec = ModuleSpec(fullname, self, origin=original.origin, is_package=is_package)
+        spec.has_location = True
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Part of the import machinery: change the text, then run it."""
+        assert module.__spec__ is not None, "import always sets it"
+        assert module.__spec__.origin is not None, "and we set its origin"
+        text = Path(module.__spec__.origin).read_text()
+        for change in self._changes.get(ROOT + module.__name__.removeprefix(self.root), ()):
+            if text.count(change.old) != 1:
+                raise StaleMutant(f"{change.module} has not exactly once: {change.old!r}")
+            text = text.replace(change.old, change.new)
+        text = _IMPORT.sub(rf"\g<1>{self.root}", text)
+        exec(compile(text, module.__spec__.origin, "exec"), module.__dict__)
