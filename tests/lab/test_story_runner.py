@@ -70,6 +70,7 @@ def test_a_fact_that_is_not_so(fact: str, message: str) -> None:
         ("fetch B lose=answer", "unknown lose 'answer'; known: request, reply"),
         ("fetch B hold=reply", "hold=… and as=NAME go together"),
         ("fetch B lose=reply hold=reply as=x", "a message is lost or held, not both"),
+        ("fetch B times=0", "times is between 1 and 1000"),
         ("fetch B times=x", "times must be a number, not 'x'"),
         ("fetch", "usage: fetch B [C …]"),
         ("deliver x", "no message is held as 'x'"),

@@ -58,3 +58,14 @@ def test_the_grammar_page_names_every_command() -> None:
     page = (story_folder() / "README.md").read_text()
     missing = [word for word in COMMANDS if not re.search(rf"`{re.escape(word)}\b", page)]
     assert not missing
+
+
+def test_stories_that_the_sources_name_exist() -> None:
+    sources = story_folder().parent.joinpath("src").rglob("*.py")
+    named = {
+        path
+        for source in sources
+        for path in re.findall(r"scenarios/[\w/-]+\.txt", source.read_text())
+    }
+    assert named
+    assert not [path for path in named if not (story_folder().parent / path).is_file()]

@@ -11,6 +11,7 @@ from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.clients import TIMEOUT_MS
 
 TICK_MS = 1_000
+TIMES_MAX = 1_000
 
 
 def cluster(play: Play, step: Step) -> None:
@@ -47,8 +48,11 @@ def _leader(play: Play) -> StoryBroker:
 
 def fetch(play: Play, step: Step) -> None:
     """A follower asks its leader for records, and takes the reply."""
+    times = number(step.options.get("times", "1"), "times")
+    if not 1 <= times <= TIMES_MAX:
+        raise StoryError(f"times is between 1 and {TIMES_MAX}")
     for name in arguments(step, COMMANDS["fetch"].usage, 1):
-        for _ in range(number(step.options.get("times", "1"), "times")):
+        for _ in range(times):
             play.stage.network.fetch(play.world.live(name), fate(step))
 
 

@@ -57,7 +57,6 @@ class Clients:
         self.world = world
         self.acked: set[str] = set()
         """Records acknowledged at all, by any acks."""
-        self.refused: set[str] = set()
         self.position: Offset = 0
         self.last_read: list[LogEntry] = []
         self.listed: Offset | None = None
@@ -159,7 +158,6 @@ class Clients:
 
     def _acknowledged(self, asked: _Asked, error: ErrorCode, base: Offset | None) -> None:
         if error is not ErrorCode.NONE:
-            self.refused.update(asked.names)
             self._refuse(asked, error)
             return
         self.acked.update(asked.names)

@@ -98,7 +98,7 @@ def response_text(response: object) -> str:
             if part.diverging is not None:
                 return f"diverging: {_end(part.diverging)}"
             records = b"" if part.records is None else part.records
-            assert not isinstance(records, tuple), "regions are read before they are sent"
+            assert isinstance(records, bytes), "regions are read before they are sent"
             text = f"[{names(decode_names(records))}] HW={part.high_watermark}"
             return text + (f" start={part.log_start_offset}" if part.log_start_offset else "")
         case OffsetForLeaderEpochResponse(partitions=[epoch]):

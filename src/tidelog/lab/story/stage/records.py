@@ -5,9 +5,9 @@ where without any bookkeeping beside it.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from tidelog.core.record.compression import Codec
-from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
 from tidelog.core.record.record import Record
@@ -31,13 +31,15 @@ def encode_names(
     return encode_batch(records, attributes=codec, producer=producer)
 
 
-def decode_names(buffer: Buffer) -> list[LogEntry]:
-    """The records in a run of whole batches."""
-    return [
+@lru_cache(maxsize=256)
+def decode_names(buffer: bytes) -> tuple[LogEntry, ...]:
+    """The records in a run of whole batches. Logs are looked at far more often than they
+    change, so the last answers are kept."""
+    return tuple(
         LogEntry(record.offset, record.leader_epoch, (record.value or b"").decode())
         for batch in batches(buffer)
         for record in decode(batch)
-    ]
+    )
 
 
 def read_log(log: Log) -> tuple[LogEntry, ...]:

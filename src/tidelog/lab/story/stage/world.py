@@ -35,7 +35,8 @@ from tidelog.lab.story.stage.narration import (
 
 SESSION_MS = 9_000
 SLICE_MS = 2_000
-"""Time passes in slices, so that heartbeats and sessions keep up."""
+"""Time passes in slices, so that periodic work keeps up; at most SLICES_MAX of them."""
+SLICES_MAX = 500
 
 
 @dataclass(slots=True)
@@ -272,12 +273,15 @@ class World:
     def pass_time(self, elapsed_ms: int) -> None:
         """Let time pass for everyone; who reaches the store keeps its session."""
         end = self.now_ms + elapsed_ms
+        slice_ms = max(SLICE_MS, elapsed_ms // SLICES_MAX)
         while self.now_ms < end:
-            self.now_ms = min(end, self.now_ms + SLICE_MS)
+            before = self.now_ms
+            renewed = min(end, before + slice_ms) + SESSION_MS
             for broker in self.brokers.values():
                 if self.reachable(broker.name, CONTROLLER):
-                    deadline = self.now_ms + SESSION_MS
-                    self.step(broker, on.SessionRenewed(deadline, self.now_ms))
+                    self.step(broker, on.SessionRenewed(renewed, before))
+            self.now_ms = min(end, before + slice_ms)
+            for broker in self.brokers.values():
                 self.step(broker, on.Ticked(self.now_ms))
 
     # -- the whole -------------------------------------------------------------------------
