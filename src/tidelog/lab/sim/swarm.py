@@ -158,7 +158,7 @@ def draw_plan(seed: int) -> Plan:
         unclean=draw.random() < 0.2,
         flush_before_ack=draw.random() < 0.25,
         proof_of_death=draw.random() < 0.5,
-        duration_ms=draw.choice((6_000, 9_000, 12_000)),
+        duration_ms=draw.choice((5_000, 7_000, 9_000)),
         weather=_draw_weather(draw, rough),
         store=_draw_store(draw),
         habits=_draw_habits(draw),
@@ -237,7 +237,7 @@ def _draw_target(draw: Random, plan: Plan) -> int:
 
 
 def _draw_produces(draw: Random, plan: Plan) -> None:
-    gap = draw.choice((40, 80, 200))
+    gap = draw.choice((60, 120, 300))
     largest = draw.choice((1, 3, 8))
     for producer in range(len(plan.producers)):
         at = 700

@@ -86,9 +86,7 @@ class SimConsumer:
             return
         target = self._site.brokers[broker]
         network = self._site.network
-        network.send(
-            self._address, broker, target.request, self._address, 0, correlation, request
-        )
+        network.send(self._address, broker, target.request, self._address, 0, correlation, request)
         self._world.after(TIMEOUT_MS, self._late, correlation)
 
     def _late(self, correlation: int) -> None:

@@ -26,6 +26,8 @@ from tidelog.lab.sim.machine.process import Process, Site
 REQUEST_TIMEOUT_MS = 800
 """How long a leader waits for replicas; the client waits a bit longer."""
 BACKOFF_MS = 60
+"""Before the first retry; doubled with each, up to:"""
+BACKOFF_MAX_MS = 960
 DELIVERY_TIMEOUT_MS = 6_000
 IN_FLIGHT_MAX = 5
 
@@ -53,6 +55,7 @@ class PendingBatch:
     data: bytes = b""
     crc: int = 0
     in_flight: bool = False
+    backoff_ms: int = BACKOFF_MS
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +146,7 @@ class SimProducer:
         batch.in_flight = True
         leader = find_leader(self._site, self._random, lane.partition)
         if leader is None:
-            self._world.after(BACKOFF_MS, self._retry, lane, batch)
+            self._retry_later(lane, batch)
             return
         correlation = self._correlation = self._correlation + 1
         self._sent[correlation] = lane, batch
@@ -189,7 +192,11 @@ class SimProducer:
         if error in _FINAL or self._world.now_ms >= batch.expires_ms:
             self._give_up(lane, batch)
         else:
-            self._world.after(BACKOFF_MS, self._retry, lane, batch)
+            self._retry_later(lane, batch)
+
+    def _retry_later(self, lane: Lane, batch: PendingBatch) -> None:
+        self._world.after(batch.backoff_ms, self._retry, lane, batch)
+        batch.backoff_ms = min(2 * batch.backoff_ms, BACKOFF_MAX_MS)
 
     def _retry(self, lane: Lane, batch: PendingBatch) -> None:
         if batch not in lane.queue or not batch.in_flight:

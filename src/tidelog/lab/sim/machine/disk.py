@@ -364,4 +364,3 @@ class SimDisk:
     def fingerprint(self) -> list[tuple[str, bytes]]:
         """Every file with its bytes, for comparing two runs."""
         return [(path, bytes(i.data)) for path, i in sorted(self._names.items()) if i is not None]
-

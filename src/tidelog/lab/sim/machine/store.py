@@ -99,10 +99,10 @@ class SimStore:
             self.world.count("outcome unknown, not applied")
         elif kind == 1:
             self.world.count("outcome unknown, applied")
-            self.world.after(2, self._commit, effect)
+            self.world.after(2, self._commit_unheard, effect)
         else:
             self.world.count("outcome unknown, applied late")
-            self.world.after(self._random.randint(1, LATE_MAX_MS), self._commit, effect)
+            self.world.after(self._random.randint(1, LATE_MAX_MS), self._commit_unheard, effect)
         self._time_out(client, effect.tag)
 
     def _time_out(self, client: StoreClient, tag: int) -> None:
@@ -111,6 +111,9 @@ class SimStore:
 
     def _apply(self, client: StoreClient, effect: StoreTransaction) -> None:
         self._answer(client, on.TransactionAnswered, effect.tag, self._commit(effect))
+
+    def _commit_unheard(self, effect: StoreTransaction) -> None:
+        self._commit(effect)
 
     def _commit(self, effect: StoreTransaction) -> TxnAnswer:
         answer = self.mvcc.txn(effect.guards, effect.ops)

@@ -117,13 +117,16 @@ class Oracle:
             shadow.cuts = process.disk.cuts
             if log is None:
                 shadow.start, shadow.entries = 0, []
+                shadow.log_start = 0
             else:
-                shadow.start = log.log_start_offset
+                shadow.start = shadow.log_start = log.log_start_offset
                 shadow.entries = []
                 entries = read_entries(log, log.log_start_offset, log.log_end_offset)
                 truth.appended(shadow, entries, shadow.start)
                 shadow.entries = entries
-            shadow.high_watermark = 0 if log is None else process.node.directory.high_watermarks[name]
+            shadow.high_watermark = (
+                0 if log is None else process.node.directory.high_watermarks[name]
+            )
             after = shadow.first_difference(truth.committed)
             if after is not None and (before is None or after < before):
                 self._wounded(truth, process.id, after)
@@ -139,6 +142,8 @@ class Oracle:
     def stepped(self, process: Process) -> None:
         """The hot path: compare a few numbers for each replica."""
         assert process.node is not None
+        if process.node.halted is not None:
+            return  # its disk refused; what it believed in memory binds nobody
         cuts = process.disk.cuts
         for name, replica in process.node.replicas.items():
             partition = replica.partition
@@ -155,9 +160,7 @@ class Oracle:
                 shadow.seen = seen
                 self._look(process, replica, shadow, self.truths[name])
 
-    def _look(
-        self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth
-    ) -> None:
+    def _look(self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth) -> None:
         partition = replica.partition
         mark, end = partition.high_watermark, partition.log_end_offset
         log = replica.log
@@ -181,6 +184,7 @@ class Oracle:
         shadow.partition_epoch = partition.partition_epoch
         shadow.leads = partition.is_leader
         shadow.high_watermark = mark
+        shadow.log_start = partition.log_start_offset
         if shadow.leads and not led:
             truth.took_office(shadow, partition.leader_epoch)
         if led and mark < old_mark:
@@ -213,21 +217,23 @@ class Oracle:
         log = replica.log
         end = log.log_end_offset
         old_start, old = shadow.start, shadow.entries
+        old_end = old_start + len(old)
         shadow.start = log.log_start_offset
         shadow.entries = read_entries(log, shadow.start, end)
-        first = max(old_start, shadow.start)
-        kept = first
-        old_end = old_start + len(old)
-        while kept < min(end, old_start + len(old)) and shadow.entry(kept) == old[kept - old_start]:
-            kept += 1
-        gone = old_start + len(old) - kept
-        if gone > 0:
+        if shadow.start > old_end:
+            kept = shadow.log_start  # it begins anew, further on
+        else:
+            kept = max(old_start, shadow.start)
+            while kept < min(end, old_end) and shadow.entry(kept) == old[kept - old_start]:
+                kept += 1
+        if kept < old_end:
             if led:
                 truth.report("hw-below-leo", f"broker {process.id} leads and cut its log to {kept}")
             truth.truncated(shadow, kept)
-        if end > kept:
-            truth.appended(shadow, shadow.entries[kept - shadow.start :], kept)
-        self._check_losses(process, shadow, truth, kept, old_start + len(old))
+        fresh = max(kept, shadow.start)
+        if end > fresh:
+            truth.appended(shadow, shadow.entries[fresh - shadow.start :], fresh)
+        self._check_losses(process, shadow, truth, kept, old_end)
 
     def _check_losses(
         self, process: Process, shadow: Shadow, truth: Truth, start: int, end: int

@@ -54,6 +54,7 @@ class Shadow:
         "incarnation",
         "leader_epoch",
         "leads",
+        "log_start",
         "losses",
         "partition_epoch",
         "seen",
@@ -64,6 +65,8 @@ class Shadow:
         self.broker = broker
         self.incarnation = 0
         self.start: Offset = 0
+        """Of what is remembered here; the log itself may start later (`log_start`)."""
+        self.log_start: Offset = 0
         self.entries: list[Entry] = []
         self.high_watermark: Offset = 0
         self.leader_epoch: LeaderEpoch = -1

@@ -99,15 +99,24 @@ class Truth:
             what = f"epoch {epoch} led by broker (incarnation) {known} and {leader}"
             self.report("one-leader-per-epoch", what)
         if epoch > self._newest:
-            self._newest = epoch
+            before, self._newest = self._newest, epoch
             missing = shadow.first_difference(self.committed)
             if missing is not None:
-                self._lose(shadow, epoch, missing)
+                self._lose(shadow, before, epoch, missing)
 
-    def _lose(self, shadow: Shadow, epoch: LeaderEpoch, offset: Offset) -> None:
+    def _elected_uncleanly(self, after: LeaderEpoch, upto: LeaderEpoch) -> bool:
+        """Whether one of these epochs began with a free choice among all replicas, which the
+        settings must allow. Its leader may have been replaced before it took office."""
+        return self._unclean_allowed and any(
+            after < epoch <= upto and not last_known
+            for epoch, last_known in self._unclean_epochs.items()
+        )
+
+    def _lose(
+        self, shadow: Shadow, before: LeaderEpoch, epoch: LeaderEpoch, offset: Offset
+    ) -> None:
         """The new leader lacks committed records from `offset` on."""
-        last_known = self._unclean_epochs.get(epoch)
-        unclean = last_known is False and self._unclean_allowed
+        unclean = self._elected_uncleanly(before, epoch)
         if not unclean and not self.promise.allows_loss_from(offset):
             acked = [at for at in self.acked if at >= offset]
             invariant = "acked-records-survive" if acked else "leader-complete"
@@ -143,9 +152,9 @@ class Truth:
     def _commit(self, shadow: Shadow, old: Offset, new: Offset) -> None:
         committed = self.committed
         begin = len(committed)
-        if begin < new and shadow.leader_epoch < self._newest:
-            if self._stale_commit(shadow, new):
-                return
+        deposed = begin < new and shadow.leader_epoch < self._newest
+        if deposed and self._stale_commit(shadow, new):
+            return
         while len(committed) < new:
             entry = shadow.entry(len(committed))
             if entry is None:
@@ -173,7 +182,7 @@ class Truth:
             return False
         for offset in range(max(len(self.committed), newer.start), new):
             if newer.entry(offset) != shadow.entry(offset):
-                if self._unclean_epochs.get(self._newest) is None:
+                if not self._elected_uncleanly(shadow.leader_epoch, self._newest):
                     what = (
                         f"broker {shadow.broker}, deposed in epoch {shadow.leader_epoch}, "
                         f"commits {offset} that the leader of {self._newest} lacks"
