@@ -168,6 +168,14 @@ def test_a_magic_byte_turned_into_an_old_one_is_damage(disk: MemoryDisk) -> None
     assert report.cuts[0].reason == "magic 1"
 
 
+def test_a_tail_of_zeros_is_cut(disk: MemoryDisk) -> None:
+    """A file system may keep the length and lose the bytes; zeros have the CRC of nothing."""
+    disk.append(THIRD, [bytes(500)])
+    log, report = reopen(disk)
+    assert log.log_end_offset == 20
+    assert report.cuts[0].reason == "magic 0"
+
+
 @pytest.mark.parametrize("clean", [False, True])
 def test_missing_indexes_are_made_again(disk: MemoryDisk, clean: bool) -> None:
     reopen(disk)[0].close()

@@ -37,6 +37,8 @@ from tidelog.core.storage.swaps import complete_swaps
 from tidelog.core.types import EpochEntry, LeaderEpoch, Offset, TopicId, TopicPartition
 
 MAGIC_AT = 16
+OLD_RECORD_MIN = 26
+"""Offset, size, CRC, magic, attributes and two empty lengths of format 0."""
 
 
 class UnsupportedFormat(Exception):
@@ -364,6 +366,8 @@ def _refuse_old_format(path: str, error: InvalidBatch) -> None:
     if len(error.data) <= MAGIC_AT or error.data[MAGIC_AT] not in (0, 1):
         return
     size = int.from_bytes(error.data[8:12]) + PREFIX_SIZE
+    if not OLD_RECORD_MIN <= size <= len(error.data):
+        return
     if crc32(error.data[MAGIC_AT:size]) == int.from_bytes(error.data[12:MAGIC_AT]):
         raise UnsupportedFormat(
             f"{path}: records of format {error.data[MAGIC_AT]} at byte {error.position}; "
