@@ -1,0 +1,164 @@
+"""`tidelog model`: look at every state of a small cluster."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.apps.cli.mutants import mutants
+from tidelog.apps.cli.usage import (
+    F,
+    Section,
+    examples,
+    format_option,
+    policy_option,
+    story_file_option,
+    workers_option,
+    write_file,
+)
+
+if TYPE_CHECKING:
+    from tidelog.lab.modelcheck.published.replication import Size
+
+SIZE_PARTS = 4
+SIZE_MAX = 9
+
+
+@click.group(
+    cls=Section,
+    epilog=examples(
+        "tidelog model table --size 3,2,2,2",
+        "tidelog model check --policy high-watermark",
+        "tidelog model mutants",
+    ),
+)
+def model() -> None:
+    """Visit every state of a small cluster and show the shortest way to whatever is wrong."""
+
+
+def _size(_ctx: click.Context, _param: click.Parameter, text: str) -> "Size":
+    from tidelog.lab.modelcheck.published.replication import Size
+
+    parts = text.split(",")
+    if len(parts) != SIZE_PARTS or not all(
+        part.isdecimal() and 1 <= int(part) <= SIZE_MAX for part in parts
+    ):
+        raise click.BadParameter(
+            f"{text!r} is not four numbers from 1 to {SIZE_MAX}"
+            " (replicas, log size, records, leader epochs), such as 3,2,2,2"
+        )
+    return Size(*map(int, parts))
+
+
+@model.command(
+    "table",
+    epilog=examples(
+        "tidelog model table",
+        "tidelog model table --size 3,2,2,2",
+        "tidelog model table --format json",
+    ),
+)
+@click.option(
+    "--size",
+    callback=_size,
+    default="2,2,2,2",
+    show_default=True,
+    metavar="R,L,M,E",
+    help="Replicas, log size, records, largest leader epoch. Known: 2,2,2,2 and 3,2,2,2.",
+)
+@workers_option()
+@format_option()
+def table_command(size: "Size", workers: int | None, form: str) -> int:
+    """Check the published truncation rules and compare with what is known of them.
+
+    Five rules, from truncation to the high watermark to KIP-320, and the AsyncIsr model of
+    KIP-497. Exit code 0 means: every verdict, the depth of every first violation and every
+    number of states are as known.
+    """
+    from tidelog.apps.cli import model_view, output
+    from tidelog.lab.modelcheck import verdicts
+
+    cases = [*verdicts.table(size), verdicts.async_isr_cases()[0]]
+    rows: list[verdicts.Row] = []
+    for case in cases:
+        known = case.expected.states if case.expected else None
+        with output.progress(case.model, known) as tell:
+            watch = model_view.watcher(tell)
+            rows += verdicts.run([case], workers=workers, progress=watch)
+    data = {"rows": [row.as_data() for row in rows]}
+    holds = verdicts.exit_status(rows) == 0
+    return output.conclude(form, holds, data, lambda screen: model_view.show_rows(screen, rows))
+
+
+def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callable[[F], F]:
+    return click.option(
+        flag,
+        type=click.IntRange(least, most),
+        default=default,
+        show_default=True,
+        help=text,
+    )
+
+
+@model.command(
+    "check",
+    epilog=examples(
+        "tidelog model check",
+        "tidelog model check --policy high-watermark --story loss.txt",
+        "tidelog model check --messages 1 --max-states 200000",
+    ),
+)
+@policy_option("The truncation rule that followers obey")
+@_bound("--replicas", 2, 1, 4, "Replicas of the partition.")
+@_bound("--records", 2, 0, 4, "Records that clients write.")
+@_bound("--leader-epochs", 2, 0, 9, "Largest leader epoch.")
+@_bound("--partition-epochs", 4, 0, 20, "Largest partition epoch.")
+@_bound("--messages", 0, 0, 4, "Messages in flight; 0 makes a request and its reply one step.")
+@_bound("--restarts", 0, 0, 4, "How often brokers restart.")
+@_bound("--min-isr", 1, 1, 4, "min.insync.replicas.")
+@click.option("--max-states", type=click.IntRange(min=1), help="Stop after so many states.")
+@workers_option()
+@story_file_option("Write the shortest counterexample to FILE.")
+@format_option()
+def check_command(  # noqa: PLR0913 - one an option
+    policy: str,
+    replicas: int,
+    records: int,
+    leader_epochs: int,
+    partition_epochs: int,
+    messages: int,
+    restarts: int,
+    min_isr: int,
+    max_states: int | None,
+    workers: int | None,
+    story_file: str | None,
+    form: str,
+) -> int:
+    """Check the shipped code: real partitions and the real controller's decisions.
+
+    Everything within the bounds is visited. Exit code 0 means that all was visited and
+    every invariant holds everywhere.
+    """
+    from tidelog.apps.cli import model_view, output
+    from tidelog.lab.historical_truncation import POLICIES
+    from tidelog.lab.modelcheck import counterexample
+    from tidelog.lab.modelcheck.explorer import explore
+    from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
+
+    bounds = Bounds(replicas, records, leader_epochs, partition_epochs, messages, restarts, min_isr)
+    cluster = ClusterModel(bounds, POLICIES[policy])
+    with output.progress("checking", max_states) as tell:
+        found = explore(
+            cluster,
+            workers=workers,
+            max_states=max_states,
+            progress=model_view.watcher(tell),
+        )
+    shortest = model_view.shortest(found)
+    if story_file and shortest:
+        write_file(story_file, counterexample.render(cluster, shortest))
+    report = model_view.Check(cluster, found, shortest, story_file if shortest else None)
+    return output.conclude(form, report.holds, report.as_data(), report.show)
+
+
+model.add_command(mutants)

@@ -1,0 +1,119 @@
+"""`tidelog story`: small plays of replicas, told in text, played on the broker's own code."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.apps.cli.usage import Section, examples, format_option, policy_option
+
+if TYPE_CHECKING:
+    from tidelog.lab.story.grammar import Story
+
+
+@click.group(
+    cls=Section,
+    epilog=examples(
+        "tidelog story list",
+        "tidelog story play hw-loses-acked-record",
+        "tidelog story check my-story.txt",
+    ),
+)
+def story() -> None:
+    """Play text stories of replicas on the broker's own code."""
+
+
+@story.command("list", epilog=examples("tidelog story list", "tidelog story list --format json"))
+@format_option()
+def list_command(form: str) -> int:
+    """List the stories that ship, and what each shows."""
+    from tidelog.apps.cli import output, story_view
+    from tidelog.lab.story.grammar import StoryError
+    from tidelog.lab.story.library import list_stories
+
+    try:
+        stories = list_stories()
+    except StoryError as error:
+        raise _usage(error) from error
+    data = {"stories": [story_view.summary(story) for story in stories]}
+    return output.conclude(form, True, data, lambda screen: story_view.show_list(screen, stories))
+
+
+@story.command(
+    "play",
+    epilog=examples(
+        "tidelog story play hw-loses-acked-record",
+        "tidelog story play truncation/hw-loses-acked-record --policy leader-epoch",
+        "tidelog story play my-story.txt --format mermaid",
+    ),
+)
+@click.argument("name")
+@policy_option("Play under this rule only", default=None)
+@format_option("mermaid")
+def play_command(name: str, policy: str | None, form: str) -> int:
+    """Play one story, and show where the rules part.
+
+    NAME is a story's name, folder/name, or a path. Without --policy it is played under each
+    rule that the story names. Exit code 0 means that all went as the story says.
+    """
+    from tidelog.apps.cli import output, sequence_diagram, story_view
+    from tidelog.lab.story.grammar import StoryError
+    from tidelog.lab.story.library import find, load
+    from tidelog.lab.story.runner import perform_all
+
+    try:
+        told = load(find(name))
+    except StoryError as error:
+        raise _usage(error) from error
+    performances = perform_all(_under(told, policy) if policy else told)
+    production = story_view.Production(performances)
+    if form == "mermaid":
+        click.echo("\n".join(sequence_diagram.merged(performances)))
+        return 0 if production.passed else 1
+    return output.conclude(form, production.passed, production.as_data(), production.show)
+
+
+def _under(told: "Story", policy: str) -> "Story":
+    """The story under one rule; if it was not written for it, printed lines are not compared."""
+    from dataclasses import replace
+
+    if policy in told.policies:
+        return replace(told, policies=(policy,))
+    steps = tuple(replace(step, expected=None) for step in told.steps)
+    return replace(told, policies=(policy,), steps=steps)
+
+
+@story.command(
+    "check",
+    epilog=examples(
+        "tidelog story check",
+        "tidelog story check my-story.txt stories/",
+        "tidelog story check --format json",
+    ),
+)
+@click.argument(
+    "paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]..."
+)
+@format_option()
+def check_command(paths: tuple[Path, ...], form: str) -> int:
+    """Play stories and judge whether they are true.
+
+    PATHs are files and folders; without any, the stories that ship. Each story is played
+    under each of its rules: every `expect` and `check` must hold, and every output that is
+    given must be what was printed. Exit code 0 means that all are true.
+    """
+    from tidelog.apps.cli import output, story_view
+    from tidelog.lab.story.library import check
+
+    verdicts = []
+    with output.progress("playing stories") as tell:
+        for verdict in check(paths):
+            verdicts.append(verdict)
+            tell(len(verdicts), f"{len(verdicts)} plays, {verdict.title}")
+    passed = all(verdict.passed for verdict in verdicts)
+    data = {"plays": [story_view.verdict_data(verdict) for verdict in verdicts]}
+    return output.conclude(form, passed, data, lambda s: story_view.show_verdicts(s, verdicts))
+
+
+def _usage(error: Exception) -> click.UsageError:
+    return click.UsageError(str(error), click.get_current_context())

@@ -1,0 +1,314 @@
+"""How stories are shown: the list, a play with the step at which rules part, verdicts.
+
+A step that prints the same under every rule is shown once. Where outputs differ, what they
+have in common comes first, then each rule's own lines, side by side if the screen is wide
+enough for all of them.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidelog.apps.cli import output
+from tidelog.lab.story.grammar import Step, Story
+from tidelog.lab.story.library import Verdict, story_folder
+from tidelog.lab.story.render import as_data
+from tidelog.lab.story.runner import Frame, Performance
+
+MARGIN = 4
+GAP = 3
+_LOG = re.compile(r"HW=(\d+).*log=\[(.*)\]")
+_FIELD = re.compile(r"(\w+)=(\[.*\]|\S+)")
+
+
+def short_name(path: str) -> str:
+    """`truncation/hw-loses-acked-record` for one that ships, else the path from here."""
+    folder = story_folder()
+    if Path(path).is_relative_to(folder):
+        return str(Path(path).relative_to(folder).with_suffix(""))
+    return os.path.relpath(path)
+
+
+# -- the list and the verdicts
+
+
+def summary(story: Story) -> dict[str, Any]:
+    """A story in short, for JSON."""
+    return {
+        "name": short_name(story.path),
+        "title": story.title,
+        "policies": list(story.policies),
+        "covers": list(story.covers),
+    }
+
+
+def show_list(screen: Console, stories: Sequence[Story]) -> None:
+    """One line a story, folder by folder."""
+    folders: dict[str, list[Story]] = {}
+    for story in stories:
+        folders.setdefault(str(Path(short_name(story.path)).parent), []).append(story)
+    table = output.table(("story", "", "what it shows", "covers"))
+    for folder, told in folders.items():
+        table.add_section()
+        table.add_row(output.heading(folder + "/"))
+        for story in told:
+            name = Text("  " + Path(story.path).stem, output.NAME)
+            parts = Text("◆" if len(story.policies) > 1 else "", output.WARN)
+            table.add_row(name, parts, story.title, output.faint(" ".join(story.covers)))
+    screen.print(table)
+    screen.print(f"{len(stories)} stories; ◆ is played under several rules, to see them part")
+    screen.print("play one: tidelog story play NAME")
+
+
+def verdict_data(verdict: Verdict) -> dict[str, Any]:
+    """One play's verdict, for JSON."""
+    return {
+        "path": verdict.path,
+        "policy": verdict.policy,
+        "title": verdict.title,
+        "passed": verdict.passed,
+        "problems": list(verdict.problems),
+    }
+
+
+def show_verdicts(screen: Console, verdicts: Sequence[Verdict]) -> None:
+    """One line a story, and everything that is wrong with it."""
+    by_path: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_path.setdefault(verdict.path, []).append(verdict)
+    for path, plays in by_path.items():
+        passed = all(play.passed for play in plays)
+        policies = ", ".join(play.policy for play in plays if play.policy)
+        line = output.verdict_line(passed, short_name(path))
+        screen.print(line.append(f"  {policies}", output.FAINT), soft_wrap=True)
+        for play in plays:
+            for problem in play.problems:
+                policy = f"[{play.policy}] " if play.policy else ""
+                screen.print(output.indented(Text(policy + problem, output.BAD)))
+    wrong = sum(not all(play.passed for play in plays) for plays in by_path.values())
+    played = f"{len(by_path)} stories, {len(verdicts)} plays"
+    text = f"{played}: {wrong} not as told" if wrong else f"{played}: all as told"
+    screen.print(output.verdict_line(not wrong, text))
+
+
+# -- a play
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One step of the story and its frame under each rule that played it."""
+
+    step: Step
+    frames: dict[str, Frame]
+
+    def outputs(self) -> dict[tuple[str, ...], list[str]]:
+        """Each different output, and the rules that printed it."""
+        different: dict[tuple[str, ...], list[str]] = {}
+        for policy, frame in self.frames.items():
+            different.setdefault(frame.output, []).append(policy)
+        return different
+
+
+class Production:
+    """One story under one or more rules."""
+
+    def __init__(self, performances: Sequence[Performance]) -> None:
+        self.performances = performances
+        self.story = performances[0].story
+        frames: dict[int, dict[str, Frame]] = {}
+        for performance in performances:
+            for frame in performance.frames:
+                frames.setdefault(frame.step.line, {})[performance.policy] = frame
+        self.moments = [
+            Moment(next(iter(frames[line].values())).step, frames[line]) for line in sorted(frames)
+        ]
+        self.parting = next((m for m in self.moments if len(m.outputs()) > 1), None)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all went as the story says."""
+        return all(performance.passed for performance in self.performances)
+
+    def as_data(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        parting = self.parting
+        return {
+            "title": self.story.title,
+            "path": self.story.path,
+            "parts_at": (
+                {"line": parting.step.line, "command": parting.step.text} if parting else None
+            ),
+            "performances": [as_data(performance) for performance in self.performances],
+        }
+
+    def show(self, screen: Console) -> None:
+        """Prose, steps, the split, the end."""
+        screen.print(output.heading(self.story.title))
+        screen.print(Text("─" * len(self.story.title), output.FAINT))
+        _prose(screen, self.story.prose)
+        given = " · ".join(moment.step.text for moment in self.moments if moment.step.given)
+        if given:
+            screen.print()
+            screen.print(output.faint(f"given: {given}"))
+        beside = self._fits(screen.width)
+        for moment in self.moments:
+            if not moment.step.given or any(f.problems for f in moment.frames.values()):
+                self._show_moment(screen, moment, beside)
+        if self.story.closing:
+            screen.print()
+            _prose(screen, self.story.closing)
+        self._show_end(screen)
+
+    def _fits(self, width: int) -> bool:
+        """Whether every split of this story fits side by side."""
+        for moment in self.moments:
+            widths = [
+                max(map(len, [*lines, ", ".join(rules)]))
+                for lines, rules in moment.outputs().items()
+            ]
+            if len(widths) > 1 and sum(widths) + GAP * len(widths) + MARGIN > width:
+                return False
+        return True
+
+    def _show_moment(self, screen: Console, moment: Moment, beside: bool) -> None:
+        step, outputs = moment.step, moment.outputs()
+        if step.prose:
+            screen.print()
+            _prose(screen, step.prose)
+        command = Text("› ").append(step.text, f"bold {output.NAME}")
+        if moment is self.parting:
+            command.append("   ◆ here the rules part", f"bold {output.WARN}")
+        problems = any(frame.problems for frame in moment.frames.values())
+        if step.word == "expect" and not problems:
+            command = Text("✓ ", output.GOOD).append(step.text, output.FAINT)
+        screen.print(command, soft_wrap=True)
+        shared = _shared(list(outputs))
+        _lines(screen, shared, MARGIN)
+        if len(outputs) > 1:
+            own = {", ".join(names): lines[len(shared) :] for lines, names in outputs.items()}
+            (_side_by_side if beside else _one_by_one)(screen, own)
+        for policy, frame in moment.frames.items():
+            for problem in frame.problems:
+                text = Text(f"✗ [{policy}] line {step.line}: {problem}", output.BAD)
+                screen.print(output.indented(text, MARGIN))
+
+    def _show_end(self, screen: Console) -> None:
+        screen.print()
+        table = output.table(("under", "replica", "at the end", "epoch", "LEO", "HW", "log"))
+        for performance in self.performances:
+            name = performance.policy
+            for replica in performance.frames[-1].replicas:
+                role, fields, log = _fields(replica.description)
+                cells = [fields.get(key, "") for key in ("epoch", "LEO", "HW")]
+                table.add_row(Text(name, output.NAME), replica.name, role, *cells, log)
+                name = ""
+        if table.row_count:
+            screen.print(table)
+        for performance in self.performances:
+            screen.print(_verdict(performance), soft_wrap=True)
+        if self.parting and len(self.performances) > 1:
+            where = f"{os.path.relpath(self.story.path)}:{self.parting.step.line}"
+            line = Text("◆ ", output.WARN).append(f"the rules part at `{self.parting.step.text}`")
+            screen.print(line.append(f"  {where}", output.FAINT), soft_wrap=True)
+
+
+def _prose(screen: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        screen.print(Text(line, "italic"), soft_wrap=True)
+
+
+def _shared(outputs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The lines that all begin with."""
+    if len(outputs) == 1:
+        return outputs[0]
+    same = takewhile(lambda lines: len(set(lines)) == 1, zip(*outputs, strict=False))
+    return tuple(lines[0] for lines in same)
+
+
+def _lines(screen: Console, lines: Sequence[str], margin: int) -> None:
+    for line in lines:
+        screen.print(Text(" " * margin).append_text(_styled(line)), soft_wrap=True)
+
+
+def _one_by_one(screen: Console, own: dict[str, tuple[str, ...]]) -> None:
+    for names, lines in own.items():
+        screen.print(Text(" " * MARGIN).append(f"under {names}:", "bold"), soft_wrap=True)
+        _lines(screen, lines, 2 * MARGIN)
+        if not lines:
+            screen.print(output.faint(" " * 2 * MARGIN + "nothing more"))
+
+
+def _side_by_side(screen: Console, own: dict[str, tuple[str, ...]]) -> None:
+    height = 1 + max(map(len, own.values()))
+    bar = output.faint("\n".join("│" * height))
+    cells: list[Text] = []
+    for names, lines in own.items():
+        shown = [_styled(line) for line in lines] or [output.faint("nothing more")]
+        cells += [bar, Text("\n").join([Text(names, "bold"), *shown])]
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(*cells)
+    screen.print(output.indented(grid, MARGIN))
+
+
+# -- colours
+
+
+def _styled(line: str) -> Text:
+    """What is lost, cut or violated catches the eye; in logs, what is committed."""
+    text = Text(line)
+    if line.startswith("VIOLATED"):
+        text.stylize(output.BAD)
+    elif line.startswith("holds"):
+        text.stylize(output.GOOD)
+    elif "(lost)" in line:
+        text.stylize(f"{output.FAINT} strike")
+    elif " truncates " in line or "dropping" in line:
+        text.stylize(output.WARN)
+    elif match := _LOG.search(line):
+        text = Text(line[: match.start(2)]).append_text(_log(match[2], int(match[1])))
+        text.append("]")
+    return text
+
+
+def _log(records: str, high_watermark: int) -> Text:
+    """Records of a log that begins at 0: committed ones green, the rest yellow."""
+    words = records.split()
+    return Text(" ").join(
+        Text(word, output.GOOD if offset < high_watermark else output.WARN)
+        for offset, word in enumerate(words)
+    )
+
+
+def _fields(description: str) -> tuple[str, dict[str, str], Text]:
+    """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]` in its parts."""
+    fields = dict(_FIELD.findall(description))
+    high_watermark = fields.get("HW", "")
+    log = fields.get("log", "[]")[1:-1]
+    committed = int(high_watermark) if high_watermark.isdecimal() else 0
+    return description.split()[0], fields, _log(log, committed)
+
+
+def _verdict(performance: Performance) -> Text:
+    """What the checks of one play said, and whether that is what the story says."""
+    checks = [f for f in performance.frames if f.step.word == "check"]
+    broken = [
+        f"{' '.join(frame.step.arguments)}: {line.removeprefix('VIOLATED').strip()}"
+        for frame in checks
+        for line in frame.output
+        if line.startswith("VIOLATED")
+    ]
+    if not performance.passed:
+        count = len(performance.problems)
+        return Text(f"✗ {performance.policy}: {count} not as told", output.BAD)
+    if broken:
+        return Text(f"✗ {performance.policy} breaks ", output.BAD).append("; ".join(broken))
+    kept = ", ".join(dict.fromkeys(" ".join(frame.step.arguments) for frame in checks))
+    return Text(f"✓ {performance.policy}", output.GOOD).append(f" keeps {kept}" if kept else "")

@@ -1,0 +1,142 @@
+"""How the command line behaves: its errors, its examples, the options that commands share.
+
+Always true: an error is one line on stderr that says what to do next, and bad usage exits
+with 2. Nothing here imports the lab, so that `--help` answers at once; what a value may be
+is looked up only when one is given.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., object])
+
+BAD_USAGE = 2
+INTERRUPTED = 130
+POLICY_NAMES = "leader-epoch (shipped), high-watermark, kip-101 or kip-279"
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: commands to copy."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """What was probably meant, or all there is to choose from."""
+    names = list(known)
+    close = get_close_matches(name, names, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"choose from: {', '.join(names)}"
+
+
+class Section(click.Group):
+    """A group whose commands are found by near misses too."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """In the order in which they are best learnt, not by letter."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A group alone shows what it can do."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse an unknown command with the nearest known."""
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            ctx.fail(f"no command {name!r}; {near(name, known)}")
+        return super().resolve_command(ctx, args)
+
+
+class Root(Section):
+    """The whole tree: what a command returns is the exit code."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run, and end the process."""
+        extra = {"prog_name": "tidelog", **extra, "standalone_mode": False}
+        try:
+            status = super().main(*args, **extra)
+        except click.ClickException as error:
+            click.echo(_one_line(error), err=True)
+            status = BAD_USAGE
+        except click.Abort:
+            click.echo("tidelog: interrupted", err=True)
+            status = INTERRUPTED
+        sys.exit(status)
+
+
+def _one_line(error: click.ClickException) -> str:
+    what = " ".join(error.format_message().split())
+    line = f"tidelog: {what[:1].lower()}{what[1:]}".rstrip(".")
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        line += f"{'' if line.endswith('?') else '.'} See: {error.ctx.command_path} --help"
+    return line
+
+
+def _known_policy(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    from tidelog.lab.historical_truncation import POLICIES
+
+    if name is not None and name not in POLICIES:
+        raise click.BadParameter(f"no policy {name!r}; {near(name, POLICIES)}")
+    return name
+
+
+def format_option(*forms: str) -> Callable[[F], F]:
+    """`--format`: text, json, and whatever else the command can print."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", *forms]),
+        default="text",
+        show_default=True,
+        help="How to print the result.",
+    )
+
+
+def policy_option(text: str, default: str | None = "leader-epoch") -> Callable[[F], F]:
+    """`--policy`: which truncation rule followers obey."""
+    return click.option(
+        "--policy",
+        callback=_known_policy,
+        default=default,
+        show_default=default is not None,
+        metavar="POLICY",
+        help=f"{text}: {POLICY_NAMES}.",
+    )
+
+
+def workers_option() -> Callable[[F], F]:
+    """`--workers`: how many processes share the work."""
+    return click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Processes to share the work.  [default: one a core]",
+    )
+
+
+def story_file_option(text: str) -> Callable[[F], F]:
+    """`--story FILE`: where to write a failure as a story."""
+    return click.option(
+        "--story",
+        "story_file",
+        type=click.Path(dir_okay=False, writable=True),
+        metavar="FILE",
+        help=text,
+    )
+
+
+def write_file(path: str, text: str) -> None:
+    """Write a result that was asked for, or say why it can't be."""
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.UsageError(f"can't write {path}: {error.strerror}") from error
