@@ -164,7 +164,6 @@ def _settle_round(play: Play) -> None:
     world = play.world
     controller = world.controller
     for broker in world.brokers.values():
-        broker.deaf = False
         fenced = controller.image.brokers[broker.id].fenced
         if broker.alive and fenced:
             controller.set_fenced(broker.id, fenced=False)

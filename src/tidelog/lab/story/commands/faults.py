@@ -124,6 +124,8 @@ def partition(play: Play, step: Step) -> None:
 def heal(play: Play, _step: Step) -> None:
     """The network is whole again, and everyone hears the news."""
     play.world.cuts.clear()
+    for broker in play.world.brokers.values():
+        broker.deaf = False
     play.world.spread()
 
 
