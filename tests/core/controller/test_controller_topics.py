@@ -60,10 +60,10 @@ def test_replicas_on_brokers_that_are_away_are_not_in_sync() -> None:
     ("event", "error"),
     [
         pytest.param(create("taken"), ErrorCode.TOPIC_ALREADY_EXISTS, id="exists"),
-        pytest.param(create(""), ErrorCode.INVALID_REQUEST, id="no name"),
-        pytest.param(create(".."), ErrorCode.INVALID_REQUEST, id="dots"),
-        pytest.param(create("a/b"), ErrorCode.INVALID_REQUEST, id="slash"),
-        pytest.param(create("x" * 250), ErrorCode.INVALID_REQUEST, id="long name"),
+        pytest.param(create(""), ErrorCode.INVALID_TOPIC_EXCEPTION, id="no name"),
+        pytest.param(create(".."), ErrorCode.INVALID_TOPIC_EXCEPTION, id="dots"),
+        pytest.param(create("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, id="slash"),
+        pytest.param(create("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, id="long name"),
         pytest.param(create(partitions=0), ErrorCode.INVALID_PARTITIONS, id="no partitions"),
         pytest.param(create(factor=0), ErrorCode.INVALID_REPLICATION_FACTOR, id="no replicas"),
         pytest.param(create(factor=4), ErrorCode.INVALID_REPLICATION_FACTOR, id="few brokers"),
@@ -82,12 +82,12 @@ def test_replicas_on_brokers_that_are_away_are_not_in_sync() -> None:
         pytest.param(
             create("t", 1, 1, (3,)), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="all fenced"
         ),
-        pytest.param(create(min_insync_replicas="0"), ErrorCode.INVALID_REQUEST, id="min ISR 0"),
+        pytest.param(create(min_insync_replicas="0"), ErrorCode.INVALID_CONFIG, id="min ISR 0"),
         pytest.param(
-            create(min_insync_replicas="x"), ErrorCode.INVALID_REQUEST, id="min ISR no number"
+            create(min_insync_replicas="x"), ErrorCode.INVALID_CONFIG, id="min ISR no number"
         ),
         pytest.param(
-            create(unclean_leader_election_enable="yes"), ErrorCode.INVALID_REQUEST, id="no boolean"
+            create(unclean_leader_election_enable="yes"), ErrorCode.INVALID_CONFIG, id="no boolean"
         ),
         pytest.param(
             on.DeleteTopicReceived(900, "u"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="delete"
@@ -117,7 +117,7 @@ def test_replicas_on_brokers_that_are_away_are_not_in_sync() -> None:
         ),
         pytest.param(
             on.AlterConfigReceived(900, "taken", {"min.insync.replicas": "-1"}),
-            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_CONFIG,
             id="illegal value",
         ),
     ],

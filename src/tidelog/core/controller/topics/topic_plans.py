@@ -57,7 +57,7 @@ def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
     """Place the replicas, then write partitions, configuration and, last, the name."""
     image = office.image
     if _NAME.fullmatch(event.name) is None or event.name in (".", ".."):
-        return Plan(ErrorCode.INVALID_REQUEST, f"illegal topic name {event.name!r}")
+        return Plan(ErrorCode.INVALID_TOPIC_EXCEPTION, f"illegal topic name {event.name!r}")
     if event.name in image.topics:
         return Plan(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {event.name} exists")
     if not event.assignment and event.partitions < 1:
@@ -213,10 +213,10 @@ def _partitions_plan(
 def _check_configs(configs: dict[str, str]) -> Plan | None:
     minimum = configs.get(MIN_INSYNC_REPLICAS, "1")
     if not (minimum.isascii() and minimum.isdigit() and int(minimum) >= 1):
-        return Plan(ErrorCode.INVALID_REQUEST, f"{MIN_INSYNC_REPLICAS}={minimum!r}")
+        return Plan(ErrorCode.INVALID_CONFIG, f"{MIN_INSYNC_REPLICAS}={minimum!r}")
     unclean = configs.get(UNCLEAN_LEADER_ELECTION, "false")
     if unclean not in ("true", "false"):
-        return Plan(ErrorCode.INVALID_REQUEST, f"{UNCLEAN_LEADER_ELECTION}={unclean!r}")
+        return Plan(ErrorCode.INVALID_CONFIG, f"{UNCLEAN_LEADER_ELECTION}={unclean!r}")
     return None
 
 
