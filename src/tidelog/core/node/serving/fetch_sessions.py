@@ -54,8 +54,9 @@ class SessionPartition:
         )
 
     def told(self, answer: FetchPartitionResponse) -> None:
-        # After an error the reader hears of the next answer whatever it says.
-        failed = answer.error is not ErrorCode.NONE
+        # After an error or a divergence the reader took nothing from this answer: it hears
+        # of the next one whatever that says.
+        failed = answer.error is not ErrorCode.NONE or answer.diverging is not None
         self.high_watermark = UNTOLD if failed else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
