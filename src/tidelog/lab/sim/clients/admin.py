@@ -53,9 +53,9 @@ class SimAdmin:
         )
 
     def answered(self, _correlation: int, response: object) -> None:
-        if isinstance(response, TopicAnswer) and not self.topic_made:
-            if response.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                self.topic_made = True
+        made = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        if isinstance(response, TopicAnswer) and response.error in made:
+            self.topic_made = True
 
     def refused(self, correlation: int) -> None:
         """The next try comes by itself."""

@@ -332,7 +332,7 @@ class SimDisk:
             self.stall_ms += self._random.randint(1, STALL_MAX_MS)
 
     def _note_cut(self, path: str) -> None:
-        if ".log" in path or "/" not in path:
+        if path.endswith(".log") or self._names.get(path) is None:
             self.cuts += 1
 
     def _journal(self, path: str, undo: Undo) -> None:

@@ -85,6 +85,6 @@ def _check_duplicates(site: Site, name: TopicPartition, truth: Truth) -> None:
             if batch.has_producer:
                 key = batch.producer_id, batch.base_sequence
                 if key in seen:
-                    what = f"producer {key[0]} sequence {key[1]} at {seen[key]} and {batch.base_offset}"
-                    truth.report("no-duplicates", what)
+                    twice = f"at {seen[key]} and {batch.base_offset}"
+                    truth.report("no-duplicates", f"producer, sequence {key} {twice}")
                 seen[key] = batch.base_offset
