@@ -3,11 +3,15 @@
 import time
 from dataclasses import dataclass
 
-from tidelog.lab.mutants.catalogue import Mutant
+from tidelog.lab.mutants.mutant import Mutant
 from tidelog.lab.mutants.universe import Universe
 
-STATES_MAX = 400_000
+STATES_MAX = 600_000
 """How far the checker goes before it calls a mutant not found."""
+
+
+SEEDS_MAX = 300
+"""How many runs the simulator makes before it calls a mutant not found."""
 
 
 @dataclass(slots=True)
@@ -18,10 +22,37 @@ class Catch:
     found: bool
     broke: str
     """The invariant it broke, or why it was not found."""
-    depth: int
-    states: int
+    where: str
+    """How far away: steps for the checker, a seed for the simulator."""
     seconds: float
     steps: list[str]
+    """The way there: actions of the checker, the last events of the simulator."""
+
+
+def hunt(mutant: Mutant) -> Catch:
+    """Let whoever is expected to find it look for it."""
+    return hunt_with_simulator(mutant) if mutant.bounds is None else hunt_with_checker(mutant)
+
+
+def hunt_with_simulator(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Catch:
+    """Run seeds of the simulator over the mutated package until one breaks."""
+    started = time.perf_counter()
+    with Universe(mutant.name, mutant.changes) as universe:
+        runner = universe.load("tidelog.lab.sim.runner")
+        for seed in range(seeds_max):
+            result = runner.run_seed(seed)
+            if not result.clean:
+                violation = result.violations[0]
+                return Catch(
+                    mutant,
+                    True,
+                    violation.invariant,
+                    f"seed {seed}",
+                    time.perf_counter() - started,
+                    [violation.what, *violation.last_events],
+                )
+    seconds = time.perf_counter() - started
+    return Catch(mutant, False, f"nothing in {seeds_max} seeds", "", seconds, [])
 
 
 def hunt_with_checker(mutant: Mutant, states_max: int = STATES_MAX) -> Catch:
@@ -41,20 +72,19 @@ def hunt_with_checker(mutant: Mutant, states_max: int = STATES_MAX) -> Catch:
                 bounds.messages,
                 bounds.restarts,
                 bounds.min_insync_replicas,
-            )
+            ),
+            prologue=mutant.prologue,
         )
-        broke, depth, steps = f"nothing within {states_max:,} states", 0, []
-        states = 0
+        broke, where, steps = f"nothing within {states_max:,} states", "", []
         try:
             search = explorer.explore(
                 model, workers=1, max_states=states_max, stop_at_violation=True
             )
-            states = search.states
             if search.violations:
                 worst = min(search.violations.values(), key=lambda v: v.depth)
-                broke, depth = worst.invariant, worst.depth
+                broke, where = worst.invariant, f"{worst.depth} steps, {search.states:,} states"
                 steps = [step.action for step in worst.path[1:]]
         except AssertionError as assertion:
             # The core's own assertions are invariants too.
-            broke, depth = f"assertion: {assertion}", 1
-    return Catch(mutant, depth > 0, broke, depth, states, time.perf_counter() - started, steps)
+            broke, where = f"assertion: {assertion}", "on the way"
+    return Catch(mutant, bool(where), broke, where, time.perf_counter() - started, steps)

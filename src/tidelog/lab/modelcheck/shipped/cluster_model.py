@@ -16,7 +16,7 @@ it is behind), batches of more than one record, the log start, loss of unflushed
 unclean election, brokers that stay fenced. The simulator has those.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from typing import Any
@@ -79,10 +79,15 @@ class ClusterModel(Model[State]):
     goals = ("a record commits", "leadership moves", "a log is cut", "the ISR shrinks and grows")
 
     def __init__(
-        self, bounds: Bounds = DEFAULT_BOUNDS, policy: TruncationPolicy = LEADER_EPOCH
+        self,
+        bounds: Bounds = DEFAULT_BOUNDS,
+        policy: TruncationPolicy = LEADER_EPOCH,
+        prologue: Sequence[str] = (),
     ) -> None:
+        """With a prologue the search begins after these actions, and looks farther from there."""
         self.name = f"shipped code, {policy.name}"
         self.bounds = bounds
+        self._prologue = tuple(prologue)
         self.brokers = tuple(range(bounds.replicas))
         config = PartitionConfig(min_insync_replicas=bounds.min_insync_replicas)
         self._rules = ElectionRules(
@@ -101,7 +106,10 @@ class ClusterModel(Model[State]):
         replicas = tuple(
             (self._learn(b, self._replicas.fresh(b), first)[0], ()) for b in self.brokers
         )
-        yield (replicas, (first,), (), ((), 0, 0, 0))
+        state: State = (replicas, (first,), (), ((), 0, 0, 0))
+        for wanted in self._prologue:
+            state = next(after for action, after in self.successors(state) if action == wanted)
+        yield state
 
     def canonical(self, state: State) -> State:
         """The smallest of the states that differ only in the brokers' names."""

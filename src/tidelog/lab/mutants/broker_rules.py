@@ -1,0 +1,202 @@
+"""Rules of brokers, disks and the controller taken out one by one; the simulator must find each.
+
+These need what the model checker leaves out: time, restarts, records lost with the page
+cache, brokers that are fenced, two controllers at once.
+"""
+
+from tidelog.lab.mutants.mutant import Mutant
+from tidelog.lab.mutants.universe import Change
+
+_REPLICATION = "tidelog.core.replication"
+_STORAGE = "tidelog.core.storage"
+_CONTROLLER = "tidelog.core.controller"
+_NODE = "tidelog.core.node"
+
+RULES: tuple[Mutant, ...] = (
+    Mutant(
+        "commit-under-min-isr",
+        "nothing commits while fewer than min.insync.replicas are in sync",
+        "KAFKA-15583 / KIP-966",
+        (
+            Change(
+                f"{_REPLICATION}.high_watermark",
+                "    if len(isr.members) < min_isr:\n",
+                "    if len(isr.members) < min_isr * 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "earlier-life-joins",
+        "a follower joins the ISR only as the incarnation that is registered",
+        "KAFKA-14139, KAFKA-14617 / KIP-903",
+        (
+            Change(
+                f"{_REPLICATION}.isr",
+                "broker in eligible and incarnation in (None, eligible[broker])",
+                "broker in eligible and incarnation != -2",
+            ),
+            Change(
+                f"{_REPLICATION}.fencing",
+                "sent is not None and known is not None and sent < known",
+                "sent is not None and known is not None and sent < 0",
+            ),
+            Change(
+                f"{_CONTROLLER}.partition_changes",
+                "    return member.broker_epoch in (NO_EPOCH, known.epoch)\n",
+                "    return member.broker_epoch >= NO_EPOCH\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "loading-leaves-the-clean-mark",
+        "a crash while loading counts as an unclean stop",
+        "KAFKA-10471",
+        (
+            Change(
+                f"{_STORAGE}.checkpoint",
+                "    disk.delete(layout.CLEAN_SHUTDOWN)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "epoch-zero-not-rebuilt",
+        "recovery puts every epoch back into the cache, epoch 0 too",
+        "KAFKA-10432",
+        (Change(f"{_STORAGE}.recovery", "if epoch >= 0 and (latest", "if epoch > 0 and (latest"),),
+    ),
+    Mutant(
+        "no-advance-when-the-isr-changes",
+        "a smaller ISR may commit more at once",
+        "KAFKA-13091",
+        (
+            Change(
+                f"{_REPLICATION}.leader",
+                "    effects: list[do.Effect] = [do.AdvanceLowWatermark()]\n"
+                "    advance(replica, event.now_ms, effects)\n",
+                "    effects: list[do.Effect] = [do.AdvanceLowWatermark()]\n",
+            ),
+            Change(
+                f"{_REPLICATION}.leader",
+                "    # A follower outside the ISR that stopped being caught up no longer holds the"
+                " HW back.\n    advance(replica, event.now_ms, effects)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "unclean-stop-not-noticed",
+        "a broker that can't prove a clean stop leaves ISR and ELR",
+        "KAFKA-18635 / KIP-966",
+        (
+            Change(
+                f"{_CONTROLLER}.metadata.registrations",
+                "return self.previous_epoch != self.admitted_epoch",
+                "return self.previous_epoch != self.admitted_epoch and False",
+            ),
+        ),
+    ),
+    Mutant(
+        "session-keeps-the-old-epoch",
+        "a fetch session takes the leader epoch of each new request",
+        "KAFKA-9338",
+        (
+            Change(
+                f"{_NODE}.serving.fetch_sessions",
+                "                known.asked = asked\n",
+                "                asked.leader_epoch = known.asked.leader_epoch\n"
+                "                known.asked = asked\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "session-tells-the-high-watermark-once",
+        "a diverging answer tells a follower no high watermark",
+        "found by this simulator",
+        (
+            Change(
+                f"{_NODE}.serving.fetch_sessions",
+                "answer.error is not ErrorCode.NONE or answer.diverging is not None\n"
+                "        self.high",
+                "answer.error is not ErrorCode.NONE\n        self.high",
+            ),
+        ),
+    ),
+    Mutant(
+        "cut-off-leader-goes-on",
+        "a broker whose session is over serves nobody",
+        "a zombie leader alone in its ISR",
+        (
+            Change(
+                f"{_NODE}.serving.gate",
+                "return replica if self.acting else ErrorCode.NOT_LEADER_OR_FOLLOWER",
+                "return replica",
+            ),
+        ),
+    ),
+    Mutant(
+        "epochs-without-records-stay",
+        "epochs that hold no record go when the log is compared, even if no record does",
+        "KAFKA-10706",
+        (
+            Change(
+                f"{_REPLICATION}.follower",
+                "    if replica.epochs.truncate_to(replica.log_end_offset):\n",
+                "    if effects and replica.epochs.truncate_to(replica.log_end_offset):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "controller-without-token",
+        "every write of a controller is void once another has taken office",
+        "fencing tokens; 330 of 1,000 schedules without",
+        (
+            Change(
+                f"{_CONTROLLER}.transactions",
+                '(Guard(keys.CONTROLLER, self.token, "create"), *wanted)',
+                "tuple(wanted)",
+            ),
+        ),
+    ),
+    Mutant(
+        "acknowledge-before-commit",
+        "acks=all is answered when the high watermark has passed",
+        "M17",
+        (
+            Change(
+                f"{_REPLICATION}.leader",
+                "    if event.acks == on.ACKS_ALL:\n        return [do.AwaitCommit",
+                "    if event.acks == on.ACKS_ALL and base < 0:\n        return [do.AwaitCommit",
+            ),
+            Change(
+                f"{_REPLICATION}.leader",
+                "    if event.acks == on.ACKS_LEADER:\n",
+                "    if event.acks != on.ACKS_NONE:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "torn-tail-served",
+        "after an unclean stop every batch above the recovery point is checked",
+        "M04",
+        (
+            Change(
+                f"{_STORAGE}.segment.batch_scan",
+                "if check_crc and not batch.crc_ok():",
+                "if check_crc and batch.size < 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        "fetch-before-flush",
+        "with flush-before-ack a follower tells only what it has flushed",
+        "flush before ack means on every replica",
+        (
+            Change(
+                f"{_REPLICATION}.follower",
+                "    if replica.durable_end_offset < replica.log_end_offset:\n",
+                "    if replica.durable_end_offset < 0:\n",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,280 @@
+"""Rules of replication taken out one by one; the model checker must find each."""
+
+from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
+from tidelog.lab.mutants.mutant import Mutant
+from tidelog.lab.mutants.universe import Change
+
+TWO = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=0)
+TWO_IN_FLIGHT = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=1)
+THREE = Bounds(replicas=3, records=1, leader_epoch=2, partition_epoch=2, messages=0)
+THREE_ISR_CHANGES = Bounds(replicas=3, records=1, leader_epoch=1, partition_epoch=3, messages=0)
+THREE_ONE_LEADER = Bounds(replicas=3, records=1, leader_epoch=0, partition_epoch=3, messages=1)
+THREE_IN_FLIGHT = Bounds(replicas=3, records=1, leader_epoch=2, partition_epoch=2, messages=2)
+
+
+def _in(module: str, old: str, new: str) -> Change:
+    return Change(f"tidelog.core.replication.{module}", old, new)
+
+
+_MAXIMAL = (
+    "    @property\n    def maximal(self) -> frozenset[BrokerId]:\n"
+    '        """Every replica that might be in the ISR as the controller sees it."""\n'
+)
+
+RULES: tuple[Mutant, ...] = (
+    Mutant(
+        "fetch-from-an-older-epoch",
+        "a leader refuses a fetch made under an older leader epoch",
+        "KIP-320 (KAFKA-6880, KAFKA-7395); epoch check in IncHW and ExpandIsr",
+        (_in("fencing", "sent is None or sent == known", "sent is None or sent <= known"),),
+        THREE,
+    ),
+    Mutant(
+        "reply-from-an-older-epoch",
+        "a follower drops a reply to a question of an older leader epoch",
+        "KAFKA-18991, KAFKA-7786; epoch check in Fetch and when truncating",
+        (
+            _in(
+                "follower",
+                "        replica.following is not Following.FETCHING\n"
+                "        or event.leader_epoch != replica.leader_epoch\n",
+                "        replica.following is not Following.FETCHING\n",
+            ),
+            # The node drops such replies too; here it is not to help.
+            Change(
+                "tidelog.lab.modelcheck.shipped.cluster_model",
+                "[*wire.asked_again(state[2], broker), message]",
+                "[*state[2], message]",
+            ),
+        ),
+        THREE_IN_FLIGHT,
+        # C holds a record that the next leader lacks; that leader's answer is under way.
+        (
+            "LeaderWrite(A)",
+            "FollowerAsk(C)",
+            "Deliver(Fetch C->A)",
+            "Deliver(FetchReply A->C)",
+            "ControllerElectLeader(B)",
+            "Learn(B, 1)",
+            "Learn(C, 1)",
+            "FollowerAsk(C)",
+            "Deliver(Fetch C->B)",
+        ),
+    ),
+    Mutant(
+        "join-before-the-epoch-start",
+        "a follower joins the ISR only past the start of the leader's epoch",
+        "KAFKA-7128; HW must have reached the own epoch in ExpandIsr",
+        (
+            _in(
+                "leader",
+                "max(replica.high_watermark, replica.epoch_start_offset)",
+                "replica.high_watermark",
+            ),
+        ),
+        THREE_ISR_CHANGES,
+    ),
+    Mutant(
+        "keep-what-followers-had",
+        "a leader forgets its followers' LEOs with every leader epoch",
+        "design warning on leader to leader changes that skip an epoch",
+        (
+            _in(
+                "leader",
+                "    replica.followers = {\n        broker: unknown_follower(",
+                "    replica.followers = {\n        broker: replica.followers.get(broker)\n"
+                "        or unknown_follower(",
+            ),
+        ),
+        THREE,
+    ),
+    Mutant(
+        "pending-member-ignored",
+        "the high watermark waits for a replica that may already be in the ISR",
+        "KIP-497 (AsyncIsr); HW over isr only",
+        (
+            _in(
+                "isr",
+                _MAXIMAL + "        return self.members | {self.joining}\n",
+                _MAXIMAL + "        return self.members\n",
+            ),
+        ),
+        TWO_IN_FLIGHT,
+    ),
+    Mutant(
+        "shrink-taken-for-granted",
+        "a replica that may still be in the ISR counts until the controller has let it go",
+        "KIP-497",
+        (
+            _in(
+                "isr",
+                "        return self.members - self.leaving\n\n"
+                + _MAXIMAL
+                + "        return self.members\n",
+                "        return self.members - self.leaving\n\n"
+                + _MAXIMAL
+                + "        return self.members - self.leaving\n",
+            ),
+        ),
+        TWO_IN_FLIGHT,
+    ),
+    Mutant(
+        "controller-compares-no-version",
+        "the controller refuses a proposal made on an older partition epoch",
+        "KIP-497 (AsyncIsr); controller without the version compare",
+        (
+            Change(
+                "tidelog.core.controller.partition_changes",
+                "if proposal.partition_epoch < partition.partition_epoch:",
+                "if proposal.partition_epoch < 0:",
+            ),
+        ),
+        THREE_ONE_LEADER,
+    ),
+    Mutant(
+        "diverging-fetch-counts",
+        "a fetch that diverges tells nothing about the follower's progress",
+        "KAFKA-13141",
+        (_in("leader", "    if diverging is None:\n", "    if diverging is None or True:\n"),),
+        TWO,
+    ),
+    Mutant(
+        "high-watermark-from-a-diverging-reply",
+        "a follower takes no high watermark from a reply that diverges",
+        "KAFKA-14704",
+        (
+            _in(
+                "follower",
+                "        truncate(replica, cut.offset, effects)\n        return effects\n"
+                "    if event.batches",
+                "        told = min(event.high_watermark, replica.log_end_offset)\n"
+                "        replica.high_watermark = told\n"
+                "        truncate(replica, cut.offset, effects)\n"
+                "        replica.high_watermark = min(told, replica.log_end_offset)\n"
+                "        return effects\n"
+                "    if event.batches",
+            ),
+        ),
+        TWO,
+    ),
+    Mutant(
+        "same-leader-no-new-start",
+        "a new epoch of the same leader makes a follower compare its log anew",
+        "KAFKA-7164",
+        (
+            _in(
+                "partition",
+                "    if new_epoch:\n        effects += follower.begin_following",
+                "    if new_epoch and event.leader != before:\n"
+                "        effects += follower.begin_following",
+            ),
+            _in(
+                "partition",
+                "    partition.leader = event.leader\n",
+                "    before = partition.leader\n    partition.leader = event.leader\n",
+            ),
+        ),
+        THREE,
+    ),
+    Mutant(
+        "epoch-not-cached-on-office",
+        "a leader caches its epoch before its first write",
+        "KAFKA-7415",
+        (
+            _in(
+                "leader",
+                "if replica.epochs.assign(event.leader_epoch, start):",
+                "if replica.epochs.latest is None and replica.epochs.assign(0, 0):",
+            ),
+        ),
+        TWO,
+    ),
+    Mutant(
+        "neighbour-epoch-not-compared",
+        "a follower compares the epoch in the answer with its own, and asks again",
+        "KAFKA-6361 / KIP-279",
+        (_in("truncation", "if mine.epoch != end.epoch:", "if mine.epoch < 0:"),),
+        THREE,
+    ),
+    Mutant(
+        "leader-sees-no-divergence",
+        "a leader compares the follower's last epoch with its own log",
+        "KIP-101 / KIP-595",
+        (
+            _in(
+                "reading",
+                "    if last_fetched_epoch is not None:\n",
+                "    if last_fetched_epoch is not None and offset < 0:\n",
+            ),
+        ),
+        TWO,
+    ),
+    Mutant(
+        "high-watermark-goes-back",
+        "a leader's high watermark never falls",
+        "the max() of the HW formula",
+        (
+            _in(
+                "high_watermark",
+                "    return max(current, slowest)\n",
+                "    return slowest\n",
+            ),
+            _in(
+                "leader",
+                "    if advanced > replica.high_watermark:\n",
+                "    if advanced != replica.high_watermark:\n",
+            ),
+        ),
+        THREE,
+    ),
+    Mutant(
+        "unknown-follower-does-not-hold-back",
+        "nothing commits until every member of the ISR has fetched in this epoch",
+        "new leaders know no remote LEO",
+        (
+            _in(
+                "high_watermark",
+                "            if broker in maximal:\n                return current\n",
+                "            continue\n",
+            ),
+        ),
+        TWO,
+    ),
+    Mutant(
+        "isr-does-not-matter",
+        "the high watermark waits for every member of the ISR",
+        "the definition of committed",
+        (
+            _in(
+                "high_watermark", "            broker in maximal\n            or (", "            ("
+            ),
+        ),
+        TWO,
+    ),
+    Mutant(
+        "follower-trusts-the-told-high-watermark",
+        "a follower's high watermark is at most its own LEO",
+        "M11",
+        (
+            _in(
+                "high_watermark",
+                "return max(log_start_offset, min(told, log_end_offset))",
+                "return max(log_start_offset, told + 0 * log_end_offset)",
+            ),
+        ),
+        TWO,
+    ),
+    Mutant(
+        "stale-leader-word",
+        "an older word of the controller is ignored",
+        "partition epochs on state changes",
+        (
+            _in(
+                "partition",
+                "if partition.offline or event.partition_epoch <= partition.partition_epoch:",
+                "if partition.offline or event.leader_epoch < partition.leader_epoch:",
+            ),
+        ),
+        TWO_IN_FLIGHT,
+    ),
+)
