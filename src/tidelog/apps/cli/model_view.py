@@ -163,7 +163,9 @@ class Check:
         )
         if not found.holds:
             where = f"; written to {self.story_file}" if self.story_file else ""
-            return f"{len(found.violations)} invariants are broken; {speed}{where}"
+            broken = len(found.violations)
+            verb = "invariant is" if broken == 1 else "invariants are"
+            return f"{broken} {verb} broken; {speed}{where}"
         if not found.complete:
             return f"nothing broken so far, but not all was visited: raise --max-states; {speed}"
         return f"every invariant holds in every state; {speed}"

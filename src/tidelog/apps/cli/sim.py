@@ -1,8 +1,11 @@
 """`tidelog sim`: whole clusters of the broker's own code, under seeded faults."""
 
+from collections.abc import Callable
+
 import click
 
 from tidelog.apps.cli.usage import (
+    F,
     Section,
     examples,
     format_option,
@@ -11,6 +14,16 @@ from tidelog.apps.cli.usage import (
 )
 
 POLICY_HELP = "The truncation rule that followers obey"
+
+
+def _shrink_option(what: str) -> Callable[[F], F]:
+    return click.option(
+        "--shrink/--no-shrink",
+        "shorten",
+        default=True,
+        show_default=True,
+        help=f"Find a shorter schedule for {what}.",
+    )
 
 
 @click.group(
@@ -44,9 +57,12 @@ def sim() -> None:
     "--start", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed."
 )
 @policy_option(POLICY_HELP)
+@_shrink_option("the first failure")
 @workers_option()
 @format_option()
-def run_command(seeds: int, start: int, policy: str, workers: int | None, form: str) -> int:
+def run_command(
+    seeds: int, start: int, policy: str, shorten: bool, workers: int | None, form: str
+) -> int:
     """Run many seeds: faults of every kind, every event judged, then the cluster must settle.
 
     Exit code 0 means that no invariant was broken under any seed.
@@ -56,24 +72,33 @@ def run_command(seeds: int, start: int, policy: str, workers: int | None, form: 
 
     with output.progress("simulating", seeds) as tell:
         summary = run_seeds(seeds, start, policy, sim_view.watcher(tell), workers)
-    report = sim_view.Run(summary)
+    worst = sim_view.shrunk(summary.failures[0]) if shorten and summary.failures else None
+    report = sim_view.Run(summary, worst)
     return output.conclude(form, summary.clean, report.as_data(), report.show)
 
 
 @sim.command(
     "replay",
-    epilog=examples("tidelog sim replay 17", "tidelog sim replay 17 --policy high-watermark"),
+    epilog=examples(
+        "tidelog sim replay 17",
+        "tidelog sim replay 17 --events",
+        "tidelog sim replay 17 --policy high-watermark --no-shrink",
+    ),
 )
 @click.argument("seed", type=click.IntRange(min=0))
+@click.option("--events", is_flag=True, help="Show every event, not only the last.")
 @policy_option(POLICY_HELP)
+@_shrink_option("the failure, if it fails")
 @format_option()
-def replay_command(seed: int, policy: str, form: str) -> int:
+def replay_command(seed: int, events: bool, policy: str, shorten: bool, form: str) -> int:
     """Run one seed again, exactly as it was, and show what happened last.
 
     Exit code 0 means that no invariant was broken.
     """
     from tidelog.apps.cli import output, sim_view
-    from tidelog.lab.sim.runner import run_seed
+    from tidelog.lab.sim.runner import replay
 
-    replay = sim_view.Replay(run_seed(seed, policy))
-    return output.conclude(form, replay.result.clean, replay.as_data(), replay.show)
+    result, lines = replay(seed, policy)
+    short = sim_view.shrunk(result) if shorten and not result.clean else None
+    report = sim_view.Replay(result, lines if events else [], short)
+    return output.conclude(form, result.clean, report.as_data(), report.show)

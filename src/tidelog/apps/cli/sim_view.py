@@ -8,8 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from tidelog.apps.cli import output
-from tidelog.lab.sim.runner import SHIPPED, Summary
+from tidelog.lab.sim.report import action_line, replay_command, shrunk_lines
+from tidelog.lab.sim.runner import Summary
+from tidelog.lab.sim.shrink import Shrunk, shrink
 from tidelog.lab.sim.simulation import Result, Violation
+from tidelog.lab.sim.swarm import draw_plan
 
 SHOWN_IN_FULL = 3
 """Failures shown with their last events; of the others, only seeds."""
@@ -29,10 +32,28 @@ def watcher(tell: output.Tell) -> Callable[[Result], None]:
     return watch
 
 
-def replay_command(result: Result) -> str:
-    """What to type to see it again."""
-    policy = "" if result.policy == SHIPPED else f" --policy {result.policy}"
-    return f"tidelog sim replay {result.seed}{policy}"
+def shrunk(result: Result) -> Shrunk:
+    """The shortest schedule found that breaks the same invariant."""
+    with output.progress(f"shrinking seed {result.seed}"):
+        return shrink(draw_plan(result.seed), result, result.policy)
+
+
+def _shrunk_data(found: Shrunk | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "seed": found.plan.seed,
+        "invariant": found.invariant,
+        "runs": found.runs,
+        "actions_before": found.actions_before,
+        "actions": [action_line(action).strip() for action in found.plan.actions],
+    }
+
+
+def _show_shrunk(screen: Console, found: Shrunk) -> None:
+    for line in shrunk_lines(found):
+        screen.print(Text(line), soft_wrap=True)
+    screen.print()
 
 
 def _violation_data(violation: Violation) -> dict[str, Any]:
@@ -85,6 +106,8 @@ class Run:
     """Many seeds."""
 
     summary: Summary
+    shrunk: Shrunk | None = None
+    """The first failure, made short."""
 
     def as_data(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -98,7 +121,7 @@ class Run:
             "seeds_per_second": round(self._seeds_per_second, 2),
             "events": summary.events,
             "events_per_second": round(summary.events_per_second),
-            "events_per_second_and_core": round(summary.events_per_second_and_core),
+            "events_per_cpu_second": round(summary.events_per_cpu_second),
             "virtual_seconds": summary.virtual_ms / 1000,
             "acknowledged": summary.acked,
             "consumed": summary.consumed,
@@ -108,6 +131,7 @@ class Run:
             "faults_never_seen": summary.faults_never_seen,
             "invariants_broken": summary.invariants,
             "failures": [_result_data(result) for result in summary.failures],
+            "shrunk": _shrunk_data(self.shrunk),
         }
 
     @property
@@ -120,6 +144,8 @@ class Run:
         _show_faults(screen, summary.faults)
         for result in summary.failures[:SHOWN_IN_FULL]:
             _show_failure(screen, result)
+        if self.shrunk:
+            _show_shrunk(screen, self.shrunk)
         others = [str(result.seed) for result in summary.failures[SHOWN_IN_FULL:]]
         if others:
             screen.print(f"more seeds that failed: {' '.join(others)}", soft_wrap=True)
@@ -133,8 +159,8 @@ class Run:
         screen.print(
             f"{summary.events:,} events, {summary.virtual_ms / 1000:,.0f} virtual seconds in"
             f" {summary.wall_s:.1f} s: {self._seeds_per_second:.1f} seeds/s,"
-            f" {summary.events_per_second:,.0f} events/s on {summary.workers}"
-            f" {'core' if summary.workers == 1 else 'cores'}"
+            f" {summary.events_per_second:,.0f} events/s with {summary.workers} workers,"
+            f" {summary.events_per_cpu_second:,.0f} events a second of CPU"
         )
         last = summary.start + summary.seeds - 1
         text = f"seeds {summary.start} to {last} under {summary.policy}: "
@@ -148,6 +174,9 @@ class Replay:
     """One seed."""
 
     result: Result
+    events: list[str]
+    """Every event in a line, if asked for."""
+    shrunk: Shrunk | None = None
 
     def as_data(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -165,6 +194,8 @@ class Replay:
             "leader_epochs": result.epochs,
             "faults": result.faults,
             "fingerprint": f"{result.fingerprint:016x}",
+            "all_events": self.events,
+            "shrunk": _shrunk_data(self.shrunk),
         }
 
     def show(self, screen: Console) -> None:
@@ -172,9 +203,13 @@ class Replay:
         result = self.result
         screen.print(output.heading(f"seed {result.seed} under {result.policy}"))
         screen.print(output.faint(result.mix), soft_wrap=True)
+        for event in self.events:
+            screen.print(Text(event), soft_wrap=True)
         _show_faults(screen, result.faults)
         if not result.clean:
             _show_failure(screen, result)
+        if self.shrunk:
+            _show_shrunk(screen, self.shrunk)
         settled = "" if result.settled_ms is None else f", settled in {result.settled_ms} ms"
         screen.print(
             f"{result.events:,} events in {result.virtual_ms / 1000:g} virtual seconds{settled};"

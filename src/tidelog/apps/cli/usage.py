@@ -61,7 +61,7 @@ class Root(Section):
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run, and end the process."""
-        extra = {"prog_name": "tidelog", **extra, "standalone_mode": False}
+        extra = {**extra, "prog_name": "tidelog", "standalone_mode": False}
         try:
             status = super().main(*args, **extra)
         except click.ClickException as error:

@@ -1,0 +1,157 @@
+"""The command line as a whole: help, errors, speed, the installed script."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.usage import POLICY_NAMES
+from tidelog.lab.historical_truncation import POLICIES
+
+
+def tree(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from tree(child, (*path, name))
+
+
+PATHS = list(tree(cli))
+
+
+def test_every_command_of_the_tree_is_there() -> None:
+    assert {" ".join(path) for path in PATHS} == {
+        "",
+        "story",
+        "story list",
+        "story play",
+        "story check",
+        "sim",
+        "sim run",
+        "sim replay",
+        "model",
+        "model table",
+        "model check",
+        "model mutants",
+    }
+
+
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
+def test_help_has_examples_that_can_be_typed(
+    path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = CliRunner().invoke(cli, [*path, "--help"])
+    assert found.exit_code == 0
+    _, _, shown = found.stdout.partition("Examples:\n")
+    lines = [line.strip() for line in shown.splitlines() if line.strip()]
+    assert lines
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-story.txt").touch()
+    (tmp_path / "stories").mkdir()
+    for line in lines:
+        program, *arguments = shlex.split(line)
+        assert program == "tidelog"
+        assert tuple(arguments[: len(path)]) == path
+        parse(cli, arguments)
+
+
+def parse(root: click.Group, arguments: list[str]) -> None:
+    """Read the arguments as the command does, and do nothing."""
+    command: click.Command = root
+    while isinstance(command, click.Group):
+        command, *arguments = command.commands[arguments[0]], *arguments[1:]
+    command.make_context(command.name, arguments)
+
+
+@pytest.mark.parametrize("path", [(), ("story",), ("sim",), ("model",)], ids=" ".join)
+def test_a_group_alone_shows_its_help(path: tuple[str, ...]) -> None:
+    alone = CliRunner().invoke(cli, list(path))
+    assert alone.exit_code == 0
+    assert alone.stdout == CliRunner().invoke(cli, [*path, "--help"]).stdout
+
+
+def test_the_policies_in_the_help_are_those_there_are() -> None:
+    assert [word for word in POLICY_NAMES.replace(",", "").split() if word in POLICIES] == [
+        *POLICIES
+    ]
+
+
+WRONG = {
+    "a mistyped command": (["stroy"], "no command 'stroy'; did you mean story?"),
+    "a command nothing is near to": (["xyz"], "choose from: story, sim, model"),
+    "a mistyped subcommand": (["model", "tabel"], "did you mean table?"),
+    "a mistyped option": (["sim", "run", "--sed", "3"], "--seeds"),
+    "a mistyped policy": (["sim", "run", "--policy", "kip101"], "did you mean kip-101"),
+    "a mistyped story": (["story", "play", "hw-loses-aked-record"], "hw-loses-acked-record?"),
+    "a mistyped mutant": (["model", "mutants", "keep-what-followers-hat"], "-followers-had?"),
+    "no such path": (["story", "check", "nowhere.txt"], "'nowhere.txt' does not exist"),
+    "no such format": (["story", "list", "--format", "yaml"], "'text', 'json'"),
+    "not a size": (["model", "table", "--size", "2,2,2"], "such as 3,2,2,2"),
+    "not a small size": (["model", "table", "--size", "2,2,2,20"], "from 1 to 9"),
+    "not a seed": (["sim", "replay", "first"], "'first' is not a valid integer"),
+    "no seed": (["sim", "replay"], "missing argument 'SEED'"),
+    "too few seeds": (["sim", "run", "--seeds", "0"], "x>=1"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
+def test_bad_usage_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:
+    found = CliRunner().invoke(cli, arguments)
+    assert found.exit_code == 2
+    assert found.stdout == ""
+    assert found.stderr.startswith("tidelog: ")
+    assert message in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert " See: tidelog" in found.stderr
+    assert found.stderr.endswith(" --help\n")
+
+
+def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.commands["story"].commands["list"], "invoke", interrupted)  # type: ignore[attr-defined]  # a group
+    found = CliRunner().invoke(cli, ["story", "list"])
+    assert found.exit_code == 130
+    assert found.stderr.split() == ["tidelog:", "interrupted"]
+
+
+def python(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_help_imports_neither_the_lab_nor_rich() -> None:
+    loaded = python(
+        "import json, sys\n"
+        "from tidelog.apps.cli.main import cli\n"
+        "try:\n    cli.main(['model', 'check', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print('\\n' + json.dumps(sorted(sys.modules)))"
+    )
+    modules = json.loads(loaded.splitlines()[-1])
+    assert not [name for name in modules if name.startswith(("tidelog.lab", "tidelog.core"))]
+    assert not [name for name in modules if name.split(".")[0] == "rich"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [[str(Path(sys.executable).with_name("tidelog"))], [sys.executable, "-m", "tidelog"]],
+    ids=["script", "module"],
+)
+def test_the_installed_program_plays_a_story(program: list[str]) -> None:
+    arguments = ["story", "play", "hw-moves-one-fetch-late", "--format", "json"]
+    found = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
+    assert found.returncode == 0
+    assert found.stderr == ""
+    assert json.loads(found.stdout)["holds"] is True
+    wrong = subprocess.run([*program, "nothing"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert subprocess.run([*program, "--version"], check=False, capture_output=True).returncode == 0

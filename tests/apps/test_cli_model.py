@@ -1,0 +1,127 @@
+"""`tidelog model`: small bounds, but real searches."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.mutant_hunt import Caught, Prey, all_prey, show_catches
+from tidelog.lab.mutants.catalogue import MUTANTS
+
+HARMLESS = ("--records", "1", "--leader-epochs", "1", "--messages", "0", "--workers", "1")
+HARMFUL = (
+    *("--policy", "high-watermark", "--records", "1", "--messages", "0", "--workers", "1"),
+    *("--leader-epochs", "2", "--partition-epochs", "3", "--restarts", "1"),
+)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "140"}).invoke(cli, ["model", *arguments])
+
+
+def data(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(*arguments, "--format", "json").stdout)
+    return found
+
+
+def test_table_reproduces_what_is_known() -> None:
+    found = run("table", "--size", "2,2,2,2", "--workers", "1")
+    assert found.exit_code == 0
+    lines = [" ".join(line.split()) for line in found.stdout.splitlines()]
+    row = "kip-101 2,2,2,2 ✗ depth 11 ✗ depth 11 holds 4,523 4,523"
+    assert any(line.startswith(row) for line in lines)
+    assert "✓ 6 of 6 rows are as known" in found.stdout
+
+
+def test_a_table_that_is_not_as_known_fails() -> None:
+    found = run("table", "--size", "1,1,1,1", "--workers", "1", "--format", "json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)["holds"] is False
+    rows = json.loads(found.stdout)["rows"]
+    assert len(rows) == 6
+    assert rows[0]["missed_goals"]
+    assert rows[-1]["reproduced"]
+
+
+def test_check_of_what_holds() -> None:
+    found = run("check", *HARMLESS)
+    assert found.exit_code == 0
+    assert "reached: a record commits" in found.stdout
+    assert "✓ every invariant holds in every state" in found.stdout
+    as_data = data("check", *HARMLESS)
+    assert as_data["holds"]
+    assert as_data["bounds"]["records"] == 1
+    assert not any(as_data["verdicts"].values())
+    assert as_data["counterexample"] is None
+
+
+def test_check_of_what_breaks_shows_the_shortest_way(tmp_path: Path) -> None:
+    story = tmp_path / "loss.txt"
+    found = run("check", *HARMFUL, "--story", str(story))
+    assert found.exit_code == 1
+    assert "✗ depth 5" in found.stdout
+    assert "Shortest way to break it, 5 steps" in found.stdout
+    assert "A leader   epoch=0 LEO=0 HW=0 log=[]" in found.stdout
+    assert str(story) in found.stdout
+    assert story.read_text().startswith("# shipped code, high-watermark breaks")
+
+
+def test_check_as_json_has_the_counterexample() -> None:
+    found = data("check", *HARMFUL)
+    assert found["holds"] is False
+    assert found["counterexample"]["depth"] == 5
+    assert len(found["counterexample"]["steps"]) == 6
+
+
+def test_a_search_that_was_cut_short_proves_nothing() -> None:
+    found = run("check", *HARMLESS, "--max-states", "10")
+    assert found.exit_code == 1
+    assert "raise --max-states" in found.stdout
+    assert "never: a log is cut" in found.stdout
+
+
+def test_a_story_that_cant_be_written_is_bad_usage(tmp_path: Path) -> None:
+    found = run("check", *HARMFUL, "--max-states", "900", "--story", str(tmp_path / "no" / "x.txt"))
+    assert found.exit_code == 2
+    assert "can't write" in found.stderr
+
+
+def test_mutants_are_listed_with_rule_and_source() -> None:
+    found = run("mutants", "--list")
+    assert found.exit_code == 0
+    listed = data("mutants", "--list")["mutants"]
+    names = [mutant["name"] for mutant in listed]
+    assert names[: len(MUTANTS)] == [mutant.name for mutant in MUTANTS]
+    assert len(set(names)) == len(names) == len(MUTANTS) + 7
+    assert all(mutant["rule"] and mutant["source"] for mutant in listed)
+    assert all(name in found.stdout for name in names)
+
+
+def test_mutants_by_name_are_hunted_and_found() -> None:
+    names = ("diverging-fetch-counts", "async-isr-without-pending-isr-in-high-watermark")
+    found = run("mutants", *names, "--format", "json")
+    assert found.exit_code == 0
+    caught = json.loads(found.stdout)["mutants"]
+    assert [mutant["name"] for mutant in caught] == list(names)
+    assert all(mutant["found"] and mutant["steps"] for mutant in caught)
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["found", "not found"])
+def test_mutants_that_got_away_are_named(found: bool) -> None:
+    prey = Prey("keeps-all", "something is forgotten", "a bug", "checker")
+    catch = Caught(prey, found, "an invariant", 4, 100, 1.5, ("one", "two"))
+    console = Console(width=140, markup=False, highlight=False)
+    with console.capture() as captured:
+        show_catches(console, [catch])
+    assert ("1 of 1 mutants found" in captured.get()) is found
+    assert ("not found: keeps-all" in captured.get()) is not found
+    assert catch.as_data()["name"] == "keeps-all"
+
+
+def test_no_two_mutants_share_a_name() -> None:
+    names = [prey.name for prey in all_prey()]
+    assert len(names) == len(set(names))

@@ -1,0 +1,149 @@
+"""`tidelog story`: the list, plays under one rule and several, verdicts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tidelog.apps.cli.main import cli
+
+LOSS = "truncation/hw-loses-acked-record"
+
+TRUE = """# A record is written
+# and read.
+
+cluster A B
+produce m1
+----
+client -> A  produce m1 acks=all
+A LEO 0 -> 1
+
+check logs-agree
+"""
+FALSE = TRUE.replace("LEO 0 -> 1", "LEO 0 -> 7")
+TORN = TRUE.replace("produce m1\n----", "prodce m1\n----")
+
+
+def run(*arguments: str, columns: str = "120") -> Result:
+    return CliRunner(env={"COLUMNS": columns}).invoke(cli, ["story", *arguments])
+
+
+def data(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(*arguments, "--format", "json").stdout)
+    return found
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("true", TRUE), ("false", FALSE), ("torn", TORN)):
+        (tmp_path / f"{name}.txt").write_text(text)
+    return tmp_path
+
+
+def test_list_names_every_story_and_what_it_shows() -> None:
+    found = run("list")
+    assert found.exit_code == 0
+    stories = data("list")["stories"]
+    loss = next(story for story in stories if story["name"] == LOSS)
+    assert loss["policies"] == ["high-watermark", "leader-epoch"]
+    assert "M24" in loss["covers"]
+    assert f"{len(stories)} stories" in found.stdout
+    for story in stories:
+        assert f"  {story['name'].rpartition('/')[2]} " in found.stdout
+
+
+def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
+    found = run("play", "hw-loses-acked-record")
+    assert found.exit_code == 0
+    lines = found.stdout.splitlines()
+    assert lines[0] == "The record that was acknowledged and then lost"
+    assert found.stdout.count("B is up, LEO=2 HW=1") == 1
+    parting = lines.index("› restart B   ◆ here the rules part")
+    heads = next(line for line in lines[parting:] if "high-watermark" in line)
+    assert "leader-epoch" in heads
+    assert found.stdout.count("◆ here the rules part") == 1
+    assert "✗ high-watermark breaks acked-records-survive: acked, then lost: m2 at 1" in lines
+    assert "✓ leader-epoch keeps acked-records-survive, logs-agree" in lines
+    assert any(line.split()[-3:] == ["m1@0", "m2@0", "m3@1"] for line in lines)
+
+
+def test_play_stacks_the_rules_on_a_narrow_screen() -> None:
+    found = run("play", LOSS, columns="80")
+    lines = [line.strip() for line in found.stdout.splitlines()]
+    cut = lines.index("B truncates to 1 (its own HW), dropping m2")
+    assert lines[cut - 1] == "under high-watermark:"
+    assert lines[cut + 1 : cut + 3] == ["under leader-epoch:", "nothing more"]
+
+
+def test_play_under_one_rule() -> None:
+    found = run("play", LOSS, "--policy", "leader-epoch")
+    assert found.exit_code == 0
+    assert "high-watermark" not in found.stdout
+    assert "rules part" not in found.stdout
+
+
+def test_play_under_a_rule_the_story_was_not_written_for() -> None:
+    found = data("play", LOSS, "--policy", "kip-101")
+    assert [play["policy"] for play in found["performances"]] == ["kip-101"]
+    assert found["holds"] is True
+
+
+def test_play_as_json() -> None:
+    found = data("play", LOSS)
+    assert found["parts_at"]["command"] == "restart B"
+    assert [play["policy"] for play in found["performances"]] == ["high-watermark", "leader-epoch"]
+    assert all(play["passed"] for play in found["performances"])
+    assert data("play", LOSS, "--policy", "leader-epoch")["parts_at"] is None
+
+
+def test_play_as_one_diagram_that_forks_where_rules_part() -> None:
+    found = run("play", LOSS, "--format", "mermaid")
+    assert found.exit_code == 0
+    lines = [line.strip() for line in found.stdout.splitlines()]
+    assert lines[:3] == ["sequenceDiagram", "participant A", "participant B"]
+    fork = lines.index("alt high-watermark")
+    assert lines[fork + 1] == "Note over A,B: restart B"
+    assert lines.count("Note over A,B: fetch B lose=reply") == 1
+    assert lines.count("end") == sum(line.startswith("alt ") for line in lines)
+    alone = run("play", LOSS, "--format", "mermaid", "--policy", "high-watermark")
+    assert "alt " not in alone.stdout
+
+
+def test_a_story_that_is_not_so_is_shown_with_what_is_wrong(written: Path) -> None:
+    found = run("play", "false.txt")
+    assert found.exit_code == 1
+    assert "✗ [leader-epoch] line 5: it printed:" in found.stdout
+    assert "✗ leader-epoch: 1 not as told" in found.stdout
+    assert data("play", "false.txt")["holds"] is False
+    assert run("play", "false.txt", "--format", "mermaid").exit_code == 1
+
+
+def test_check_judges_files_and_folders(written: Path) -> None:
+    found = run("check", "true.txt")
+    assert found.exit_code == 0
+    assert "✓ true.txt" in found.stdout
+    everything = run("check", ".")
+    assert everything.exit_code == 1
+    assert "✓ true.txt" in everything.stdout
+    assert "[leader-epoch] false.txt:5: it printed:" in everything.stdout
+    assert "did you mean produce?" in everything.stdout
+    assert "✗ 3 stories, 3 plays: 2 not as told" in everything.stdout
+
+
+def test_check_as_json(written: Path) -> None:
+    found = data("check", "true.txt", "false.txt")
+    assert found["holds"] is False
+    assert [(play["path"], play["passed"]) for play in found["plays"]] == [
+        ("true.txt", True),
+        ("false.txt", False),
+    ]
+    assert data("check", "true.txt")["holds"] is True
+    assert run("check", "false.txt", "--format", "json").exit_code == 1
+
+
+def test_without_paths_check_judges_what_ships() -> None:
+    found = data("check")
+    assert any(play["path"].endswith(f"{LOSS}.txt") for play in found["plays"])
