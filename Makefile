@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fix check test ci
+.PHONY: help setup fix check test demo sim model mutants bench-core test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,7 +32,29 @@ check: $(STAMP) ## ruff, mypy, import-linter, the repo's own shape
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest tests/repo
 
-test: $(STAMP) ## the tests, in parallel
-	$(BIN)/pytest -n 2 -m 'not slow'
+test: $(STAMP) ## the tests, with core's coverage held to its bounds
+	$(BIN)/coverage erase
+	$(BIN)/pytest -n 2 -m 'not slow' --cov
+	$(BIN)/coverage report --include='src/tidelog/core/replication/*' --fail-under=100
+	$(BIN)/coverage report --include='src/tidelog/core/*' --fail-under=95 --skip-covered
 
-ci: check test ## what .ci/run calls
+demo: $(STAMP) ## play the data-loss story under both truncation rules
+	$(BIN)/tidelog story play hw-loses-acked-record
+
+sim: $(STAMP) ## the simulator: make sim SEEDS=2000 START=0
+	$(BIN)/tidelog sim run --seeds $(or $(SEEDS),2000) --start $(or $(START),0)
+
+model: $(STAMP) ## the published models, and the shipped code within the default bounds
+	$(BIN)/tidelog model table --size 3,2,2,2
+	$(BIN)/tidelog model check
+
+mutants: $(STAMP) ## put known mistakes back, one by one, and see each found
+	$(BIN)/tidelog model mutants
+
+bench-core: $(STAMP) ## what a step of the replication core costs
+	$(BIN)/python benchmarks/how_fast_is_a_step.py
+
+test-all: check test sim model mutants ## everything, the slow tests too
+	$(BIN)/pytest -n 2 -m slow
+
+ci: check test sim mutants ## what .ci/run calls
