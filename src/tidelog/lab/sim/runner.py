@@ -14,18 +14,29 @@ from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.simulation import Result, Simulation
 from tidelog.lab.sim.swarm import Action, Plan, draw_plan
+from tidelog.lab.sim.trace import event_lines
 
 SHIPPED = LEADER_EPOCH.name
 
 
 def run_plan(plan: Plan, policy: str = SHIPPED) -> Result:
     """Run a plan, be it a seed's own or one with actions left out."""
-    return Simulation(plan, POLICIES[policy]).run()
+    began = time.process_time()
+    result = Simulation(plan, POLICIES[policy]).run()
+    result.cpu_s = time.process_time() - began
+    return result
 
 
 def run_seed(seed: int, policy: str = SHIPPED) -> Result:
     """Draw the seed's plan and run it."""
     return run_plan(draw_plan(seed), policy)
+
+
+def replay(seed: int, policy: str = SHIPPED) -> tuple[Result, list[str]]:
+    """Run a seed again and keep every event, one line each."""
+    simulation = Simulation(draw_plan(seed), POLICIES[policy], keep_events=True)
+    result = simulation.run()
+    return result, event_lines(simulation.world.last)
 
 
 def with_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
@@ -47,6 +58,8 @@ class Summary:
     committed: int = 0
     lost: int = 0
     wall_s: float = 0.0
+    cpu_s: float = 0.0
+    """Processor time of all workers: what speed is measured by on a busy machine."""
     workers: int = 1
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     failures: list[Result] = field(default_factory=list)
@@ -63,8 +76,8 @@ class Summary:
         return self.events / self.wall_s if self.wall_s else 0.0
 
     @property
-    def events_per_second_and_core(self) -> float:
-        return self.events_per_second / self.workers
+    def events_per_cpu_second(self) -> float:
+        return self.events / self.cpu_s if self.cpu_s else 0.0
 
     @property
     def faults_never_seen(self) -> list[str]:
@@ -74,6 +87,7 @@ class Summary:
         self.seeds += 1
         self.events += result.events
         self.virtual_ms += result.virtual_ms
+        self.cpu_s += result.cpu_s
         self.acked += result.acked
         self.consumed += result.consumed
         self.committed += result.committed

@@ -27,7 +27,7 @@ from tidelog.lab.sim.oracle.settled import why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
 from tidelog.lab.sim.swarm import Plan
 from tidelog.lab.sim.trace import event_lines
-from tidelog.lab.sim.world import World
+from tidelog.lab.sim.world import LAST_EVENTS, World
 
 ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 100, 101, 151
 SETTLE_MAX_MS = 40_000
@@ -66,6 +66,7 @@ class Result:
     """The sum of the partitions' last leader epochs: how often leaders changed."""
     settled_ms: int | None = None
     fingerprint: int = 0
+    cpu_s: float = field(default=0.0, compare=False)
 
     @property
     def clean(self) -> bool:
@@ -75,11 +76,13 @@ class Result:
 class Simulation:
     """A cluster with its clients, ready to run."""
 
-    def __init__(self, plan: Plan, policy: TruncationPolicy = LEADER_EPOCH) -> None:
+    def __init__(
+        self, plan: Plan, policy: TruncationPolicy = LEADER_EPOCH, *, keep_events: bool = False
+    ) -> None:
         self.plan = plan
         self.result = Result(plan.seed, policy.name, plan.line())
         self._shipped = policy is LEADER_EPOCH
-        self.world = World(plan.seed)
+        self.world = World(plan.seed, keep_events=keep_events)
         network = Network(self.world, plan.weather)
         store = SimStore(self.world, network, plan.store)
         self.site = Site(self.world, network, store)
@@ -193,7 +196,7 @@ class Simulation:
 
     def _note(self, invariant: str, what: str) -> None:
         if all(known.invariant != invariant for known in self.result.violations):
-            last = tuple(event_lines(self.world.last))
+            last = tuple(event_lines(list(self.world.last)[-LAST_EVENTS:]))
             now, event = self.world.now_ms, self.world.events
             self.result.violations.append(Violation(invariant, what, now, event, last))
 

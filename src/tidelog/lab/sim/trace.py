@@ -14,11 +14,12 @@ from tidelog.core.storage.disk import Region
 from tidelog.lab.sim.clients.producer import Lane, PendingBatch
 from tidelog.lab.sim.machine.process import Process
 from tidelog.lab.sim.machine.store import StoreClient
+from tidelog.lab.sim.world import Event
 
 VALUE_MAX = 90
 
 
-def event_lines(events: Iterable[tuple[int, int, Any, tuple[Any, ...]]]) -> list[str]:
+def event_lines(events: Iterable[Event]) -> list[str]:
     """What the queue held, in words."""
     return [f"{at / 1000:9.3f}  {_line(action, arguments)}" for at, _, action, arguments in events]
 

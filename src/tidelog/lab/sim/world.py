@@ -13,19 +13,13 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 LAST_EVENTS = 30
 _MASK = (1 << 64) - 1
 
-
-class Planned(NamedTuple):
-    """Something that happens at `at_ms`; `number` keeps the order of planning."""
-
-    at_ms: int
-    number: int
-    action: Callable[..., None]
-    arguments: tuple[Any, ...]
+Event: TypeAlias = tuple[int, int, Callable[..., None], tuple[Any, ...]]
+"""When, its number in the order of planning, what to call, and with what."""
 
 
 class World:
@@ -33,17 +27,15 @@ class World:
 
     __slots__ = ("_number", "_queue", "events", "faults", "fingerprint", "last", "now_ms", "seed")
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, keep_events: bool = False) -> None:
         self.seed = seed
         self.now_ms = 0
         self.events = 0
         self.fingerprint = seed
         """Differs between two runs unless they took the same course."""
         self.faults: dict[str, int] = {}
-        self.last: deque[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = deque(
-            maxlen=LAST_EVENTS
-        )
-        self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.last: deque[Event] = deque(maxlen=None if keep_events else LAST_EVENTS)
+        self._queue: list[Event] = []
         self._number = 0
 
     def random(self, name: str) -> Random:

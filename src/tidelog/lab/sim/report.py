@@ -1,0 +1,68 @@
+"""What people are told: of a failure all they need to go on, of many runs a table."""
+
+from collections.abc import Iterator
+
+from tidelog.lab.sim.runner import SHIPPED, Summary
+from tidelog.lab.sim.shrink import Shrunk
+from tidelog.lab.sim.simulation import Result
+from tidelog.lab.sim.swarm import Action
+
+
+def replay_command(result: Result) -> str:
+    """What to type to see the same run again."""
+    policy = "" if result.policy == SHIPPED else f" --policy {result.policy}"
+    return f"tidelog sim replay {result.seed}{policy}"
+
+
+def failure_lines(result: Result) -> Iterator[str]:
+    """The invariant, the seed, the last events, the command that replays it."""
+    for violation in result.violations:
+        yield f"{violation.invariant} does not hold ({violation.at_ms / 1000:.3f} s)"
+        yield f"  {violation.what}"
+    yield f"seed {result.seed}, policy {result.policy}: {result.mix}"
+    yield "last events:"
+    for line in result.violations[0].last_events:
+        yield f"  {line}"
+    yield f"replay: {replay_command(result)}"
+
+
+def action_line(action: Action) -> str:
+    """One action of a plan."""
+    if action.kind == "produce":
+        producer, count = action.amounts
+        what = f"producer {producer} writes {count} records to partition {action.target}"
+    else:
+        target = f"broker {action.target}"
+        if action.target < 0:
+            target = f"the leader of partition {-1 - action.target}"
+        what = f"{action.kind} {target} {action.amounts}"
+    return f"{action.at_ms / 1000:9.3f}  {what}"
+
+
+def shrunk_lines(shrunk: Shrunk) -> Iterator[str]:
+    """The shorter schedule."""
+    actions = shrunk.plan.actions
+    yield f"shrunk from {shrunk.actions_before} to {len(actions)} actions in {shrunk.runs} runs:"
+    for action in actions:
+        yield f"  {action_line(action)}"
+    yield from (
+        f"  {shrunk.invariant}: {found.what}"
+        for found in shrunk.result.violations
+        if found.invariant == shrunk.invariant
+    )
+
+
+def fault_rows(summary: Summary) -> list[tuple[str, int]]:
+    """Every fault kind with how often it was injected."""
+    return list(summary.faults.items())
+
+
+def summary_line(summary: Summary) -> str:
+    """The whole in one line."""
+    verdict = "clean" if summary.clean else f"{len(summary.failures)} with violations"
+    return (
+        f"{summary.seeds} seeds, {summary.events} events, "
+        f"{summary.virtual_ms / 60_000:.0f} virtual minutes: {verdict}; "
+        f"{summary.events_per_second:,.0f} events/s on {summary.workers} workers, "
+        f"{summary.events_per_cpu_second:,.0f} a core"
+    )

@@ -1,0 +1,177 @@
+"""The simulator's disk forgets exactly what it may forget."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, replace_file
+from tidelog.lab.sim.machine.disk import Habits, ProcessDied, SimDisk
+from tidelog.lab.sim.world import World
+
+ONLY: dict[str, Habits] = {
+    kind: Habits(
+        **{name: float(name == kind) for name in ("forget", "tear", "flip", "zero", "keep")}
+    )
+    for kind in ("forget", "tear", "flip", "zero", "keep")
+}
+
+
+def disk(habits: Habits | None = None, seed: int = 1) -> SimDisk:
+    made = SimDisk(World(seed), "1", habits or ONLY["forget"])
+    made.make_dir("d")
+    made.sync_dir("")
+    return made
+
+
+def contents(of: SimDisk) -> dict[str, bytes]:
+    return dict(of.fingerprint())
+
+
+def synced_file(of: SimDisk, path: str, data: bytes) -> None:
+    of.write(path, data)
+    of.sync(path)
+    of.sync_dir("d")
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("kind", sorted(ONLY))
+def test_what_was_synced_survives_whatever_happens_to_the_rest(kind: str, seed: int) -> None:
+    one = disk(ONLY[kind], seed)
+    synced_file(one, "d/log", b"stable")
+    one.append("d/log", [b"-unsynced"])
+    one.lose_power()
+    assert contents(one)["d/log"].startswith(b"stable")
+    assert len(contents(one)["d/log"]) <= len(b"stable-unsynced")
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [("forget", b"stable"), ("keep", b"stable-unsynced")],
+)
+def test_the_unsynced_end_goes_or_stays(kind: str, left: bytes) -> None:
+    one = disk(ONLY[kind])
+    synced_file(one, "d/log", b"stable")
+    one.append("d/log", [b"-un", b"synced"])
+    one.lose_power()
+    assert contents(one)["d/log"] == left
+
+
+def test_a_flip_changes_one_bit_of_what_was_not_synced() -> None:
+    flipped = 0
+    for seed in range(40):
+        one = disk(ONLY["flip"], seed)
+        synced_file(one, "d/log", b"stable")
+        one.append("d/log", [bytes(20)])
+        one.lose_power()
+        tail = contents(one)["d/log"][6:]
+        assert sum(byte.bit_count() for byte in tail) == 1
+        flipped += 1
+    assert flipped == 40
+
+
+def test_a_cut_that_was_not_synced_comes_undone() -> None:
+    one = disk()
+    synced_file(one, "d/log", b"0123456789")
+    one.truncate("d/log", 4)
+    one.append("d/log", [b"new"])
+    assert contents(one)["d/log"] == b"0123new"
+    one.lose_power()
+    assert contents(one)["d/log"] == b"0123456789"
+
+
+def test_names_are_forgotten_from_the_end() -> None:
+    seen = set()
+    for seed in range(40):
+        one = disk(ONLY["keep"], seed)
+        for name in ("a", "b", "c"):
+            one.write(f"d/{name}", b"x")
+            one.sync(f"d/{name}")
+        one.lose_power()
+        seen.add("".join(path[-1] for path in contents(one)))
+    assert seen == {"", "a", "ab", "abc"}
+
+
+def test_a_replaced_file_is_the_old_or_the_new_one() -> None:
+    for seed in range(30):
+        for dies_in in range(5):
+            one = disk(seed=seed)
+            synced_file(one, "d/f", b"old")
+            one.dies_in = dies_in
+            try:
+                replace_file(one, "d/f", b"new")
+            except ProcessDied:
+                one.lose_power()
+                assert contents(one)["d/f"] in (b"old", b"new")
+            else:
+                one.lose_power()
+                assert contents(one)["d/f"] == b"new"
+
+
+def test_a_sync_proves_nothing_about_later_bytes() -> None:
+    one = disk()
+    synced_file(one, "d/log", b"a")
+    one.append("d/log", [b"b"])
+    sync = one.begin_sync("d/log")
+    assert sync is not None
+    one.append("d/log", [b"c"])
+    one.finish_sync(sync)
+    one.lose_power()
+    assert contents(one)["d/log"] == b"ab"
+
+
+def test_a_sync_proves_nothing_if_the_file_was_cut_meanwhile() -> None:
+    one = disk()
+    synced_file(one, "d/log", b"a")
+    one.append("d/log", [b"bb"])
+    sync = one.begin_sync("d/log")
+    assert sync is not None
+    one.truncate("d/log", 1)
+    one.append("d/log", [b"cc"])
+    one.finish_sync(sync)
+    one.lose_power()
+    assert contents(one)["d/log"] == b"a"
+
+
+def test_a_full_disk_takes_part_of_a_write_and_then_refuses() -> None:
+    one = disk()
+    one.full_until_ms = 1
+    with pytest.raises(DiskFull):
+        one.append("d/log", [b"0123456789"])
+    assert len(contents(one)["d/log"]) <= 10
+
+
+def test_a_broken_disk_refuses_to_sync() -> None:
+    one = disk()
+    synced_file(one, "d/log", b"a")
+    one.broken_until_ms = 1
+    with pytest.raises(DiskError):
+        one.sync("d/log")
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        lambda d: d.read("d/none", 0, 1),
+        lambda d: d.size("d/none"),
+        lambda d: d.sync("d/none"),
+        lambda d: d.sync_dir("none"),
+        lambda d: d.rename("d/none", "d/other"),
+        lambda d: d.append("none/file", [b"x"]),
+    ],
+    ids=["read", "size", "sync", "sync_dir", "rename", "append"],
+)
+def test_what_is_missing_is_said_to_be(do: Callable[[SimDisk], object]) -> None:
+    with pytest.raises(MissingFile):
+        do(disk())
+
+
+def test_directories_move_and_go_with_all_in_them() -> None:
+    one = disk()
+    synced_file(one, "d/log", b"a")
+    one.rename("d", "e")
+    assert one.list_dir("") == ["e"]
+    assert one.list_dir("e") == ["log"]
+    one.delete_dir("e")
+    assert one.list_dir("") == []
+    one.lose_power()
+    assert contents(one) in ({"d/log": b"a"}, {"e/log": b"a"}, {})

@@ -1,0 +1,150 @@
+"""Whole runs: the same seed is the same run, the shipped rule holds, broken ones are caught."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tidelog.core.replication import leader, truncation
+from tidelog.core.replication.truncation import Cut
+from tidelog.lab.sim.faults import KINDS
+from tidelog.lab.sim.report import failure_lines, fault_rows, shrunk_lines, summary_line
+from tidelog.lab.sim.runner import Summary, replay, run_plan, run_seed, run_seeds
+from tidelog.lab.sim.shrink import shrink
+from tidelog.lab.sim.simulation import Result
+from tidelog.lab.sim.swarm import FAULTS, draw_plan
+
+SEEDS = 100
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return run_seeds(SEEDS, workers=1)
+
+
+def test_the_shipped_rule_keeps_every_promise(summary: Summary) -> None:
+    assert not [line for result in summary.failures for line in failure_lines(result)]
+    assert summary.seeds == SEEDS
+
+
+def test_every_kind_of_fault_was_injected(summary: Summary) -> None:
+    assert summary.faults_never_seen == []
+    assert [kind for kind, _ in fault_rows(summary)] == list(KINDS)
+
+
+def test_the_clients_were_busy(summary: Summary) -> None:
+    assert summary.acked > 20 * SEEDS
+    assert summary.consumed > 50 * SEEDS
+    assert 0 < summary.lost < summary.committed / 10
+    assert "clean" in summary_line(summary)
+
+
+def test_plans_differ_and_use_every_action() -> None:
+    plans = [draw_plan(seed) for seed in range(200)]
+    kinds = {action.kind for plan in plans for action in plan.actions}
+    assert kinds == {"produce", *FAULTS}
+    assert len({plan.line() for plan in plans}) > 190
+
+
+@pytest.mark.parametrize("seed", [3, 12])
+def test_the_same_seed_is_the_same_run(seed: int) -> None:
+    once, again = run_seed(seed), run_seed(seed)
+    assert once == again
+    assert once.fingerprint != run_seed(seed + 1).fingerprint
+
+
+def test_a_run_does_not_depend_on_the_order_of_hashes() -> None:
+    program = (
+        "from tidelog.lab.sim.runner import run_seed\n"
+        "print([run_seed(seed).fingerprint for seed in range(4)])"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": str(salt)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for salt in (1, 2)
+    }
+    assert len(told) == 1
+
+
+def test_a_run_does_not_depend_on_the_number_of_workers() -> None:
+    def fingerprints(workers: int) -> list[int]:
+        heard: list[Result] = []
+        run_seeds(6, start=50, progress=heard.append, workers=workers)
+        return [result.fingerprint for result in heard]
+
+    assert fingerprints(1) == fingerprints(2)
+
+
+def test_replay_tells_every_event() -> None:
+    result, lines = replay(5)
+    assert len(lines) == result.events
+    assert result == run_seed(5)
+
+
+def test_truncating_by_high_watermark_loses_and_forks() -> None:
+    found: set[str] = set()
+    for seed in range(200):
+        found |= {v.invariant for v in run_seed(seed, "high-watermark").violations}
+        if {"acked-records-survive", "logs-agree"} <= found:
+            return
+    pytest.fail(f"only {found}")
+
+
+def first_failure(seeds: range) -> Result:
+    for seed in seeds:
+        result = run_seed(seed)
+        if not result.clean:
+            return result
+    pytest.fail("nothing was found")
+
+
+def test_a_leader_that_waits_for_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait_for_nobody(_current: int, *, log_end_offset: int, **_others: object) -> int:
+        return log_end_offset
+
+    monkeypatch.setattr(leader, "leader_high_watermark", wait_for_nobody)
+    result = first_failure(range(40))
+    assert result.violations[0].invariant in ("isr-holds-committed", "acked-records-survive")
+
+
+def test_a_follower_that_never_truncates_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep_all(*arguments: object) -> Cut:
+        end = arguments[-2]
+        assert isinstance(end, int)
+        return Cut(end, done=True)
+
+    monkeypatch.setattr(truncation.LeaderEpochTruncation, "cut_on_answer", keep_all)
+    result = first_failure(range(60))
+    assert result.violations[0].invariant in ("settles", "log-matching", "committed-agree")
+
+
+def test_a_broker_that_raises_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> None:
+        raise ZeroDivisionError("a mistake of our own")
+
+    monkeypatch.setattr(leader, "advance", fail)
+    result = first_failure(range(1))
+    assert result.violations[0].invariant == "no-exceptions"
+    assert "a mistake of our own" in result.violations[0].what
+
+
+def test_a_failure_tells_how_to_see_it_again_and_shrinks() -> None:
+    policy = "high-watermark"
+    seed = next(s for s in range(200) if not run_seed(s, policy).clean)
+    plan = draw_plan(seed)
+    result = run_plan(plan, policy)
+    text = "\n".join(failure_lines(result))
+    assert f"seed {seed}" in text
+    assert f"tidelog sim replay {seed} --policy {policy}" in text
+    assert len(result.violations[0].last_events) == 30
+    shrunk = shrink(plan, result, policy)
+    assert len(shrunk.plan.actions) < len(plan.actions) / 2
+    again = run_plan(shrunk.plan, policy)
+    assert shrunk.invariant in {v.invariant for v in again.violations}
+    assert f"to {len(shrunk.plan.actions)} actions" in next(shrunk_lines(shrunk))
