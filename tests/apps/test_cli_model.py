@@ -113,7 +113,7 @@ def test_mutants_by_name_are_hunted_and_found() -> None:
 @pytest.mark.parametrize("found", [True, False], ids=["found", "not found"])
 def test_mutants_that_got_away_are_named(found: bool) -> None:
     prey = Prey("keeps-all", "something is forgotten", "a bug", "checker")
-    catch = Caught(prey, found, "an invariant", 4, 100, 1.5, ("one", "two"))
+    catch = Caught(prey, found, "an invariant", "4 steps", 1.5, ("one", "two"))
     console = Console(width=140, markup=False, highlight=False)
     with console.capture() as captured:
         show_catches(console, [catch])

@@ -16,7 +16,7 @@ from rich.text import Text
 from tidelog.apps.cli import output
 from tidelog.lab.modelcheck import verdicts
 from tidelog.lab.mutants.catalogue import MUTANTS
-from tidelog.lab.mutants.hunt import hunt_with_checker
+from tidelog.lab.mutants.hunt import hunt
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Caught:
     found: bool
     broke: str
     """What broke, or why it was not found."""
-    depth: int
-    states: int
+    where: str
+    """How far away it broke: steps and states, or a seed."""
     seconds: float
     steps: tuple[str, ...]
 
@@ -69,26 +69,26 @@ def all_prey() -> list[Prey]:
     return shipped + published
 
 
-def hunt(prey: Prey) -> Caught:
+def hunt_one(prey: Prey) -> Caught:
     """Hunt one mutant, alone in this process."""
     for mutant in MUTANTS:
         if mutant.name == prey.name:
-            caught = hunt_with_checker(mutant)
-            return Caught(
-                prey, caught.found, caught.broke, caught.depth, caught.states, caught.seconds,
-                tuple(caught.steps),
-            )  # fmt: skip
-    return _check_published(prey)
+            end = hunt(mutant)
+            steps = tuple(end.steps)
+            return Caught(prey, end.found, end.broke, end.where, end.seconds, steps)
+    return _hunt_published(prey)
 
 
-def _check_published(prey: Prey) -> Caught:
+def _hunt_published(prey: Prey) -> Caught:
     row = next(verdicts.run([_published()[prey.name]], workers=1))
     found = row.exploration
     first = min(found.violations.values(), key=lambda v: v.depth, default=None)
-    broke = first.invariant if first else f"nothing in {found.states:,} states"
-    steps = tuple(step.action for step in first.path[1:]) if first else ()
-    depth = first.depth if first else 0
-    return Caught(prey, first is not None, broke, depth, found.states, found.seconds, steps)
+    if first is None:
+        missed = f"nothing in {found.states:,} states"
+        return Caught(prey, False, missed, "", found.seconds, ())
+    where = f"{first.depth} steps, {found.states:,} states"
+    steps = tuple(step.action for step in first.path[1:])
+    return Caught(prey, True, first.invariant, where, found.seconds, steps)
 
 
 def hunt_all(chosen: Sequence[Prey], workers: int | None, tell: output.Tell) -> list[Caught]:
@@ -97,7 +97,7 @@ def hunt_all(chosen: Sequence[Prey], workers: int | None, tell: output.Tell) -> 
     caught: list[Caught] = []
     with get_context("spawn").Pool(workers, maxtasksperchild=1) as pool:
         tell(0, chosen[0].name)
-        for catch in pool.imap(hunt, chosen, chunksize=1):
+        for catch in pool.imap(hunt_one, chosen, chunksize=1):
             caught.append(catch)
             tell(len(caught), catch.prey.name)
     return caught
@@ -105,27 +105,27 @@ def hunt_all(chosen: Sequence[Prey], workers: int | None, tell: output.Tell) -> 
 
 def show_list(screen: Console, chosen: Sequence[Prey]) -> None:
     """What each takes away."""
-    table = output.table(("mutant", "rule it removes", "known from", "found by"))
+    table = output.table(("mutant", "rule it removes", "hunted by"))
     for prey in chosen:
-        table.add_row(Text(prey.name, output.NAME), prey.rule, prey.source, prey.finder)
+        table.add_row(Text(prey.name, output.NAME), _rule(prey), prey.finder)
     screen.print(table)
+
+
+def _rule(prey: Prey) -> Text:
+    """The rule, and below it where it is known from."""
+    return Text(prey.rule).append(f"\n{prey.source}", output.FAINT)
 
 
 def show_catches(screen: Console, catches: Sequence[Caught]) -> None:
     """Which were found, by whom, how far away."""
-    columns = ("mutant", "rule removed", "known from", "found by", "broken", "depth", "states", "s")
-    table = output.table(columns, numbers=("depth", "states", "s"))
+    columns = ("mutant", "rule it removes", "what broke", "found by", "s")
+    table = output.table(columns, numbers=("s",))
     for catch in catches:
-        table.add_row(
-            Text(catch.prey.name, output.NAME),
-            catch.prey.rule,
-            catch.prey.source,
-            output.mark(catch.found, catch.prey.finder, "NOT FOUND"),
-            catch.broke,
-            str(catch.depth) if catch.found else "—",
-            f"{catch.states:,}",
-            f"{catch.seconds:.1f}",
-        )
+        finder = output.mark(catch.found, catch.prey.finder, "NOT FOUND")
+        if catch.found:
+            finder.append(f"\n{catch.where}", output.FAINT)
+        name = Text(catch.prey.name, output.NAME)
+        table.add_row(name, _rule(catch.prey), catch.broke, finder, f"{catch.seconds:.1f}")
     screen.print(table)
     missed = [catch.prey.name for catch in catches if not catch.found]
     text = f"{len(catches) - len(missed)} of {len(catches)} mutants found"
