@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tidelog.core.controller.effects import StoreTransaction, TopicAnswer
 from tidelog.core.controller.events import CreateTopicReceived
-from tidelog.core.controller.metadata.metadata_store import Compacted
+from tidelog.core.controller.metadata.metadata_store import Compacted, TxnAnswer, Unavailable
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import effects as do
@@ -226,9 +226,9 @@ class Cluster:
                 self._watching[broker] = after
                 self._notify()
             case StoreTransaction(tag, guards, ops):
-                if broker in self.storeless:
-                    return
-                answer = self.store.txn(guards, ops)
+                answer: TxnAnswer = Unavailable()
+                if broker not in self.storeless:
+                    answer = self.store.txn(guards, ops)
                 self._tell(broker, node, lambda: on.TransactionAnswered(tag, answer, self.now_ms))
                 self._notify()
 
@@ -237,7 +237,8 @@ class Cluster:
             if self.nodes.get(broker) is node:
                 self.step(broker, event())
 
-        self.soon(arrive)
+        delay = 100 if broker in self.storeless else DELAY_MS
+        self.at(self.now_ms + delay, arrive)
 
     def _open_session(self, broker: BrokerId, node: Node) -> None:
         if self.nodes.get(broker) is not node:

@@ -194,8 +194,8 @@ class Node:
             self._fetches.next_ms(),
             self._offsets.next_ms(),
             self._registration.next_ms(),
-            self._proposals.next_ms(),
-            self._fetchers.next_ms(),
+            self._proposals.next_ms() if self.acting else None,
+            self._fetchers.next_ms() if self.broker_epoch is not None else None,
             self._duties.next_ms(),
         ]
         return min(at for at in times if at is not None)
