@@ -86,7 +86,8 @@ class Process:
         self._random = site.world.random(f"process/{self.id}")
         self._store_client: StoreClient
         self._inbox: list[tuple[type, tuple[Any, ...]]] = []
-        self._busy_until_ms = 0
+        self._busy = False
+        """Waits for its disk; the effects of its last step are not out yet."""
         self._wake_ms: int | None = None
         self._carry_out: dict[type, Callable[[Any], None]] = {
             do.Send: self._send,
@@ -115,7 +116,7 @@ class Process:
         self.paused = False
         self._inbox.clear()
         self._wake_ms = None
-        self._busy_until_ms = 0
+        self._busy = False
         client = StoreClient(self.id, self.receive, self.clock)
         try:
             node = Node(
@@ -158,14 +159,10 @@ class Process:
 
     def resume(self) -> None:
         """SIGCONT: what came meanwhile is taken in order."""
-        if self.node is None or not self.paused:
-            return
-        self.paused = self._store_client.frozen = False
-        waiting = self._inbox
-        self._inbox = []
-        for kind, fields in waiting:
-            self.receive(kind, *fields)
-        self._plan_wake()
+        if self.node is not None and self.paused:
+            self.paused = self._store_client.frozen = False
+            self._take_waiting(self.incarnation)
+            self._plan_wake()
 
     def jump(self, by_ms: int) -> None:
         """Let the clock leap ahead."""
@@ -181,13 +178,13 @@ class Process:
         node = self.node
         if node is None:
             return
-        world = self._world
-        if self.paused:
+        if self.paused or self._busy or self._inbox:
             self._inbox.append((kind, fields))
             return
-        if world.now_ms < self._busy_until_ms:
-            world.at(self._busy_until_ms, self._receive_late, self.incarnation, kind, fields)
-            return
+        self._step(node, kind, fields)
+
+    def _step(self, node: Node, kind: type, fields: tuple[Any, ...]) -> None:
+        world = self._world
         try:
             effects = node.step(kind(*fields, world.now_ms + self.skew_ms))
         except ProcessDied:
@@ -195,27 +192,37 @@ class Process:
             return
         self._site.observer.stepped(self)
         if self.disk.stall_ms:
-            self._busy_until_ms = world.now_ms + self.disk.stall_ms
+            self._busy = True
+            world.after(self.disk.stall_ms, self._carry_out_late, self.incarnation, effects)
             self.disk.stall_ms = 0
-            world.at(self._busy_until_ms, self._carry_out_late, self.incarnation, effects)
         else:
             for effect in effects:
                 self._carry_out[type(effect)](effect)
         self._plan_wake()
+
+    def _take_waiting(self, incarnation: int) -> None:
+        """What came while the process was stopped or waited for its disk, in order."""
+        while self._inbox and self.incarnation == incarnation and self.node is not None:
+            if self.paused or self._busy:
+                return
+            kind, fields = self._inbox.pop(0)
+            self._step(self.node, kind, fields)
 
     def die_and_return(self) -> None:
         """Die in the middle of a write; the supervisor brings the process back."""
         self.kill()
         self._world.after(RESTART_MS, self.start)
 
-    def _receive_late(self, incarnation: int, kind: type, fields: tuple[Any, ...]) -> None:
-        if self.incarnation == incarnation:
-            self.receive(kind, *fields)
-
     def _carry_out_late(self, incarnation: int, effects: list[do.Effect]) -> None:
-        if self.incarnation == incarnation and self.node is not None:
-            for effect in effects:
-                self._carry_out[type(effect)](effect)
+        if self.incarnation != incarnation or self.node is None:
+            return
+        if self.paused:
+            self._world.after(STALL_MAX_MS, self._carry_out_late, incarnation, effects)
+            return
+        self._busy = False
+        for effect in effects:
+            self._carry_out[type(effect)](effect)
+        self._take_waiting(incarnation)
 
     def _plan_wake(self) -> None:
         if self.node is None:
