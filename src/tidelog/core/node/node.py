@@ -75,7 +75,8 @@ class Node:
         self._seat = ControllerSeat(config, turn, self.image, self._calls)
         self._fetchers = ReplicaFetchers(config, turn, self._calls, self._replicas)
         self._proposals = IsrProposals(config, turn, self._seat, self._replicas)
-        self._metadata = Metadata(config, turn, self.image, self._replicas, self._fetchers, policy)
+        self._gate = Gate(self._replicas, self.image)
+        self._metadata = Metadata(config, turn, self._gate, self._replicas, self._fetchers, policy)
         self._registration = Registration(
             config,
             turn,
@@ -85,13 +86,12 @@ class Node:
             self.directory.broker_epoch,
         )
         self._registration.stop = self._prepare_to_stop
-        self._gate = Gate(self._replicas, self.image)
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, incarnation)
         self._fetches = FetchService(turn, self.image, self._replicas, self._gate, sessions)
         self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
         self._offsets = OffsetService(turn, self._replicas, self._gate)
-        self._flushing = Flushing(turn, self._replicas)
-        self._duties = Duties(config, turn, self._replicas, self._flushing)
+        self._flushing = Flushing(turn, self._replicas, self._gate)
+        self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self._controller_tick_ms = now_ms
         self._read_again_ms: int | None = None
         self._stop_by_ms: int | None = None
@@ -248,7 +248,7 @@ class Node:
         """The image moved on: this broker's own standing first, then its replicas."""
         if self._gate.acting and not self._registration.may_act:
             self._cease_acting()
-        self._metadata.apply(delta, acting=self._gate.acting)
+        self._metadata.apply(delta)
         self._reconsider_acting()
         if delta.controller:
             self._proposals.controller_changed()
@@ -271,13 +271,13 @@ class Node:
         if self._gate.acting and not may_act:
             self._cease_acting()
         elif may_act and not self._gate.acting:
-            self._gate.acting = self._duties.acting = True
+            self._gate.acting = True
             self._metadata.begin_acting()
-            self._flushing.tell_all()
+            self._flushing.begin_acting()
 
     def _cease_acting(self) -> None:
         """Promise nothing more; whoever waits must ask elsewhere."""
-        self._gate.acting = self._duties.acting = False
+        self._gate.acting = False
         for replica in self._replicas.hosted.values():
             self._replicas.fail_waiters(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

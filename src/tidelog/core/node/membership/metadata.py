@@ -10,7 +10,7 @@ let two different records share an offset and an epoch.
 """
 
 from tidelog.core.controller.metadata import keys
-from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
+from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.registrations import (
     LeaderRecovery,
     PartitionKey,
@@ -25,6 +25,7 @@ from tidelog.core.node.membership.topic_settings import (
     partition_config,
 )
 from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication.events import BrokersChanged, PartitionChanged
 from tidelog.core.replication.partition import Partition
@@ -39,14 +40,15 @@ class Metadata:
         self,
         config: NodeConfig,
         turn: Turn,
-        image: ClusterImage,
+        gate: Gate,
         replicas: Replicas,
         fetchers: ReplicaFetchers,
         policy: TruncationPolicy,
     ) -> None:
         self._config = config
         self._turn = turn
-        self._image = image
+        self._gate = gate
+        self._image = gate.image
         self._replicas = replicas
         self._fetchers = fetchers
         self._policy = policy
@@ -55,14 +57,14 @@ class Metadata:
         """Who may be in an ISR; shared by all partitions."""
         self._incarnations: dict[BrokerId, BrokerEpoch] = {}
 
-    def apply(self, delta: ImageDelta, *, acting: bool) -> None:
+    def apply(self, delta: ImageDelta) -> None:
         """Let the replicas follow what has changed in the image."""
         for name, topic_id in sorted(delta.deleted_topics):
             self._drop_topic(name, topic_id)
         if delta.brokers:
             self._brokers_changed(delta.brokers)
         for key in sorted(delta.partitions):
-            self._partition_changed(key, acting=acting)
+            self._partition_changed(key)
         if delta.configs:
             self._configs_changed(delta.configs)
 
@@ -71,9 +73,10 @@ class Metadata:
         held_back, self._held_back = self._held_back, {}
         for key in held_back:
             if key in self._image.partitions:
-                self._partition_changed(key, acting=True)
+                self._partition_changed(key)
+        self._reconsider(list(self._replicas.hosted.values()))
 
-    def _partition_changed(self, key: PartitionKey, *, acting: bool) -> None:
+    def _partition_changed(self, key: PartitionKey) -> None:
         name = self._image.name_of(key)
         if name is None:
             return
@@ -82,7 +85,7 @@ class Metadata:
             self._drop(name, key.topic_id)
             return
         replica = self._host(name, key.topic_id)
-        if known.leader == self._config.broker_id and not acting:
+        if known.leader == self._config.broker_id and not self._gate.acting:
             self._held_back[key] = None
             return
         self._held_back.pop(key, None)
@@ -155,8 +158,14 @@ class Metadata:
         if eligible != self.brokers:
             self.brokers.clear()
             self.brokers.update(eligible)
+            self._reconsider(list(self._replicas.hosted.values()))
+
+    def _reconsider(self, replicas: list[HostedReplica]) -> None:
+        """Let high watermarks rise that may, now that brokers or settings are others. While
+        this broker is not acting nothing rises; it is made up for when it acts again."""
+        if self._gate.acting:
             event = BrokersChanged(self._turn.now_ms)
-            for replica in list(self._replicas.hosted.values()):
+            for replica in replicas:
                 self._replicas.step(replica, event)
 
     def _configs_changed(self, changed: set[str]) -> None:
@@ -171,8 +180,7 @@ class Metadata:
         replica.partition.config = partition_config(self._config, self._image, topic)
         replica.rules = batch_rules(self._config, self._image, topic)
         self._replicas.surroundings.log_changed(replica)
-        # A lower min.insync.replicas may let the high watermark rise.
-        self._replicas.step(replica, BrokersChanged(self._turn.now_ms))
+        self._reconsider([replica])
 
 
 def _event(known: PartitionRegistration, now_ms: int) -> PartitionChanged:

@@ -195,12 +195,26 @@ class Registration:
         """The image moved on; `controller` says that somebody else may be in office."""
         if self.broker_epoch is None:
             return
+        known = self._image.brokers.get(self._config.broker_id)
+        if self._image.revision >= self.broker_epoch and (
+            known is None or known.epoch != self.broker_epoch
+        ):
+            self._registration_lost()
+            return
         if controller:
             self._heartbeat_out = False
             self.heartbeat_soon()
         if not self._caught_up and self._image.revision >= self.broker_epoch:
             self._caught_up = True
             self.heartbeat_soon()
+
+    def _registration_lost(self) -> None:
+        """The key is gone although the session lives: somebody proved this broker dead."""
+        self._remember_epoch()
+        self.broker_epoch = None
+        self._heartbeat_at_ms = None
+        self.step_back()
+        self._register()
 
     def shut_down(self) -> None:
         """Ask the controller to let this broker go."""

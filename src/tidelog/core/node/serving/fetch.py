@@ -114,7 +114,7 @@ class FetchService:
         committed = request.read_committed
         answers = [part.response(read_committed=committed) for part in pending.parts]
         told = session.answer(answers)
-        if isinstance(session, FetchSession):
+        if isinstance(session, FetchSession) and not session.closed:
             for part in pending.parts:
                 known = session.active.get(part.asked.topic_partition)
                 if known is part.known and part.is_settled(request.replica):

@@ -76,6 +76,7 @@ class FetchSession:
     active: dict[TopicPartition, SessionPartition] = field(default_factory=dict)
     """Those that do not rest, in the order in which they are looked at; who got records
     goes to the end."""
+    closed: bool = False
 
     @property
     def from_follower(self) -> bool:
@@ -84,7 +85,7 @@ class FetchSession:
     def update(self, request: Fetch) -> None:
         if request.broker_epoch != self.request.broker_epoch:
             # Another registration of the follower: its leaders must hear of it everywhere.
-            self.close()
+            self.rouse_all()
         self.request = request
         for topic_partition in request.forgotten:
             self._forget(topic_partition)
@@ -117,7 +118,7 @@ class FetchSession:
             known.resting_at = None
             self.active[known.asked.topic_partition] = known
 
-    def close(self) -> None:
+    def rouse_all(self) -> None:
         """Let nothing rest."""
         for known in self.partitions.values():
             self.rouse(known)
@@ -192,7 +193,8 @@ class FetchSessions:
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            session.close()
+            session.closed = True
+            session.rouse_all()
 
     def _make_room(self, request: Fetch, now_ms: int) -> bool:
         """Whether there is a slot for it, perhaps at the cost of another session.

@@ -15,12 +15,12 @@ from tidelog.core.types import TopicId, TopicPartition
 class Gate:
     """Finds replicas for requests while `acting`."""
 
-    __slots__ = ("_image", "_replicas", "acting")
+    __slots__ = ("_replicas", "acting", "image")
 
     def __init__(self, replicas: Replicas, image: ClusterImage) -> None:
         self.acting = False
         self._replicas = replicas
-        self._image = image
+        self.image = image
 
     def find(
         self, topic_partition: TopicPartition, topic_id: TopicId | None = None
@@ -32,7 +32,7 @@ class Gate:
         return replica if self.acting else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _missing(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> ErrorCode:
-        known = self._image.partition(*topic_partition)
+        known = self.image.partition(*topic_partition)
         if known is not None and topic_id in (None, known.topic_id):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if topic_id is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.replication.events import RetentionReached, Ticked
@@ -26,10 +27,15 @@ class Duties:
     """Checkpoints, retention, ISR expiry, deletion of files, timed flushes."""
 
     def __init__(
-        self, config: NodeConfig, turn: Turn, replicas: Replicas, flushing: Flushing
+        self,
+        config: NodeConfig,
+        turn: Turn,
+        replicas: Replicas,
+        flushing: Flushing,
+        gate: Gate,
     ) -> None:
-        self.acting = False
         self._turn = turn
+        self._gate = gate
         self._replicas = replicas
         self._flushing = flushing
         plan: list[tuple[int, Callable[[], None]]] = [
@@ -40,6 +46,7 @@ class Duties:
             (config.log_retention_check_interval_ms, self._retain),
             (config.log_flush_scheduler_interval_ms, self._look_for_flushes),
             (DELETION_INTERVAL_MS, self._delete_files),
+            (config.producer_id_expiration_check_interval_ms, self._expire_producers),
         ]
         self._duties = [Duty(every, turn.now_ms + every, do) for every, do in plan]
 
@@ -66,7 +73,7 @@ class Duties:
 
     def _expire_followers(self) -> None:
         """Not while this broker may already be replaced: it would accuse the innocent."""
-        if self.acting:
+        if self._gate.acting:
             event = Ticked(self._turn.now_ms)
             for replica in self._all():
                 self._replicas.step(replica, event)
@@ -90,6 +97,10 @@ class Duties:
     def _look_for_flushes(self) -> None:
         for replica in self._all():
             self._flushing.log_changed(replica)
+
+    def _expire_producers(self) -> None:
+        for replica in self._all():
+            replica.log.producers.expire(self._turn.now_ms)
 
     def _delete_files(self) -> None:
         self._replicas.directory.delete_due(self._turn.now_ms)

@@ -8,6 +8,7 @@ operating system writes when it likes, and replication is what keeps records.
 
 from tidelog.core.node.effects import Flush
 from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication.events import RecordsFlushed
 from tidelog.core.storage import flush as log_flush
@@ -17,8 +18,9 @@ from tidelog.core.storage.disk import DiskError
 class Flushing:
     """The flush under way, and the logs that wait for the next."""
 
-    def __init__(self, turn: Turn, replicas: Replicas) -> None:
+    def __init__(self, turn: Turn, replicas: Replicas, gate: Gate) -> None:
         self._turn = turn
+        self._gate = gate
         self._replicas = replicas
         self._waiting: dict[HostedReplica, None] = {}
         self._under_way: list[tuple[HostedReplica, log_flush.Flush]] = []
@@ -73,13 +75,15 @@ class Flushing:
                 replica.log.flush_completed(flush)
                 self._tell(replica)
 
-    def tell_all(self) -> None:
-        """Say again how far each log is flushed, after a time in which nobody was told."""
+    def begin_acting(self) -> None:
+        """Tell leaders how far they are flushed that were not told while fenced."""
         for replica in list(self._replicas.hosted.values()):
             self._tell(replica)
 
     def _tell(self, replica: HostedReplica) -> None:
-        if replica.partition.config.flush_before_ack:
+        """A leader on a broker that is not acting commits nothing, so it is told later."""
+        partition = replica.partition
+        if partition.config.flush_before_ack and (self._gate.acting or not partition.is_leader):
             event = RecordsFlushed(replica.log.recovery_point, self._turn.now_ms)
             self._replicas.step(replica, event)
             self._replicas.surroundings.flushed(replica)
