@@ -1,0 +1,275 @@
+"""The docs are true: links lead somewhere, names exist, commands run, references are complete.
+
+A `console` block holds commands behind `$ `. A `tidelog` command is run and must succeed; a
+comment behind it says otherwise: `# fails` must end with 1, `# slow: why` is only parsed.
+"""
+
+import json
+import re
+import shlex
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tidelog.apps.cli.main import cli
+from tidelog.core.storage import layout
+from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
+from tidelog.lab.sim.faults import KINDS
+from tidelog.lab.sim.swarm import FAULTS
+from tidelog.lab.spec.invariants import INVARIANTS
+from tidelog.lab.story.library import find
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("scenarios/*.md"), *DOCS.rglob("*.md")])
+ADRS = sorted(DOCS.glob("adr/[0-9]*.md"))
+NAMED_FROM = [
+    ROOT,
+    ROOT / "src" / "tidelog",
+    *(ROOT / "src" / "tidelog" / r for r in ("core", "lab")),
+]
+"""Where a path in the prose may begin."""
+SCREENS_MAX_LINES = 130
+ADR_LINES_MAX = 50
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PATH = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|txt|toml|yaml))`")
+FOLDER = re.compile(r"`((?:core|lab|shell|apps|src|tests|docs|scenarios|node|storage)/[\w/-]*)`")
+PLAYED = re.compile(r"tidelog story play ([a-z0-9/-]+)(?![\w./-])")
+WORD = re.compile(r"`([a-z0-9_-]+)`")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if line.startswith("|") and not set(line) <= set("|-: "):
+            yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def sections(page: Path) -> dict[str, str]:
+    parts = re.split(r"^## (.+)$", page.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+class Command(NamedTuple):
+    page: Path
+    words: list[str]
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{' '.join(self.words)}"
+
+
+def commands(program: str) -> list[Command]:
+    found = []
+    for page in PAGES:
+        for language, block in FENCE.findall(page.read_text()):
+            for line in block.splitlines() if language == "console" else ():
+                assert line.startswith("$ "), f"{name(page)}: {line!r} is no command"
+                command, _, note = line.removeprefix("$ ").partition("  #")
+                words = shlex.split(command, comments=True)
+                if words[0] == program:
+                    found.append(Command(page, words[1:], note.strip()))
+    return found
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    for word, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, *path, word)
+        else:
+            yield " ".join(("tidelog", *path, word)), command
+
+
+LEAVES = dict(leaves(cli))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_page_is_in_order(page: Path) -> None:
+    text = page.read_text()
+    titles = [line for line in prose(page).splitlines() if line.startswith("# ")]
+    assert len(titles) == 1, "one title"
+    assert text.startswith("# ")
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
+    if DOCS in page.parents:
+        assert len(text.splitlines()) <= SCREENS_MAX_LINES, "a screen or two"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [t.partition("#")[0] for t in LINK.findall(prose(page)) if "://" not in t]
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    text = prose(page)
+    named = [n for n in PATH.findall(text) + FOLDER.findall(text) if "NNNN" not in n]
+    assert not [n for n in named if not any((root / n).exists() for root in NAMED_FROM)]
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    linked = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in PAGES
+        for target in LINK.findall(prose(page))
+    }
+    assert not [name(page) for page in PAGES if page not in linked and page != ROOT / "README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_stories_that_are_named_exist(page: Path) -> None:
+    for story in PLAYED.findall(page.read_text()):
+        assert find(story).is_file()
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "ARCHITECTURE.md", DOCS / "explanation" / "often-said.md"], ids=name
+)
+def test_stories_and_tests_in_tables_exist(page: Path) -> None:
+    tests = {
+        function
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for function in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    shown, columns = [], -1
+    for cells in rows(page.read_text()):
+        if cells[-1] in ("story", "shown by"):
+            columns = len(cells)
+        elif len(cells) == columns:
+            shown.append(WORD.findall(cells[-1]))
+    assert len(shown) >= 20
+    assert all(shown), "each row names one"
+    for word in chain.from_iterable(shown):
+        assert word in tests if word.startswith("test_") else find(word).is_file(), word
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("explanation/*.md")), ids=name)
+def test_each_explanation_has_a_story(page: Path) -> None:
+    assert PLAYED.search(page.read_text()) or "tidelog story check" in page.read_text()
+
+
+def test_each_term_has_one_line_and_one_file() -> None:
+    terms = list(rows((ROOT / "GLOSSARY.md").read_text()))[1:]
+    assert [cells[0].lower() for cells in terms] == sorted(cells[0].lower() for cells in terms)
+    assert all(len(cells) == 3 and PATH.fullmatch(cells[2].rstrip(" |")) for cells in terms)
+
+
+@pytest.mark.parametrize("command", commands("tidelog"), ids=str)
+def test_command_runs(command: Command) -> None:
+    leaf, words = LEAVES[" ".join(("tidelog", *command.words[:2]))], list(command.words)
+    if any("--workers" in option.opts for option in leaf.params):
+        words += ["--workers", "1"]
+    if command.note.startswith("slow:"):
+        leaf.make_context("tidelog", words[2:])
+        return
+    outcome = CliRunner().invoke(cli, words)
+    assert outcome.exit_code == (1 if command.note == "fails" else 0), outcome.output
+    if "json" in words:
+        assert json.loads(outcome.stdout)["holds"] is True
+
+
+@pytest.mark.parametrize("command", commands("make"), ids=str)
+def test_make_knows_the_verb(command: Command) -> None:
+    assert re.search(rf"^{command.words[0]}:.* ##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_no_other_program_is_called() -> None:
+    known = len(commands("tidelog")) + len(commands("make"))
+    blocks = [b for p in PAGES for kind, b in FENCE.findall(p.read_text()) if kind == "console"]
+    assert known == sum(len(block.splitlines()) for block in blocks)
+
+
+def test_the_reference_has_every_command() -> None:
+    assert sorted(sections(REFERENCE / "cli.md")) == sorted(["tidelog", *LEAVES])
+
+
+@pytest.mark.parametrize(("title", "command"), LEAVES.items(), ids=list(LEAVES))
+def test_the_reference_has_every_option(title: str, command: click.Command) -> None:
+    table = {
+        cells[0]: " | ".join(cells[1:]) for cells in rows(sections(REFERENCE / "cli.md")[title])
+    }
+    table.pop("option", None)
+    options = {f"`{o.opts[0]}`": o for o in command.params if isinstance(o, click.Option)}
+    assert sorted(table) == sorted(options)
+    numbers = {key: o.default for key, o in options.items() if type(o.default) is int}
+    assert not {key: n for key, n in numbers.items() if f"({n})" not in table[key]}
+
+
+FILES = [
+    layout.RECOVERY_POINTS,
+    layout.HIGH_WATERMARKS,
+    layout.LOG_STARTS,
+    layout.CLEANER_OFFSETS,
+    layout.META_PROPERTIES,
+    layout.CLEAN_SHUTDOWN,
+    layout.LEADER_EPOCHS,
+    layout.PARTITION_METADATA,
+    *(f"<base offset>{kind}" for kind in layout.SEGMENT_KINDS),
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("invariants.md", [*INVARIANTS, *shipped_invariants.NAMES]),
+        ("simulator-faults.md", [*KINDS, *FAULTS]),
+        ("on-disk-files.md", FILES),
+    ],
+    ids=["invariants", "faults", "files"],
+)
+def test_the_reference_is_complete(page: str, names: list[str]) -> None:
+    text = (REFERENCE / page).read_text()
+    assert len(names) >= 5
+    assert not [n for n in names if f"`{n}`" not in text and f"- {n}\n" not in text]
+
+
+def test_every_verb_of_make_is_explained() -> None:
+    verbs = re.findall(r"^([a-z-]+):.* ##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert not [verb for verb in verbs if verb != "help" and f"| `{verb}` |" not in text]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+    packages = [re.match(r"[\w-]+", requirement) for requirement in wanted]
+    text = (DOCS / "adr" / "0004-dependencies.md").read_text()
+    assert not [p[0] for p in packages if p and f"{p[0]} |" not in text]
+
+
+@pytest.mark.parametrize("page", ADRS, ids=name)
+def test_decisions_have_one_form(page: Path) -> None:
+    assert list(sections(page)) == ["Context", "Options", "Decision", "Consequences"]
+    assert len(page.read_text().splitlines()) <= ADR_LINES_MAX, "under a page"
+    assert page.read_text().startswith(f"# {page.name[:4]}: ")
+    assert f"({page.name})" in (DOCS / "adr" / "README.md").read_text()
+
+
+def test_the_python_example_reads_a_kafka_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (REFERENCE / "on-disk-files.md").read_text()
+    example = next(block for language, block in FENCE.findall(text) if language == "python")
+    with tarfile.open(ROOT / "tests" / "data" / "kafka-4.3.1" / "clean.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    (tmp_path / "clean" / "broker-1").rename(tmp_path / "kafka-logs")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "on-disk-files.md", "exec"), {})
+    assert "EpochEntry" in capsys.readouterr().out
