@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.mutant_hunt import Caught, Prey, all_prey, show_catches
+from tidelog.apps.cli.views.mutant_hunt import Caught, Prey, all_prey, show_catches
 from tidelog.lab.mutants.catalogue import MUTANTS
 
 HARMLESS = ("--records", "1", "--leader-epochs", "1", "--messages", "0", "--workers", "1")

@@ -9,7 +9,7 @@ from click.testing import Result as Invocation
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.sim_view import Replay, Run
+from tidelog.apps.cli.views.sim_view import Replay, Run
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.runner import Summary
 from tidelog.lab.sim.simulation import Result, Violation

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.apps.cli.mutants import mutants
 from tidelog.apps.cli.usage import (
     F,
     Section,
     examples,
     format_option,
+    near,
     policy_option,
     story_file_option,
     workers_option,
@@ -18,6 +18,7 @@ from tidelog.apps.cli.usage import (
 )
 
 if TYPE_CHECKING:
+    from tidelog.apps.cli.views.mutant_hunt import Prey
     from tidelog.lab.modelcheck.published.replication import Size
 
 SIZE_PARTS = 4
@@ -75,7 +76,8 @@ def table_command(size: "Size", workers: int | None, form: str) -> int:
     KIP-497. Exit code 0 means: every verdict, the depth of every first violation and every
     number of states are as known.
     """
-    from tidelog.apps.cli import model_view, output
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.views import model_view
     from tidelog.lab.modelcheck import verdicts
 
     cases = [*verdicts.table(size), verdicts.async_isr_cases()[0]]
@@ -139,7 +141,8 @@ def check_command(  # noqa: PLR0913 - one an option
     Everything within the bounds is visited; with the defaults that takes seconds. Exit
     code 0 means that all was visited and every invariant holds everywhere.
     """
-    from tidelog.apps.cli import model_view, output
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.views import model_view
     from tidelog.lab.historical_truncation import POLICIES
     from tidelog.lab.modelcheck import counterexample
     from tidelog.lab.modelcheck.explorer import explore
@@ -161,4 +164,43 @@ def check_command(  # noqa: PLR0913 - one an option
     return output.conclude(form, report.holds, report.as_data(), report.show)
 
 
-model.add_command(mutants)
+@model.command(
+    "mutants",
+    epilog=examples(
+        "tidelog model mutants --list",
+        "tidelog model mutants keep-what-followers-had",
+        "tidelog model mutants --format json",
+    ),
+)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--list", "list_only", is_flag=True, help="Name the mutants, hunt none.")
+@workers_option()
+@format_option()
+def mutants_command(names: tuple[str, ...], list_only: bool, workers: int | None, form: str) -> int:
+    """Remove one rule at a time and see the checker or the simulator catch it.
+
+    Mutants are the code that ships with one rule taken out, each known from a bug that
+    Kafka had or from a published model. Exit code 0 means that all were found.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.views import mutant_hunt
+
+    chosen = _choose(names, mutant_hunt.all_prey())
+    if list_only:
+        data = {"mutants": [prey.as_data() for prey in chosen]}
+        return output.conclude(form, True, data, lambda s: mutant_hunt.show_list(s, chosen))
+    with output.progress("hunting mutants", len(chosen)) as tell:
+        catches = mutant_hunt.hunt_all(chosen, workers, tell)
+    data = {"mutants": [catch.as_data() for catch in catches]}
+    found = all(catch.found for catch in catches)
+    return output.conclude(form, found, data, lambda s: mutant_hunt.show_catches(s, catches))
+
+
+def _choose(names: tuple[str, ...], known: "list[Prey]") -> "list[Prey]":
+    by_name = {prey.name: prey for prey in known}
+    for name in names:
+        if name not in by_name:
+            raise click.UsageError(
+                f"no mutant {name!r}; {near(name, by_name)}", click.get_current_context()
+            )
+    return [by_name[name] for name in names] or known

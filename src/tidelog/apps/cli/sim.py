@@ -67,7 +67,8 @@ def run_command(
 
     Exit code 0 means that no invariant was broken under any seed.
     """
-    from tidelog.apps.cli import output, sim_view
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.views import sim_view
     from tidelog.lab.sim.runner import run_seeds
 
     with output.progress("simulating", seeds) as tell:
@@ -95,7 +96,8 @@ def replay_command(seed: int, events: bool, policy: str, shorten: bool, form: st
 
     Exit code 0 means that no invariant was broken.
     """
-    from tidelog.apps.cli import output, sim_view
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.views import sim_view
     from tidelog.lab.sim.runner import replay
 
     result, lines = replay(seed, policy)

@@ -27,7 +27,8 @@ def story() -> None:
 @format_option()
 def list_command(form: str) -> int:
     """List the stories that ship, and what each shows."""
-    from tidelog.apps.cli import output, story_view
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.views import story_view
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import list_stories
 
@@ -56,7 +57,8 @@ def play_command(name: str, policy: str | None, form: str) -> int:
     NAME is a story's name, folder/name, or a path. Without --policy it is played under each
     rule that the story names. Exit code 0 means that all went as the story says.
     """
-    from tidelog.apps.cli import output, sequence_diagram, story_view
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.views import sequence_diagram, story_view
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import find, load
     from tidelog.lab.story.runner import perform_all
@@ -102,7 +104,8 @@ def check_command(paths: tuple[Path, ...], form: str) -> int:
     under each of its rules: every `expect` and `check` must hold, and every output that is
     given must be what was printed. Exit code 0 means that all are true.
     """
-    from tidelog.apps.cli import output, story_view
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.views import story_view
     from tidelog.lab.story.library import check
 
     verdicts = []

@@ -215,7 +215,7 @@ class Production:
         for performance in self.performances:
             screen.print(_verdict(performance), soft_wrap=True)
         if self.parting and len(self.performances) > 1:
-            where = f"{os.path.relpath(self.story.path)}:{self.parting.step.line}"
+            where = f"{short_name(self.story.path)}, line {self.parting.step.line}"
             line = Text("◆ ", output.WARN).append(f"the rules part at `{self.parting.step.text}`")
             screen.print(line.append(f"  {where}", output.FAINT), soft_wrap=True)
 

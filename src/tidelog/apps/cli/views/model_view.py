@@ -18,7 +18,7 @@ def watcher(tell: output.Tell) -> ProgressCallback:
     """Tells a bar how a search goes."""
 
     def watch(now: Progress) -> None:
-        speed = f"{now.states_per_second:,.0f}/s"
+        speed = f"{now.states_per_second:,.0f} states/s"
         tell(now.states, f"{now.states:,} states, depth {now.level}, {speed}")
 
     return watch
@@ -119,7 +119,7 @@ class Check:
         screen.print(output.heading(self.model.name))
         bounds = asdict(self.model.bounds)
         line = " · ".join(f"{name.replace('_', ' ')} {n}" for name, n in bounds.items())
-        screen.print(output.faint(f"bounds: {line}"))
+        screen.print(output.faint(f"bounds: {line}"), soft_wrap=True)
         verdicts = output.table(("invariant", "verdict"))
         for name in self.model.invariants:
             violation = found.violations.get(name)
@@ -158,9 +158,8 @@ class Check:
 
     def _summary(self) -> str:
         found = self.found
-        speed = (
-            f"{found.states:,} states in {found.seconds:.1f} s, {found.states_per_second:,.0f}/s"
-        )
+        speed = f"{found.states:,} states in {found.seconds:.1f} s"
+        speed += f", {found.states_per_second:,.0f} states/s"
         if not found.holds:
             where = f"; written to {self.story_file}" if self.story_file else ""
             broken = len(found.violations)

@@ -1,0 +1,1 @@
+"""How results are shown, in words and as data: one file a subject."""

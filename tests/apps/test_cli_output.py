@@ -1,0 +1,64 @@
+"""What all commands share: progress for those who watch, nothing for those who don't."""
+
+import io
+import os
+import pty
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tidelog.apps.cli import output
+
+
+def read_all(terminal: int) -> Iterator[str]:
+    """What was written to a terminal's closed end; Linux says that it ends with an error."""
+    with os.fdopen(terminal, "rb", buffering=0) as file, suppress(OSError):
+        while chunk := file.read(4096):
+            yield chunk.decode()
+
+
+def test_a_terminal_sees_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        patch.setenv("TERM", "xterm")
+        with output.progress("counting sheep", 3) as tell:
+            for done in (1, 2, 3):
+                tell(done, f"{done} sheep")
+    shown = "".join(read_all(ours))
+    assert "counting sheep" in shown
+    assert "1 sheep" in shown
+
+
+def test_a_pipe_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    with output.progress("counting sheep", 3) as tell:
+        tell(1, "1 sheep")
+    assert pipe.getvalue() == ""
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, output.PIPED_WIDTH), ("77", 77)])
+def test_a_pipe_is_wide_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert output.screen().width == width
+
+
+@pytest.mark.parametrize(("holds", "status"), [(True, 0), (False, 1)])
+def test_json_says_what_the_exit_code_says(
+    capsys: pytest.CaptureFixture[str], holds: bool, status: int
+) -> None:
+    assert output.conclude("json", holds, {"é": 1}, lambda _: None) == status
+    assert capsys.readouterr().out == f'{{\n  "holds": {str(holds).lower()},\n  "é": 1\n}}\n'
+
+
+def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output.conclude("text", True, {}, lambda s: s.print("log=[m1@0] [red]x")) == 0
+    assert capsys.readouterr().out == "log=[m1@0] [red]x\n"
