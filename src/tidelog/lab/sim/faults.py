@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.node import events as on
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
@@ -79,7 +81,8 @@ class Faults:
             "slow-disk": self._slow_disk,
             "cut-watch": self._cut_watch,
             "compact-store": self._compact_store,
-            "elect-preferred": self._elect_preferred,
+            "elect": self._elect,
+            "reassign": self._reassign,
             "delete-records": self._delete_records,
         }
 
@@ -111,8 +114,19 @@ class Faults:
         producer, count = action.amounts
         self._producers[producer].produce(TopicPartition("t", action.target), count)
 
-    def _elect_preferred(self, _process: Process, _action: Action) -> None:
-        self._admin.elect_preferred()
+    def _elect(self, _process: Process, action: Action) -> None:
+        unclean = self._plan.unclean and action.amounts[2] % 2
+        self._admin.elect(ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED)
+
+    def _reassign(self, _process: Process, action: Action) -> None:
+        """To as many brokers as before, counted round from some broker on."""
+        plan = self._plan
+        first = action.amounts[1]
+        replicas = tuple(
+            1 + (first + step) % plan.brokers for step in range(plan.replication_factor)
+        )
+        partition = action.amounts[2] % plan.partitions
+        self._admin.reassign(PartitionKey(plan.topic_id, partition), replicas)
 
     def _delete_records(self, _process: Process, action: Action) -> None:
         partition = TopicPartition("t", action.amounts[2] % self._plan.partitions)

@@ -90,9 +90,8 @@ class Simulation:
             disk = SimDisk(self.world, str(broker), plan.habits)
             process = Process(self.site, plan.node_config(broker), disk, policy)
             self.site.brokers[broker] = process
-        topic_id = crc32(b"%d" % plan.seed).to_bytes(4, "big") * 4
         self.partitions = {
-            TopicPartition(TOPIC, index): PartitionKey(topic_id, index)
+            TopicPartition(TOPIC, index): PartitionKey(plan.topic_id, index)
             for index in range(plan.partitions)
         }
         self.oracle = Oracle(
@@ -105,12 +104,17 @@ class Simulation:
         )
         self.site.observer = self.oracle
         store.on_change = self.oracle.store_changed
-        self._add_clients(topic_id)
+        self._add_clients()
 
-    def _add_clients(self, topic_id: bytes) -> None:
+    def _add_clients(self) -> None:
         plan = self.plan
         topic = CreateTopicReceived(
-            0, TOPIC, topic_id, plan.partitions, plan.replication_factor, plan.topic_configs()
+            0,
+            TOPIC,
+            plan.topic_id,
+            plan.partitions,
+            plan.replication_factor,
+            plan.topic_configs(),
         )
         self.admin = SimAdmin(self.site, ADMIN, topic)
         self.producers = [

@@ -9,11 +9,12 @@ often "whoever leads partition p then", for that is where it hurts.
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
+from zlib import crc32
 
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from tidelog.core.storage.log_config import LogConfig
-from tidelog.core.types import BrokerId
+from tidelog.core.types import BrokerId, TopicId
 from tidelog.lab.sim.machine.disk import Habits
 from tidelog.lab.sim.machine.network import Weather
 from tidelog.lab.sim.machine.store import StoreFaults
@@ -75,6 +76,7 @@ class Plan:
             segment_index_bytes=draw.choice((64, 4_096)),
             index_interval_bytes=draw.choice((0, 200, 4_096)),
             file_delete_delay_ms=draw.choice((200, 2_000)),
+            retention_bytes=draw.choice((-1, -1, -1, 2_500)),
         )
         return NodeConfig(
             broker,
@@ -89,6 +91,7 @@ class Plan:
             broker_heartbeat_interval_ms=500,
             controlled_shutdown_timeout_ms=2_000,
             replica_high_watermark_checkpoint_interval_ms=draw.choice((300, 1_000, 5_000)),
+            log_retention_check_interval_ms=draw.choice((700, 2_000)),
             log_flush_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
             log_flush_start_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
         )
@@ -102,6 +105,10 @@ class Plan:
         if self.flush_before_ack:
             configs["flush.messages"] = "1"
         return configs
+
+    @property
+    def topic_id(self) -> TopicId:
+        return crc32(b"%d" % self.seed).to_bytes(4, "big") * 4
 
     @property
     def effective_min_isr(self) -> int:
@@ -137,7 +144,8 @@ FAULTS = (
     "slow-disk",
     "cut-watch",
     "compact-store",
-    "elect-preferred",
+    "elect",
+    "reassign",
     "delete-records",
 )
 _WEIGHTS = {"kill": 3, "lose-power": 2, "pause": 2, "isolate": 2, "die-in-write": 2}

@@ -1,7 +1,13 @@
 """The administrator: makes the topic, and now and then asks for something else."""
 
 from tidelog.core.controller.effects import TopicAnswer
-from tidelog.core.controller.events import CreateTopicReceived, ElectionType, ElectLeadersReceived
+from tidelog.core.controller.events import (
+    AlterReassignmentsReceived,
+    CreateTopicReceived,
+    ElectionType,
+    ElectLeadersReceived,
+)
+from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import DeleteRecords, DeleteRecordsPartition
 from tidelog.core.types import BrokerId, Offset, TopicPartition
@@ -32,9 +38,15 @@ class SimAdmin:
         self._ask(find_controller(self._site, self._random), self._topic)
         self._world.after(RETRY_MS, self.create_topic)
 
-    def elect_preferred(self) -> None:
-        """Give every partition back to its first replica, if that is in sync."""
-        request = ElectLeadersReceived(0, ElectionType.PREFERRED)
+    def elect(self, election: ElectionType) -> None:
+        """Preferred: give every partition back to its first replica, if that is in sync.
+        Unclean: give those without a leader to anybody."""
+        request = ElectLeadersReceived(0, election)
+        self._ask(find_controller(self._site, self._random), request)
+
+    def reassign(self, key: PartitionKey, replicas: tuple[BrokerId, ...]) -> None:
+        """Move a partition to these brokers."""
+        request = AlterReassignmentsReceived(0, {key: replicas})
         self._ask(find_controller(self._site, self._random), request)
 
     def delete_records(self, partition: TopicPartition, offset: Offset) -> None:

@@ -112,7 +112,7 @@ class Oracle:
         for name, truth in self.truths.items():
             shadow = truth.shadows[process.id]
             before = shadow.first_difference(truth.committed)
-            log = process.node.directory.logs.get(name)
+            log = shadow.log = process.node.directory.logs.get(name)
             shadow.incarnation = process.incarnation
             shadow.cuts = process.disk.cuts
             if log is None:
@@ -178,8 +178,8 @@ class Oracle:
         ):
             truth.report("epochs-monotonic", f"broker {process.id} went back in epochs")
         led = shadow.leads and shadow.leader_epoch == partition.leader_epoch
-        old_mark = shadow.high_watermark
         self._look_at_log(process, replica, shadow, truth, led=led)
+        old_mark = shadow.high_watermark
         shadow.leader_epoch = partition.leader_epoch
         shadow.partition_epoch = partition.partition_epoch
         shadow.leads = partition.is_leader
@@ -199,6 +199,8 @@ class Oracle:
         log = replica.log
         if log.offline:
             return
+        if log is not shadow.log:
+            shadow.begin(log)
         if process.disk.cuts != shadow.cuts:
             shadow.cuts = process.disk.cuts
             self._look_at_cut(process, replica, shadow, truth, led=led)

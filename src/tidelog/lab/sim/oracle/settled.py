@@ -24,6 +24,8 @@ def _why_partition(site: Site, name: TopicPartition, truth: Truth) -> str | None
     known = truth.registration
     if known is None:
         return "was never made"
+    if known.reassigning:
+        return f"still moves from {known.removing} to {known.adding}"
     if known.leader is None:
         return f"no leader, ISR {known.isr}, ELR {known.elr}"
     if set(known.isr) != set(known.replicas):

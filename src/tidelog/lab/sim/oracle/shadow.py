@@ -54,6 +54,7 @@ class Shadow:
         "incarnation",
         "leader_epoch",
         "leads",
+        "log",
         "log_start",
         "losses",
         "partition_epoch",
@@ -68,6 +69,7 @@ class Shadow:
         """Of what is remembered here; the log itself may start later (`log_start`)."""
         self.log_start: Offset = 0
         self.entries: list[Entry] = []
+        self.log: Log | None = None
         self.high_watermark: Offset = 0
         self.leader_epoch: LeaderEpoch = -1
         self.partition_epoch = -1
@@ -98,6 +100,13 @@ class Shadow:
             if one != other:
                 return self.start + index
         return self.start + len(mine)
+
+    def begin(self, log: Log) -> None:
+        """The replica was made anew: a reassignment brought it here, perhaps once more."""
+        self.log = log
+        self.start = self.log_start = log.log_start_offset
+        self.entries = []
+        self.high_watermark = log.log_start_offset
 
     def forget_run(self) -> None:
         """The process ended: what was only in its memory is gone."""
