@@ -164,6 +164,14 @@ def test_kafka_10778_after_a_disk_error_nothing_is_promised(role: str) -> None:
     assert partition.freeze() == before
 
 
+def test_a_follower_whose_disk_failed_asks_no_more() -> None:
+    partition = follower(log=(0, 5), epochs=[(0, 0)])
+    assert partition.next_question(0) is not None
+    partition.step(on.LogFailed())
+    assert partition.next_question(0) is None
+    assert partition.step(reply(5)) == []
+
+
 def test_only_a_leader_reconsiders() -> None:
     partition: Partition = follower(log=(0, 5), epochs=[(0, 0)])
     assert Playbook(partition) >> on.BrokersChanged(now_ms=0) << None

@@ -206,6 +206,11 @@ def test_m22_where_an_epoch_ends(asked: int | None, end: EpochEnd | None) -> Non
     ]
 
 
+def test_who_may_not_ask_is_told_nothing() -> None:
+    fenced = do.AnswerEpochEnd(CLIENT, ErrorCode.FENCED_LEADER_EPOCH, None)
+    assert many_epochs().step(on.EpochEndRequested(CLIENT, 9, 3)) == [fenced]
+
+
 def test_kafka_7415_a_leader_that_wrote_nothing_knows_its_own_epoch() -> None:
     partition = leader(epoch=3, log=(0, 5), epochs=[(1, 0)])
     assert partition.step(on.EpochEndRequested(CLIENT, 3, 3)) == [
@@ -292,6 +297,7 @@ def test_a_parked_read_committed_fetch_stays_below_the_last_stable_offset() -> N
     ("offset", "upto", "error"),
     [
         pytest.param(3, 3, OUT_OF_RANGE, id="its head was deleted meanwhile"),
+        pytest.param(4, 6, NONE, id="its head is the log start now"),
         pytest.param(5, 6, NONE, id="there is something now"),
         pytest.param(7, 7, NONE, id="still nothing for it"),
     ],

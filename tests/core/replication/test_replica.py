@@ -206,6 +206,17 @@ def test_without_flush_before_ack_a_flush_changes_nothing_for_readers() -> None:
     assert Playbook(partition) >> on.RecordsFlushed(5, now_ms=0) << None
 
 
+def test_what_was_flushed_before_a_cut_says_nothing_of_what_comes_after() -> None:
+    config = PartitionConfig(flush_before_ack=True)
+    partition = follower(epoch=2, epochs=[(0, 0)], log=(0, 6), config=config)
+    partition.step(on.RecordsFlushed(6, now_ms=0))
+    partition.step(reply(6, diverging=(0, 4), epoch=2))
+    assert partition.next_question(0) == do.FetchPosition(4, 2, 0, 0)
+    partition.step(reply(4, span(4, epoch=2), epoch=2))
+    assert partition.next_question(0) is None
+    assert partition.flushed_offset == 4
+
+
 # --- deleting records -----------------------------------------------------------------------
 
 
