@@ -240,6 +240,11 @@ def test_the_reference_is_complete(page: str, names: list[str]) -> None:
     assert not [n for n in names if f"`{n}`" not in text and f"- {n}\n" not in text]
 
 
+def test_no_fault_is_named_that_does_not_exist() -> None:
+    table = "\n".join(chain.from_iterable(rows((REFERENCE / "simulator-faults.md").read_text())))
+    assert not set(re.findall(r"`([^`]+)`", table)) - {*KINDS, *FAULTS}
+
+
 def test_every_verb_of_make_is_explained() -> None:
     verbs = re.findall(r"^([a-z-]+):.* ##", (ROOT / "Makefile").read_text(), re.MULTILINE)
     text = (ROOT / "CONTRIBUTING.md").read_text()
