@@ -5,6 +5,7 @@ two copies at once would only get in each other's way.
 """
 
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -91,11 +92,16 @@ def _hunt_published(prey: Prey) -> Caught:
     return Caught(prey, True, first.invariant, where, found.seconds, steps)
 
 
+def _leave_interrupts() -> None:
+    """An interrupt is for the parent, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def hunt_all(chosen: Sequence[Prey], workers: int | None, tell: output.Tell) -> list[Caught]:
     """Hunt them all, several at once; results in the order asked for."""
     workers = min(workers or os.cpu_count() or 1, len(chosen))
     caught: list[Caught] = []
-    with get_context("spawn").Pool(workers, maxtasksperchild=1) as pool:
+    with get_context("spawn").Pool(workers, _leave_interrupts, maxtasksperchild=1) as pool:
         tell(0, chosen[0].name)
         for catch in pool.imap(hunt_one, chosen, chunksize=1):
             caught.append(catch)
