@@ -80,6 +80,7 @@ class Cluster:
     _leases: dict[BrokerId, Lease] = field(default_factory=dict)
     _flushes: list[tuple[BrokerId, Node, do.Flush]] = field(default_factory=list)
     _starts: int = 0
+    _idle: int = 0
     _correlation: int = 0
 
     # -- processes -------------------------------------------------------------------------
@@ -126,27 +127,33 @@ class Cluster:
     def run(self, for_ms: int) -> None:
         """Let virtual time pass."""
         end = self.now_ms + for_ms
-        while True:
-            due = [(n.next_deadline_ms(), b) for b, n in self.nodes.items()]
-            ticks = [(at, b) for at, b in due if at is not None]
-            tick = min(ticks, default=(end + 1, -1))
-            message = self._queue[0][0] if self._queue else end + 1
-            if min(tick[0], message) > end:
-                break
-            if message <= tick[0]:
-                when, _, act = heappop(self._queue)
-                self.now_ms = max(self.now_ms, when)
-                act()
-            else:
-                self.now_ms = max(self.now_ms, tick[0])
-                self.step(tick[1], on.Ticked(self.now_ms))
+        while self._happen(end):
+            pass
         self.now_ms = end
 
     def run_until(self, done: Callable[[], bool], within_ms: int = 60_000) -> None:
+        """Let virtual time pass until something is true."""
         end = self.now_ms + within_ms
         while not done():
-            assert self.now_ms < end, "it never came true"
-            self.run(1)
+            assert self._happen(end), "it never came true"
+
+    def _happen(self, end_ms: int) -> bool:
+        """The next thing, if it is due by then."""
+        due = [(n.next_deadline_ms(), b) for b, n in self.nodes.items()]
+        tick, broker = min(((at, b) for at, b in due if at is not None), default=(end_ms + 1, -1))
+        message = self._queue[0][0] if self._queue else end_ms + 1
+        if min(tick, message) > end_ms:
+            return False
+        self._idle = 0 if self.now_ms < min(tick, message) else self._idle + 1
+        assert self._idle < 10_000, "time stands still"
+        if message <= tick:
+            when, _, act = heappop(self._queue)
+            self.now_ms = max(self.now_ms, when)
+            act()
+        else:
+            self.now_ms = max(self.now_ms, tick)
+            self.step(broker, on.Ticked(self.now_ms))
+        return True
 
     # -- effects ---------------------------------------------------------------------------
 

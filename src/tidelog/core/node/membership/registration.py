@@ -29,7 +29,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 from tidelog.core.controller.metadata.registrations import Endpoint, decode_broker
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.effects import OpenSession
+from tidelog.core.node.effects import CloseSession, OpenSession
 from tidelog.core.node.membership.controller_seat import ControllerSeat
 from tidelog.core.node.turn import Turn
 from tidelog.core.types import BrokerEpoch
@@ -209,12 +209,10 @@ class Registration:
             self.heartbeat_soon()
 
     def _registration_lost(self) -> None:
-        """The key is gone although the session lives: somebody proved this broker dead."""
-        self._remember_epoch()
-        self.broker_epoch = None
-        self._heartbeat_at_ms = None
-        self.step_back()
-        self._register()
+        """The key is gone although the session lives: somebody holds this broker for dead.
+        The session goes too, with whatever else was put with it."""
+        self._turn.emit(CloseSession())
+        self.session_lost()
 
     def shut_down(self) -> None:
         """Ask the controller to let this broker go."""

@@ -80,6 +80,10 @@ class Duties:
 
     def _write_high_watermarks(self) -> None:
         self._replicas.directory.write_high_watermarks(self.high_watermarks())
+        for replica in self._all():
+            producers = replica.log.producers
+            if producers.ended:
+                producers.forget_ended(replica.partition.high_watermark)
 
     def _write_recovery_points(self) -> None:
         self._replicas.directory.write_recovery_points()
