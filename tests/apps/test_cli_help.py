@@ -90,6 +90,7 @@ WRONG = {
     "a mistyped option": (["sim", "run", "--sed", "3"], "--seeds"),
     "a mistyped policy": (["sim", "run", "--policy", "kip101"], "did you mean kip-101"),
     "a mistyped story": (["story", "play", "hw-loses-aked-record"], "hw-loses-acked-record?"),
+    "a story nothing is near to": (["story", "play", "xyz"], "`tidelog story list` names them"),
     "a mistyped mutant": (["model", "mutants", "keep-what-followers-hat"], "-followers-had?"),
     "no such path": (["story", "check", "nowhere.txt"], "'nowhere.txt' does not exist"),
     "no such format": (["story", "list", "--format", "yaml"], "'text', 'json'"),
@@ -121,6 +122,15 @@ def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     found = CliRunner().invoke(cli, ["story", "list"])
     assert found.exit_code == 130
     assert found.stderr.split() == ["tidelog:", "interrupted"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+def test_a_result_that_cant_be_written_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "tidelog", "story", "list"]
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert found.returncode != 0
+    assert found.stderr.startswith("tidelog: can't write the result: No space left")
 
 
 def python(code: str) -> str:

@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -55,10 +56,22 @@ def test_a_pipe_is_wide_unless_told_otherwise(
 def test_json_says_what_the_exit_code_says(
     capsys: pytest.CaptureFixture[str], holds: bool, status: int
 ) -> None:
-    assert output.conclude("json", holds, {"é": 1}, lambda _: None) == status
-    assert capsys.readouterr().out == f'{{\n  "holds": {str(holds).lower()},\n  "é": 1\n}}\n'
+    assert output.conclude("json", holds, {"n": 1}, lambda _: None) == status
+    assert capsys.readouterr().out == f'{{\n  "holds": {str(holds).lower()},\n  "n": 1\n}}\n'
 
 
 def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     assert output.conclude("text", True, {}, lambda s: s.print("log=[m1@0] [red]x")) == 0
     assert capsys.readouterr().out == "log=[m1@0] [red]x\n"
+
+
+def test_a_pipe_that_knows_only_ascii_is_no_reason_to_stop() -> None:
+    program = "from rich.text import Text; from tidelog.apps.cli.output import screen"
+    printed = subprocess.run(
+        [sys.executable, "-c", f"{program}; screen().print(Text('✓ holds'))"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stdout == "? holds\n"

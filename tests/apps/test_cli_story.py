@@ -121,6 +121,12 @@ def test_a_story_that_is_not_so_is_shown_with_what_is_wrong(written: Path) -> No
     assert run("play", "false.txt", "--format", "mermaid").exit_code == 1
 
 
+def test_the_diagram_of_a_story_that_breaks_off_ends_there(written: Path) -> None:
+    found = run("play", "torn.txt", "--format", "mermaid")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines()[-1].strip() == "Note over A,B: cluster A B"
+
+
 def test_check_judges_files_and_folders(written: Path) -> None:
     found = run("check", "true.txt")
     assert found.exit_code == 0

@@ -4,6 +4,7 @@ Results go to stdout; progress goes to stderr, and only on a terminal. Always tr
 document is one object whose `holds` is true exactly when the exit code is 0.
 """
 
+import io
 import json
 import os
 import sys
@@ -28,6 +29,8 @@ Tell: TypeAlias = Callable[[int, str], None]
 
 def screen() -> Console:
     """Stdout. Nothing in a text is markup: logs are written in square brackets."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a tick in ASCII is a question mark, no crash
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
@@ -39,7 +42,7 @@ def conclude(
 ) -> int:
     """Print the result in the form asked for; the exit code."""
     if form == "json":
-        json.dump({"holds": holds, **data}, sys.stdout, indent=2, ensure_ascii=False)
+        json.dump({"holds": holds, **data}, sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         show(screen())

@@ -119,4 +119,7 @@ def check_command(paths: tuple[Path, ...], form: str) -> int:
 
 
 def _usage(error: Exception) -> click.UsageError:
-    return click.UsageError(str(error), click.get_current_context())
+    text = str(error)
+    if text.startswith("no story") and "did you mean" not in text:
+        text += "; `tidelog story list` names them all"
+    return click.UsageError(text, click.get_current_context())

@@ -67,6 +67,9 @@ class Root(Section):
         except click.ClickException as error:
             click.echo(_one_line(error), err=True)
             status = BAD_USAGE
+        except OSError as error:
+            click.echo(f"tidelog: can't write the result: {error.strerror}", err=True)
+            status = BAD_USAGE
         except click.Abort:
             click.echo("tidelog: interrupted", err=True)
             status = INTERRUPTED

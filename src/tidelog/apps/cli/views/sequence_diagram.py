@@ -20,6 +20,9 @@ def merged(performances: Sequence[Performance]) -> Iterator[str]:
 
 
 def _lines(performance: Performance, frame: Frame) -> list[str]:
+    """What one step draws; one that could not be done has no replicas, and draws nothing."""
+    if not frame.replicas:
+        return []
     alone = Performance(performance.story, performance.policy, [frame])
     return list(as_mermaid(alone))[1 + len(frame.replicas) :]
 
