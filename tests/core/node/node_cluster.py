@@ -67,6 +67,8 @@ class Cluster:
     """Directed links that drop everything."""
     storeless: set[BrokerId] = field(default_factory=set)
     """Brokers that can't reach the store."""
+    unrenewed: set[BrokerId] = field(default_factory=set)
+    """Brokers whose sessions are not renewed, though they hear from the store."""
     flush_held: bool = False
     answers: dict[int, Any] = field(default_factory=dict)
     closed: list[Any] = field(default_factory=list)
@@ -263,7 +265,7 @@ class Cluster:
             del self._leases[broker]
             self.step(broker, on.SessionLost(self.now_ms))
             return
-        if broker not in self.storeless:
+        if broker not in self.storeless | self.unrenewed:
             lease.deadline_ms = self.now_ms + TTL_MS
             self.step(broker, on.SessionRenewed(lease.deadline_ms, self.now_ms))
         self.at(self.now_ms + TTL_MS // 3, lambda: self._renew(broker, node, lease))
@@ -307,6 +309,7 @@ class Cluster:
         name: str = "orders",
         replicas: tuple[BrokerId, ...] = (1, 2, 3),
         topic_id: bytes = b"t" * 16,
+        wait: bool = True,
         **configs: str,
     ) -> None:
         self.run_until(lambda: all(self.nodes[broker].acting for broker in replicas))
@@ -322,6 +325,8 @@ class Cluster:
         )
         answer: TopicAnswer = self.call(controller, request)
         assert answer.error is ErrorCode.NONE, answer
+        if not wait:
+            return
         self.run_until(
             lambda: all(TopicPartition(name, 0) in self.nodes[r].replicas for r in replicas)
         )

@@ -17,8 +17,10 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.messages import Fetch, FetchPartition
 from tidelog.core.node.node import Node
 from tidelog.core.storage.disk import DiskError
+from tidelog.core.storage.log_config import LogConfig
 from tidelog.lab.memory_disk import MemoryDisk
 
 
@@ -278,3 +280,103 @@ def test_registration_is_tried_again(trouble: Unavailable | OutcomeUnknown) -> N
         effects = node.step(on.Ticked(at))
         at = node.next_deadline_ms() or 2000
     assert effects == first
+
+
+def test_word_of_the_own_leadership_waits_until_the_broker_acts() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.run(100)
+    controller = cluster.controller()
+    leader, victim = sorted({1, 2, 3} - {controller})
+    cluster.create_topic(replicas=(leader, victim, controller))
+    partition = cluster.replica(leader).partition
+    cluster.unrenewed.add(leader)
+    cluster.run_until(lambda: not cluster.nodes[leader].acting, 2 * TTL_MS)
+    epoch = partition.partition_epoch
+    cluster.crash(victim, proof=True)
+    cluster.run(100)
+    known = cluster.nodes[leader].image.partition(*ORDERS)
+    assert known is not None
+    assert (known.leader, victim in known.isr) == (leader, False)
+    assert partition.partition_epoch == epoch, "held back"
+    deadline = cluster.now_ms + TTL_MS
+    cluster._leases[leader].deadline_ms = deadline
+    cluster.step(leader, on.SessionRenewed(deadline, cluster.now_ms))
+    assert partition.isr.members == set(known.isr)
+
+
+def test_a_recreation_between_two_snapshots_is_noticed(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    cluster.produce(leader, b"old")
+    cluster.run(1000)
+    deaf = min({1, 2, 3} - {leader, cluster.controller()})
+    del cluster._watching[deaf]
+    cluster.call(cluster.controller(), DeleteTopicReceived(0, "orders"))
+    cluster.run(50)
+    others = tuple(sorted({1, 2, 3} - {deaf}))
+    cluster.create_topic(topic_id=b"u" * 16, replicas=(*others, deaf), wait=False)
+    cluster.run(100)
+    assert cluster.replica(deaf).topic_id == b"t" * 16
+    cluster.step(deaf, on.WatchLost(cluster.now_ms))
+    cluster.run(2000)
+    assert cluster.replica(deaf).topic_id == b"u" * 16
+    assert cluster.replica(deaf).partition.log_end_offset == 0
+
+
+def test_a_replica_moved_away_while_its_broker_was_down_is_dropped() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(replicas=(1, 2))
+    cluster.produce(leader_of(cluster), b"one")
+    cluster.crash(1, proof=True)
+    cluster.run_until(lambda: cluster.leader() == 2)
+    request = AlterReassignmentsReceived(0, {PartitionKey(b"t" * 16, 0): (2, 3)})
+    cluster.call(cluster.controller(), request)
+    cluster.run(5000)
+    cluster.start(1)
+    assert ORDERS in cluster.nodes[1].directory.logs
+    cluster.run_until(lambda: cluster.nodes[1].acting)
+    assert ORDERS not in cluster.nodes[1].directory.logs
+
+
+def test_a_log_without_a_topic_id_is_adopted() -> None:
+    cluster = Cluster(brokers=(1,))
+    cluster.start()
+    cluster.create_topic(replicas=(1,))
+    cluster.produce(1, b"one")
+    cluster.crash(1)
+    del cluster.disks[1].files["orders-0/partition.metadata"]
+    cluster.start(1)
+    cluster.run_until(lambda: cluster.leader() == 1, 3 * TTL_MS)
+    assert cluster.consume(1) == [b"one"]
+    assert "orders-0/partition.metadata" in cluster.disks[1].files
+
+
+def test_a_follower_of_an_earlier_life_is_refused(cluster: Cluster) -> None:
+    """KIP-903: also while the broker is fenced, when no leader counts it as eligible."""
+    leader = leader_of(cluster)
+    other = min({1, 2, 3} - {leader})
+    asked = FetchPartition(ORDERS, b"t" * 16, 0, 1000, 0, None, 0)
+    for epoch, error in ((1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (10**6, ErrorCode.NONE)):
+        request = Fetch(other, epoch, 0, 1, 1000, [asked])
+        assert cluster.call(leader, request).partitions[0].error is error
+
+
+def test_a_batch_too_large_for_a_followers_segments_stops_that_replica_only(
+    cluster: Cluster,
+) -> None:
+    leader = leader_of(cluster)
+    other = min({1, 2, 3} - {leader})
+    cluster.replica(other).log.config = LogConfig(segment_bytes=100)
+    cluster.ask(leader, produce(b"x" * 500))
+    cluster.run(100)
+    assert cluster.replica(other).partition.offline
+    assert other not in cluster.halted
+
+
+def test_a_partition_of_other_brokers_is_not_served_here() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(replicas=(1, 2))
+    cluster.run(100)
+    assert cluster.produce(3, b"x")[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER

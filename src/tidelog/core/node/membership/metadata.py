@@ -30,6 +30,8 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.replication.events import BrokersChanged, PartitionChanged
 from tidelog.core.replication.partition import Partition
 from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.storage import checkpoint, layout
+from tidelog.core.storage.log import Log
 from tidelog.core.types import BrokerEpoch, BrokerId, TopicId, TopicPartition
 
 
@@ -72,14 +74,13 @@ class Metadata:
         """Take the words about this broker's own leadership that were held back."""
         held_back, self._held_back = self._held_back, {}
         for key in held_back:
-            if key in self._image.partitions:
+            if self._image.committed(key):
                 self._partition_changed(key)
         self._reconsider(list(self._replicas.hosted.values()))
 
     def _partition_changed(self, key: PartitionKey) -> None:
         name = self._image.name_of(key)
-        if name is None:
-            return
+        assert name is not None, "only committed partitions are told of"
         known = self._image.partitions[key]
         if self._config.broker_id not in known.replicas:
             self._drop(name, key.topic_id)
@@ -97,13 +98,14 @@ class Metadata:
         replica = self._replicas.hosted.get(name)
         if replica is not None and replica.topic_id == topic_id:
             return replica
-        if replica is not None:
-            self._drop(name, replica.topic_id)
         directory = self._replicas.directory
         settings = log_config(self._config, self._image, topic_id)
         log = directory.logs.get(name)
-        if log is not None and log.topic_id != topic_id:
-            directory.delete(name, self._turn.now_ms)
+        if log is not None and log.topic_id is None:
+            self._adopt(log, topic_id)
+        elif log is not None and log.topic_id != topic_id:
+            # Of a topic that had this name before; its deletion was not seen here.
+            self._drop(name, log.topic_id)
             log = None
         if log is None:
             log = directory.create(name, topic_id, self._turn.now_ms, settings)
@@ -125,23 +127,26 @@ class Metadata:
         self._replicas.surroundings.log_changed(replica)
         return replica
 
-    def _drop_topic(self, name: str, topic_id: TopicId) -> None:
-        for replica in [r for r in self._replicas.hosted.values() if r.topic_id == topic_id]:
-            self._drop(replica.topic_partition, topic_id)
-        # Logs from before this start that were never hosted, for their topic was gone.
-        directory = self._replicas.directory
-        for partition, log in list(directory.logs.items()):
-            if partition.topic == name and log.topic_id == topic_id:
-                directory.delete(partition, self._turn.now_ms)
+    def _adopt(self, log: Log, topic_id: TopicId) -> None:
+        """A log from before topic ids, or whose making was cut short: it is this topic's."""
+        path = f"{log.directory}/{layout.PARTITION_METADATA}"
+        checkpoint.write_topic_metadata(self._replicas.directory.disk, path, topic_id)
+        log.topic_id = topic_id
 
-    def _drop(self, name: TopicPartition, topic_id: TopicId) -> None:
-        replica = self._replicas.hosted.get(name)
-        if replica is None or replica.topic_id != topic_id:
+    def _drop_topic(self, name: str, topic_id: TopicId) -> None:
+        for partition in [p for p in self._replicas.directory.logs if p.topic == name]:
+            self._drop(partition, topic_id)
+
+    def _drop(self, name: TopicPartition, topic_id: TopicId | None) -> None:
+        """Let go of a log of that topic id, hosted or only found at the start."""
+        log = self._replicas.directory.logs.get(name)
+        if log is None or log.topic_id != topic_id:
             return
-        del self._replicas.hosted[name]
-        self._fetchers.stop(replica)
-        self._replicas.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self._replicas.touched.pop(replica, None)
+        replica = self._replicas.hosted.pop(name, None)
+        if replica is not None:
+            self._fetchers.stop(replica)
+            self._replicas.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._replicas.touched.pop(replica, None)
         self._replicas.directory.delete(name, self._turn.now_ms)
 
     def _brokers_changed(self, changed: set[BrokerId]) -> None:
