@@ -64,11 +64,25 @@ def reopen(
     )
 
 
+def append(log: Log, made: Sequence[RecordBatch], now_ms: int = 0) -> None:
+    """As replication does: an epoch is on disk before its first record is."""
+    for one in made:
+        if log.epochs.assign(one.leader_epoch, one.base_offset):
+            log.write_epochs()
+    log.append(made, now_ms)
+
+
+def truncate(log: Log, end: int) -> None:
+    """As replication does: the epochs go with the records."""
+    if log.epochs.truncate_to(log.truncate_to(end)):
+        log.write_epochs()
+
+
 def fill(log: Log, count: int, *, epoch: int = 0, now_ms: int = 0) -> None:
     """Append `count` batches of one record; timestamps rise with the offsets."""
     for _ in range(count):
         offset = log.log_end_offset
-        log.append([batch(offset, epoch=epoch, timestamp=1000 + offset)], now_ms)
+        append(log, [batch(offset, epoch=epoch, timestamp=1000 + offset)], now_ms)
 
 
 def contents(log: Log) -> list[bytes]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from storage_kit import Crash, StoppingDisk, contents, fill, new_log, reopen
+from storage_kit import truncate as cut
 
 from tidelog.core.storage.log import Log
 from tidelog.lab.memory_disk import MemoryDisk
@@ -16,14 +17,11 @@ def append(log: Log) -> None:
 
 
 def truncate(log: Log) -> None:
-    log.truncate_to(3)
+    cut(log, 3)
 
 
 def truncate_and_append(log: Log) -> None:
-    log.truncate_to(9)
-    log.epochs.truncate_to(9)
-    log.epochs.assign(1, 9)
-    log.write_epochs()
+    cut(log, 9)
     fill(log, 4, epoch=1)
 
 
@@ -50,8 +48,6 @@ def crashed(deed: Callable[[Log], None], changes: int) -> tuple[MemoryDisk, list
     disk = StoppingDisk()
     log = new_log(disk)
     fill(log, 20)
-    log.epochs.assign(0, 0)
-    log.write_epochs()
     before = contents(log)
     disk.changes = changes
     try:

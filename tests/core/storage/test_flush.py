@@ -5,7 +5,17 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storage_kit import SMALL, ForgetfulDisk, batch, contents, fill, full_disk, new_log, reopen
+from storage_kit import (
+    SMALL,
+    ForgetfulDisk,
+    batch,
+    contents,
+    fill,
+    full_disk,
+    new_log,
+    reopen,
+    truncate,
+)
 
 from tidelog.core.storage.disk import DiskFull
 from tidelog.core.storage.flush import carry_out
@@ -223,7 +233,7 @@ def test_what_was_truncated_never_comes_back(
     log = new_log(disk)
     fill(log, written)
     log.flush()
-    log.truncate_to(min(cut, written))
+    truncate(log, min(cut, written))
     fill(log, rewritten, epoch=1)
     if flushed:
         log.flush()

@@ -6,7 +6,18 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storage_kit import SMALL, batch, contents, fill, full_disk, names, new_log, reopen
+from storage_kit import (
+    SMALL,
+    append,
+    batch,
+    contents,
+    fill,
+    full_disk,
+    names,
+    new_log,
+    reopen,
+    truncate,
+)
 
 from tidelog.core.record.control import ControlType
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
@@ -243,7 +254,7 @@ def test_offset_of_the_largest_timestamp(log: Log) -> None:
 def test_truncation(log: Log, disk: MemoryDisk, end: int) -> None:
     fill(log, 20)
     kept = contents(log)[:end]
-    assert log.truncate_to(end) == end
+    truncate(log, end)
     assert (log.log_end_offset, log.producers.end_offset) == (end, end)
     assert contents(log) == kept
     fill(log, 3, epoch=1)
@@ -450,13 +461,13 @@ def test_any_history_reads_like_a_list(history: list[tuple[str, int]]) -> None:
     for epoch, (verb, number) in enumerate(history):
         if verb == "append":
             made = [batch(end + n, epoch=epoch) for n in range(number)]
-            log.append(made, 0)
+            append(log, made)
             model |= {one.base_offset: bytes(one.view()) for one in made}
             end += number
         elif verb == "truncate":
             cut = min(number, end)
             # Below the first segment there is nothing: the log begins anew there.
-            log.truncate_to(cut)
+            truncate(log, cut)
             start, end = min(start, cut), cut
             model = {offset: data for offset, data in model.items() if offset < end}
         elif verb == "drop":

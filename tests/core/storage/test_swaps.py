@@ -23,7 +23,7 @@ def complete_swaps(disk: MemoryDisk) -> list[str] | None:
 
 def leave(disk: MemoryDisk, base: int, suffix: str, *offsets: int) -> None:
     """Files of a replacement that holds these offsets."""
-    data = b"".join(batch(offset, epoch=5).view() for offset in offsets)
+    data = b"".join(batch(offset).view() for offset in offsets)
     disk.write(f"orders-0/{base:020d}.log{suffix}", data)
     for kind in KINDS[1:]:
         disk.write(f"orders-0/{base:020d}{kind}{suffix}", b"")

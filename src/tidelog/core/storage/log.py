@@ -27,9 +27,8 @@ from tidelog.core.storage.log_reader import TimestampAndOffset
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
+from tidelog.core.storage.segment.succession import RELATIVE_OFFSET_MAX
 from tidelog.core.types import Offset, TopicId, TopicPartition
-
-RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class LogOffline(Exception):

@@ -23,7 +23,7 @@ from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.disk import Disk, DiskError, read_file
 from tidelog.core.storage.layout import FileName
-from tidelog.core.storage.log import RELATIVE_OFFSET_MAX, Log
+from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.producer_snapshots import (
     ProducerSnapshots,
@@ -33,6 +33,7 @@ from tidelog.core.storage.producer_snapshots import (
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
+from tidelog.core.storage.segment.succession import Succession
 from tidelog.core.storage.swaps import complete_swaps
 from tidelog.core.types import EpochEntry, LeaderEpoch, Offset, TopicId, TopicPartition
 
@@ -125,6 +126,7 @@ class _Loading:
         self.producers = ProducerState()
         self.snapshots = ProducerSnapshots(disk, self.directory)
         self.gaps_allowed = False
+        self.succession = Succession(self.epochs, gaps_allowed=True)
         self.segments: list[Segment] = []
         self.epochs_path = f"{self.directory}/{layout.LEADER_EPOCHS}"
         self.written_epochs: list[EpochEntry] | None = None
@@ -133,6 +135,7 @@ class _Loading:
         self.disk.make_dir(self.directory)
         self._open_segments(self._settle_names())
         self._load_epochs()
+        self.succession = Succession(self.epochs, self.gaps_allowed)
         self._recover_from(self._first_doubtful(recovery_point))
         log_start = self._settle_start(log_start)
         segments = Segments(self.segments)
@@ -238,21 +241,20 @@ class _Loading:
     def _scan(self, segment: Segment, *, check_crc: bool, replay: bool) -> bool:
         """Read a segment, cut it at the first byte that is no batch, rebuild its indexes.
         False if something was cut."""
-        valid, reason = 0, ""
+        valid, reason = 0, None
         if replay:
             segment.clear_aborted()
+            self.succession.begin_segment(segment.base_offset)
         try:
-            expected = segment.base_offset
             for batch in whole_batches(
                 self.disk, segment.path, 0, segment.size, check_crc=check_crc
             ):
-                if not self._follows(batch, expected, segment.base_offset):
-                    reason = f"offset {batch.base_offset} where {expected} should be"
-                    break
                 if replay:
+                    reason = self.succession.problem(batch)
+                    if reason is not None:
+                        break
                     self._account(segment, batch)
                 valid += batch.size
-                expected = batch.next_offset
         except InvalidBatch as error:
             _refuse_old_format(segment.path, error)
             reason = error.reason
@@ -264,20 +266,10 @@ class _Loading:
             self.disk.sync(segment.path)
         return not reason
 
-    def _follows(self, batch: RecordBatch, expected: Offset, base_offset: Offset) -> bool:
-        """Whether a batch can come next. Its offset is not under its checksum, so a flipped
-        bit there shows only here."""
-        if batch.last_offset - base_offset > RELATIVE_OFFSET_MAX:
-            return False
-        if self.gaps_allowed:
-            return batch.base_offset >= expected
-        return batch.base_offset == expected
-
     def _account(self, segment: Segment, batch: RecordBatch) -> None:
         aborted = self.producers.update(batch)
         if aborted is not None:
             segment.add_aborted(aborted)
-        self._assign_epoch(batch.leader_epoch, batch.base_offset)
 
     def _delete_segments_after(self, number: int) -> None:
         for segment in reversed(self.segments[number + 1 :]):
