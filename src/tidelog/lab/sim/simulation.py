@@ -6,6 +6,7 @@ leader, all its replicas in the ISR with equal logs, and no producer may still w
 """
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
@@ -81,6 +82,7 @@ class Simulation:
     ) -> None:
         self.plan = plan
         self.result = Result(plan.seed, policy.name, plan.line())
+        self.on_violation: Callable[[str], None] = lambda _: None
         self._shipped = policy is LEADER_EPOCH
         self.world = World(plan.seed, keep_events=keep_events)
         network = Network(self.world, plan.weather)
@@ -203,6 +205,7 @@ class Simulation:
             last = tuple(event_lines(list(self.world.last)[-LAST_EVENTS:]))
             now, event = self.world.now_ms, self.world.events
             self.result.violations.append(Violation(invariant, what, now, event, last))
+            self.on_violation(invariant)
 
     def _acknowledged(self, partition: TopicPartition, base: Offset, crc: int) -> None:
         self.oracle.truths[partition].acknowledged(base, crc)

@@ -60,6 +60,8 @@ class Site:
         self.brokers: dict[BrokerId, Process] = {}
         self.clients: dict[Address, Client] = {}
         self.observer: Observer
+        self.listener: Callable[[Process, type, tuple[Any, ...]], None] | None = None
+        """Told of every event before a node takes it; only a scribe listens."""
 
 
 class Process:
@@ -185,6 +187,8 @@ class Process:
 
     def _step(self, node: Node, kind: type, fields: tuple[Any, ...]) -> None:
         world = self._world
+        if self._site.listener is not None:
+            self._site.listener(self, kind, fields)
         try:
             effects = node.step(kind(*fields, world.now_ms + self.skew_ms))
         except ProcessDied:

@@ -25,6 +25,10 @@ class Entry(NamedTuple):
         return f"batch {self.base} of epoch {self.epoch} (crc {self.crc:08x})"
 
 
+DELETED = Entry(-1, -1, -1)
+"""Stands for what was deleted at the head before anybody saw it committed."""
+
+
 def read_entries(log: Log, start: Offset, end: Offset) -> list[Entry]:
     """One entry for each offset from `start` to `end`, as the log's files have them."""
     entries: list[Entry] = []
@@ -97,8 +101,10 @@ class Shadow:
         if mine == wanted:
             return None
         for index, (one, other) in enumerate(zip(mine, wanted, strict=False)):
-            if one != other:
+            if one != other and other is not DELETED:
                 return self.start + index
+        if len(mine) == len(wanted):
+            return None
         return self.start + len(mine)
 
     def begin(self, log: Log) -> None:

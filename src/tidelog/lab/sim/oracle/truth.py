@@ -10,7 +10,7 @@ from typing import TypeAlias
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from tidelog.lab.sim.oracle.promise import Promise
-from tidelog.lab.sim.oracle.shadow import Entry, Shadow
+from tidelog.lab.sim.oracle.shadow import DELETED, Entry, Shadow
 
 Report: TypeAlias = Callable[[str, str], None]
 """Takes the invariant's name and what is wrong."""
@@ -155,6 +155,7 @@ class Truth:
         deposed = begin < new and shadow.leader_epoch < self._newest
         if deposed and self._stale_commit(shadow, new):
             return
+        committed += [DELETED] * (shadow.start - begin)
         while len(committed) < new:
             entry = shadow.entry(len(committed))
             if entry is None:

@@ -1,0 +1,249 @@
+"""Writes a failing run down as a story, as well as a story can tell it.
+
+A run has long polls, sessions and heartbeats; a story (scenarios/README.md) has one partition,
+and nothing happens in it unless it is said. So the scribe looks at what changed on the
+replicas of the partition that went wrong and says what would bring the same about: a produce
+that was appended, a fetch that taught the leader or the follower something, a crash, a start,
+the controller's word. It hears who knows of an election only roughly: in the story everybody
+hears at once. What a story can't tell is left out, so the invariant may hold in the story
+though it broke in the run; whoever writes it out plays it to see (`tidelog story check`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.core.controller.metadata.registrations import PartitionRegistration
+from tidelog.core.node import events as on
+from tidelog.core.node.messages import Fetch, Produce
+from tidelog.core.record.record_batch import parse
+from tidelog.core.replication.events import ACKS_ALL
+from tidelog.core.replication.replica import Replica
+from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.lab.historical_truncation import POLICIES
+from tidelog.lab.sim.machine.process import Observer, Process
+from tidelog.lab.sim.simulation import TOPIC, Simulation, Violation
+from tidelog.lab.sim.swarm import Plan
+
+NEEDS_QUIET = ("logs-agree", "settles")
+"""Invariants that speak of the end, when everything has settled."""
+
+
+@dataclass(slots=True)
+class _Before:
+    """What a replica looked like before a step."""
+
+    log_end_offset: int
+    high_watermark: int
+    followers: dict[BrokerId, int | None]
+
+
+class Scribe:
+    """Looks on beside the oracle, and keeps the story's steps."""
+
+    def __init__(self, simulation: Simulation, partition: TopicPartition) -> None:
+        self.steps: list[str] = []
+        self.steps_at_failure: int | None = None
+        self._simulation = simulation
+        self._partition = partition
+        self._oracle = simulation.oracle
+        self._names: dict[BrokerId, str] = {}
+        self._known: PartitionRegistration | None = None
+        self._records = 0
+        self._fenced: set[BrokerId] = set()
+        self._stopped_at: dict[BrokerId, tuple[int, int]] = {}
+        """Index of its crash among the steps, and its log end then."""
+        self._event: tuple[type, tuple[object, ...]] | None = None
+        self._before: _Before | None = None
+
+    # -- the look-out ----------------------------------------------------------------------
+
+    def about_to_step(self, process: Process, kind: type, fields: tuple[object, ...]) -> None:
+        self._event = kind, fields
+        replica = self._replica(process)
+        self._before = None if replica is None else _picture(replica)
+
+    def _replica(self, process: Process) -> Replica | None:
+        hosted = None if process.node is None else process.node.replicas.get(self._partition)
+        return None if hosted is None else hosted.partition
+
+    def stepped(self, process: Process) -> None:
+        self._oracle.stepped(process)
+        replica, before, event = self._replica(process), self._before, self._event
+        if replica is None or before is None or event is None or process.id not in self._names:
+            return
+        kind, fields = event
+        if kind is on.RequestReceived:
+            self._asked(process.id, replica, before, fields[2])
+        elif kind is on.ResponseReceived and not replica.is_leader:
+            now = _picture(replica)
+            if (now.log_end_offset, now.high_watermark) != (
+                before.log_end_offset,
+                before.high_watermark,
+            ):
+                self._fetched(process.id)
+
+    def _asked(self, broker: BrokerId, replica: Replica, before: _Before, request: object) -> None:
+        if isinstance(request, Produce) and replica.log_end_offset > before.log_end_offset:
+            self._produced(broker, request)
+        elif isinstance(request, Fetch) and request.replica in self._names:
+            follower = request.replica
+            assert follower is not None
+            if _picture(replica).followers.get(follower) != before.followers.get(follower):
+                self._say(f"fetch {self._names[follower]} lose=reply")
+
+    def _produced(self, broker: BrokerId, request: Produce) -> None:
+        count = parse(request.partitions[0].records).count
+        first = self._records + 1
+        self._records += count
+        name = f"m{first}" if count == 1 else f"m{first}..m{self._records} batch=true"
+        acks = "" if request.acks == ACKS_ALL else f" acks={request.acks}"
+        known = self._known
+        stale = known is not None and known.leader != broker
+        to = f" to={self._names[broker]}" if stale else ""
+        self._say(f"produce {name}{acks}{to}")
+
+    def _fetched(self, broker: BrokerId) -> None:
+        name = self._names[broker]
+        if self.steps and self.steps[-1] == f"fetch {name} lose=reply":
+            self.steps.pop()
+        self._say(f"fetch {name}")
+
+    def stopped(self, process: Process, *, clean: bool) -> None:
+        replica = self._replica(process)
+        if process.id in self._names:
+            end = 0 if replica is None else replica.log_end_offset
+            self._stopped_at[process.id] = len(self.steps), end
+            self._say(f"crash {self._names[process.id]}")
+        self._oracle.stopped(process, clean=clean)
+
+    def started(self, process: Process) -> None:
+        self._oracle.started(process)
+        if process.id not in self._stopped_at:
+            return
+        index, end = self._stopped_at.pop(process.id)
+        shadow = self._oracle.truths[self._partition].shadows[process.id]
+        name = self._names[process.id]
+        if shadow.end < end and index < len(self.steps):
+            kept = len({entry.base for entry in shadow.entries})
+            self.steps[index] = f"lose-unflushed {name}" + (f" keep={kept}" if kept else "")
+        self._say(f"start {name}")
+
+    # -- the controller --------------------------------------------------------------------
+
+    def store_changed(self) -> None:
+        self._oracle.store_changed()
+        new = self._oracle.truths[self._partition].registration
+        old, self._known = self._known, new
+        if new is None or new is old:
+            return
+        if old is None:
+            self._name(new)
+            return
+        if new.leader is not None and new.leader != old.leader:
+            self._elected(new)
+        for broker in old.isr:
+            if broker not in new.isr and broker not in (old.leader, new.leader):
+                self._fence(broker)
+        for broker in new.isr:
+            if broker not in old.isr and broker != new.leader and broker in self._names:
+                self._join(broker)
+
+    def _name(self, first: PartitionRegistration) -> None:
+        order = [first.leader, *(b for b in first.replicas if b != first.leader)]
+        for letter, broker in zip("ABCDEFGHI", order, strict=False):
+            if broker is not None:
+                self._names[broker] = letter
+
+    def _elected(self, new: PartitionRegistration) -> None:
+        if new.leader not in self._names:
+            return
+        name = self._names[new.leader]
+        if new.leader in self._fenced:
+            self._fenced.discard(new.leader)
+            self._say(f"unfence {name}")
+        unclean = new.unclean_election
+        uncleanly = unclean is not None and unclean.leader_epoch == new.leader_epoch
+        self._say(f"elect {name}" + (" unclean" if uncleanly else ""))
+
+    def _fence(self, broker: BrokerId) -> None:
+        if broker in self._names and broker not in self._fenced:
+            self._fenced.add(broker)
+            self._say(f"fence {self._names[broker]}")
+
+    def _join(self, broker: BrokerId) -> None:
+        name = self._names[broker]
+        if broker in self._fenced:
+            self._fenced.discard(broker)
+            self._say(f"unfence {name}")
+        self._say(f"fetch {name} times=2")
+        self._say("ask-isr")
+
+    def _say(self, step: str) -> None:
+        self.steps.append(step)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._names.values())
+
+
+def _picture(replica: Replica) -> _Before:
+    progress = {broker: f.log_end_offset for broker, f in replica.followers.items()}
+    return _Before(replica.log_end_offset, replica.high_watermark, progress)
+
+
+def _accused(violation: Violation) -> TopicPartition:
+    """Violations begin with the partition's name."""
+    name = violation.what.partition(":")[0]
+    topic, dash, number = name.rpartition("-")
+    return TopicPartition(TOPIC, int(number) if dash and topic == TOPIC else 0)
+
+
+def write_story(plan: Plan, policy: str, violation: Violation) -> str:
+    """The text of a story that tells how `plan` came to break an invariant."""
+    simulation = Simulation(plan, POLICIES[policy])
+    scribe = Scribe(simulation, _accused(violation))
+    observer: Observer = scribe
+    simulation.site.observer = observer
+    simulation.site.listener = scribe.about_to_step
+    simulation.site.store.on_change = scribe.store_changed
+    simulation.on_violation = _mark(scribe, violation.invariant)
+    simulation.run()
+    end = scribe.steps_at_failure
+    steps = scribe.steps if end is None else scribe.steps[:end]
+    return "\n".join([*_head(plan, policy, violation, scribe.names), *steps, *_tail(violation)])
+
+
+def _mark(scribe: Scribe, invariant: str) -> Callable[[str], None]:
+    def note(broken: str) -> None:
+        if broken == invariant and scribe.steps_at_failure is None:
+            scribe.steps_at_failure = len(scribe.steps)
+
+    return note
+
+
+def _head(plan: Plan, policy: str, violation: Violation, names: list[str]) -> list[str]:
+    options = [
+        f"min.insync.replicas={plan.min_insync_replicas}",
+        "slow-checkpoints=true",
+        "drop-unclean-stops=true",
+    ]
+    if plan.unclean:
+        options.append("unclean=true")
+    if plan.flush_before_ack:
+        options.append("flush=1")
+    return [
+        f"# Seed {plan.seed} breaks {violation.invariant} under {policy}",
+        "#",
+        "# Written by the simulator, which saw:",
+        *(f"# {line}" for line in violation.what.splitlines()),
+        "",
+        f"policies: {policy}",
+        "",
+        f"cluster {' '.join(names)} {' '.join(options)}",
+    ]
+
+
+def _tail(violation: Violation) -> list[str]:
+    if violation.invariant in NEEDS_QUIET:
+        return ["settle", "expect violated logs-agree", ""]
+    return [f"expect violated {violation.invariant}", ""]
