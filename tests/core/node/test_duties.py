@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from node_cluster import ORDERS, Cluster, fetch
 
+from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.metadata_store import (
     Delete,
@@ -135,7 +136,7 @@ def test_a_registration_whose_answer_was_lost_is_recognised() -> None:
     node.step(on.Started(0))
     session = cluster.store.open_session()
     (register,) = node.step(on.SessionOpened(session, 9000, 0))
-    assert isinstance(register, do.StoreTransaction)
+    assert isinstance(register, StoreTransaction)
     won = cluster.store.txn(register.guards, register.ops)
     lost = cluster.store.txn(register.guards, register.ops)
     node.step(on.TransactionAnswered(register.tag, lost, 1))

@@ -65,7 +65,7 @@ def test_a_proposal_changes_the_isr_through_the_image(cluster: Cluster) -> None:
     partition = cluster.replica(leader).partition
     assert isinstance(partition.isr, PendingShrink)
     cluster.run(10)
-    assert partition.isr == Committed(frozenset({1, 2, 3}) - {slow})
+    assert cluster.replica(leader).partition.isr == Committed(frozenset({1, 2, 3}) - {slow})
 
 
 @pytest.mark.parametrize(

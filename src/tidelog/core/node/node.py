@@ -96,7 +96,11 @@ class Node:
         self._read_again_ms: int | None = None
         self._stop_by_ms: int | None = None
         self._stopping = False
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self._handlers = self._handlers_by_event()
+        self._serve = self._services_by_request()
+
+    def _handlers_by_event(self) -> dict[type, Callable[[Any], None]]:
+        return {
             on.Started: self._on_started,
             on.RequestReceived: self._on_request,
             on.ResponseReceived: self._on_response,
@@ -113,7 +117,9 @@ class Node:
             on.Ticked: self._on_ticked,
             on.ShutdownRequested: self._on_shutdown_requested,
         }
-        self._serve: dict[type, Callable[[on.Peer, int, Any], None]] = {
+
+    def _services_by_request(self) -> dict[type, Callable[[on.Peer, int, Any], None]]:
+        return {
             Produce: self._produces.produce,
             Fetch: self._fetches.fetch,
             ListOffsets: self._offsets.list_offsets,

@@ -99,7 +99,7 @@ class Replicas:
             do.AdvanceHighWatermark: self._advance_high_watermark,
             do.AdvanceLowWatermark: self._advance_low_watermark,
             do.ProposeIsr: self._propose_isr,
-            do.TakeLeadership: self._take_leadership,
+            do.TakeLeadership: self._stop_following,
             do.FollowLeader: self._follow_leader,
             do.StopFollowing: self._stop_following,
             do.FailWaiters: self._fail_waiters,
@@ -233,16 +233,12 @@ class Replicas:
     def _propose_isr(self, replica: HostedReplica, effect: do.ProposeIsr) -> None:
         self.surroundings.propose(replica, effect)
 
-    def _take_leadership(self, replica: HostedReplica, _effect: do.TakeLeadership) -> None:
-        self.deposed.setdefault(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.surroundings.stop_following(replica)
-
     def _follow_leader(self, replica: HostedReplica, effect: do.FollowLeader) -> None:
-        self.deposed.setdefault(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.surroundings.follow(replica, effect.leader)
 
-    def _stop_following(self, replica: HostedReplica, _effect: do.StopFollowing) -> None:
-        self.deposed.setdefault(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    def _stop_following(
+        self, replica: HostedReplica, _effect: do.TakeLeadership | do.StopFollowing
+    ) -> None:
         self.surroundings.stop_following(replica)
 
 
