@@ -68,6 +68,15 @@ def test_a_stored_leader_epoch_is_refreshed() -> None:
     assert session.partitions[A] is told, "what was told stays known"
 
 
+def test_under_a_new_leader_epoch_everything_is_told_again() -> None:
+    session = opened(FetchSessions(10, seed=1), request(asked(A, epoch=3)))
+    session.answer([answer(A, high_watermark=5)])
+    session.update(request(asked(A, epoch=3, offset=1)))
+    assert session.answer([answer(A, high_watermark=5)]) == []
+    session.update(request(asked(A, epoch=4)))
+    assert session.answer([answer(A, high_watermark=5)])
+
+
 def test_another_topic_id_is_another_partition() -> None:
     sessions = FetchSessions(10, seed=1)
     session = opened(sessions, request(asked(A)))

@@ -92,6 +92,9 @@ class FetchSession:
         for asked in request.partitions:
             known = self.partitions.get(asked.topic_partition)
             if known is not None and known.asked.topic_id == asked.topic_id:
+                if known.asked.leader_epoch != asked.leader_epoch:
+                    # An answer under the old epoch may have been void to the reader.
+                    known.high_watermark = UNTOLD
                 known.asked = asked
                 self.rouse(known)
                 continue
