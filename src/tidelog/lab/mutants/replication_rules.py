@@ -6,8 +6,10 @@ from tidelog.lab.mutants.universe import Change
 
 TWO = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=0)
 TWO_IN_FLIGHT = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=1)
+TWO_THREE_RECORDS = Bounds(2, records=3, leader_epoch=2, partition_epoch=4, messages=0)
+TWO_MANY_EPOCHS = Bounds(2, records=3, leader_epoch=3, partition_epoch=4, messages=0)
 THREE = Bounds(replicas=3, records=1, leader_epoch=2, partition_epoch=2, messages=0)
-THREE_ISR_CHANGES = Bounds(replicas=3, records=1, leader_epoch=1, partition_epoch=3, messages=0)
+THREE_ISR_CHANGES = Bounds(replicas=3, records=1, leader_epoch=1, partition_epoch=3, messages=1)
 THREE_ONE_LEADER = Bounds(replicas=3, records=1, leader_epoch=0, partition_epoch=3, messages=1)
 THREE_IN_FLIGHT = Bounds(replicas=3, records=1, leader_epoch=2, partition_epoch=2, messages=2)
 
@@ -73,6 +75,17 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
         THREE_ISR_CHANGES,
+        # A has committed a record; the reply that would tell B so is under way. C is out.
+        (
+            "ControllerFence(C)",
+            "Learn(A, 1)",
+            "LeaderWrite(A)",
+            "FollowerAsk(B)",
+            "Deliver(Fetch B->A)",
+            "Deliver(FetchReply A->B)",
+            "FollowerAsk(B)",
+            "Deliver(Fetch B->A)",
+        ),
     ),
     Mutant(
         "keep-what-followers-had",
@@ -155,26 +168,7 @@ RULES: tuple[Mutant, ...] = (
                 "    if event.batches",
             ),
         ),
-        TWO,
-    ),
-    Mutant(
-        "same-leader-no-new-start",
-        "a new epoch of the same leader makes a follower compare its log anew",
-        "KAFKA-7164",
-        (
-            _in(
-                "partition",
-                "    if new_epoch:\n        effects += follower.begin_following",
-                "    if new_epoch and event.leader != before:\n"
-                "        effects += follower.begin_following",
-            ),
-            _in(
-                "partition",
-                "    partition.leader = event.leader\n",
-                "    before = partition.leader\n    partition.leader = event.leader\n",
-            ),
-        ),
-        THREE,
+        TWO_MANY_EPOCHS,
     ),
     Mutant(
         "epoch-not-cached-on-office",
@@ -190,11 +184,17 @@ RULES: tuple[Mutant, ...] = (
         TWO,
     ),
     Mutant(
-        "neighbour-epoch-not-compared",
-        "a follower compares the epoch in the answer with its own, and asks again",
+        "answer-does-not-name-its-epoch",
+        "a leader that lacks the asked epoch names the one its answer is about",
         "KAFKA-6361 / KIP-279",
-        (_in("truncation", "if mine.epoch != end.epoch:", "if mine.epoch < 0:"),),
-        THREE,
+        (
+            Change(
+                "tidelog.core.lineage.leader_epochs",
+                "known = self._epochs[above - 1] if above else epoch",
+                "known = epoch",
+            ),
+        ),
+        TWO_THREE_RECORDS,
     ),
     Mutant(
         "leader-sees-no-divergence",
@@ -225,7 +225,7 @@ RULES: tuple[Mutant, ...] = (
                 "    if advanced != replica.high_watermark:\n",
             ),
         ),
-        THREE,
+        TWO,
     ),
     Mutant(
         "unknown-follower-does-not-hold-back",
@@ -275,6 +275,6 @@ RULES: tuple[Mutant, ...] = (
                 "if partition.offline or event.leader_epoch < partition.leader_epoch:",
             ),
         ),
-        TWO_IN_FLIGHT,
+        TWO,
     ),
 )

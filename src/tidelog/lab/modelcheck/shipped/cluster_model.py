@@ -9,7 +9,7 @@ A state is nested tuples:
     replicas    per broker: (picture of the Partition, its log of (epoch, id))
     controller  the registrations that somebody has not learnt yet, and the newest
     messages    in flight, each may be delivered in any order or lost
-    history     (committed records, whether two leaders disagreed on them, produced, restarts)
+    history     (committed records, what was seen to go wrong, produced, restarts)
 
 What is left out, and so not proved here: time (a follower may be found lagging whenever
 it is behind), batches of more than one record, the log start, loss of unflushed records,
@@ -47,6 +47,7 @@ from tidelog.lab.modelcheck.shipped.pictures import (
 )
 from tidelog.lab.modelcheck.shipped.state import (
     State,
+    fell_back,
     leads,
     pruned,
     with_history,
@@ -229,11 +230,11 @@ class ClusterModel(Model[State]):
         )  # fmt: skip
 
     def _metadata_steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """A replica learns of any newer registration, perhaps skipping some."""
+        """A replica hears a word of the controller: any, in any order, perhaps skipping some."""
         for broker in self.brokers:
             known = fields_of(state[0][broker][0])[PARTITION_EPOCH]
             for registration in state[1]:
-                if registration[2] > known:
+                if registration[2] != known:
                     picture, effects = self._learn(broker, state[0][broker][0], registration)
                     after = self._apply(state, broker, picture, effects, None)
                     yield f"Learn({_name(broker)}, {registration[2]})", pruned(after)
@@ -257,17 +258,20 @@ class ClusterModel(Model[State]):
         """The process ends and starts again; its log stays, what it knew is gone.
 
         The controller takes leadership and ISR from the older incarnation first, as
-        registration does.
+        registration does, and the broker acts on nothing older than its registration: so
+        the first word it hears is the newest.
         """
         picture, log = state[0][broker]
         fresh = self._replicas.fresh(broker, fields_of(picture)[HIGH_WATERMARK], log)
         reborn = with_replica(state, broker, (fresh, log))
         reborn = with_history(reborn, restarts=state[3][3] + 1)
+        fenced = [reborn]
         if broker in self._registration(reborn).isr:
-            for after in self._without(reborn, broker):
-                yield f"Restart({_name(broker)})", after
-        else:
-            yield f"Restart({_name(broker)})", reborn
+            fenced = list(self._without(reborn, broker))
+        for after in fenced:
+            heard, effects = self._learn(broker, fresh, after[1][-1])
+            told = self._apply(after, broker, heard, effects, None)
+            yield f"Restart({_name(broker)})", pruned(told)
 
     def _without(self, state: State, broker: int) -> Iterator[State]:
         """The controller fences a broker for a moment, with every leader that may follow."""
@@ -371,6 +375,8 @@ class ClusterModel(Model[State]):
                 case _:
                     pass
         after = with_replica(state, broker, (picture, log))
+        if fell_back(state[0][broker][0], picture, broker):
+            after = with_history(after, fell_back=True)
         if sent:
             after = with_messages(after, (*after[2], *sent))
         if advanced is not None and fields_of(picture)[LEADER] == broker:

@@ -10,6 +10,7 @@ from tidelog.lab.modelcheck.shipped.pictures import (
     Fields,
     fields_of,
 )
+from tidelog.lab.modelcheck.shipped.state import DISAGREED, FELL_BACK
 
 State: TypeAlias = tuple[Any, ...]
 
@@ -18,12 +19,14 @@ COMMITTED_ON_CANDIDATES = "every replica that may be elected has all committed r
 ONE_HISTORY = "no two leaders disagree on what is committed"
 ONLY_COMMITTED_SHOWN = "below any high watermark there are only committed records"
 LOG_MATCHING = "one epoch writes one record at one offset"
+HW_NEVER_FALLS = "a leader's high watermark never falls"
 ONE_LEADER = "no two replicas lead in one epoch"
 
 NAMES = (
     HW_AT_MOST_LEO,
     COMMITTED_ON_CANDIDATES,
     ONE_HISTORY,
+    HW_NEVER_FALLS,
     ONLY_COMMITTED_SHOWN,
     LOG_MATCHING,
     ONE_LEADER,
@@ -32,11 +35,13 @@ NAMES = (
 
 def violated(state: State) -> list[str]:
     """The names of what does not hold."""
-    pictured, registrations, _, (committed, conflict, _, _) = state
+    pictured, registrations, _, (committed, wrong, _, _) = state
     replicas = [(fields_of(picture), log) for picture, log in pictured]
     broken = []
-    if conflict:
+    if wrong & DISAGREED:
         broken.append(ONE_HISTORY)
+    if wrong & FELL_BACK:
+        broken.append(HW_NEVER_FALLS)
     if any(
         f[HIGH_WATERMARK] > f[LOG_END_OFFSET] or f[LOG_END_OFFSET] != len(log)
         for f, log in replicas

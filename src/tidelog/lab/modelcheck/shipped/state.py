@@ -7,14 +7,34 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from tidelog.lab.modelcheck.shipped.messages import Message
-from tidelog.lab.modelcheck.shipped.pictures import LEADER, PARTITION_EPOCH, fields_of
+from tidelog.lab.modelcheck.shipped.pictures import (
+    HIGH_WATERMARK,
+    LEADER,
+    LEADER_EPOCH,
+    PARTITION_EPOCH,
+    Picture,
+    fields_of,
+)
 
 State: TypeAlias = tuple[Any, ...]
+
+DISAGREED, FELL_BACK = 1, 2
+"""What the history notes: leaders disagreed on committed records; a leader's HW fell."""
 
 
 def leads(state: State, broker: int) -> bool:
     """Whether the broker takes itself for the leader."""
     return bool(fields_of(state[0][broker][0])[LEADER] == broker)
+
+
+def fell_back(before: Picture, after: Picture, broker: int) -> bool:
+    """Whether a leader's high watermark fell while it led."""
+    old, new = fields_of(before), fields_of(after)
+    return bool(
+        old[LEADER] == new[LEADER] == broker
+        and old[LEADER_EPOCH] == new[LEADER_EPOCH]
+        and new[HIGH_WATERMARK] < old[HIGH_WATERMARK]
+    )
 
 
 def with_replica(state: State, broker: int, replica: tuple[Any, ...]) -> State:
@@ -39,20 +59,23 @@ def with_history(
     state: State,
     *,
     committed: tuple[Any, ...] | None = None,
+    fell_back: bool = False,
     produced: int | None = None,
     restarts: int | None = None,
 ) -> State:
     """Note what clients were told: the longest prefix any leader called committed."""
-    known, conflict, made, restarted = state[3]
+    known, wrong, made, restarted = state[3]
+    if fell_back:
+        wrong |= FELL_BACK
     if committed is not None:
         shared = min(len(known), len(committed))
         if known[:shared] != committed[:shared]:
-            conflict = 1
+            wrong |= DISAGREED
         elif len(committed) > len(known):
             known = committed
     history = (
         known,
-        conflict,
+        wrong,
         made if produced is None else produced,
         restarted if restarts is None else restarts,
     )
