@@ -107,6 +107,19 @@ def test_the_high_watermark_lies_within_the_log(checkpointed: int | None, loaded
     assert LogDirectory.open(disk, 0, small).high_watermarks[ORDERS] == loaded
 
 
+def test_a_high_watermark_beyond_the_log_is_corrected_on_disk() -> None:
+    # Else records appended later would be found below it after the next restart, though
+    # nobody ever confirmed them. Found by the simulator.
+    disk = MemoryDisk()
+    directory = LogDirectory.open(disk, 0, small)
+    log = directory.create(ORDERS, TOPIC_ID, 0, SMALL)
+    fill(log, 3)
+    directory.write_high_watermarks({ORDERS: 70})
+    restarted = LogDirectory.open(disk, 0, small)
+    fill(restarted.logs[ORDERS], 5)
+    assert LogDirectory.open(disk, 0, small).high_watermarks == {ORDERS: 3}
+
+
 def test_recovery_reads_from_the_checkpoint_on() -> None:
     disk = MemoryDisk()
     directory = two_logs(disk)

@@ -184,6 +184,7 @@ class Node:
         if self._replicas.truncated:
             self._replicas.truncated = False
             self.directory.write_recovery_points()
+            self.directory.write_high_watermarks(self._duties.high_watermarks())
         if self._stopping:
             self._stop()
 

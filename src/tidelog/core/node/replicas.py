@@ -123,8 +123,9 @@ class Replicas:
         self.surroundings.log_changed(replica)
 
     def _truncate_to(self, replica: HostedReplica, effect: do.TruncateTo) -> None:
+        start = replica.log.log_start_offset
         end = replica.log.truncate_to(effect.offset)
-        self._lose(replica, end, effect, None)
+        self._lose(replica, max(start, end), effect, None)
         if end < effect.offset:
             self.step(replica, on.LogEndMoved(end))
         self.truncated = True

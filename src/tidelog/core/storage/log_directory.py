@@ -61,6 +61,7 @@ class LogDirectory:
         log_starts = self._read_offsets(layout.LOG_STARTS)
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
         cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
+        stale = False
         for name in self.disk.list_dir(""):
             if layout.parse_mark(name) == "delete":
                 self._leaving.append((now_ms, name))
@@ -85,6 +86,10 @@ class LogDirectory:
             self.high_watermarks[partition] = min(
                 max(checkpointed, log.log_start_offset), log.log_end_offset
             )
+            stale |= checkpointed > log.log_end_offset
+        if stale:
+            # Records appended from here on must never be found below the former mark.
+            self.write_high_watermarks(self.high_watermarks)
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
         offsets, warnings = checkpoint.read_offsets(self.disk, name)
