@@ -1,0 +1,81 @@
+"""Mutants load, leave the shipped code alone, and are found."""
+
+import sys
+
+import pytest
+
+from tidelog.core.replication import fencing
+from tidelog.lab.mutants.catalogue import MUTANTS
+from tidelog.lab.mutants.hunt import hunt, hunt_with_checker, hunt_with_simulator
+from tidelog.lab.mutants.mutant import Mutant
+from tidelog.lab.mutants.universe import Change, StaleMutant, Universe
+
+BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+QUICK = (
+    "join-before-the-epoch-start",
+    "shrink-taken-for-granted",
+    "controller-compares-no-version",
+    "diverging-fetch-counts",
+    "epoch-not-cached-on-office",
+    "leader-sees-no-divergence",
+    "high-watermark-goes-back",
+    "unknown-follower-does-not-hold-back",
+    "isr-does-not-matter",
+    "follower-trusts-the-told-high-watermark",
+    "stale-leader-word",
+    "acknowledge-before-commit",
+    "torn-tail-served",
+)
+
+
+def test_names_are_unique() -> None:
+    assert len(BY_NAME) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_every_mutant_still_fits_the_source(mutant: Mutant) -> None:
+    with Universe(mutant.name, mutant.changes):
+        pass
+
+
+def test_a_line_that_is_gone_is_an_error() -> None:
+    gone = Change("tidelog.core.replication.fencing", "no such line", "")
+    with pytest.raises(StaleMutant, match="no such line"), Universe("gone", [gone]):
+        pass
+
+
+def test_a_universe_is_a_copy_and_leaves_nothing_behind() -> None:
+    mutant = BY_NAME["fetch-from-an-older-epoch"]
+    with Universe(mutant.name, mutant.changes) as universe:
+        copy = universe.load("tidelog.core.replication.fencing")
+        assert copy.leader_epoch_error(known=2, sent=1).name == "NONE"
+        assert fencing.leader_epoch_error(known=2, sent=1).name == "FENCED_LEADER_EPOCH"
+        assert universe.find_spec(f"{universe.root}.no_such_module") is None
+    assert not [name for name in sys.modules if name.startswith(universe.root)]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_found(name: str) -> None:
+    catch = hunt(BY_NAME[name])
+    assert catch.found, catch.broke
+    assert catch.steps
+
+
+def test_what_is_no_mistake_is_not_found() -> None:
+    harmless = Change("tidelog.core.replication.fencing", "sent is None or", "sent in (None,) or")
+    by_checker = Mutant("harmless", "", "", (harmless,), BY_NAME["stale-leader-word"].bounds)
+    assert not hunt_with_checker(by_checker, 5_000).found
+    assert not hunt_with_simulator(Mutant("harmless", "", "", (harmless,)), 1).found
+
+
+def test_the_cores_own_assertions_count() -> None:
+    wrong = Change(
+        "tidelog.core.replication.high_watermark",
+        "    return max(current, slowest)",
+        "    return max(current, slowest) + 1",
+    )
+    catch = hunt_with_checker(
+        Mutant("beyond-the-end", "", "", (wrong,), BY_NAME["stale-leader-word"].bounds)
+    )
+    assert catch.found
+    assert catch.broke.startswith("assertion:")

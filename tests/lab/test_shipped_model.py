@@ -1,0 +1,72 @@
+"""The model checker over the shipped replication and controller code."""
+
+import pytest
+
+from tidelog.lab.historical_truncation import POLICIES
+from tidelog.lab.modelcheck.explorer import explore
+from tidelog.lab.modelcheck.shipped import invariants
+from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
+from tidelog.lab.modelcheck.shipped.pictures import fields_of, picture_of
+from tidelog.lab.modelcheck.shipped.renaming import Renamer
+
+SMALL = Bounds(replicas=2, records=1, leader_epoch=1, partition_epoch=2, messages=1)
+LATE_REPLY = ("LeaderWrite(A)", "FollowerAsk(B)", "Deliver(Fetch B->A)")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "states"),
+    [
+        pytest.param(SMALL, 4515, id="two replicas, a message in flight"),
+        pytest.param(Bounds(2, 2, 2, 3, 0), 10870, id="two replicas, requests in one step"),
+        pytest.param(Bounds(2, 1, 1, 3, 0, restarts=1), 1571, id="a restart"),
+        pytest.param(Bounds(3, 1, 1, 1, 0), 3169, id="three replicas"),
+    ],
+)
+def test_the_shipped_code_holds_and_the_whole_space_is_seen(bounds: Bounds, states: int) -> None:
+    found = explore(ClusterModel(bounds), workers=1)
+    assert not found.violations
+    assert found.complete
+    assert found.states == states
+
+
+def test_every_goal_is_reached() -> None:
+    assert explore(ClusterModel(SMALL), workers=1).missed_goals == ()
+
+
+def test_the_number_of_processes_changes_nothing() -> None:
+    alone = explore(ClusterModel(SMALL), workers=1)
+    shared = explore(ClusterModel(SMALL), workers=2, fork_from=50)
+    assert (alone.states, alone.levels, alone.goals) == (shared.states, shared.levels, shared.goals)
+
+
+def test_truncation_by_high_watermark_is_found_out() -> None:
+    model = ClusterModel(Bounds(2, 2, 2, 3, 1), POLICIES["high-watermark"])
+    found = explore(model, workers=1, max_states=60_000, stop_at_violation=True)
+    broken = found.violations[invariants.COMMITTED_ON_CANDIDATES]
+    last = broken.path[-1].state
+    assert invariants.COMMITTED_ON_CANDIDATES in model.violated(last)
+    assert any("log=[]" in line for line in model.describe(last))
+
+
+def test_a_prologue_is_walked_first() -> None:
+    model = ClusterModel(SMALL, prologue=LATE_REPLY)
+    (state,) = model.initial()
+    assert [message[0] for message in state[2]] == [1]
+    assert "log=[m1@0]" in model.describe(state)[0]
+
+
+def test_a_renamed_state_is_the_same_state() -> None:
+    model = ClusterModel(SMALL)
+    (state,) = model.initial()
+    for _ in range(6):
+        *_, (_, state) = model.successors(state)
+    swapped = Renamer([(0, 1, -1), (1, 0, -1)])
+    assert model.canonical(state) == swapped.smallest(state)
+    assert model.canonical(model.canonical(state)) == model.canonical(state)
+
+
+def test_a_picture_from_another_process_can_be_read() -> None:
+    fields = (0, 1, (2, 3))
+    picture = picture_of(fields)
+    assert picture_of((0, 1, (2, 3))) is picture
+    assert fields_of(bytes(bytearray(picture))) == fields
