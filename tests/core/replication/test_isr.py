@@ -257,6 +257,22 @@ def test_granted(propose: Propose) -> None:
 
 
 @BOTH
+def test_granted_without_a_change_of_the_partition_epoch(propose: Propose) -> None:
+    """The controller had it so already."""
+    partition, proposal = propose()
+    partition.step(confirmed(proposal, partition_epoch=5))
+    assert partition.isr == Committed(proposal.members)
+
+
+def test_rolled_back_a_joining_one_that_fell_silent_holds_nothing_back() -> None:
+    partition = awaiting()
+    proposal = proposal_of(partition.step(fetch(C, 6)))
+    partition.step(fetch(B, 8))
+    refused = confirmed(proposal, error=ErrorCode.INELIGIBLE_REPLICA, now=LAG_MS + 1)
+    assert Playbook(partition) >> refused << do.AdvanceHighWatermark(8)
+
+
+@BOTH
 @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
 def test_surely_not_applied_rolls_back(propose: Propose, error: ErrorCode) -> None:
     partition, proposal = propose()

@@ -8,6 +8,7 @@ from playbook import (
     A,
     B,
     C,
+    D,
     Playbook,
     Span,
     answer,
@@ -20,6 +21,7 @@ from playbook import (
     produce,
     proposal_of,
     replica,
+    reply,
     span,
 )
 
@@ -85,6 +87,14 @@ def test_every_new_epoch_forgets_what_followers_had(led_before: bool, in_isr: bo
     assert partition.followers[B] == FollowerProgress(None, 0, -1, NEVER_MS, caught_up, None)
 
 
+def test_a_follower_that_paused_and_now_leads_waits_for_nothing() -> None:
+    partition = follower(A, of=B)
+    partition.step(reply(0, error=NOT_LEADER))
+    assert partition.retry_at_ms == 1_000
+    partition.step(elected(A, 2))
+    assert partition.retry_at_ms is None
+
+
 def test_within_an_epoch_nothing_is_forgotten() -> None:
     """testDoNotResetReplicaState / DoNotUpdateEpochStartOffset if the epoch is not bumped."""
     partition = leader(isr=(A, B), log=(0, 5), epochs=[(0, 0)])
@@ -101,6 +111,14 @@ def test_within_an_epoch_nothing_is_forgotten() -> None:
     assert partition.followers == {B: known}
     assert partition.epoch_start_offset == 5
     assert partition.isr == Committed(frozenset({A, B}))
+
+
+def test_a_replica_added_within_an_epoch_begins_unknown() -> None:
+    partition = leader(isr=(A, B), replicas=(A, B))
+    partition.step(elected(A, 1, partition_epoch=6, isr=(A, B), replicas=(A, B, C), now=50))
+    assert partition.followers[C].last_caught_up_ms == NEVER_MS
+    partition.step(elected(A, 1, partition_epoch=7, isr=(A, B, D), replicas=(A, B, D), now=60))
+    assert partition.followers[D].last_caught_up_ms == 60
 
 
 def test_a_smaller_isr_from_the_controller_commits_more() -> None:
@@ -226,11 +244,12 @@ def test_kafka_15583_the_high_watermark_is_frozen_under_min_isr() -> None:
 
 
 def sequence(number: int, *, epoch: int = 0) -> RecordBatch:
-    return parse(encode_value(b"x", producer=Producer(700, epoch, number)))
+    """A batch of producer 0, which is a producer like any other."""
+    return parse(encode_value(b"x", producer=Producer(0, epoch, number)))
 
 
 def idempotent(isr: tuple[int, ...] = (A,)) -> tuple[Partition, ProducerState]:
-    """A leader that has written sequences 0 and 1 of producer 700, as a host carries it out."""
+    """A leader that has written sequences 0 and 1, as a host carries it out."""
     producers = ProducerState()
     partition = leader(isr=isr, replicas=isr, producers=producers)
     for number in (0, 1):
