@@ -47,6 +47,9 @@ KINDS = (
 )
 """Everything that `World.count` counts."""
 
+CHASE_MS = 50
+CHASE_TRIES = 80
+
 
 class Faults:
     """Does what the plan says, as long as `stopped` is not set."""
@@ -60,10 +63,10 @@ class Faults:
         self._plan = plan
         self._producers = producers
         self._admin = admin
-        self._leads: Callable[[int], BrokerId | None]
         self._do: dict[str, Callable[[Process, Action], None]] = {
             "produce": self._produce,
             "kill": self._kill,
+            "chase-leader": self._chase_leader,
             "lose-power": self._lose_power,
             "lose-power-everywhere": self._lose_power_everywhere,
             "shut-down": self._shut_down,
@@ -100,13 +103,17 @@ class Faults:
         if action.target > 0:
             return self._site.brokers[action.target]
         partition = -1 - action.target
+        leader = self._leader(partition)
+        return leader or self._site.brokers[1 + partition % len(self._site.brokers)]
+
+    def _leader(self, partition: int) -> Process | None:
+        """Who takes itself for the leader, and may act as one."""
         for process in self._site.brokers.values():
-            if process.node is None:
-                continue
-            replica = process.node.replicas.get(TopicPartition("t", partition))
-            if replica is not None and replica.partition.is_leader:
+            node = process.node
+            replica = None if node is None else node.replicas.get(TopicPartition("t", partition))
+            if replica is not None and replica.partition.is_leader and not process.paused:
                 return process
-        return self._site.brokers[1 + partition % len(self._site.brokers)]
+        return None
 
     # -- clients ---------------------------------------------------------------------------
 
@@ -159,6 +166,21 @@ class Faults:
             self._tell_of_death(process)
             process.kill()
             self._return(process, action.amounts[0])
+
+    def _chase_leader(self, process: Process, action: Action) -> None:
+        """Kill the leader, and soon after it takes office the next one (as KIP-279 tells)."""
+        partition = max(0, -1 - action.target)
+        self._kill(process, action)
+        self._chase(partition, action, CHASE_TRIES)
+
+    def _chase(self, partition: int, action: Action, tries: int) -> None:
+        if self.stopped or tries == 0:
+            return
+        leader = self._leader(partition)
+        if leader is None:
+            self._world.after(CHASE_MS, self._chase, partition, action, tries - 1)
+        else:
+            self._world.after(action.amounts[2] % 40, self._kill, leader, action)
 
     def _lose_power(self, process: Process, action: Action) -> None:
         self._world.count("power lost")

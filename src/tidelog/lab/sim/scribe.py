@@ -6,10 +6,11 @@ replicas of the partition that went wrong and says what would bring the same abo
 that was appended, a fetch that taught the leader or the follower something, a crash, a start,
 the controller's word. It hears who knows of an election only roughly: in the story everybody
 hears at once. What a story can't tell is left out, so the invariant may hold in the story
-though it broke in the run; whoever writes it out plays it to see (`tidelog story check`).
+though it broke in the run: `write_stories` gives several tellings, and whoever writes one out
+plays them to find the one that shows it (`tidelog story check`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
@@ -20,7 +21,7 @@ from tidelog.core.replication.events import ACKS_ALL
 from tidelog.core.replication.replica import Replica
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.historical_truncation import POLICIES
-from tidelog.lab.sim.machine.process import Observer, Process
+from tidelog.lab.sim.machine.process import Process
 from tidelog.lab.sim.simulation import TOPIC, Simulation, Violation
 from tidelog.lab.sim.swarm import Plan
 
@@ -198,19 +199,25 @@ def _accused(violation: Violation) -> TopicPartition:
     return TopicPartition(TOPIC, int(number) if dash and topic == TOPIC else 0)
 
 
-def write_story(plan: Plan, policy: str, violation: Violation) -> str:
-    """The text of a story that tells how `plan` came to break an invariant."""
+def write_stories(plan: Plan, policy: str, violation: Violation) -> Iterator[str]:
+    """Tellings of how `plan` came to break an invariant, the likeliest first.
+
+    They differ in how soon a high watermark reaches the disk, which a story has to say once
+    and for all.
+    """
     simulation = Simulation(plan, POLICIES[policy])
     scribe = Scribe(simulation, _accused(violation))
-    observer: Observer = scribe
-    simulation.site.observer = observer
+    simulation.site.observer = scribe
     simulation.site.listener = scribe.about_to_step
     simulation.site.store.on_change = scribe.store_changed
     simulation.on_violation = _mark(scribe, violation.invariant)
     simulation.run()
     end = scribe.steps_at_failure
     steps = scribe.steps if end is None else scribe.steps[:end]
-    return "\n".join([*_head(plan, policy, violation, scribe.names), *steps, *_tail(violation)])
+    for checkpoints in ("slow-checkpoints=true ", ""):
+        cluster = f"cluster {' '.join(scribe.names)} {checkpoints}{_options(plan)}"
+        lines = [*_head(plan, policy, violation), cluster, *steps, *_tail(violation)]
+        yield "\n".join(lines)
 
 
 def _mark(scribe: Scribe, invariant: str) -> Callable[[str], None]:
@@ -221,16 +228,16 @@ def _mark(scribe: Scribe, invariant: str) -> Callable[[str], None]:
     return note
 
 
-def _head(plan: Plan, policy: str, violation: Violation, names: list[str]) -> list[str]:
-    options = [
-        f"min.insync.replicas={plan.min_insync_replicas}",
-        "slow-checkpoints=true",
-        "drop-unclean-stops=true",
-    ]
+def _options(plan: Plan) -> str:
+    options = [f"min.insync.replicas={plan.min_insync_replicas}", "drop-unclean-stops=true"]
     if plan.unclean:
         options.append("unclean=true")
     if plan.flush_before_ack:
         options.append("flush=1")
+    return " ".join(options)
+
+
+def _head(plan: Plan, policy: str, violation: Violation) -> list[str]:
     return [
         f"# Seed {plan.seed} breaks {violation.invariant} under {policy}",
         "#",
@@ -239,7 +246,6 @@ def _head(plan: Plan, policy: str, violation: Violation, names: list[str]) -> li
         "",
         f"policies: {policy}",
         "",
-        f"cluster {' '.join(names)} {' '.join(options)}",
     ]
 
 
