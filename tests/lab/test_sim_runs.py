@@ -11,9 +11,12 @@ from tidelog.core.replication.truncation import Cut
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.report import failure_lines, fault_rows, shrunk_lines, summary_line
 from tidelog.lab.sim.runner import Summary, replay, run_plan, run_seed, run_seeds
+from tidelog.lab.sim.scribe import write_stories
 from tidelog.lab.sim.shrink import shrink
 from tidelog.lab.sim.simulation import Result
 from tidelog.lab.sim.swarm import FAULTS, draw_plan
+from tidelog.lab.story.grammar import parse
+from tidelog.lab.story.runner import play
 
 SEEDS = 100
 
@@ -148,3 +151,17 @@ def test_a_failure_tells_how_to_see_it_again_and_shrinks() -> None:
     again = run_plan(shrunk.plan, policy)
     assert shrunk.invariant in {v.invariant for v in again.violations}
     assert f"to {len(shrunk.plan.actions)} actions" in next(shrunk_lines(shrunk))
+
+
+@pytest.mark.parametrize("policy", ["high-watermark", "kip-101"])
+def test_a_failure_can_be_told_as_a_story_that_shows_it(policy: str) -> None:
+    """Not every one can; among the first few some must."""
+    for seed in range(200):
+        plan = draw_plan(seed)
+        result = run_plan(plan, policy)
+        for violation in result.violations:
+            for text in write_stories(plan, policy, violation):
+                if play(parse(text), policy).passed:
+                    assert violation.invariant in text
+                    return
+    pytest.fail("no story shows what the simulator saw")

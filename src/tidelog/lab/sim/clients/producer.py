@@ -137,10 +137,21 @@ class SimProducer:
     # -- sending ---------------------------------------------------------------------------
 
     def _pump(self, lane: Lane) -> None:
+        self._drop_expired(lane)
         room = IN_FLIGHT_MAX if self.idempotent else 1
         for batch in lane.queue[:room]:
             if not batch.in_flight:
                 self._send(lane, batch)
+
+    def _drop_expired(self, lane: Lane) -> None:
+        """What waited so long that it was never sent."""
+        now = self._world.now_ms
+        kept = [batch for batch in lane.queue if batch.in_flight or now < batch.expires_ms]
+        if len(kept) < len(lane.queue):
+            self.given_up += len(lane.queue) - len(kept)
+            lane.queue = kept
+            if self.idempotent:
+                self._start_over(lane)
 
     def _send(self, lane: Lane, batch: PendingBatch) -> None:
         batch.in_flight = True
@@ -208,18 +219,18 @@ class SimProducer:
 
     def _give_up(self, lane: Lane, batch: PendingBatch) -> None:
         self.given_up += 1
+        lane.queue.remove(batch)
         if self.idempotent:
-            self._start_over(lane, batch)
-        self._end(lane, batch)
+            self._start_over(lane)
+        self._pump(lane)
 
-    def _start_over(self, lane: Lane, dropped: PendingBatch) -> None:
+    def _start_over(self, lane: Lane) -> None:
         """Number everything that is left anew, under another id."""
         lane.producer_id = self._new_id()
         lane.sequence = 0
         for batch in lane.queue:
-            if batch is not dropped:
-                self._encode(lane, batch)
-                batch.in_flight = False
+            self._encode(lane, batch)
+            batch.in_flight = False
         stale = [c for c, (where, _) in self._sent.items() if where is lane]
         for correlation in stale:
             del self._sent[correlation]

@@ -117,9 +117,8 @@ class Oracle:
             shadow.cuts = process.disk.cuts
             if log is None:
                 shadow.start, shadow.entries = 0, []
-                shadow.log_start = 0
             else:
-                shadow.start = shadow.log_start = log.log_start_offset
+                shadow.start = log.log_start_offset
                 shadow.entries = []
                 entries = read_entries(log, log.log_start_offset, log.log_end_offset)
                 truth.appended(shadow, entries, shadow.start)
@@ -184,7 +183,6 @@ class Oracle:
         shadow.partition_epoch = partition.partition_epoch
         shadow.leads = partition.is_leader
         shadow.high_watermark = mark
-        shadow.log_start = partition.log_start_offset
         if shadow.leads and not led:
             truth.took_office(shadow, partition.leader_epoch)
         if led and mark < old_mark:
@@ -204,6 +202,8 @@ class Oracle:
         if process.disk.cuts != shadow.cuts:
             shadow.cuts = process.disk.cuts
             self._look_at_cut(process, replica, shadow, truth, led=led)
+        if log.log_start_offset > shadow.start:
+            shadow.drop_before(log.log_start_offset)
         if log.log_end_offset > shadow.end:
             new = read_entries(log, shadow.end, log.log_end_offset)
             truth.appended(shadow, new, shadow.end)
@@ -223,7 +223,7 @@ class Oracle:
         shadow.start = log.log_start_offset
         shadow.entries = read_entries(log, shadow.start, end)
         if shadow.start > old_end:
-            kept = shadow.log_start  # it begins anew, further on
+            kept = old_start  # it begins anew, further on
         else:
             kept = max(old_start, shadow.start)
             while kept < min(end, old_end) and shadow.entry(kept) == old[kept - old_start]:

@@ -59,7 +59,6 @@ class Shadow:
         "leader_epoch",
         "leads",
         "log",
-        "log_start",
         "losses",
         "partition_epoch",
         "seen",
@@ -70,8 +69,7 @@ class Shadow:
         self.broker = broker
         self.incarnation = 0
         self.start: Offset = 0
-        """Of what is remembered here; the log itself may start later (`log_start`)."""
-        self.log_start: Offset = 0
+        """The log start: what lies before it is nobody's business, though files still have it."""
         self.entries: list[Entry] = []
         self.log: Log | None = None
         self.high_watermark: Offset = 0
@@ -107,10 +105,14 @@ class Shadow:
             return None
         return self.start + len(mine)
 
+    def drop_before(self, start: Offset) -> None:
+        del self.entries[: start - self.start]
+        self.start = start
+
     def begin(self, log: Log) -> None:
         """The replica was made anew: a reassignment brought it here, perhaps once more."""
         self.log = log
-        self.start = self.log_start = log.log_start_offset
+        self.start = log.log_start_offset
         self.entries = []
         self.high_watermark = log.log_start_offset
 
