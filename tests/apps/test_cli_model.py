@@ -14,8 +14,8 @@ from tidelog.lab.mutants.catalogue import MUTANTS
 
 HARMLESS = ("--records", "1", "--leader-epochs", "1", "--messages", "0", "--workers", "1")
 HARMFUL = (
-    *("--policy", "high-watermark", "--records", "1", "--messages", "0", "--workers", "1"),
-    *("--leader-epochs", "2", "--partition-epochs", "3", "--restarts", "1"),
+    *("--policy", "high-watermark", "--records", "1", "--messages", "1", "--workers", "1"),
+    *("--leader-epochs", "2", "--partition-epochs", "2"),
 )
 
 
@@ -63,8 +63,8 @@ def test_check_of_what_breaks_shows_the_shortest_way(tmp_path: Path) -> None:
     story = tmp_path / "loss.txt"
     found = run("check", *HARMFUL, "--story", str(story))
     assert found.exit_code == 1
-    assert "✗ depth 5" in found.stdout
-    assert "Shortest way to break it, 5 steps" in found.stdout
+    assert "✗ depth 9" in found.stdout
+    assert "Shortest way to break it, 9 steps" in found.stdout
     assert "A leader   epoch=0 LEO=0 HW=0 log=[]" in found.stdout
     assert str(story) in found.stdout
     assert story.read_text().startswith("# shipped code, high-watermark breaks")
@@ -73,8 +73,8 @@ def test_check_of_what_breaks_shows_the_shortest_way(tmp_path: Path) -> None:
 def test_check_as_json_has_the_counterexample() -> None:
     found = data("check", *HARMFUL)
     assert found["holds"] is False
-    assert found["counterexample"]["depth"] == 5
-    assert len(found["counterexample"]["steps"]) == 6
+    assert found["counterexample"]["depth"] == 9
+    assert len(found["counterexample"]["steps"]) == 10
 
 
 def test_a_search_that_was_cut_short_proves_nothing() -> None:
@@ -85,7 +85,9 @@ def test_a_search_that_was_cut_short_proves_nothing() -> None:
 
 
 def test_a_story_that_cant_be_written_is_bad_usage(tmp_path: Path) -> None:
-    found = run("check", *HARMFUL, "--max-states", "900", "--story", str(tmp_path / "no" / "x.txt"))
+    found = run(
+        "check", *HARMFUL, "--max-states", "9000", "--story", str(tmp_path / "no" / "x.txt")
+    )
     assert found.exit_code == 2
     assert "can't write" in found.stderr
 

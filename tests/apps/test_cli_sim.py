@@ -1,6 +1,7 @@
 """`tidelog sim`: real seeds for the commands, made-up results for what failures look like."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from click.testing import Result as Invocation
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.views.sim_view import Replay, Run
+from tidelog.apps.cli.views.sim_view import Failure, Replay, Run, examine
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.runner import Summary
+from tidelog.lab.sim.shrink import Shrunk
 from tidelog.lab.sim.simulation import Result, Violation
+from tidelog.lab.sim.swarm import draw_plan
 
 BROKEN = Violation("acked-records-survive", "t-0: 7 is gone", 4_200, 1_234, ("1.0  a", "2.0  b"))
 
@@ -25,7 +28,7 @@ def failed(seed: int, policy: str = "leader-epoch") -> Result:
     return Result(seed, policy, "3 brokers", [BROKEN], events=10, faults={"power lost": 2})
 
 
-def text(shown: Run | Replay) -> str:
+def text(shown: Run | Replay | Failure) -> str:
     console = Console(width=120, markup=False, highlight=False)
     with console.capture() as captured:
         shown.show(console)
@@ -93,3 +96,27 @@ def test_a_replay_says_how_it_ended(clean: bool) -> None:
     assert shown.rstrip().endswith("every invariant holds" if clean else "an invariant is broken")
     assert ("settled in 400 ms" in shown) is clean
     assert bool(Replay(result, []).as_data()["violations"]) is not clean
+
+
+def test_the_shorter_schedule_of_a_failure_is_shown() -> None:
+    plan, result = draw_plan(3), failed(3)
+    plan.actions = plan.actions[:2]
+    failure = Failure(result, plan, Shrunk(plan, result, BROKEN.invariant, 40, 88))
+    assert "shrunk from 88 to 2 actions in 40 runs" in text(failure)
+    data = failure.as_data()
+    assert (data["invariant"], data["actions_before"], len(data["actions"])) == (
+        "acked-records-survive",
+        88,
+        2,
+    )
+
+
+def test_a_failure_is_written_as_a_story_that_says_whether_it_shows_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "failure.txt")
+    never_so = BROKEN._replace(invariant="hw-below-leo")
+    failure = examine(Result(3, "leader-epoch", "", [never_so]), shorten=False)
+    failure.write(path)
+    assert Path(path).read_text().startswith("# Seed 3 breaks hw-below-leo under")
+    assert f"story: tidelog story play {path}  (it leaves something out" in text(failure)
+    assert failure.as_data()["story"] == path
+    assert failure.as_data()["story_shows_it"] is False

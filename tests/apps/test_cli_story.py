@@ -153,3 +153,16 @@ def test_check_as_json(written: Path) -> None:
 def test_without_paths_check_judges_what_ships() -> None:
     found = data("check")
     assert any(play["path"].endswith(f"{LOSS}.txt") for play in found["plays"])
+
+
+@pytest.mark.parametrize(
+    ("last", "ended"),
+    [
+        ("check logs-agree", "✓ leader-epoch keeps logs-agree"),
+        ("expect violated hw-is-committed", "✗ leader-epoch: 1 not as told"),
+        ("state", "✓ leader-epoch: as told"),
+    ],
+)
+def test_a_play_ends_with_what_it_showed(written: Path, last: str, ended: str) -> None:
+    (written / "true.txt").write_text(TRUE.replace("check logs-agree", last))
+    assert run("play", "true.txt").stdout.splitlines()[-1] == ended

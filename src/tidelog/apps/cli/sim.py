@@ -10,6 +10,7 @@ from tidelog.apps.cli.usage import (
     examples,
     format_option,
     policy_option,
+    story_file_option,
     workers_option,
 )
 
@@ -43,7 +44,7 @@ def sim() -> None:
     epilog=examples(
         "tidelog sim run --seeds 2000",
         "tidelog sim run --seeds 50 --start 1000 --format json",
-        "tidelog sim run --seeds 200 --policy high-watermark",
+        "tidelog sim run --seeds 200 --policy high-watermark --story loss.txt",
     ),
 )
 @click.option(
@@ -58,10 +59,17 @@ def sim() -> None:
 )
 @policy_option(POLICY_HELP)
 @_shrink_option("the first failure")
+@story_file_option("Write the first failure, if there is one, to FILE as a story.")
 @workers_option()
 @format_option()
 def run_command(
-    seeds: int, start: int, policy: str, shorten: bool, workers: int | None, form: str
+    seeds: int,
+    start: int,
+    policy: str,
+    shorten: bool,
+    story_file: str | None,
+    workers: int | None,
+    form: str,
 ) -> int:
     """Run many seeds: faults of every kind, every event judged, then the cluster must settle.
 
@@ -73,8 +81,10 @@ def run_command(
 
     with output.progress("simulating", seeds) as tell:
         summary = run_seeds(seeds, start, policy, sim_view.watcher(tell), workers)
-    worst = sim_view.shrunk(summary.failures[0]) if shorten and summary.failures else None
-    report = sim_view.Run(summary, worst)
+    first = sim_view.examine(summary.failures[0], shorten) if summary.failures else None
+    if first and story_file:
+        first.write(story_file)
+    report = sim_view.Run(summary, first)
     return output.conclude(form, summary.clean, report.as_data(), report.show)
 
 
@@ -90,8 +100,11 @@ def run_command(
 @click.option("--events", is_flag=True, help="Show every event, not only the last.")
 @policy_option(POLICY_HELP)
 @_shrink_option("the failure, if it fails")
+@story_file_option("Write the failure, if there is one, to FILE as a story.")
 @format_option()
-def replay_command(seed: int, events: bool, policy: str, shorten: bool, form: str) -> int:
+def replay_command(
+    seed: int, events: bool, policy: str, shorten: bool, story_file: str | None, form: str
+) -> int:
     """Run one seed again, exactly as it was, and show what happened last.
 
     Exit code 0 means that no invariant was broken.
@@ -101,6 +114,8 @@ def replay_command(seed: int, events: bool, policy: str, shorten: bool, form: st
     from tidelog.lab.sim.runner import replay
 
     result, lines = replay(seed, policy)
-    short = sim_view.shrunk(result) if shorten and not result.clean else None
-    report = sim_view.Replay(result, lines if events else [], short)
+    failure = None if result.clean else sim_view.examine(result, shorten)
+    if failure and story_file:
+        failure.write(story_file)
+    report = sim_view.Replay(result, lines if events else [], failure)
     return output.conclude(form, result.clean, report.as_data(), report.show)

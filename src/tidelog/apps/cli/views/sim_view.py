@@ -1,6 +1,6 @@
 """How simulated runs are shown: speed, faults injected, and each failure with its replay."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +8,15 @@ from rich.console import Console
 from rich.text import Text
 
 from tidelog.apps.cli import output
+from tidelog.apps.cli.usage import write_file
 from tidelog.lab.sim.report import action_line, replay_command, shrunk_lines
 from tidelog.lab.sim.runner import Summary
+from tidelog.lab.sim.scribe import write_stories
 from tidelog.lab.sim.shrink import Shrunk, shrink
 from tidelog.lab.sim.simulation import Result, Violation
-from tidelog.lab.sim.swarm import draw_plan
+from tidelog.lab.sim.swarm import Plan, draw_plan
+from tidelog.lab.story.grammar import parse
+from tidelog.lab.story.runner import perform_all
 
 SHOWN_IN_FULL = 3
 """Failures shown with their last events; of the others, only seeds."""
@@ -32,28 +36,70 @@ def watcher(tell: output.Tell) -> Callable[[Result], None]:
     return watch
 
 
-def shrunk(result: Result) -> Shrunk:
-    """The shortest schedule found that breaks the same invariant."""
+@dataclass(slots=True)
+class Failure:
+    """A failed run, looked at more closely: made shorter, told as a story."""
+
+    result: Result
+    plan: Plan
+    shrunk: Shrunk | None
+    story_file: str | None = None
+    retold: bool = False
+    """Whether the story, played, breaks the same invariant."""
+
+    def write(self, path: str) -> None:
+        """Write its story: the first telling that, played, breaks the same, if one does."""
+        tellings = list(self._tellings())
+        told = next(filter(_is_so, tellings), None)
+        write_file(path, told or tellings[0])
+        self.story_file, self.retold = path, told is not None
+
+    def _tellings(self) -> Iterator[str]:
+        result = self.shrunk.result if self.shrunk else self.result
+        invariant = self.shrunk.invariant if self.shrunk else result.violations[0].invariant
+        broken = next(v for v in result.violations if v.invariant == invariant)
+        return write_stories(self.plan, result.policy, broken)
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        data: dict[str, Any] = {
+            "seed": self.result.seed,
+            "story": self.story_file,
+            "story_shows_it": self.retold,
+        }
+        if self.shrunk:
+            data |= {
+                "invariant": self.shrunk.invariant,
+                "runs": self.shrunk.runs,
+                "actions_before": self.shrunk.actions_before,
+                "actions": [action_line(action).strip() for action in self.plan.actions],
+            }
+        return data
+
+    def show(self, screen: Console) -> None:
+        """The shorter schedule, and where the story is."""
+        for line in shrunk_lines(self.shrunk) if self.shrunk else ():
+            screen.print(Text(line), soft_wrap=True)
+        if self.story_file:
+            told = Text("story: ").append(f"tidelog story play {self.story_file}", output.NAME)
+            if not self.retold:
+                told.append("  (it leaves something out: there the invariant holds)", output.WARN)
+            screen.print(told, soft_wrap=True)
+        screen.print()
+
+
+def _is_so(text: str) -> bool:
+    return all(performance.passed for performance in perform_all(parse(text)))
+
+
+def examine(result: Result, shorten: bool) -> Failure:
+    """Look at a failed run; `shorten` looks for the shortest schedule that breaks the same."""
+    plan = draw_plan(result.seed)
+    if not shorten:
+        return Failure(result, plan, None)
     with output.progress(f"shrinking seed {result.seed}"):
-        return shrink(draw_plan(result.seed), result, result.policy)
-
-
-def _shrunk_data(found: Shrunk | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        "seed": found.plan.seed,
-        "invariant": found.invariant,
-        "runs": found.runs,
-        "actions_before": found.actions_before,
-        "actions": [action_line(action).strip() for action in found.plan.actions],
-    }
-
-
-def _show_shrunk(screen: Console, found: Shrunk) -> None:
-    for line in shrunk_lines(found):
-        screen.print(Text(line), soft_wrap=True)
-    screen.print()
+        shrunk = shrink(plan, result, result.policy)
+    return Failure(result, shrunk.plan, shrunk)
 
 
 def _violation_data(violation: Violation) -> dict[str, Any]:
@@ -106,8 +152,7 @@ class Run:
     """Many seeds."""
 
     summary: Summary
-    shrunk: Shrunk | None = None
-    """The first failure, made short."""
+    first_failure: Failure | None = None
 
     def as_data(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -131,7 +176,7 @@ class Run:
             "faults_never_seen": summary.faults_never_seen,
             "invariants_broken": summary.invariants,
             "failures": [_result_data(result) for result in summary.failures],
-            "shrunk": _shrunk_data(self.shrunk),
+            "first_failure": self.first_failure.as_data() if self.first_failure else None,
         }
 
     @property
@@ -144,8 +189,8 @@ class Run:
         _show_faults(screen, summary.faults)
         for result in summary.failures[:SHOWN_IN_FULL]:
             _show_failure(screen, result)
-        if self.shrunk:
-            _show_shrunk(screen, self.shrunk)
+        if self.first_failure:
+            self.first_failure.show(screen)
         others = [str(result.seed) for result in summary.failures[SHOWN_IN_FULL:]]
         if others:
             screen.print(f"more seeds that failed: {' '.join(others)}", soft_wrap=True)
@@ -154,13 +199,15 @@ class Run:
             screen.print(f"broken invariants: {counts}", soft_wrap=True)
         screen.print(
             f"{summary.acked:,} batches acknowledged, {summary.committed:,} records committed,"
-            f" {summary.consumed:,} consumed; {summary.lost:,} lost where the settings allow it"
+            f" {summary.consumed:,} consumed; {summary.lost:,} lost where the settings allow it",
+            soft_wrap=True,
         )
         screen.print(
             f"{summary.events:,} events, {summary.virtual_ms / 1000:,.0f} virtual seconds in"
             f" {summary.wall_s:.1f} s: {self._seeds_per_second:.1f} seeds/s,"
             f" {summary.events_per_second:,.0f} events/s with {summary.workers} workers,"
-            f" {summary.events_per_cpu_second:,.0f} events a second of CPU"
+            f" {summary.events_per_cpu_second:,.0f} events a second of CPU",
+            soft_wrap=True,
         )
         last = summary.start + summary.seeds - 1
         text = f"seeds {summary.start} to {last} under {summary.policy}: "
@@ -176,7 +223,7 @@ class Replay:
     result: Result
     events: list[str]
     """Every event in a line, if asked for."""
-    shrunk: Shrunk | None = None
+    failure: Failure | None = None
 
     def as_data(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -195,7 +242,7 @@ class Replay:
             "faults": result.faults,
             "fingerprint": f"{result.fingerprint:016x}",
             "all_events": self.events,
-            "shrunk": _shrunk_data(self.shrunk),
+            "failure": self.failure.as_data() if self.failure else None,
         }
 
     def show(self, screen: Console) -> None:
@@ -208,13 +255,14 @@ class Replay:
         _show_faults(screen, result.faults)
         if not result.clean:
             _show_failure(screen, result)
-        if self.shrunk:
-            _show_shrunk(screen, self.shrunk)
+        if self.failure:
+            self.failure.show(screen)
         settled = "" if result.settled_ms is None else f", settled in {result.settled_ms} ms"
         screen.print(
             f"{result.events:,} events in {result.virtual_ms / 1000:g} virtual seconds{settled};"
             f" {result.acked:,} batches acknowledged, {result.committed:,} records committed,"
-            f" {result.lost:,} lost where the settings allow it"
+            f" {result.lost:,} lost where the settings allow it",
+            soft_wrap=True,
         )
         screen.print(output.faint(f"fingerprint {result.fingerprint:016x}"))
         text = "every invariant holds" if result.clean else "an invariant is broken"

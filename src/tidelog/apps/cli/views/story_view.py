@@ -18,14 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tidelog.apps.cli import output
-from tidelog.lab.story.grammar import Step, Story
+from tidelog.lab.story.grammar import Step, Story, expand
 from tidelog.lab.story.library import Verdict, story_folder
 from tidelog.lab.story.render import as_data
 from tidelog.lab.story.runner import Frame, Performance
 
 MARGIN = 4
 GAP = 3
-_LOG = re.compile(r"HW=(\d+).*log=\[(.*)\]")
+_LOG = re.compile(r"LEO=(\d+) .*HW=(\d+).*log=\[(.*)\]")
 _FIELD = re.compile(r"(\w+)=(\[.*\]|\S+)")
 
 
@@ -273,27 +273,28 @@ def _styled(line: str) -> Text:
     elif " truncates " in line or "dropping" in line:
         text.stylize(output.WARN)
     elif match := _LOG.search(line):
-        text = Text(line[: match.start(2)]).append_text(_log(match[2], int(match[1])))
+        log = _log(match[3], int(match[1]), int(match[2]))
+        text = Text(line[: match.start(3)]).append_text(log)
         text.append("]")
     return text
 
 
-def _log(records: str, high_watermark: int) -> Text:
-    """Records of a log that begins at 0: committed ones green, the rest yellow."""
+def _log(records: str, log_end_offset: int, high_watermark: int) -> Text:
+    """Committed records green, the rest yellow. `m1..m4@0` is four of them."""
     words = records.split()
-    return Text(" ").join(
-        Text(word, output.GOOD if offset < high_watermark else output.WARN)
-        for offset, word in enumerate(words)
-    )
+    offset = log_end_offset - sum(len(expand(word)) for word in words)
+    log = []
+    for word in words:
+        log.append(Text(word, output.GOOD if offset < high_watermark else output.WARN))
+        offset += len(expand(word))
+    return Text(" ").join(log)
 
 
 def _fields(description: str) -> tuple[str, dict[str, str], Text]:
     """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]` in its parts."""
     fields = dict(_FIELD.findall(description))
-    high_watermark = fields.get("HW", "")
-    log = fields.get("log", "[]")[1:-1]
-    committed = int(high_watermark) if high_watermark.isdecimal() else 0
-    return description.split()[0], fields, _log(log, committed)
+    log = _styled(description)
+    return description.split()[0], fields, log[description.index("[") + 1 : -1]
 
 
 def _verdict(performance: Performance) -> Text:
@@ -305,10 +306,17 @@ def _verdict(performance: Performance) -> Text:
         for line in frame.output
         if line.startswith("VIOLATED")
     ]
+    broken += [
+        " ".join(frame.step.arguments[1:])
+        for frame in performance.frames
+        if frame.step.word == "expect" and frame.step.arguments[:1] == ("violated",)
+    ]
     if not performance.passed:
         count = len(performance.problems)
         return Text(f"✗ {performance.policy}: {count} not as told", output.BAD)
     if broken:
         return Text(f"✗ {performance.policy} breaks ", output.BAD).append("; ".join(broken))
     kept = ", ".join(dict.fromkeys(" ".join(frame.step.arguments) for frame in checks))
-    return Text(f"✓ {performance.policy}", output.GOOD).append(f" keeps {kept}" if kept else "")
+    return Text(f"✓ {performance.policy}", output.GOOD).append(
+        f" keeps {kept}" if kept else ": as told"
+    )
