@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import UsageError
 from click.testing import CliRunner, Result
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.usage import write_file
 from tidelog.apps.cli.views.mutant_hunt import Caught, Prey, all_prey, show_catches
 from tidelog.lab.mutants.catalogue import MUTANTS
 
@@ -84,12 +86,16 @@ def test_a_search_that_was_cut_short_proves_nothing() -> None:
     assert "never: a log is cut" in found.stdout
 
 
-def test_a_story_that_cant_be_written_is_bad_usage(tmp_path: Path) -> None:
-    found = run(
-        "check", *HARMFUL, "--max-states", "9000", "--story", str(tmp_path / "no" / "x.txt")
-    )
+def test_a_story_that_cant_be_written_is_bad_usage() -> None:
+    found = run("check", *HARMFUL, "--story", "/dev/null/x.txt")
     assert found.exit_code == 2
-    assert "can't write" in found.stderr
+    assert "there is no folder '/dev/null'; make it first" in found.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+def test_a_disk_that_is_full_is_told_in_one_line() -> None:
+    with pytest.raises(UsageError, match="can't write /dev/full: No space left"):
+        write_file("/dev/full", "x")
 
 
 def test_mutants_are_listed_with_rule_and_source() -> None:

@@ -5,6 +5,7 @@ with 2. Nothing here imports the lab, so that `--help` answers at once; what a v
 is looked up only when one is given.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -131,9 +132,17 @@ def story_file_option(text: str) -> Callable[[F], F]:
         "--story",
         "story_file",
         type=click.Path(dir_okay=False, writable=True),
+        callback=_in_a_folder,
         metavar="FILE",
         help=text,
     )
+
+
+def _in_a_folder(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
+    """Said before the long work, not after it."""
+    if path is not None and not os.path.isdir(os.path.dirname(path) or "."):
+        raise click.BadParameter(f"there is no folder {os.path.dirname(path)!r}; make it first")
+    return path
 
 
 def write_file(path: str, text: str) -> None:
