@@ -54,6 +54,10 @@ def _retention(setup: Setup, value: str) -> None:
     setup.config.log.retention_ms = number(value, "retention.ms")
 
 
+def _fetch_max_bytes(setup: Setup, value: str) -> None:
+    setup.config.replica_fetch_max_bytes = number(value, "replica.fetch.max.bytes")
+
+
 def _spare(setup: Setup, value: str) -> None:
     setup.spares = tuple(name for name in value.split(",") if name)
 
@@ -77,6 +81,7 @@ _SETTERS: dict[str, Callable[[Setup, str], None]] = {
     "flush": _flush,
     "segment": _segment,
     "retention.ms": _retention,
+    "replica.fetch.max.bytes": _fetch_max_bytes,
     "spare": _spare,
     "drop-unclean-stops": _drop_unclean_stops,
     "slow-checkpoints": _checkpoints,

@@ -8,7 +8,7 @@ from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.lab.story.grammar import Step, StoryError, known_name
 from tidelog.lab.story.stage.clients import Clients
 from tidelog.lab.story.stage.narration import Line
-from tidelog.lab.story.stage.network import Fate, Network
+from tidelog.lab.story.stage.network import REPLY, REQUEST, Fate, Network
 from tidelog.lab.story.stage.world import Setup, World
 
 
@@ -109,12 +109,12 @@ def deaf_ones(step: Step) -> list[str]:
     return [name for name in step.options.get("unseen", "").split(",") if name]
 
 
-def fate(step: Step) -> Fate:
-    """`lose=reply`, or `hold=reply as=x`."""
+def fate(step: Step, *parts: str) -> Fate:
+    """`lose=reply`, or `hold=reply as=x`; `parts` are what can be lost or held here."""
     lose, hold = step.options.get("lose", ""), step.options.get("hold", "")
     for what, value in (("lose", lose), ("hold", hold)):
         if value:
-            one_of(value, ("request", "reply"), what)
+            one_of(value, parts or (REQUEST, REPLY), what)
     if lose and hold:
         raise StoryError("a message is lost or held, not both")
     name = step.options.get("as", "")

@@ -88,7 +88,7 @@ def frames(story: Story, policy: str) -> Iterator[Frame]:
         if not step.played_under(policy):
             continue
         try:
-            frame = _perform(current, step)
+            frame = perform(current, step)
         except StoryError as error:
             yield Frame(step, tuple(current.take_lines()), (error.message,), ())
             return
@@ -99,7 +99,8 @@ def frames(story: Story, policy: str) -> Iterator[Frame]:
         yield frame
 
 
-def _perform(current: Play, step: Step) -> Frame:
+def perform(current: Play, step: Step) -> Frame:
+    """One step of a play under way."""
     known_name("command", step.word, COMMANDS)
     command = COMMANDS[step.word]
     check_options(step, command)

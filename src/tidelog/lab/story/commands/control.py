@@ -3,12 +3,13 @@
 from tidelog.core.controller.events import AlterPartitionReceived
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.node import events as on
+from tidelog.core.types import BrokerId
 from tidelog.lab.story.commands.faults import heal
 from tidelog.lab.story.grammar import Step, StoryError
-from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, one_of
+from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, fate, number
 from tidelog.lab.story.stage.broker import Sent, StoryBroker
 from tidelog.lab.story.stage.narration import CONTROLLER, members, message
-from tidelog.lab.story.stage.network import REPLY, REQUEST
+from tidelog.lab.story.stage.network import REPLY, REQUEST, Fate, Held
 
 ROUNDS_MAX = 60
 """`settle` gives up after so many rounds: something goes round in circles."""
@@ -39,11 +40,16 @@ def _why_not(play: Play, broker: StoryBroker) -> str:
     return f"{broker.name} is not in sync"
 
 
-def _announce(play: Play, changed: PartitionRegistration, step: Step) -> None:
+def _announce(
+    play: Play, changed: PartitionRegistration, step: Step, fenced: BrokerId | None = None
+) -> None:
     """Write the controller's decision; say it, unless the new leader says so itself."""
     world = play.world
     before = world.controller.partition
-    world.controller.commit(changed)
+    if fenced is None:
+        world.controller.commit(changed)
+    else:
+        world.controller.fence(fenced, changed)
     after = world.controller.partition
     unclean = after.unclean_election
     if unclean is not None and unclean != before.unclean_election:
@@ -63,8 +69,9 @@ def fence(play: Play, step: Step) -> None:
     world = play.world
     for name in arguments(step, COMMANDS["fence"].usage, 1):
         broker = world.broker(name)
-        world.controller.set_fenced(broker.id, fenced=True)
-        _announce(play, world.controller.without(broker.id, world.able()), step)
+        heir = world.broker(step.options["leader"]).id if "leader" in step.options else None
+        changed = world.controller.without(broker.id, world.able(), candidate=heir)
+        _announce(play, changed, step, fenced=broker.id)
 
 
 def unfence(play: Play, step: Step) -> None:
@@ -81,9 +88,7 @@ def ask_isr(play: Play, step: Step) -> None:
     world = play.world
     names = arguments(step, COMMANDS["ask-isr"].usage, 0)
     wanted = {world.live(name).id for name in names}
-    lose = step.options.get("lose", "")
-    if lose:
-        one_of(lose, (REQUEST, REPLY), "lose")
+    what = fate(step, REPLY) if "hold" in step.options else fate(step)
     for broker in world.brokers.values():
         world.step(broker, on.Ticked(world.now_ms))
     proposals = [sent for sent in world.proposals if not wanted or sent.sender.id in wanted]
@@ -91,17 +96,17 @@ def ask_isr(play: Play, step: Step) -> None:
         world.say("nobody proposes another ISR")
     for sent in proposals:
         world.proposals.remove(sent)
-        _alter_partition(play, sent, lose, deaf_ones(step))
+        _alter_partition(play, sent, what, deaf_ones(step))
 
 
-def _alter_partition(play: Play, sent: Sent, lose: str, deaf: list[str]) -> None:
+def _alter_partition(play: Play, sent: Sent, what: Fate, deaf: list[str]) -> None:
     world = play.world
     request = sent.request
     assert isinstance(request, AlterPartitionReceived), "proposals are nothing else"
     (proposal,) = request.proposals
     isr = members(world.labels[member.broker] for member in proposal.isr)
     cut = not world.reachable(sent.sender.name, CONTROLLER)
-    mark = "lost" if cut or lose == REQUEST else ""
+    mark = "lost" if cut or what.lose == REQUEST else ""
     text = f"AlterPartition ISR={isr}"
     world.lines.append(message(sent.sender.name, CONTROLLER, text, mark))
     if mark:
@@ -110,23 +115,26 @@ def _alter_partition(play: Play, sent: Sent, lose: str, deaf: list[str]) -> None
     answer = world.controller.alter(request)
     error = answer.error or next(iter(answer.results.values())).error
     isr = members(world.labels[broker] for broker in world.controller.partition.isr)
-    mark = "lost" if lose == REPLY else ""
+    mark = {what.lose: "lost", what.hold: "held"}.get(REPLY, "")
     text = error.name if error else f"ISR={isr}"
     world.lines.append(message(CONTROLLER, sent.sender.name, text, mark))
     world.last_error = error
     world.spread(deaf)
-    if mark:
+    if what.hold:
+        play.stage.network.keep(what.name, Held(sent, answer, text))
+    elif what.lose:
         world.step(sent.sender, on.RequestFailed(sent.correlation, world.now_ms))
     else:
         world.step(sent.sender, on.ResponseReceived(sent.correlation, answer, world.now_ms))
 
 
 def tell(play: Play, step: Step) -> None:
-    """A broker that was kept deaf hears the news."""
-    words = arguments(step, COMMANDS["tell"].usage, 1, 2)
-    if words[1:] not in ((), ("newest",)):
+    """A broker that was kept deaf hears the news, or the first words of it."""
+    names = arguments(step, COMMANDS["tell"].usage, 1, 2)
+    if names[1:] not in ((), ("newest",)):
         raise StoryError(f"usage: {COMMANDS['tell'].usage}")
-    play.world.tell(play.world.live(words[0]), newest_only=len(words) == 2)
+    words = number(step.options["words"], "words") if "words" in step.options else None
+    play.world.tell(play.world.live(names[0]), newest_only=len(names) == 2, words=words)
 
 
 def reassign(play: Play, step: Step) -> None:
@@ -190,19 +198,22 @@ COMMANDS: dict[str, Command] = {
     ),
     "fence": Command(
         fence,
-        "fence A [B …] [unseen=A]",
+        "fence A [B …] [leader=C] [unseen=A]",
         "the controller notices that A is gone: out of the ISR, another leads",
-        ("unseen",),
+        ("leader", "unseen"),
     ),
     "unfence": Command(unfence, "unfence A [B …] [unseen=A]", "A may take part again", ("unseen",)),
     "ask-isr": Command(
         ask_isr,
-        "ask-isr [A] [lose=request|reply] [unseen=A]",
+        "ask-isr [A] [lose=request|reply] [hold=reply as=x] [unseen=A]",
         "leaders drop who is too far behind; the controller answers every ISR proposal",
-        ("lose", "unseen"),
+        ("lose", "hold", "as", "unseen"),
     ),
     "tell": Command(
-        tell, "tell A [newest]", "who missed news hears it, word by word or only the newest"
+        tell,
+        "tell A [newest] [words=1]",
+        "who missed news hears it, word by word or only the newest; words=1, no more than that",
+        ("words",),
     ),
     "reassign": Command(
         reassign, "reassign B C [unseen=A]", "move the partition to these brokers", ("unseen",)

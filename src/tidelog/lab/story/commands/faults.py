@@ -2,7 +2,7 @@
 
 from tidelog.core.node import events as on
 from tidelog.lab.story.grammar import Step, StoryError
-from tidelog.lab.story.play import Command, Play, arguments, number
+from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, number
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
 
@@ -19,7 +19,7 @@ def start(play: Play, step: Step) -> None:
         broker = play.world.broker(name)
         if broker.alive:
             raise StoryError(f"{name} is up already")
-        play.world.start(broker)
+        play.world.start(broker, deaf=deaf_ones(step))
 
 
 def stop(play: Play, step: Step) -> None:
@@ -37,7 +37,7 @@ def restart(play: Play, step: Step) -> None:
     for name in arguments(step, COMMANDS["restart"].usage, 1):
         broker = play.world.live(name)
         _shut_down(play, broker)
-        play.world.start(broker)
+        play.world.start(broker, deaf=deaf_ones(step))
 
 
 def _shut_down(play: Play, broker: StoryBroker) -> None:
@@ -131,9 +131,17 @@ def heal(play: Play, _step: Step) -> None:
 
 COMMANDS: dict[str, Command] = {
     "crash": Command(crash, "crash A [B …]", "kill the process; what it wrote stays"),
-    "start": Command(start, "start A [B …]", "a new process; what it led it leads no more"),
+    "start": Command(
+        start,
+        "start A [B …] [unseen=C]",
+        "a new process; what it led it leads no more",
+        ("unseen",),
+    ),
     "restart": Command(
-        restart, "restart A [B …]", "stop cleanly and start before the controller has looked"
+        restart,
+        "restart A [B …] [unseen=C]",
+        "stop cleanly and start before the controller has looked",
+        ("unseen",),
     ),
     "stop": Command(stop, "stop A [B …]", "hand over, leave the ISR, stop cleanly"),
     "lose-unflushed": Command(

@@ -9,6 +9,7 @@ from tidelog.lab.story.grammar import Step, StoryError
 from tidelog.lab.story.play import Command, Play, arguments, fate, number, one_of, truth
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.clients import TIMEOUT_MS
+from tidelog.lab.story.stage.network import REPLY
 
 TICK_MS = 1_000
 TIMES_MAX = 1_000
@@ -67,13 +68,29 @@ def deliver(play: Play, step: Step) -> None:
     (name,) = arguments(step, COMMANDS["deliver"].usage, 1, 1)
     if name not in play.stage.network.held:
         raise StoryError(f"no message is held as {name!r}")
-    play.stage.network.deliver(name)
+    play.stage.network.deliver(name, fate(step, REPLY))
 
 
 def tick(play: Play, step: Step) -> None:
-    """Time passes."""
+    """Time passes; with `slow=` one follower alone is ever later."""
     words = arguments(step, COMMANDS["tick"].usage, 0, 1)
-    play.world.pass_time(number(words[0], "milliseconds") if words else TICK_MS)
+    elapsed_ms = number(words[0], "milliseconds") if words else TICK_MS
+    if "slow" in step.options:
+        _let_others_keep_up(play, step, elapsed_ms)
+    elif "at" in step.options:
+        raise StoryError("at=A goes with slow=B")
+    play.world.pass_time(elapsed_ms)
+
+
+def _let_others_keep_up(play: Play, step: Step, elapsed_ms: int) -> None:
+    """Whoever is not `slow`, in the eyes of the leader `at`, will have been in time."""
+    slow = play.world.broker(step.options["slow"])
+    at = play.world.live(step.options["at"]) if "at" in step.options else None
+    for leader in play.world.brokers.values():
+        followers = {} if leader.partition is None else leader.partition.followers
+        for broker, progress in followers.items():
+            if broker != slow.id or at not in (None, leader):
+                progress.last_caught_up_ms += elapsed_ms
 
 
 def consume(play: Play, step: Step) -> None:
@@ -126,8 +143,18 @@ COMMANDS: dict[str, Command] = {
         "a follower asks one thing only, whatever is next",
         ("lose", "hold", "as"),
     ),
-    "deliver": Command(deliver, "deliver x", "a held message arrives; again, if said again"),
-    "tick": Command(tick, "tick [MS]", "time passes, a second unless said"),
+    "deliver": Command(
+        deliver,
+        "deliver x [lose=reply] [hold=reply as=y]",
+        "a held message arrives; again, if said again",
+        ("lose", "hold", "as"),
+    ),
+    "tick": Command(
+        tick,
+        "tick [MS] [slow=B [at=A]]",
+        "time passes, a second unless said; with slow= only B falls behind by it",
+        ("slow", "at"),
+    ),
     "consume": Command(
         consume,
         "consume [from=B] [offset=0] [epoch=0]",

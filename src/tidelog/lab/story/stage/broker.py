@@ -36,6 +36,8 @@ class Sent:
     request: object
     leader_epoch: LeaderEpoch
     """Under which it was written: a later epoch makes it stale."""
+    incarnation: int
+    """Of the sender: a reply never reaches its next life."""
 
 
 class StoryBroker:

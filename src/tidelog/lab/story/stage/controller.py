@@ -16,7 +16,14 @@ from tidelog.core.controller.metadata.cluster_image import (
     UNCLEAN_LEADER_ELECTION,
     ClusterImage,
 )
-from tidelog.core.controller.metadata.metadata_store import Batch, Operation, Put, Revision
+from tidelog.core.controller.metadata.metadata_store import (
+    KV,
+    Batch,
+    Operation,
+    Put,
+    Revision,
+    Snapshot,
+)
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.core.controller.metadata.registrations import (
     BrokerState,
@@ -62,6 +69,27 @@ class HandController:
         assert isinstance(changes, list), "stories never compact"
         return changes
 
+    def last_before(self, partition_epoch: int) -> Revision:
+        """The last revision before the partition was changed to this epoch, or the newest."""
+        name = keys.partition(TOPIC_ID, 0)
+        for batch in self.changes_after(0):
+            for change in batch.changes:
+                if change.key == name and change.kv is not None:
+                    changed = values.decode_partition(KEY, change.kv.value)
+                    if changed.partition_epoch >= partition_epoch:
+                        return batch.rev - 1
+        return self.store.revision
+
+    def as_of(self, revision: Revision | None) -> Snapshot:
+        """The store as it was at a revision."""
+        if revision is None or revision == self.store.revision:
+            return self.store.range("")
+        found: dict[str, KV | None] = {}
+        for batch in self.changes_after(0):
+            if batch.rev <= revision:
+                found.update((change.key, change.kv) for change in batch.changes)
+        return Snapshot(tuple(sorted(kv for kv in found.values() if kv is not None)), revision)
+
     def catch_up(self) -> None:
         """Take note of what brokers wrote themselves: their registrations."""
         self.image.apply(*self.changes_after(self.image.revision))
@@ -78,15 +106,19 @@ class HandController:
     def admit(self, broker: BrokerId) -> None:
         """Let a broker that has registered take part."""
         self.catch_up()
-        self._set_state(broker, fenced=False)
+        self._write(self._state(broker, fenced=False))
 
     def set_fenced(self, broker: BrokerId, fenced: bool) -> None:
         """Shut a broker out, or let it in again."""
-        self._set_state(broker, fenced=fenced)
+        self._write(self._state(broker, fenced=fenced))
 
-    def _set_state(self, broker: BrokerId, fenced: bool) -> None:
+    def fence(self, broker: BrokerId, changed: PartitionRegistration) -> None:
+        """Shut a broker out and write what becomes of its partition, in one stroke."""
+        self._write(self._state(broker, fenced=True), *self._changes(changed))
+
+    def _state(self, broker: BrokerId, fenced: bool) -> Put:
         state = BrokerState(self.image.brokers[broker].epoch, fenced)
-        self._write(Put(keys.broker_state(broker), values.encode_broker_state(state)))
+        return Put(keys.broker_state(broker), values.encode_broker_state(state))
 
     def elected(
         self, leader: BrokerId, able: frozenset[BrokerId], unclean: bool
@@ -105,13 +137,19 @@ class HandController:
         return next_registration(self.partition, target, self._rules(able))
 
     def without(
-        self, broker: BrokerId, able: frozenset[BrokerId], *, lost_data: bool = False
+        self,
+        broker: BrokerId,
+        able: frozenset[BrokerId],
+        *,
+        lost_data: bool = False,
+        candidate: BrokerId | None = None,
     ) -> PartitionRegistration:
         """The partition once this broker is noticed to be gone; with `lost_data`, when it
-        could not prove on its return that it kept everything."""
+        could not prove on its return that it kept everything. `candidate` is asked first
+        to lead in its place."""
         isr = tuple(member for member in self.partition.isr if member != broker)
         unclean = frozenset({broker}) if lost_data else frozenset()
-        target = Target(isr=isr, unclean_shutdown=unclean)
+        target = Target(isr=isr, unclean_shutdown=unclean, candidate=candidate)
         return next_registration(self.partition, target, self._rules(able - {broker}))
 
     def reelected(self, able: frozenset[BrokerId]) -> PartitionRegistration:
@@ -136,8 +174,12 @@ class HandController:
 
     def commit(self, changed: PartitionRegistration) -> None:
         """Write it, for all to see."""
-        if changed is not self.partition:
-            self._write(Put(keys.partition(TOPIC_ID, 0), values.encode_partition(changed)))
+        self._write(*self._changes(changed))
+
+    def _changes(self, changed: PartitionRegistration) -> list[Put]:
+        if changed is self.partition:
+            return []
+        return [Put(keys.partition(TOPIC_ID, 0), values.encode_partition(changed))]
 
     def alter(self, request: AlterPartitionReceived) -> AlterPartitionAnswer:
         """Look at a leader's proposal."""

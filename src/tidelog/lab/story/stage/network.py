@@ -17,7 +17,7 @@ from tidelog.core.node.messages import (
 from tidelog.core.storage.disk import Region, read_region
 from tidelog.lab.story.grammar import StoryError
 from tidelog.lab.story.stage.broker import Sent, StoryBroker
-from tidelog.lab.story.stage.narration import message, request_text, response_text
+from tidelog.lab.story.stage.narration import CONTROLLER, message, request_text, response_text
 from tidelog.lab.story.stage.world import World
 
 QUESTIONS_MAX = 10
@@ -45,6 +45,8 @@ class Held:
     sent: Sent
     response: object | None
     """None while the request itself is held."""
+    text: str
+    """How it reads."""
 
 
 class Network:
@@ -122,7 +124,7 @@ class Network:
         held = fate.hold == REQUEST
         self._say(sender.name, receiver, request_text(sent.request), lost=lost, held=held)
         if held:
-            self._hold(fate.name, Held(sent, None))
+            self._hold(fate.name, Held(sent, None, request_text(sent.request)))
             return False
         if lost:
             self._fail(sent)
@@ -138,7 +140,7 @@ class Network:
         text = "no answer" if response is None else response_text(response)
         self._say(receiver.name, sender.name, text, lost=lost, held=held)
         if held and response is not None:
-            self._hold(fate.name, Held(sent, response))
+            self._hold(fate.name, Held(sent, response, text))
             return False
         if lost or response is None:
             self._fail(sent)
@@ -159,32 +161,46 @@ class Network:
         return response
 
     def _arrive(self, sent: Sent, response: object) -> None:
+        if sent.incarnation != sent.sender.incarnation:
+            return
         event = on.ResponseReceived(sent.correlation, response, self.world.now_ms)
         self.world.step(sent.sender, event, _why_cut(response))
 
     def _fail(self, sent: Sent) -> None:
+        if sent.incarnation != sent.sender.incarnation:
+            return
         self.world.step(sent.sender, on.RequestFailed(sent.correlation, self.world.now_ms))
 
-    def _hold(self, name: str, held: Held) -> None:
+    def keep(self, name: str, held: Held) -> None:
+        """Keep a message back, under a name."""
         if name in self.held:
             raise StoryError(f"a message is already held as {name!r}")
         self.held[name] = held
+
+    def _hold(self, name: str, held: Held) -> None:
+        self.keep(name, held)
         held.sent.sender.in_limbo = held.sent.correlation
 
-    def deliver(self, name: str) -> None:
-        """Let a held message arrive at last; the story may do so again."""
+    def deliver(self, name: str, fate: Fate = ARRIVES) -> None:
+        """Let a held message arrive at last; the story may do so again.
+
+        `fate` is that of the reply to a request.
+        """
         held = self.held[name]
         sent = held.sent
-        sender, receiver = sent.sender.name, self.world.labels[sent.receiver]
+        sender, receiver = sent.sender.name, self.world.labels.get(sent.receiver, CONTROLLER)
         before = sent.sender.seen
         if held.response is not None:
-            self._say(receiver, sender, response_text(held.response), late=True)
+            if fate != ARRIVES:
+                raise StoryError(f"{name!r} is a reply; nothing follows from it to lose or hold")
+            self._say(receiver, sender, held.text, late=True)
             self._arrive(sent, held.response)
         else:
-            self._say(sender, receiver, request_text(sent.request), late=True)
+            self._say(sender, receiver, held.text, late=True)
             if not self.world.brokers[receiver].alive:
                 return
-            self._reply(sent, ARRIVES)
+            if not self._reply(sent, fate) and fate != ARRIVES:
+                return
         if sent.sender.seen == before:
             self.world.say(f"{sender} ignores it")
 

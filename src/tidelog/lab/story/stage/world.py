@@ -68,6 +68,8 @@ class World:
         """Where clients hear their answers."""
         self.last_error = ErrorCode.NONE
         self._why = ""
+        self._read_at: int | None = None
+        """Up to which revision the store answers; None is all."""
         all_names = (*setup.brokers, *setup.spares)
         self.labels = dict(enumerate(all_names, start=1))
         self.brokers = {
@@ -185,7 +187,8 @@ class World:
             case do.CloseSession():
                 store.expire(broker.session)
             case do.ReadStore():
-                self.step(broker, on.StoreRead(store.range(""), self.now_ms))
+                read = self.controller.as_of(self._read_at)
+                self.step(broker, on.StoreRead(read, self.now_ms))
             case do.WatchStore():
                 broker.watches = effect.after
             case StoreTransaction():
@@ -195,7 +198,9 @@ class World:
     def _send(self, broker: StoryBroker, effect: do.Send) -> None:
         partition = broker.partition
         epoch = -1 if partition is None else partition.leader_epoch
-        sent = Sent(broker, effect.broker, effect.correlation, effect.request, epoch)
+        sent = Sent(
+            broker, effect.broker, effect.correlation, effect.request, epoch, broker.incarnation
+        )
         if effect.broker != CONTROLLER_ID:
             broker.outbox.append(sent)
         elif isinstance(effect.request, AlterPartitionReceived):
@@ -225,21 +230,34 @@ class World:
             if not broker.deaf and self.reachable(broker.name, CONTROLLER):
                 self.tell(broker)
 
-    def tell(self, broker: StoryBroker, newest_only: bool = False) -> None:
-        """Let one broker hear all it has missed, word by word, or only how things are now."""
+    def tell(
+        self, broker: StoryBroker, newest_only: bool = False, words: int | None = None
+    ) -> None:
+        """Let one broker hear all it has missed, word by word, or only how things are now.
+
+        With `words` it is as if the controller had changed the partition only so many times
+        since; the broker stays deaf to the rest.
+        """
         broker.deaf = False
         if broker.node is None or broker.watches is None:
             return
+        end = self.controller.store.revision
+        if words is not None and broker.partition is not None:
+            end = self.controller.last_before(broker.partition.partition_epoch + words + 1)
+            broker.deaf = end < self.controller.store.revision
         if newest_only:
+            self._read_at, outer = end, self._read_at
             self.step(broker, on.WatchLost(self.now_ms), "its own HW")
+            self._read_at = outer
             return
         for batch in self.controller.changes_after(broker.watches):
-            broker.watches = batch.rev
-            self.step(broker, on.StoreChanged(batch, self.now_ms), "its own HW")
+            if batch.rev <= end:
+                broker.watches = batch.rev
+                self.step(broker, on.StoreChanged(batch, self.now_ms), "its own HW")
 
     # -- life and death --------------------------------------------------------------------
 
-    def start(self, broker: StoryBroker, quiet: bool = False) -> None:
+    def start(self, broker: StoryBroker, quiet: bool = False, deaf: Iterable[str] = ()) -> None:
         """A new process; the controller lets it in, and never as the leader it was before."""
         self.controller.store.expire(broker.session)
         picture = broker.picture(self.now_ms)
@@ -251,7 +269,8 @@ class World:
         self.controller.catch_up()
         self._let_in(broker)
         assert node.broker_epoch is not None, "it has registered"
-        self.spread()
+        broker.deaf = False
+        self.spread(deaf)
 
     def _let_in(self, broker: StoryBroker) -> None:
         """Take away what its earlier life led, then unfence it."""
