@@ -27,15 +27,16 @@ def watcher(tell: output.Tell) -> ProgressCallback:
 def show_rows(screen: Console, rows: Sequence[Row]) -> None:
     """The verdict table; invariants that hold in every row share one column."""
     split = [name for name in _invariants(rows) if any(row.verdicts.get(name) for row in rows)]
-    others = "all others" if split else "all invariants"
-    columns = ("model", "size", *split, others, "states", "known", "seconds", "states/s", "")
-    table = output.table(columns, numbers=("states", "known", "seconds", "states/s"))
+    others = "others" if split else "all"
+    numbers = ("states", "known", "s", "states/s")
+    size = rows[0].case.size
+    screen.print(output.faint(f"size {size}: replicas, log size, records, largest leader epoch"))
+    table = output.table(("model", *split, others, *numbers, ""), numbers=numbers)
     for row in rows:
         known = row.case.expected.states if row.case.expected else None
         rest = [depth for name, depth in row.verdicts.items() if name not in split]
         table.add_row(
-            row.case.model,
-            row.case.size,
+            _name(row, size),
             *(_verdict(row, name) for name in split),
             output.mark(not any(rest)),
             f"{row.exploration.states:,}",
@@ -53,6 +54,14 @@ def show_rows(screen: Console, rows: Sequence[Row]) -> None:
 
 def _invariants(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.verdicts))
+
+
+def _name(row: Row, size: str) -> Text:
+    """The model, and its size where that is another."""
+    name = Text(row.case.model)
+    if row.case.size != size:
+        name.append("\n" + row.case.size.replace(", ", "\n", 1), output.FAINT)
+    return name
 
 
 def _verdict(row: Row, invariant: str) -> Text:
