@@ -113,7 +113,6 @@ class SimProducer:
             self._written += 1
             values.append(b"%d.%d" % (self._address, self._written))
         batch = PendingBatch(values, self._world.now_ms + DELIVERY_TIMEOUT_MS)
-        self._encode(lane, batch)
         lane.queue.append(batch)
         self._pump(lane)
 
@@ -122,6 +121,7 @@ class SimProducer:
         return self._ids
 
     def _encode(self, lane: Lane, batch: PendingBatch) -> None:
+        """Give it its sequence number and its bytes; batches are first sent in order."""
         writer = NO_PRODUCER
         if self.idempotent:
             writer = Writer(lane.producer_id, 0, lane.sequence)
@@ -155,6 +155,8 @@ class SimProducer:
 
     def _send(self, lane: Lane, batch: PendingBatch) -> None:
         batch.in_flight = True
+        if not batch.data:
+            self._encode(lane, batch)
         leader = find_leader(self._site, self._random, lane.partition)
         if leader is None:
             self._retry_later(lane, batch)
@@ -229,7 +231,7 @@ class SimProducer:
         lane.producer_id = self._new_id()
         lane.sequence = 0
         for batch in lane.queue:
-            self._encode(lane, batch)
+            batch.data = b""
             batch.in_flight = False
         stale = [c for c, (where, _) in self._sent.items() if where is lane]
         for correlation in stale:
