@@ -220,6 +220,8 @@ class SimProducer:
             self._send(lane, batch)
 
     def _give_up(self, lane: Lane, batch: PendingBatch) -> None:
+        if batch not in lane.queue:
+            return  # another sending of it was answered
         self.given_up += 1
         lane.queue.remove(batch)
         if self.idempotent:

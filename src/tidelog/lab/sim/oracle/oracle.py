@@ -179,6 +179,10 @@ class Oracle:
         led = shadow.leads and shadow.leader_epoch == partition.leader_epoch
         self._look_at_log(process, replica, shadow, truth, led=led)
         old_mark = shadow.high_watermark
+        if shadow.leads and not partition.is_leader and mark > old_mark:
+            # It committed in the last moment: the same news that deposed it freed its HW.
+            truth.advanced(shadow, old_mark, mark)
+            old_mark = mark
         shadow.leader_epoch = partition.leader_epoch
         shadow.partition_epoch = partition.partition_epoch
         shadow.leads = partition.is_leader
