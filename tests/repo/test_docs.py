@@ -37,7 +37,7 @@ NAMED_FROM = [
     *(ROOT / "src" / "tidelog" / r for r in ("core", "lab")),
 ]
 """Where a path in the prose may begin."""
-SCREENS_MAX_LINES = 130
+SCREENS_MAX_LINES = 150
 ADR_LINES_MAX = 50
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
