@@ -188,7 +188,14 @@ class Simulation:
         for number, producer in enumerate(self.producers):
             if producer.pending:
                 return f"producer {number} waits for {producer.pending} batches"
-        return why_not_settled(self.site, self.oracle.truths)
+        why = why_not_settled(self.site, self.oracle.truths)
+        if why is not None:
+            return why
+        for number, consumer in enumerate(self.consumers):
+            end = len(self.oracle.truths[consumer.partition].committed)
+            if consumer.position < end:
+                return f"consumer {number} is at {consumer.position}, {end} are committed"
+        return None
 
     # -- what is noted ---------------------------------------------------------------------
 

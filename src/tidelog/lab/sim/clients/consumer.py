@@ -53,7 +53,7 @@ class SimConsumer:
         self._site = site
         self._world = site.world
         self._address = address
-        self._partition = partition
+        self.partition = partition
         self._from_followers = from_followers
         self._tells_epoch = tells_epoch
         self._consumed = consumed
@@ -65,7 +65,7 @@ class SimConsumer:
     def poll(self) -> None:
         """Ask for what comes next."""
         part = FetchPartition(
-            self._partition,
+            self.partition,
             None,
             self.position,
             FETCH_MAX_BYTES,
@@ -77,7 +77,7 @@ class SimConsumer:
     def _choose(self) -> BrokerId | None:
         if self._from_followers:
             return self._random.choice(sorted(self._site.brokers))
-        return find_leader(self._site, self._random, self._partition)
+        return find_leader(self._site, self._random, self.partition)
 
     def _ask(self, broker: BrokerId | None, request: object) -> None:
         correlation = self._correlation = self._correlation + 1
@@ -131,17 +131,17 @@ class SimConsumer:
         assert isinstance(part.records, bytes)
         for batch in batches(part.records):
             if not batch.crc_ok():
-                self._corrupt(self._partition, batch.base_offset)
+                self._corrupt(self.partition, batch.base_offset)
             entry = Entry(batch.leader_epoch, batch.base_offset, batch.crc)
             for offset in range(max(self.position, batch.base_offset), batch.last_offset + 1):
-                self._consumed(self._partition, offset, entry)
+                self._consumed(self.partition, offset, entry)
                 self.read += 1
                 self.position = offset + 1
             self._epoch = batch.leader_epoch
 
     def _find_start(self) -> None:
-        part = ListOffsetsPartition(self._partition, None, EARLIEST)
-        leader = find_leader(self._site, self._random, self._partition)
+        part = ListOffsetsPartition(self.partition, None, EARLIEST)
+        leader = find_leader(self._site, self._random, self.partition)
         self._ask(leader, ListOffsets(None, [part]))
 
     def _reset(self, response: ListOffsetsResponse) -> None:
