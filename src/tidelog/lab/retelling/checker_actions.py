@@ -1,0 +1,251 @@
+"""The checker's actions in the words of a story.
+
+Both run the same code, so most actions have a word of their own. Three things are unlike:
+
+- Nobody hears of anything in the checker until `Learn`: every word of the controller is
+  `unseen` by all, and `tell` is a word of its own.
+- A message in flight is one that the story holds; losing it is never delivering it.
+- Fencing lasts a moment, so `unfence` follows at once, unless that would elect somebody.
+
+With a bound of no messages in flight, one action is a question and all that follows from it,
+ISR proposals and their answers included.
+"""
+
+import re
+from collections.abc import Callable
+
+from tidelog.core.controller.events import AlterPartitionReceived
+from tidelog.core.controller.metadata import keys
+from tidelog.lab.modelcheck.shipped import messages as wire
+from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
+from tidelog.lab.modelcheck.shipped.invariants import broker_name
+from tidelog.lab.modelcheck.shipped.pictures import PARTITION_EPOCH, fields_of
+from tidelog.lab.modelcheck.shipped.state import State
+from tidelog.lab.retelling.telling import Telling
+from tidelog.lab.story.grammar import StoryError
+
+LAG_MS = 1_000
+"""replica.lag.time.max.ms of a story in which a follower lags, and a time beyond it."""
+LATE_MS = 2_000
+RETRY_MS = 60
+"""After that a leader proposes again."""
+PROPOSALS_MAX = 5
+"""More proposals than this in a row and leader and controller go round in circles."""
+_ACTION = re.compile(r"^(\w+)\((.*)\)$")
+
+
+class CheckerActions:
+    """Says one action after the other; StoryError if one can't be said."""
+
+    def __init__(self, telling: Telling, bounds: Bounds, *, lags: bool) -> None:
+        self._telling = telling
+        self._at_once = bounds.messages == 0
+        self._names = [broker_name(broker) for broker in range(bounds.replicas)]
+        self._unseen = "unseen=" + ",".join(self._names)
+        self._held: dict[wire.Message, str] = {}
+        self._held_ever = 0
+        self._refusals: dict[str, str] = {}
+        """By leader, the answer that said no and that is held."""
+        self._fenced: set[str] = set()
+        self._words: dict[str, Callable[[str, State, State], None]] = {
+            "LeaderWrite": self._write,
+            "FollowerAsk": self._ask,
+            "FollowerLags": self._lag,
+            "Deliver": self._deliver,
+            "Learn": self._learn,
+            "ControllerElectLeader": self._elect,
+            "ControllerFence": self._fence,
+            "Restart": self._restart,
+        }
+        self._action = ""
+        telling.say(self._cluster(bounds, lags))
+
+    def _cluster(self, bounds: Bounds, lags: bool) -> str:
+        options = []
+        if bounds.min_insync_replicas > 1:
+            options.append(f"min.insync.replicas={bounds.min_insync_replicas}")
+        if bounds.records > 1:
+            options.append("replica.fetch.max.bytes=1")
+        if lags:
+            options.append(f"lag={LAG_MS}")
+        return " ".join(["cluster", *self._names, *options])
+
+    def tell(self, number: int, action: str, before: State, after: State) -> None:
+        """Say what led from one state to the next."""
+        match = _ACTION.match(action)
+        assert match is not None, "actions read Name(argument)"
+        self._action = f"{number}. {action}"
+        self._words[match[1]](match[2], before, after)
+        if self._at_once:
+            self._answer_proposals()
+        for message in after[2]:
+            if message[0] == wire.PROPOSE and message not in before[2]:
+                self._let_propose(broker_name(message[1]))
+
+    def _let_propose(self, leader: str) -> None:
+        """A broker that still waits for an answer sends no other proposal."""
+        if leader in self._refusals:
+            self._say("deliver", self._refusals.pop(leader))
+            self._say(f"tick {RETRY_MS}")
+
+    def _say(self, *words: str) -> None:
+        self._telling.say(" ".join(word for word in words if word), self._action)
+
+    def _answer_proposals(self) -> None:
+        """Each answer reaches its leader, as news if it is a yes."""
+        world = self._telling.world
+        for _ in range(PROPOSALS_MAX):
+            if world.proposals:
+                leader, before = world.proposals[0].sender.name, world.controller.partition
+                self._say("ask-isr", leader, self._unseen)
+                if world.controller.partition is not before:
+                    self._hear(leader, 1)
+
+    # -- clients, followers, leaders ---------------------------------------------------------
+
+    def _write(self, leader: str, before: State, _after: State) -> None:
+        known = self._telling.world.leader()
+        to = "" if known is not None and known.name == leader else f"to={leader}"
+        self._say(f"produce m{before[3][2] + 1}", to)
+
+    def _ask(self, follower: str, _before: State, after: State) -> None:
+        if self._at_once:
+            self._say("ask", follower)
+            return
+        broker = self._names.index(follower)
+        for message in [m for m in self._held if m[0] in wire.QUESTIONS and m[1] == broker]:
+            self._held[(*message[:-1], wire.ABANDONED)] = self._held.pop(message)
+        asked = (m for m in after[2] if m[0] in wire.QUESTIONS and m[1] == broker)
+        question = next((m for m in asked if m[-1] == wire.AWAITED), None)
+        if question is None:
+            self._say("ask", follower, "lose=request")
+        else:
+            self._say("ask", follower, f"hold=request as={self._hold(question)}")
+
+    def _lag(self, pair: str, _before: State, _after: State) -> None:
+        leader, follower = pair.split(", ")
+        self._say(f"tick {LATE_MS} slow={follower} at={leader}")
+
+    # -- the network -------------------------------------------------------------------------
+
+    def _hold(self, message: wire.Message) -> str:
+        self._held_ever += 1
+        name = self._held[message] = f"x{self._held_ever}"
+        return name
+
+    def _deliver(self, title: str, before: State, after: State) -> None:
+        kind, _, route = title.partition(" ")
+        candidates = [m for m in before[2] if wire.NAMES[m[0]] == kind and _route(m) == route]
+        fresh = [m for m in after[2] if m not in before[2] and m[2] == candidates[0][1]]
+        reply = next((m for m in fresh if m[0] in wire.REPLIES), None)
+        # Of two that were sent alike, only the last is answered.
+        answered = wire.ABANDONED if reply is None else wire.AWAITED
+        message = min(candidates, key=lambda m: (m in after[2], m[-1] != answered))
+        if message[0] == wire.PROPOSE:
+            self._propose(message, before, after)
+            return
+        if message[0] == wire.ANSWER and not message[5]:
+            self._accepted(message)
+            return
+        held = self._held.pop(message, "")
+        if not held:
+            raise StoryError("the message was never sent here")
+        if message[0] not in wire.QUESTIONS or message[-1] == wire.ABANDONED:
+            self._say("deliver", held)
+            return
+        fate = "lose=reply" if reply is None else f"hold=reply as={self._hold(reply)}"
+        self._say("deliver", held, fate)
+
+    # -- ISR proposals -----------------------------------------------------------------------
+
+    def _propose(self, message: wire.Message, before: State, after: State) -> None:
+        """A yes does nothing before it is news; a no may be late, or lost."""
+        leader = broker_name(message[1])
+        self._drop_older_proposal(leader, message)
+        accepted = after[1][-1] != before[1][-1]
+        fresh = (m for m in after[2] if m not in before[2] and m[0] == wire.ANSWER)
+        answer = next((m for m in fresh if m[2] == message[1]), None)
+        fate = ""
+        if not accepted:
+            fate = f"hold=reply as={self._hold(answer)}" if answer else "lose=reply"
+            if answer:
+                self._refusals[leader] = self._held[answer]
+        self._say("ask-isr", leader, self._unseen, fate)
+
+    def _drop_older_proposal(self, leader: str, message: wire.Message) -> None:
+        """A broker has one proposal under way: the older one must be known to be lost."""
+        for sent in self._telling.world.proposals:
+            request = sent.request
+            assert isinstance(request, AlterPartitionReceived), "proposals are nothing else"
+            (proposal,) = request.proposals
+            members = tuple(sorted(member.broker - 1 for member in proposal.isr))
+            wanted = message[3], message[4], message[5]
+            found = members, proposal.partition_epoch, proposal.leader_epoch
+            if sent.sender.name == leader and found != wanted:
+                self._say("ask-isr", leader, "lose=request")
+                self._say(f"tick {RETRY_MS}")
+                return
+
+    def _accepted(self, answer: wire.Message) -> None:
+        partition = self._telling.world.brokers[broker_name(answer[2])].partition
+        if partition is not None and partition.partition_epoch < answer[7]:
+            self._hear(broker_name(answer[2]), answer[7] - partition.partition_epoch)
+
+    # -- the controller ----------------------------------------------------------------------
+
+    def _learn(self, what: str, before: State, _after: State) -> None:
+        name, epoch = what.split(", ")
+        known = fields_of(before[0][self._names.index(name)][0])[PARTITION_EPOCH]
+        if int(epoch) > known:  # stories tell news in order, and old news change nothing
+            self._hear(name, int(epoch) - known)
+
+    def _hear(self, name: str, words: int) -> None:
+        """The last of so many words. Who was fenced meanwhile for a moment is not noticed."""
+        world = self._telling.world
+        broker, controller = world.brokers[name], world.controller
+        known = -1 if broker.partition is None else broker.partition.partition_epoch
+        limit = "" if known + words >= controller.partition.partition_epoch else f"words={words}"
+        missed = controller.changes_after(broker.watches or 0)
+        changed = (change.key for batch in missed for change in batch.changes)
+        fenced = any(key.startswith(keys.BROKER_STATES) for key in changed)
+        self._say("tell", name, "newest" if words > 1 or fenced else "", limit)
+
+    def _elect(self, name: str, _before: State, _after: State) -> None:
+        if name in self._fenced:
+            self._unfence(name)
+        partition = self._telling.world.controller.partition
+        if partition.leader != self._telling.world.brokers[name].id:
+            self._say("elect", name, self._unseen)
+
+    def _fence(self, name: str, before: State, after: State) -> None:
+        leader = after[1][-1][0]
+        heir = f"leader={broker_name(leader)}" if before[1][-1][0] != leader >= 0 else ""
+        self._say("fence", name, heir, self._unseen)
+        self._fenced.add(name)
+        if leader >= 0:
+            self._unfence(name)
+
+    def _unfence(self, name: str) -> None:
+        self._fenced.discard(name)
+        self._say("unfence", name, self._unseen)
+
+    def _restart(self, name: str, before: State, after: State) -> None:
+        if self._names.index(name) in before[1][-1][3]:
+            leader = after[1][-1][0]
+            heir = f"leader={broker_name(leader)}" if before[1][-1][0] != leader >= 0 else ""
+            self._say("fence", name, heir, self._unseen)
+        self._fenced.discard(name)
+        newest = after[1][-1][2]
+        deaf = [
+            other
+            for other, (picture, _) in zip(self._names, before[0], strict=True)
+            if other != name and fields_of(picture)[PARTITION_EPOCH] < newest
+        ]
+        for other in self._names:
+            if other != name and other not in deaf and self._telling.world.brokers[other].deaf:
+                self._say("tell", other)
+        self._say("restart", name, "unseen=" + ",".join(deaf) if deaf else "")
+
+
+def _route(message: wire.Message) -> str:
+    return f"{broker_name(message[1])}->{broker_name(message[2])}"

@@ -1,0 +1,169 @@
+"""The checker's shortest counterexample as a story that anyone can play.
+
+    retold = retell(model, violation, policy)
+    retold.text       a story file in the grammar of scenarios/README.md
+    retold.faithful   played, it ends as the checker's last state: logs, HWs, epochs, ISR
+    retold.shown      and an invariant of the stories is VIOLATED at its end
+
+Nothing is claimed that was not played: the text says where a telling departs from the checker,
+and under the shipped rule it prints what the same schedule comes to there.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from textwrap import wrap
+
+from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.lab.historical_truncation import POLICIES
+from tidelog.lab.modelcheck.explorer import Step, Violation
+from tidelog.lab.modelcheck.shipped import invariants
+from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
+from tidelog.lab.modelcheck.shipped.invariants import broker_name
+from tidelog.lab.modelcheck.shipped.state import State
+from tidelog.lab.retelling.checker_actions import CheckerActions
+from tidelog.lab.retelling.comparison import difference
+from tidelog.lab.retelling.simpler import simplify
+from tidelog.lab.retelling.telling import Said, Telling, play_again
+from tidelog.lab.story.grammar import SHIPPED, StoryError, parse
+from tidelog.lab.story.runner import rewrite
+
+CHECKS = {
+    invariants.HW_AT_MOST_LEO: ("hw-below-leo",),
+    invariants.COMMITTED_ON_CANDIDATES: ("isr-holds-committed", "leader-complete"),
+    invariants.ONE_HISTORY: ("committed-agree", "leader-complete"),
+    invariants.ONLY_COMMITTED_SHOWN: ("committed-agree", "isr-holds-committed"),
+    invariants.LOG_MATCHING: ("log-matching",),
+    invariants.HW_NEVER_FALLS: (),  # one picture can't show it; what comes of it may
+    invariants.ONE_LEADER: ("one-leader-per-epoch",),
+}
+"""What the checker calls an invariant, and what stories call it; the nearest first."""
+WIDTH = 96
+PROMISES = ("acked-records-survive", "committed-agree", "leader-complete")
+"""What a cluster promises to its clients, judged after somebody was elected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retelling:
+    """A story, and what playing it has shown."""
+
+    text: str
+    faithful: bool
+    departure: str
+    """Where the telling leaves the checker's path; empty if it doesn't."""
+    broken: str
+    """The stories' invariant that is violated at the end; empty if none is."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether the story shows what the checker found."""
+        return bool(self.broken)
+
+
+def retell(
+    model: ClusterModel, violation: Violation, policy: str, prologue: Sequence[str] = ()
+) -> Retelling:
+    """Tell how the model came to break an invariant; `prologue` is what the model began with."""
+    path = [*_walk(model.bounds, POLICIES[policy], prologue), *violation.path[1:]]
+    telling = Telling(policy)
+    departure = _translate(telling, model.bounds, path)
+    last = path[-1].state
+    faithful = not difference(telling.world, last)
+    telling = simplify(telling)
+    ending, broken = _ending(telling, violation.invariant, last)
+    prose = [
+        *_head(model.bounds, violation.invariant, policy, len(path) - 1),
+        *_verdict(faithful, departure, broken),
+    ]
+    text = _text(prose, telling, ending, f"check {broken or PROMISES[0]}")
+    return Retelling(text, faithful, departure, broken)
+
+
+def _walk(bounds: Bounds, policy: TruncationPolicy, prologue: Sequence[str]) -> list[Step]:
+    """The prologue as steps of a path, from where everything begins."""
+    model = ClusterModel(bounds, policy)
+    path = [Step("", next(iter(model.initial())))]
+    for wanted in prologue:
+        state = next(s for action, s in model.successors(path[-1].state) if action == wanted)
+        path.append(Step(wanted, state))
+    return path
+
+
+def _translate(telling: Telling, bounds: Bounds, path: Sequence[Step]) -> str:
+    """Say every step; the first place where the stage is not as the checker has it."""
+    lags = any(step.action.startswith("FollowerLags") for step in path)
+    actions = CheckerActions(telling, bounds, lags=lags)
+    departure = ""
+    for number, (before, step) in enumerate(pairwise(path), start=1):
+        try:
+            actions.tell(number, step.action, before.state, step.state)
+        except StoryError as error:
+            return departure or f"step {number}, {step.action}, can't be told: {error.message}"
+        parted = difference(telling.world, step.state)
+        if parted and not departure:
+            departure = f"after step {number}, {step.action}, {parted}"
+    return departure
+
+
+def _ending(telling: Telling, invariant: str, state: State) -> tuple[list[str], str]:
+    """What must still be said until a story's invariant shows the harm, and which one does."""
+    for name in CHECKS[invariant]:
+        if telling.violates(name):
+            return [], name
+    for words in _consequences(telling, state):
+        after = play_again([*telling.said, *map(Said, words)], telling.policy)
+        for name in (*CHECKS[invariant], *PROMISES):
+            if after is not None and after.violates(name):
+                return words, name
+    return [], ""
+
+
+def _consequences(telling: Telling, state: State) -> Iterator[list[str]]:
+    """What might well happen next: the leader hears that it leads, or another is elected."""
+    leader = telling.world.leader()
+    if leader is not None:
+        yield [f"tell {leader.name} newest"]
+    yield ["settle"]
+    _, _, _, isr, elr = state[1][-1]
+    for broker in isr or elr:
+        yield [f"elect {broker_name(broker)}", "settle"]
+
+
+# -- the text ----------------------------------------------------------------------------------
+
+
+def _head(bounds: Bounds, invariant: str, policy: str, steps: int) -> list[str]:
+    limits = ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in asdict(bounds).items())
+    return [
+        f"Under {policy} this breaks: {invariant}",
+        "",
+        f"Found by the model checker, {steps} steps from the start; no fewer steps break it"
+        f" within these bounds: {limits}.",
+    ]
+
+
+def _verdict(faithful: bool, departure: str, broken: str) -> list[str]:
+    if not faithful:
+        where = departure or "at the end"
+        return ["", f"A story can't tell all of it. This one departs from the checker: {where}."]
+    said = "Played as a story, `state` shows what the checker saw last."
+    return ["", said if broken else f"{said} No invariant of the stories says what is wrong."]
+
+
+def _text(prose: Sequence[str], telling: Telling, ending: Sequence[str], check: str) -> str:
+    rules = [telling.policy]
+    everything = [*telling.said, *map(Said, ending), Said(check)]
+    if telling.policy != SHIPPED and play_again(everything, SHIPPED) is not None:
+        rules.append(SHIPPED)
+    lines = [f"# {line}".rstrip() for text in prose for line in wrap(text, WIDTH) or [""]]
+    lines += ["", f"policies: {', '.join(rules)}", ""]
+    told: tuple[str, ...] = ()
+    for each in telling.said:
+        if each.stands_for != told:
+            lines += ["", f"# {', '.join(each.stands_for)}"]
+        told = each.stands_for
+        lines.append(each.command)
+    lines += ["", "state", "----", "", *ending, "", check, "----", ""]
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+    return rewrite(text, parse(text))

@@ -1,0 +1,81 @@
+"""Makes a telling shorter without changing what comes of it.
+
+A word-for-word translation holds every message and keeps everyone from all news. Where a
+message arrives before anything else happens, or could as well have been sent later, it need
+not be held; where a broker is told at once, it need not have been kept deaf; and what nobody
+would miss need not be said. Every change is tried by playing the whole, and kept only if the
+end is the same: replicas, controller, and what clients were promised.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tidelog.lab.retelling.telling import Said, Telling, play_again, same_outcome
+
+TRIES_MAX = 400
+
+
+def simplify(telling: Telling) -> Telling:
+    """The same story in fewer words."""
+    tries = 0
+    found = True
+    while found and tries < TRIES_MAX:
+        found = False
+        for shorter in _changes(telling.said):
+            tries += 1
+            other = play_again(shorter, telling.policy)
+            if other is not None and same_outcome(telling.world, other.world):
+                telling, found = other, True
+                break
+    return telling
+
+
+def _changes(said: list[Said]) -> Iterator[list[Said]]:
+    for index, each in enumerate(said):
+        name = each.named("as")
+        if name is not None:
+            yield from _without_holding(said, index, name)
+        if each.words[0] == "tell":
+            yield from _without_telling(said, index)
+    for index in range(len(said) - 1, 0, -1):
+        if said[index].words[0] not in ("produce", "unfence"):
+            yield said[:index] + said[index + 1 :]
+    for option in said[0].words:
+        if "=" in option:
+            words = [word for word in said[0].words if word != option]
+            yield [replace(said[0], command=" ".join(words)), *said[1:]]
+
+
+def _without_holding(said: list[Said], index: int, name: str) -> Iterator[list[Said]]:
+    """Send it when it arrives, or let it arrive when it is sent, or let it be lost."""
+    sent = said[index]
+    plain = " ".join(w for w in sent.words if not w.startswith(("hold=", "as=")))
+    arrives = next((i for i, s in enumerate(said) if s.words[:2] == ["deliver", name]), None)
+    if arrives is None:
+        lost = f"{plain} lose={sent.named('hold')}"
+        yield [*said[:index], replace(sent, command=lost), *said[index + 1 :]]
+        return
+    fate = " ".join(said[arrives].words[2:])
+    both = Said(f"{plain} {fate}".strip(), sent.stands_for + said[arrives].stands_for)
+    between, rest = said[index + 1 : arrives], said[arrives + 1 :]
+    yield [*said[:index], *between, both, *rest]
+    yield [*said[:index], both, *between, *rest]
+
+
+def _without_telling(said: list[Said], index: int) -> Iterator[list[Said]]:
+    """Let a broker hear the last news when it is made."""
+    told = said[index]
+    for earlier in range(index - 1, -1, -1):
+        deaf = (said[earlier].named("unseen") or "").split(",")
+        if told.words[1] in deaf:
+            heard = _with_unseen(said[earlier], [name for name in deaf if name != told.words[1]])
+            heard = replace(heard, stands_for=heard.stands_for + told.stands_for)
+            yield [*said[:earlier], heard, *said[earlier + 1 : index], *said[index + 1 :]]
+            return
+
+
+def _with_unseen(each: Said, deaf: list[str]) -> Said:
+    words = [word for word in each.words if not word.startswith("unseen=")]
+    if deaf:
+        words.append("unseen=" + ",".join(deaf))
+    return replace(each, command=" ".join(words))
