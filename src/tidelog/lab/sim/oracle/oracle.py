@@ -55,6 +55,7 @@ class Oracle:
         self._keys = {keys.partition(*key): name for name, key in partitions.items()}
         self._partition_keys = partitions
         self._admitted: dict[BrokerId, int] = {}
+        self._controller_epoch = 0
         self._revision = 0
         self.truths: dict[TopicPartition, Truth] = {}
         for name in partitions:
@@ -78,6 +79,11 @@ class Oracle:
                     name = self._keys[key]
                     new = decode_partition(self._partition_keys[name], kv.value)
                     self.truths[name].registered(new)
+                    if new.controller_epoch < self._controller_epoch:
+                        what = f"controller {new.controller_epoch} wrote {new}"
+                        self.truths[name].report("one-controller", what)
+                elif key == keys.CONTROLLER_EPOCH:
+                    self._controller_epoch = int(kv.value)
                 elif key.startswith(keys.BROKER_STATES):
                     state = decode_broker_state(kv.value)
                     self._admitted[int(key[len(keys.BROKER_STATES) :])] = state.epoch
