@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tidelog.core.replication import fencing
-from tidelog.lab.mutants.catalogue import MUTANTS
+from tidelog.lab.mutants.catalogue import ESCAPED, MUTANTS
 from tidelog.lab.mutants.hunt import hunt, hunt_with_checker, hunt_with_simulator
 from tidelog.lab.mutants.mutant import Mutant
 from tidelog.lab.mutants.universe import Change, StaleMutant, Universe
@@ -32,7 +32,7 @@ def test_names_are_unique() -> None:
     assert len(BY_NAME) == len(MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutant", MUTANTS + ESCAPED, ids=lambda m: m.name)
 def test_every_mutant_still_fits_the_source(mutant: Mutant) -> None:
     with Universe(mutant.name, mutant.changes):
         pass

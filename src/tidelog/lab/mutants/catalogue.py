@@ -4,3 +4,6 @@ from tidelog.lab.mutants import broker_rules, replication_rules
 from tidelog.lab.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (*replication_rules.RULES, *broker_rules.RULES)
+
+ESCAPED: tuple[Mutant, ...] = broker_rules.ESCAPED
+"""Named openly, not hunted: the lab does not find these."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tidelog.apps.cli import output
 from tidelog.lab.modelcheck import verdicts
-from tidelog.lab.mutants.catalogue import MUTANTS
+from tidelog.lab.mutants.catalogue import ESCAPED, MUTANTS
 from tidelog.lab.mutants.hunt import hunt
 
 
@@ -115,6 +115,12 @@ def show_list(screen: Console, chosen: Sequence[Prey]) -> None:
     for prey in chosen:
         table.add_row(Text(prey.name, output.NAME), _rule(prey), prey.finder)
     screen.print(table)
+    _name_escaped(screen)
+
+
+def _name_escaped(screen: Console) -> None:
+    names = ", ".join(mutant.name for mutant in ESCAPED)
+    screen.print(Text(f"known, not hunted because nothing here finds them: {names}", output.FAINT))
 
 
 def _rule(prey: Prey) -> Text:
@@ -138,3 +144,4 @@ def show_catches(screen: Console, catches: Sequence[Caught]) -> None:
     if missed:
         text += f"; not found: {', '.join(missed)}"
     screen.print(output.verdict_line(not missed, text))
+    _name_escaped(screen)
