@@ -41,6 +41,7 @@ from tidelog.core.node.node import Node
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.record.record_batch import parse
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
+from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.types import EpochEnd
 from tidelog.lab.historical_truncation import Kip101Truncation
 from tidelog.lab.memory_disk import MemoryDisk
@@ -354,6 +355,20 @@ def test_truncation_by_the_leaders_word_is_recorded(follower: Follower) -> None:
     assert follower.log_end == 0
     (loss,) = follower.node.losses.recent
     assert (loss.start, loss.end, loss.committed) == (0, 2, 1)
+
+
+def test_a_log_cut_below_its_start_keeps_what_it_copies_after_a_crash(follower: Follower) -> None:
+    for offset in range(3):
+        follower.give(follower.request(), part(batch(offset), high_watermark=offset))
+    follower.give(follower.request(), part(high_watermark=3, log_start=2))
+    follower.run(60_000)
+    assert b"orders 0 2" in follower.disk.files["log-start-offset-checkpoint"]
+    follower.sent.clear()
+    follower.elect(3)
+    follower.give(follower.request(), part(diverging=EpochEnd(0, 0)))
+    follower.give(follower.request(), part(batch(0, epoch=1)))
+    log = LogDirectory.open(follower.disk, 0).logs[ORDERS]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 1)
 
 
 def test_historical_policies_ask_for_the_epochs_end_first() -> None:

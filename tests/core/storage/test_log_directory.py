@@ -120,6 +120,41 @@ def test_a_high_watermark_beyond_the_log_is_corrected_on_disk() -> None:
     assert LogDirectory.open(disk, 0, small).high_watermarks == {ORDERS: 3}
 
 
+def test_a_recovery_point_beyond_the_log_is_corrected_on_disk() -> None:
+    # Else what is appended later would count as flushed after the next crash, unread.
+    disk = MemoryDisk()
+    directory = LogDirectory.open(disk, 0, small)
+    fill(directory.create(ORDERS, TOPIC_ID, 0, SMALL), 3)
+    checkpoint.write_offsets(disk, layout.RECOVERY_POINTS, {ORDERS: 70})
+    log = LogDirectory.open(disk, 0, small).logs[ORDERS]
+    fill(log, 20)
+    torn = log.segments.first
+    disk.truncate(torn.path, torn.size - 1)
+    again = LogDirectory.open(disk, 0, small).logs[ORDERS]
+    assert again.log_end_offset == torn.next_offset() - 1
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_log_made_anew_inherits_nothing_from_the_checkpoints(restarted: bool) -> None:
+    # Else a crash before the next checkpoint would begin it anew at the old one's log start.
+    disk = MemoryDisk()
+    directory = two_logs(disk)
+    directory.logs[ORDERS].flush()
+    directory.write_recovery_points()
+    directory.write_log_starts()
+    directory.write_high_watermarks({ORDERS: 15, BILLS: 2})
+    checkpoint.write_offsets(disk, layout.CLEANER_OFFSETS, {ORDERS: 12})
+    directory.delete(ORDERS, 0)
+    if restarted:
+        directory = LogDirectory.open(disk, 0, small)
+    fill(directory.create(ORDERS, bytes(16), 0, SMALL), 5)
+    again = LogDirectory.open(disk, 0, small)
+    log = again.logs[ORDERS]
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 5, 0)
+    assert again.high_watermarks == {ORDERS: 0, BILLS: 2}
+    assert checkpoint.read_offsets(disk, layout.CLEANER_OFFSETS) == ({}, [])
+
+
 def test_recovery_reads_from_the_checkpoint_on() -> None:
     disk = MemoryDisk()
     directory = two_logs(disk)

@@ -124,6 +124,7 @@ class Replicas:
 
     def _truncate_to(self, replica: HostedReplica, effect: do.TruncateTo) -> None:
         start = replica.log.log_start_offset
+        self._lower_log_start(replica, effect.offset)
         end = replica.log.truncate_to(effect.offset)
         self._lose(replica, max(start, end), effect, None)
         if end < effect.offset:
@@ -133,10 +134,15 @@ class Replicas:
 
     def _restart_at(self, replica: HostedReplica, effect: do.RestartAt) -> None:
         start = replica.log.log_start_offset
+        self._lower_log_start(replica, effect.offset)
         replica.log.restart_at(effect.offset)
         self._lose(replica, start, effect, effect.offset)
         self.truncated = True
         self.touched[replica] = None
+
+    def _lower_log_start(self, replica: HostedReplica, offset: Offset) -> None:
+        if offset < replica.log.log_start_offset:
+            self.directory.write_log_starts(leaving_out=replica.topic_partition)
 
     def _lose(
         self,

@@ -36,6 +36,8 @@ class LogDirectory:
         """Of the clean stop before, so that the controller can tell it from a crash."""
         self.properties: MetaProperties | None = None
         self._leaving: list[tuple[int, str]] = []
+        self._departed: set[TopicPartition] = set()
+        """Names of logs that are gone, which the checkpoints may still tell of."""
 
     @classmethod
     def open(
@@ -61,7 +63,7 @@ class LogDirectory:
         log_starts = self._read_offsets(layout.LOG_STARTS)
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
         cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
-        stale = False
+        stale = unflushed = False
         for name in self.disk.list_dir(""):
             if layout.parse_mark(name) == "delete":
                 self._leaving.append((now_ms, name))
@@ -87,9 +89,14 @@ class LogDirectory:
                 max(checkpointed, log.log_start_offset), log.log_end_offset
             )
             stale |= checkpointed > log.log_end_offset
+            unflushed |= recovery_points.get(partition, 0) > log.log_end_offset
+        # Records appended from here on must never be found below a former mark.
         if stale:
-            # Records appended from here on must never be found below the former mark.
             self.write_high_watermarks(self.high_watermarks)
+        if unflushed:
+            self.write_recovery_points()
+        named = {*recovery_points, *log_starts, *high_watermarks, *cleaned}
+        self._departed = named - self.logs.keys()
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
         offsets, warnings = checkpoint.read_offsets(self.disk, name)
@@ -103,8 +110,11 @@ class LogDirectory:
         now_ms: int,
         config: LogConfig | None = None,
     ) -> Log:
-        """A new, empty log. Its topic id is on disk before any record can be."""
+        """A new, empty log. Its topic id is on disk before any record can be, and nothing that
+        was said of an earlier log of that name is left."""
         assert partition not in self.logs, f"{partition} exists"
+        if partition in self._departed:
+            self._forget_departed()
         name = layout.partition_dir(partition)
         self.disk.make_dir(name)
         path = f"{name}/{layout.PARTITION_METADATA}"
@@ -116,9 +126,27 @@ class LogDirectory:
         self.high_watermarks[partition] = 0
         return log
 
+    def _forget_departed(self) -> None:
+        """Let the checkpoints tell only of logs that are there: the log start of a deleted one
+        would cut a new one of the same name, its recovery point would spare it the scan."""
+        for name in (
+            layout.RECOVERY_POINTS,
+            layout.LOG_STARTS,
+            layout.HIGH_WATERMARKS,
+            layout.CLEANER_OFFSETS,
+        ):
+            offsets = self._read_offsets(name)
+            kept = {
+                partition: offsets[partition] for partition in offsets if partition in self.logs
+            }
+            if len(kept) < len(offsets):
+                checkpoint.write_offsets(self.disk, name, kept)
+        self._departed.clear()
+
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Take a log out; its files vanish after `file.delete.delay.ms`."""
         log = self.logs.pop(partition)
+        self._departed.add(partition)
         self.high_watermarks.pop(partition, None)
         self.reports.pop(partition, None)
         marked = layout.marked_dir(partition, log.topic_id, "delete")
@@ -143,12 +171,13 @@ class LogDirectory:
         points = {partition: log.recovery_point for partition, log in self.logs.items()}
         checkpoint.write_offsets(self.disk, layout.RECOVERY_POINTS, points)
 
-    def write_log_starts(self) -> None:
-        """Periodically and at a clean stop. Only of logs that begin inside a segment."""
+    def write_log_starts(self, leaving_out: TopicPartition | None = None) -> None:
+        """Periodically and at a clean stop. Only of logs that begin inside a segment; not of
+        one that is about to be cut below its start: a crash would begin it anew up there."""
         starts = {
             partition: log.log_start_offset
             for partition, log in self.logs.items()
-            if log.log_start_offset > log.segments.first.base_offset
+            if log.log_start_offset > log.segments.first.base_offset and partition != leaving_out
         }
         checkpoint.write_offsets(self.disk, layout.LOG_STARTS, starts)
 
