@@ -4,6 +4,7 @@ import pytest
 from node_cluster import ORDERS, TTL_MS, Cluster, fetch, produce
 
 from tidelog.core.controller.events import (
+    AlterConfigReceived,
     AlterReassignmentsReceived,
     DeleteTopicReceived,
     HeartbeatReceived,
@@ -321,6 +322,30 @@ def test_a_recreation_between_two_snapshots_is_noticed(cluster: Cluster) -> None
     cluster.run(2000)
     assert cluster.replica(deaf).topic_id == b"u" * 16
     assert cluster.replica(deaf).partition.log_end_offset == 0
+
+
+def test_a_snapshot_with_a_higher_min_isr_and_a_smaller_isr_commits_nothing() -> None:
+    # The two that left stay eligible to lead, so what they lack must not be acknowledged.
+    cluster = Cluster()
+    cluster.start(1)
+    controller = cluster.controller()
+    cluster.start(2, 3)
+    cluster.create_topic(replicas=(2, 1, 3))
+    cluster.produce(2, b"zero")
+    cluster.cut |= {(1, 2), (3, 2)}
+    waiting = cluster.ask(2, produce(b"one", timeout_ms=600_000))
+    del cluster._watching[2]
+    raised = AlterConfigReceived(0, "orders", {"min.insync.replicas": "2"})
+    cluster.call(controller, raised)
+    partitions = cluster.nodes[1].image.partitions
+    key = PartitionKey(b"t" * 16, 0)
+    cluster.run_until(lambda: partitions[key].isr == (2,))
+    assert partitions[key].elr == (1, 3)
+    cluster.step(2, on.WatchLost(cluster.now_ms))
+    cluster.run(20)
+    assert cluster.replica(2).partition.isr.members == {2}
+    assert cluster.replica(2).partition.high_watermark == 1
+    assert waiting not in cluster.answers
 
 
 def test_a_replica_moved_away_while_its_broker_was_down_is_dropped() -> None:

@@ -9,6 +9,8 @@ may be about an earlier incarnation of it, whose unflushed records are gone; tak
 let two different records share an offset and an epoch.
 """
 
+from collections.abc import Collection
+
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.registrations import (
@@ -60,15 +62,21 @@ class Metadata:
         self._incarnations: dict[BrokerId, BrokerEpoch] = {}
 
     def apply(self, delta: ImageDelta) -> None:
-        """Let the replicas follow what has changed in the image."""
+        """Let the replicas follow what has changed in the image.
+
+        A snapshot brings many revisions at once. So settings come before partitions (an ISR
+        that shrank under a higher min.insync.replicas commits nothing), and high watermarks
+        rise by settings and brokers only after them (nor does a leader that was deposed).
+        """
         for name, topic_id in sorted(delta.deleted_topics):
             self._drop_topic(name, topic_id)
-        if delta.brokers:
-            self._brokers_changed(delta.brokers)
+        concerned = self._configure(delta.configs) if delta.configs else ()
+        if delta.brokers and self._brokers_changed(delta.brokers):
+            concerned = self._replicas.hosted.keys()
         for key in sorted(delta.partitions):
             self._partition_changed(key)
-        if delta.configs:
-            self._configs_changed(delta.configs)
+        hosted = self._replicas.hosted
+        self._reconsider([hosted[name] for name in list(concerned) if name in hosted])
 
     def begin_acting(self) -> None:
         """Take the words about this broker's own leadership that were held back."""
@@ -149,7 +157,8 @@ class Metadata:
             self._replicas.touched.pop(replica, None)
         self._replicas.directory.delete(name, self._turn.now_ms)
 
-    def _brokers_changed(self, changed: set[BrokerId]) -> None:
+    def _brokers_changed(self, changed: set[BrokerId]) -> bool:
+        """Take note of who came and went; whether others may be in an ISR now."""
         for broker in sorted(changed):
             known = self._image.brokers.get(broker)
             epoch = None if known is None or not known.registered else known.epoch
@@ -160,10 +169,11 @@ class Metadata:
                 self._incarnations[broker] = epoch
                 self._fetchers.leader_restarted(broker)
         eligible = {b.id: b.epoch for b in self._image.brokers.values() if b.active}
-        if eligible != self.brokers:
-            self.brokers.clear()
-            self.brokers.update(eligible)
-            self._reconsider(list(self._replicas.hosted.values()))
+        if eligible == self.brokers:
+            return False
+        self.brokers.clear()
+        self.brokers.update(eligible)
+        return True
 
     def _reconsider(self, replicas: list[HostedReplica]) -> None:
         """Let high watermarks rise that may, now that brokers or settings are others. While
@@ -173,19 +183,21 @@ class Metadata:
             for replica in replicas:
                 self._replicas.step(replica, event)
 
-    def _configs_changed(self, changed: set[str]) -> None:
+    def _configure(self, changed: set[str]) -> Collection[TopicPartition]:
+        """Give the replicas their new settings; which ones got any."""
         everywhere = keys.DEFAULT_CONFIG in changed
-        for replica in list(self._replicas.hosted.values()):
-            if everywhere or keys.topic_config(replica.topic_partition.topic) in changed:
-                self._configure(replica)
-
-    def _configure(self, replica: HostedReplica) -> None:
-        topic = replica.topic_id
-        replica.log.config = log_config(self._config, self._image, topic)
-        replica.partition.config = partition_config(self._config, self._image, topic)
-        replica.rules = batch_rules(self._config, self._image, topic)
-        self._replicas.surroundings.log_changed(replica)
-        self._reconsider([replica])
+        configured = {
+            name: replica
+            for name, replica in self._replicas.hosted.items()
+            if everywhere or keys.topic_config(name.topic) in changed
+        }
+        for replica in configured.values():
+            topic = replica.topic_id
+            replica.log.config = log_config(self._config, self._image, topic)
+            replica.partition.config = partition_config(self._config, self._image, topic)
+            replica.rules = batch_rules(self._config, self._image, topic)
+            self._replicas.surroundings.log_changed(replica)
+        return configured.keys()
 
 
 def _event(known: PartitionRegistration, now_ms: int) -> PartitionChanged:
