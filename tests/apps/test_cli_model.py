@@ -68,8 +68,9 @@ def test_check_of_what_breaks_shows_the_shortest_way(tmp_path: Path) -> None:
     assert "✗ depth 9" in found.stdout
     assert "Shortest way to break it, 9 steps" in found.stdout
     assert "A leader   epoch=0 LEO=0 HW=0 log=[]" in found.stdout
-    assert str(story) in found.stdout
-    assert story.read_text().startswith("# shipped code, high-watermark breaks")
+    assert f"story: tidelog story play {story}\n" in found.stdout
+    assert story.read_text().startswith("# Under high-watermark this breaks: ")
+    assert CliRunner().invoke(cli, ["story", "check", str(story)]).exit_code == 0
 
 
 def test_check_as_json_has_the_counterexample() -> None:

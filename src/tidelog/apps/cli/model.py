@@ -120,7 +120,7 @@ def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callabl
 @_bound("--min-isr", 1, 1, 4, "min.insync.replicas.")
 @click.option("--max-states", type=click.IntRange(min=1), help="Stop after so many states.")
 @workers_option()
-@story_file_option("Write the shortest counterexample to FILE.")
+@story_file_option("Write the shortest counterexample to FILE as a story.")
 @format_option()
 def check_command(  # noqa: PLR0913 - one an option
     policy: str,
@@ -144,9 +144,9 @@ def check_command(  # noqa: PLR0913 - one an option
     from tidelog.apps.cli import output
     from tidelog.apps.cli.views import model_view
     from tidelog.lab.historical_truncation import POLICIES
-    from tidelog.lab.modelcheck import counterexample
     from tidelog.lab.modelcheck.explorer import explore
     from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
+    from tidelog.lab.retelling.checker_story import retell
 
     bounds = Bounds(replicas, records, leader_epochs, partition_epochs, messages, restarts, min_isr)
     cluster = ClusterModel(bounds, POLICIES[policy])
@@ -158,9 +158,11 @@ def check_command(  # noqa: PLR0913 - one an option
             progress=model_view.watcher(tell),
         )
     shortest = model_view.shortest(found)
+    report = model_view.Check(cluster, found, shortest)
     if story_file and shortest:
-        write_file(story_file, counterexample.render(cluster, shortest))
-    report = model_view.Check(cluster, found, shortest, story_file if shortest else None)
+        retold = retell(cluster, shortest, policy)
+        write_file(story_file, retold.text)
+        report = model_view.Check(cluster, found, shortest, story_file, retold)
     return output.conclude(form, report.holds, report.as_data(), report.show)
 
 

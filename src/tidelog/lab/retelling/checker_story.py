@@ -9,11 +9,9 @@ Nothing is claimed that was not played: the text says where a telling departs fr
 and under the shipped rule it prints what the same schedule comes to there.
 """
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
-from textwrap import wrap
 
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.lab.historical_truncation import POLICIES
@@ -25,9 +23,9 @@ from tidelog.lab.modelcheck.shipped.state import State
 from tidelog.lab.retelling.checker_actions import CheckerActions
 from tidelog.lab.retelling.comparison import difference
 from tidelog.lab.retelling.simpler import simplify
+from tidelog.lab.retelling.story_text import Retelling, story_text
 from tidelog.lab.retelling.telling import Said, Telling, play_again
-from tidelog.lab.story.grammar import SHIPPED, StoryError, parse
-from tidelog.lab.story.runner import rewrite
+from tidelog.lab.story.grammar import StoryError
 
 CHECKS = {
     invariants.HW_AT_MOST_LEO: ("hw-below-leo",),
@@ -39,26 +37,8 @@ CHECKS = {
     invariants.ONE_LEADER: ("one-leader-per-epoch",),
 }
 """What the checker calls an invariant, and what stories call it; the nearest first."""
-WIDTH = 96
 PROMISES = ("acked-records-survive", "committed-agree", "leader-complete")
 """What a cluster promises to its clients, judged after somebody was elected."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retelling:
-    """A story, and what playing it has shown."""
-
-    text: str
-    faithful: bool
-    departure: str
-    """Where the telling leaves the checker's path; empty if it doesn't."""
-    broken: str
-    """The stories' invariant that is violated at the end; empty if none is."""
-
-    @property
-    def shown(self) -> bool:
-        """Whether the story shows what the checker found."""
-        return bool(self.broken)
 
 
 def retell(
@@ -76,7 +56,7 @@ def retell(
         *_head(model.bounds, violation.invariant, policy, len(path) - 1),
         *_verdict(faithful, departure, broken),
     ]
-    text = _text(prose, telling, ending, f"check {broken or PROMISES[0]}")
+    text = story_text(prose, telling, ending, broken or PROMISES[0])
     return Retelling(text, faithful, departure, broken)
 
 
@@ -149,21 +129,3 @@ def _verdict(faithful: bool, departure: str, broken: str) -> list[str]:
         return ["", f"A story can't tell all of it. This one departs from the checker: {where}."]
     said = "Played as a story, `state` shows what the checker saw last."
     return ["", said if broken else f"{said} No invariant of the stories says what is wrong."]
-
-
-def _text(prose: Sequence[str], telling: Telling, ending: Sequence[str], check: str) -> str:
-    rules = [telling.policy]
-    everything = [*telling.said, *map(Said, ending), Said(check)]
-    if telling.policy != SHIPPED and play_again(everything, SHIPPED) is not None:
-        rules.append(SHIPPED)
-    lines = [f"# {line}".rstrip() for text in prose for line in wrap(text, WIDTH) or [""]]
-    lines += ["", f"policies: {', '.join(rules)}", ""]
-    told: tuple[str, ...] = ()
-    for each in telling.said:
-        if each.stands_for != told:
-            lines += ["", f"# {', '.join(each.stands_for)}"]
-        told = each.stands_for
-        lines.append(each.command)
-    lines += ["", "state", "----", "", *ending, "", check, "----", ""]
-    text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
-    return rewrite(text, parse(text))

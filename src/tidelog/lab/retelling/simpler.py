@@ -7,7 +7,7 @@ would miss need not be said. Every change is tried by playing the whole, and kep
 end is the same: replicas, controller, and what clients were promised.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tidelog.lab.retelling.telling import Said, Telling, play_again, same_outcome
@@ -27,6 +27,29 @@ def simplify(telling: Telling) -> Telling:
             if other is not None and same_outcome(telling.world, other.world):
                 telling, found = other, True
                 break
+    return telling
+
+
+def shorten(telling: Telling, still: Callable[[Telling], bool]) -> Telling:
+    """As few of its commands as can be without losing what `still` looks for at the end.
+
+    Large pieces are tried first; the cluster stays.
+    """
+    size = max(1, (len(telling.said) - 1) // 2)
+    tries = 0
+    while tries < TRIES_MAX:
+        found = False
+        start = len(telling.said) - size
+        while start >= 1 and tries < TRIES_MAX:
+            tries += 1
+            rest = [*telling.said[:start], *telling.said[start + size :]]
+            other = play_again(rest, telling.policy)
+            if other is not None and still(other):
+                telling, found = other, True
+            start -= size
+        if size == 1 and not found:
+            break
+        size = size if found and size == 1 else max(1, size // 2)
     return telling
 
 

@@ -12,6 +12,7 @@ from tidelog.lab.modelcheck import counterexample
 from tidelog.lab.modelcheck.explorer import Exploration, Progress, ProgressCallback, Violation
 from tidelog.lab.modelcheck.shipped.cluster_model import ClusterModel
 from tidelog.lab.modelcheck.verdicts import Row
+from tidelog.lab.retelling.story_text import Retelling
 
 
 def watcher(tell: output.Tell) -> ProgressCallback:
@@ -94,7 +95,9 @@ class Check:
     model: ClusterModel
     found: Exploration
     shortest: Violation | None
-    story_file: str | None
+    story_file: str | None = None
+    retold: Retelling | None = None
+    """The shortest way as a story, if one was asked for."""
 
     @property
     def holds(self) -> bool:
@@ -120,6 +123,8 @@ class Check:
             "counterexample": (
                 counterexample.as_data(self.model, self.shortest) if self.shortest else None
             ),
+            "story": self.story_file,
+            "story_shows_it": self.retold is not None and self.retold.shown,
         }
 
     def show(self, screen: Console) -> None:
@@ -138,6 +143,8 @@ class Check:
         self._show_goals(screen)
         if self.shortest:
             self._show_path(screen, self.shortest)
+        if self.retold:
+            self._show_story(screen, self.retold)
         screen.print(output.verdict_line(self.holds, self._summary()))
 
     def _show_goals(self, screen: Console) -> None:
@@ -165,15 +172,22 @@ class Check:
             before = after
         screen.print()
 
+    def _show_story(self, screen: Console, retold: Retelling) -> None:
+        told = Text("story: ").append(f"tidelog story play {self.story_file}", output.NAME)
+        if retold.departure:
+            told.append(f"  (it departs from the checker: {retold.departure})", output.WARN)
+        elif not retold.shown:
+            told.append("  (no invariant of the stories shows what is wrong)", output.WARN)
+        screen.print(told, soft_wrap=True)
+
     def _summary(self) -> str:
         found = self.found
         speed = f"{found.states:,} states in {found.seconds:.1f} s"
         speed += f", {found.states_per_second:,.0f} states/s"
         if not found.holds:
-            where = f"; written to {self.story_file}" if self.story_file else ""
             broken = len(found.violations)
             verb = "invariant is" if broken == 1 else "invariants are"
-            return f"{broken} {verb} broken; {speed}{where}"
+            return f"{broken} {verb} broken; {speed}"
         if not found.complete:
             return f"nothing broken so far, but not all was visited: raise --max-states; {speed}"
         return f"every invariant holds in every state; {speed}"

@@ -1,6 +1,6 @@
 """How simulated runs are shown: speed, faults injected, and each failure with its replay."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +9,12 @@ from rich.text import Text
 
 from tidelog.apps.cli import output
 from tidelog.apps.cli.usage import write_file
+from tidelog.lab.retelling.simulator_story import retell_run
 from tidelog.lab.sim.report import action_line, replay_command, shrunk_lines
 from tidelog.lab.sim.runner import Summary
-from tidelog.lab.sim.scribe import write_stories
 from tidelog.lab.sim.shrink import Shrunk, shrink
 from tidelog.lab.sim.simulation import Result, Violation
 from tidelog.lab.sim.swarm import Plan, draw_plan
-from tidelog.lab.story.grammar import parse
-from tidelog.lab.story.runner import perform_all
 
 SHOWN_IN_FULL = 3
 """Failures shown with their last events; of the others, only seeds."""
@@ -48,17 +46,13 @@ class Failure:
     """Whether the story, played, breaks the same invariant."""
 
     def write(self, path: str) -> None:
-        """Write its story: the first telling that, played, breaks the same, if one does."""
-        tellings = list(self._tellings())
-        told = next(filter(_is_so, tellings), None)
-        write_file(path, told or tellings[0])
-        self.story_file, self.retold = path, told is not None
-
-    def _tellings(self) -> Iterator[str]:
+        """Write its story, which was played to see whether it shows the same."""
         result = self.shrunk.result if self.shrunk else self.result
         invariant = self.shrunk.invariant if self.shrunk else result.violations[0].invariant
         broken = next(v for v in result.violations if v.invariant == invariant)
-        return write_stories(self.plan, result.policy, broken)
+        told = retell_run(self.plan, result.policy, broken)
+        write_file(path, told.text)
+        self.story_file, self.retold = path, told.shown
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
@@ -86,10 +80,6 @@ class Failure:
                 told.append("  (it leaves something out: there the invariant holds)", output.WARN)
             screen.print(told, soft_wrap=True)
         screen.print()
-
-
-def _is_so(text: str) -> bool:
-    return all(performance.passed for performance in perform_all(parse(text)))
 
 
 def examine(result: Result, shorten: bool) -> Failure:

@@ -1,0 +1,80 @@
+"""A failed run of the simulator as a story: short if it can be, and honest if it can't."""
+
+import pytest
+
+from tidelog.lab.retelling.simpler import shorten
+from tidelog.lab.retelling.simulator_story import retell_run
+from tidelog.lab.retelling.telling import Telling
+from tidelog.lab.sim.runner import run_seed
+from tidelog.lab.sim.shrink import shrink
+from tidelog.lab.sim.simulation import Violation
+from tidelog.lab.sim.swarm import Plan, draw_plan
+from tidelog.lab.story.grammar import parse
+from tidelog.lab.story.runner import perform_all
+
+FAILURES_WANTED = 1
+SEEDS_MAX = 60
+
+
+def failures(policy: str) -> list[tuple[Plan, Violation]]:
+    """The first few seeds that break something, made shorter."""
+    found = []
+    for seed in range(SEEDS_MAX):
+        result = run_seed(seed, policy)
+        if not result.clean:
+            shrunk = shrink(draw_plan(seed), result, policy)
+            broken = (v for v in shrunk.result.violations if v.invariant == shrunk.invariant)
+            found.append((shrunk.plan, next(broken)))
+        if len(found) == FAILURES_WANTED:
+            break
+    return found
+
+
+def test_failures_become_stories_that_play() -> None:
+    told = [
+        retell_run(plan, "high-watermark", broken) for plan, broken in failures("high-watermark")
+    ]
+    assert any(retold.shown for retold in told), "stories can tell most of what happens"
+    for retold in told:
+        story = parse(retold.text)
+        assert all(performance.passed for performance in perform_all(story))
+        expected = story.steps[-1].expected
+        assert expected is not None
+        assert expected["high-watermark"][0].startswith("VIOLATED") is retold.shown
+        assert retold.faithful is retold.shown
+
+
+@pytest.mark.parametrize(
+    ("invariant", "reason"),
+    [
+        ("hw-below-leo", "there hw-below-leo holds"),
+        ("logs-agree", "there logs-agree holds"),
+        ("what-no-story-knows", "it has no word for what-no-story-knows"),
+    ],
+)
+def test_what_a_story_does_not_show_is_admitted(invariant: str, reason: str) -> None:
+    violation = Violation(invariant, "t-0: so it seems", 1, 1, ())
+    plan = draw_plan(3)
+    plan.duration_ms, plan.actions = 300, []
+    told = retell_run(plan, "leader-epoch", violation)
+    assert (told.faithful, told.shown) == (False, False)
+    assert told.departure.startswith(reason)
+    assert "A story can't tell all of it" in told.text
+    assert all(performance.passed for performance in perform_all(parse(told.text)))
+
+
+def test_shorter_keeps_what_is_looked_for() -> None:
+    telling = Telling("high-watermark")
+    for command in (
+        "cluster A B C",
+        "produce m1",
+        "note nothing",
+        "fetch B",
+        "fetch C times=2",
+        "isr",
+        "produce m2",
+        "crash C",
+    ):
+        telling.say(command)
+    short = shorten(telling, lambda other: other.world.brokers["B"].seen.log_end_offset == 1)
+    assert [said.command for said in short.said] == ["cluster A B C", "produce m1", "fetch B"]
