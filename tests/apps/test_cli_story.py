@@ -67,15 +67,56 @@ def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
     assert found.stdout.count("◆ here the rules part") == 1
     assert "✗ high-watermark breaks acked-records-survive: acked, then lost: m2 at 1" in lines
     assert "✓ leader-epoch keeps acked-records-survive, logs-agree" in lines
-    assert any(line.split()[-3:] == ["m1@0", "m2@0", "m3@1"] for line in lines)
+    assert "at the end" not in found.stdout, "the story's own `state` has just shown it"
+
+
+def test_the_readme_quotes_how_the_demo_ends() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    last = run("play", "hw-loses-acked-record").stdout.splitlines()[-3:]
+    assert "\n".join(last) in readme
+
+
+def test_play_ends_with_every_replica_unless_the_story_did(written: Path) -> None:
+    row = run("play", "true.txt").stdout.partition("at the end")[2].splitlines()[2]
+    assert row.split() == ["leader-epoch", "A", "leader", "0", "1", "0", "m1@0"]
 
 
 def test_play_stacks_the_rules_on_a_narrow_screen() -> None:
-    found = run("play", LOSS, columns="80")
+    found = run("play", LOSS, columns="60")
     lines = [line.strip() for line in found.stdout.splitlines()]
     cut = lines.index("B truncates to 1 (its own HW), dropping m2")
     assert lines[cut - 1] == "under high-watermark:"
     assert lines[cut + 1 : cut + 3] == ["under leader-epoch:", "nothing more"]
+
+
+def test_play_sets_side_by_side_whatever_fits() -> None:
+    lines = run("play", LOSS, columns="80").stdout.splitlines()
+    assert "    │ B truncates to 1 (its own HW), dropping m2 │ nothing more" in lines
+    assert "        B leads epoch 1 from offset 1, ISR={B}" in lines
+    assert max(map(len, lines)) <= 80
+
+
+def test_list_on_a_narrow_screen_breaks_no_word() -> None:
+    lines = [line.rstrip() for line in run("list", columns="60").stdout.splitlines()]
+    name = lines.index("  hw-loses-acked-record ◆")
+    assert lines[name + 1].strip() == "The record that was acknowledged and then lost"
+    assert not any("…" in line for line in lines)
+
+
+def test_a_folder_is_checked_not_played(written: Path) -> None:
+    found = run("play", ".")
+    assert found.exit_code == 2
+    assert "tidelog story check ." in found.output
+
+
+def test_what_is_wrong_under_every_rule_is_said_once_and_unbroken(written: Path) -> None:
+    story = "policies: kip-101, leader-epoch\n\n" + FALSE
+    (written / "false.txt").write_text(story)
+    found = run("check", "false.txt", columns="40").stdout
+    assert found.count("it printed:") == 1
+    assert "  [kip-101, leader-epoch] false.txt:7: it printed:\n" in found
+    assert "    client -> A  produce m1 acks=all\n" in found
+    assert found.endswith("1 story, 2 plays: 1 not as told\n")
 
 
 def test_play_under_one_rule() -> None:

@@ -63,6 +63,11 @@ def play_command(name: str, policy: str | None, form: str) -> int:
     from tidelog.lab.story.library import find, load
     from tidelog.lab.story.runner import perform_all
 
+    if Path(name).is_dir():
+        raise click.UsageError(
+            f"{name} is a folder; `tidelog story check {name}` plays all that is in it",
+            click.get_current_context(),
+        )
     try:
         told = load(find(name))
     except StoryError as error:

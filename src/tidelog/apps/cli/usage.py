@@ -79,6 +79,7 @@ class Root(Section):
 
 def _one_line(error: click.ClickException) -> str:
     what = " ".join(error.format_message().split())
+    what = what.replace("a valid integer range", "a whole number")
     line = f"tidelog: {what[:1].lower()}{what[1:]}".rstrip(".")
     if isinstance(error, click.UsageError) and error.ctx is not None:
         line += f"{'' if line.endswith('?') else '.'} See: {error.ctx.command_path} --help"

@@ -1,13 +1,13 @@
 """How stories are shown: the list, a play with the step at which rules part, verdicts.
 
 A step that prints the same under every rule is shown once. Where outputs differ, what they
-have in common comes first, then each rule's own lines, side by side if the screen is wide
-enough for all of them.
+have in common comes first, then each rule's own lines, side by side where the screen is wide
+enough. Lines of a play are never broken: they are there to be copied into a story.
 """
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -23,8 +23,12 @@ from tidelog.lab.story.library import Verdict, story_folder
 from tidelog.lab.story.render import as_data
 from tidelog.lab.story.runner import Frame, Performance
 
+LIST_WIDTH = 100
+"""On a narrower screen a story's title stands below its name."""
 MARGIN = 4
 GAP = 3
+JUDGING = ("check", "expect")
+"""Commands that change nothing."""
 _LOG = re.compile(r"LEO=(\d+) .*HW=(\d+).*log=\[(.*)\]")
 _FIELD = re.compile(r"(\w+)=(\[.*\]|\S+)")
 
@@ -55,6 +59,12 @@ def show_list(screen: Console, stories: Sequence[Story]) -> None:
     folders: dict[str, list[Story]] = {}
     for story in stories:
         folders.setdefault(str(Path(short_name(story.path)).parent), []).append(story)
+    (_list_wide if screen.width >= LIST_WIDTH else _list_narrow)(screen, folders)
+    screen.print(f"{len(stories)} stories; ◆ is played under several rules, to see them part")
+    screen.print("play one: tidelog story play NAME")
+
+
+def _list_wide(screen: Console, folders: Mapping[str, Sequence[Story]]) -> None:
     table = output.table(("story", "", "what it shows", "covers"))
     for folder, told in folders.items():
         table.add_section()
@@ -64,8 +74,17 @@ def show_list(screen: Console, stories: Sequence[Story]) -> None:
             parts = Text("◆" if len(story.policies) > 1 else "", output.WARN)
             table.add_row(name, parts, story.title, output.faint(" ".join(story.covers)))
     screen.print(table)
-    screen.print(f"{len(stories)} stories; ◆ is played under several rules, to see them part")
-    screen.print("play one: tidelog story play NAME")
+
+
+def _list_narrow(screen: Console, folders: Mapping[str, Sequence[Story]]) -> None:
+    for folder, told in folders.items():
+        screen.print(output.heading(folder + "/"))
+        for story in told:
+            name = Text("  " + Path(story.path).stem, output.NAME)
+            parts = Text(" ◆" if len(story.policies) > 1 else "", output.WARN)
+            screen.print(name + parts, soft_wrap=True)
+            screen.print(output.indented(Text(story.title), MARGIN))
+        screen.print()
 
 
 def verdict_data(verdict: Verdict) -> dict[str, Any]:
@@ -89,14 +108,27 @@ def show_verdicts(screen: Console, verdicts: Sequence[Verdict]) -> None:
         policies = ", ".join(play.policy for play in plays if play.policy)
         line = output.verdict_line(passed, short_name(path))
         screen.print(line.append(f"  {policies}", output.FAINT), soft_wrap=True)
-        for play in plays:
-            for problem in play.problems:
-                policy = f"[{play.policy}] " if play.policy else ""
-                screen.print(output.indented(Text(policy + problem, output.BAD)))
+        _show_problems(screen, [(play.policy, p) for play in plays for p in play.problems])
     wrong = sum(not all(play.passed for play in plays) for plays in by_path.values())
-    played = f"{len(by_path)} stories, {len(verdicts)} plays"
+    played = f"{_count(by_path, 'story', 'stories')}, {_count(verdicts, 'play', 'plays')}"
     text = f"{played}: {wrong} not as told" if wrong else f"{played}: all as told"
     screen.print(output.verdict_line(not wrong, text))
+
+
+def _count(things: Sized, one: str, more: str) -> str:
+    return f"{len(things)} {one if len(things) == 1 else more}"
+
+
+def _show_problems(screen: Console, problems: Iterable[tuple[str, str]], mark: str = "") -> None:
+    """What is wrong under several rules is said once."""
+    policies: dict[str, list[str]] = {}
+    for policy, problem in problems:
+        policies.setdefault(problem, []).append(policy)
+    for problem, names in policies.items():
+        under = f"[{', '.join(names)}] " if all(names) else ""
+        margin = " " * (MARGIN if mark else 2)
+        for line in (mark + under + problem).splitlines():
+            screen.print(Text(margin + line, output.BAD), soft_wrap=True)
 
 
 # -- a play
@@ -158,27 +190,15 @@ class Production:
         if given:
             screen.print()
             screen.print(output.faint(f"given: {given}"))
-        beside = self._fits(screen.width)
         for moment in self.moments:
             if not moment.step.given or any(f.problems for f in moment.frames.values()):
-                self._show_moment(screen, moment, beside)
+                self._show_moment(screen, moment)
         if self.story.closing:
             screen.print()
             _prose(screen, self.story.closing)
         self._show_end(screen)
 
-    def _fits(self, width: int) -> bool:
-        """Whether every split of this story fits side by side."""
-        for moment in self.moments:
-            widths = [
-                max(map(len, [*lines, ", ".join(rules)]))
-                for lines, rules in moment.outputs().items()
-            ]
-            if len(widths) > 1 and sum(widths) + GAP * len(widths) + MARGIN > width:
-                return False
-        return True
-
-    def _show_moment(self, screen: Console, moment: Moment, beside: bool) -> None:
+    def _show_moment(self, screen: Console, moment: Moment) -> None:
         step, outputs = moment.step, moment.outputs()
         if step.prose:
             screen.print()
@@ -194,14 +214,31 @@ class Production:
         _lines(screen, shared, MARGIN)
         if len(outputs) > 1:
             own = {", ".join(names): lines[len(shared) :] for lines, names in outputs.items()}
-            (_side_by_side if beside else _one_by_one)(screen, own)
-        for policy, frame in moment.frames.items():
-            for problem in frame.problems:
-                text = Text(f"✗ [{policy}] line {step.line}: {problem}", output.BAD)
-                screen.print(output.indented(text, MARGIN))
+            (_side_by_side if _fits(own, screen.width) else _one_by_one)(screen, own)
+        wrong = [
+            (policy, f"line {step.line}: {problem}")
+            for policy, frame in moment.frames.items()
+            for problem in frame.problems
+        ]
+        _show_problems(screen, wrong, "✗ ")
 
     def _show_end(self, screen: Console) -> None:
         screen.print()
+        if not self._ends_with_state():
+            self._show_replicas(screen)
+        for performance in self.performances:
+            screen.print(_verdict(performance), soft_wrap=True)
+        if self.parting and len(self.performances) > 1:
+            where = f"{short_name(self.story.path)}, line {self.parting.step.line}"
+            line = Text("◆ ", output.WARN).append(f"the rules part at `{self.parting.step.text}`")
+            screen.print(line.append(f"  {where}", output.FAINT), soft_wrap=True)
+
+    def _ends_with_state(self) -> bool:
+        """Whether the story itself has just shown all replicas."""
+        acts = [moment.step for moment in self.moments if moment.step.word not in JUDGING]
+        return bool(acts) and acts[-1].text == "state" and not acts[-1].given
+
+    def _show_replicas(self, screen: Console) -> None:
         table = output.table(("under", "replica", "at the end", "epoch", "LEO", "HW", "log"))
         for performance in self.performances:
             name = performance.policy
@@ -212,12 +249,6 @@ class Production:
                 name = ""
         if table.row_count:
             screen.print(table)
-        for performance in self.performances:
-            screen.print(_verdict(performance), soft_wrap=True)
-        if self.parting and len(self.performances) > 1:
-            where = f"{short_name(self.story.path)}, line {self.parting.step.line}"
-            line = Text("◆ ", output.WARN).append(f"the rules part at `{self.parting.step.text}`")
-            screen.print(line.append(f"  {where}", output.FAINT), soft_wrap=True)
 
 
 def _prose(screen: Console, lines: Iterable[str]) -> None:
@@ -236,6 +267,12 @@ def _shared(outputs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 def _lines(screen: Console, lines: Sequence[str], margin: int) -> None:
     for line in lines:
         screen.print(Text(" " * margin).append_text(_styled(line)), soft_wrap=True)
+
+
+def _fits(own: Mapping[str, Sequence[str]], width: int) -> bool:
+    """Whether these outputs fit side by side."""
+    widths = [max(map(len, [names, *lines])) for names, lines in own.items()]
+    return MARGIN + sum(widths) + GAP * len(widths) <= width
 
 
 def _one_by_one(screen: Console, own: dict[str, tuple[str, ...]]) -> None:
