@@ -115,6 +115,12 @@ def test_replicas_on_brokers_that_are_away_are_not_in_sync() -> None:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             id="configure what is not there",
         ),
+        pytest.param(create(retention_ms="soon"), ErrorCode.INVALID_CONFIG, id="no number"),
+        pytest.param(
+            on.AlterConfigReceived(900, "taken", {"segment.bytes": "0"}),
+            ErrorCode.INVALID_CONFIG,
+            id="too small",
+        ),
         pytest.param(
             on.AlterConfigReceived(900, "taken", {"min.insync.replicas": "-1"}),
             ErrorCode.INVALID_CONFIG,

@@ -19,11 +19,7 @@ from tidelog.core.controller.events import (
 )
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
-from tidelog.core.controller.metadata.cluster_image import (
-    MIN_INSYNC_REPLICAS,
-    UNCLEAN_LEADER_ELECTION,
-    ClusterImage,
-)
+from tidelog.core.controller.metadata.cluster_image import MIN_INSYNC_REPLICAS, ClusterImage
 from tidelog.core.controller.metadata.metadata_store import ABSENT, Delete, Guard, Put
 from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
@@ -31,6 +27,7 @@ from tidelog.core.controller.metadata.registrations import (
     TopicImage,
 )
 from tidelog.core.controller.topics.placement import NotEnoughBrokers, place
+from tidelog.core.controller.topics.topic_configs import config_problem
 from tidelog.core.controller.transactions import Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
@@ -211,13 +208,8 @@ def _partitions_plan(
 
 
 def _check_configs(configs: dict[str, str]) -> Plan | None:
-    minimum = configs.get(MIN_INSYNC_REPLICAS, "1")
-    if not (minimum.isascii() and minimum.isdigit() and int(minimum) >= 1):
-        return Plan(ErrorCode.INVALID_CONFIG, f"{MIN_INSYNC_REPLICAS}={minimum!r}")
-    unclean = configs.get(UNCLEAN_LEADER_ELECTION, "false")
-    if unclean not in ("true", "false"):
-        return Plan(ErrorCode.INVALID_CONFIG, f"{UNCLEAN_LEADER_ELECTION}={unclean!r}")
-    return None
+    problem = config_problem(configs)
+    return None if problem is None else Plan(ErrorCode.INVALID_CONFIG, problem)
 
 
 def _partitions_under(image: ClusterImage, topic: str | None) -> list[PartitionRegistration]:
