@@ -17,8 +17,12 @@ from storage_kit import (
     truncate,
 )
 
+from tidelog.core.record.control import ControlType
+from tidelog.core.record.encoder import Producer, encode_marker
+from tidelog.core.record.record_batch import TRANSACTIONAL, parse
 from tidelog.core.storage.disk import DiskFull
 from tidelog.core.storage.flush import carry_out
+from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.lab.memory_disk import MemoryDisk
 
@@ -183,6 +187,45 @@ def test_indexes_below_the_recovery_point_are_on_disk() -> None:
     again, _ = reopen(disk.power_failure(), recovery_point=log.recovery_point)
     assert again.segments.first.max_timestamp == 1000 + SEGMENT_RECORDS - 1
     assert again.segments.first.time_index.entries()[-1] == (1006, 6)
+
+
+def transaction(log: Log, end: ControlType) -> None:
+    """One record of producer 7, and the marker that ends it."""
+    log.append([batch(log.log_end_offset, producer=Producer(7, 0, 0), attributes=TRANSACTIONAL)], 0)
+    marker = parse(encode_marker(end, Producer(7, 0), 0, 5))
+    marker.assign(log.log_end_offset, 0)
+    log.append([marker], 0)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "roll"])
+def test_aborted_transactions_are_on_disk_with_their_markers(clean: bool) -> None:
+    """Else readers of committed records are given them after a power failure."""
+    disk = ForgetfulDisk()
+    log = new_log(disk)
+    transaction(log, ControlType.ABORT)
+    expected = log.aborted_transactions(0, 2)
+    assert len(expected) == 1
+    if clean:
+        log.close()
+    else:
+        log.flush()
+        log.append([batch(2, size=500)], 0)
+        assert len(log.segments) == 2
+        log.flush()
+    again, _ = reopen(disk.power_failure(), recovery_point=log.recovery_point, clean=clean)
+    assert again.aborted_transactions(0, 2) == expected
+
+
+def test_aborted_transactions_that_were_cut_do_not_come_back() -> None:
+    disk = ForgetfulDisk()
+    log = new_log(disk)
+    transaction(log, ControlType.ABORT)
+    log.flush()
+    truncate(log, 0)
+    transaction(log, ControlType.COMMIT)
+    log.close()
+    again, _ = reopen(disk.power_failure(), clean=True)
+    assert (again.log_end_offset, again.aborted_transactions(0, 2)) == (2, [])
 
 
 def test_what_was_dropped_does_not_come_back_with_the_power() -> None:

@@ -49,6 +49,11 @@ class FlushState:
         self._generation = 0
         self._oldest_unflushed_ms: int | None = None
 
+    def grew(self, path: str) -> None:
+        """A file beside the batches, which is believed as far as they are: it goes with them."""
+        if path not in self.new_files:
+            self.new_files.append(path)
+
     def appended(self, now_ms: int) -> None:
         if self._oldest_unflushed_ms is None:
             self._oldest_unflushed_ms = now_ms

@@ -131,6 +131,7 @@ class Log:
             aborted = self.producers.update(batch)
             if aborted is not None:
                 active.add_aborted(aborted)
+                self._flush.grew(active.file(layout.TXN_INDEX))
         self.log_end_offset = group[-1].last_offset + 1
         self._flush.appended(now_ms)
 

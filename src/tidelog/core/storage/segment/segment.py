@@ -250,7 +250,9 @@ class Segment:
         aborted = self.aborted()
         kept = kept_below(aborted, end)
         if kept < len(aborted):
-            self._disk.truncate(self.file(layout.TXN_INDEX), kept * ENTRY_SIZE)
+            path = self.file(layout.TXN_INDEX)
+            self._disk.truncate(path, kept * ENTRY_SIZE)
+            self._disk.sync(path)
             del aborted[kept:]
 
     # -- indexes
