@@ -77,6 +77,14 @@ def test_a_group_alone_shows_its_help(path: tuple[str, ...]) -> None:
     assert alone.stdout == CliRunner().invoke(cli, [*path, "--help"]).stdout
 
 
+@pytest.mark.parametrize("path", [(), ("story",), ("sim",), ("model",)], ids=" ".join)
+def test_no_sentence_is_cut_on_a_narrow_screen(path: tuple[str, ...]) -> None:
+    found = CliRunner(env={"COLUMNS": "60"}).invoke(cli, [*path, "--help"])
+    listed = found.stdout.partition("Commands:")[2].partition("Examples:")[0]
+    assert listed
+    assert "..." not in listed
+
+
 def test_the_policies_in_the_help_are_those_there_are() -> None:
     assert [word for word in POLICY_NAMES.replace(",", "").split() if word in POLICIES] == [
         *POLICIES
@@ -96,7 +104,7 @@ WRONG = {
     "no such format": (["story", "list", "--format", "yaml"], "'text', 'json'"),
     "not a size": (["model", "table", "--size", "2,2,2"], "such as 3,2,2,2"),
     "not a small size": (["model", "table", "--size", "2,2,2,20"], "from 1 to 9"),
-    "not a seed": (["sim", "replay", "first"], "'first' is not a valid integer"),
+    "not a seed": (["sim", "replay", "first"], "'first' is not a whole number"),
     "no seed": (["sim", "replay"], "missing argument 'SEED'"),
     "too few seeds": (["sim", "run", "--seeds", "0"], "x>=1"),
 }

@@ -21,8 +21,8 @@ HARMFUL = (
 )
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "140"}).invoke(cli, ["model", *arguments])
+def run(*arguments: str, columns: str = "140") -> Result:
+    return CliRunner(env={"COLUMNS": columns}).invoke(cli, ["model", *arguments])
 
 
 def data(*arguments: str) -> dict[str, Any]:
@@ -39,6 +39,12 @@ def test_table_reproduces_what_is_known() -> None:
     assert "✓ 6 of 6 rows are as known" in found.stdout
 
 
+def test_the_table_keeps_its_verdicts_on_a_narrow_screen() -> None:
+    found = run("table", "--size", "2,2,2,2", "--workers", "1", columns="80")
+    lines = [" ".join(line.split()) for line in found.stdout.splitlines()]
+    assert "kip-101 ✗ depth 11 ✗ depth 11 holds 4,523 ✓" in lines
+
+
 def test_a_table_that_is_not_as_known_fails() -> None:
     found = run("table", "--size", "1,1,1,1", "--workers", "1", "--format", "json")
     assert found.exit_code == 1
@@ -53,6 +59,8 @@ def test_check_of_what_holds() -> None:
     found = run("check", *HARMLESS)
     assert found.exit_code == 0
     assert "reached: a record commits" in found.stdout
+    narrow = run("check", *HARMLESS, columns="50").stdout
+    assert narrow.count(" holds  ") == len(data("check", *HARMLESS)["verdicts"])
     assert "✓ every invariant holds in every state" in found.stdout
     as_data = data("check", *HARMLESS)
     assert as_data["holds"]

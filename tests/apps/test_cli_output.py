@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from rich.text import Text
 
 from tidelog.apps.cli import output
 
@@ -58,6 +59,29 @@ def test_json_says_what_the_exit_code_says(
 ) -> None:
     assert output.conclude("json", holds, {"n": 1}, lambda _: None) == status
     assert capsys.readouterr().out == f'{{\n  "holds": {str(holds).lower()},\n  "n": 1\n}}\n'
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        ("40", [" name   what it is ", " sheep   an animal "]),
+        ("16", ["sheep", "  what it is: an", "  animal"]),
+    ],
+)
+def test_a_table_that_does_not_fit_is_told_row_by_row(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    columns: str,
+    shown: list[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    table = output.table(("name", "what it is"))
+    table.add_row(Text("sheep"), "an animal")
+    output.show_table(output.screen(), table)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line and "─" not in line] == [
+        " ".join(line.split()) for line in shown
+    ]
 
 
 def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:

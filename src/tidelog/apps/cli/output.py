@@ -19,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 GOOD, BAD, WARN, FAINT, NAME, HEADING = "green", "bold red", "yellow", "dim", "cyan", "bold"
+WIDE = 100
+"""Columns from which on a table may break its cells and still be read."""
 PIPED_WIDTH = 120
 """Columns where there is no terminal to ask."""
 REFRESH_S = 0.1
@@ -57,6 +59,18 @@ def table(columns: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
         whole = right or place == 0
         empty.add_column(column, justify="right" if right else "left", no_wrap=whole)
     return empty
+
+
+def show_table(screen: Console, table: Table) -> None:
+    """A table; on a screen too narrow for it, a block for each row."""
+    unbound = screen.options.update(max_width=10 * WIDE)
+    if screen.width >= WIDE or screen.measure(table, options=unbound).maximum <= screen.width:
+        screen.print(table)
+        return
+    for name, *cells in zip(*(column.cells for column in table.columns), strict=True):
+        screen.print(name, soft_wrap=True)
+        for column, cell in zip(table.columns[1:], cells, strict=True):
+            screen.print(indented(Text(f"{column.header}: ").append(cell)))
 
 
 def mark(holds: bool, good: str = "holds", bad: str = "VIOLATED") -> Text:

@@ -17,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 BAD_USAGE = 2
 INTERRUPTED = 130
+SENTENCE_MAX = 200
 POLICY_NAMES = "leader-epoch (shipped), high-watermark, kip-101 or kip-279"
 
 
@@ -38,6 +39,14 @@ class Section(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """In the order in which they are best learnt, not by letter."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each command's first sentence whole, on two lines if need be."""
+        names = self.list_commands(ctx)
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.commands[name].get_short_help_str(SENTENCE_MAX)) for name in names]
+            )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """A group alone shows what it can do."""

@@ -26,27 +26,36 @@ def watcher(tell: output.Tell) -> ProgressCallback:
 
 
 def show_rows(screen: Console, rows: Sequence[Row]) -> None:
-    """The verdict table; invariants that hold in every row share one column."""
+    """The verdict table; invariants that hold in every row share one column.
+
+    A narrow screen shows the verdicts and leaves out the figures they go with.
+    """
     split = [name for name in _invariants(rows) if any(row.verdicts.get(name) for row in rows)]
     others = "others" if split else "all"
-    numbers = ("states", "known", "s", "states/s")
+    wide = screen.width >= output.WIDE
+    numbers = ("states", "known", "s", "states/s") if wide else ("states",)
     size = rows[0].case.size
     screen.print(output.faint(f"size {size}: replicas, log size, records, largest leader epoch"))
-    table = output.table(("model", *split, others, *numbers, ""), numbers=numbers)
+    table = output.table(
+        ("model", *split, others, *numbers, "" if wide else "known"), numbers=numbers
+    )
     for row in rows:
         known = row.case.expected.states if row.case.expected else None
         rest = [depth for name, depth in row.verdicts.items() if name not in split]
-        table.add_row(
-            _name(row, size),
-            *(_verdict(row, name) for name in split),
-            output.mark(not any(rest)),
+        figures = (
             f"{row.exploration.states:,}",
             f"{known:,}" if known else "—",
             f"{row.exploration.seconds:.1f}",
             f"{row.exploration.states_per_second:,.0f}",
-            _agreement(row),
         )
-    screen.print(table)
+        table.add_row(
+            _name(row, size),
+            *(_verdict(row, name) for name in split),
+            output.mark(not any(rest)),
+            *figures[: len(numbers)],
+            _agreement(row, "as known" if wide else "✓"),
+        )
+    output.show_table(screen, table)
     agreed = sum(row.reproduced for row in rows)
     seconds = sum(row.exploration.seconds for row in rows)
     text = f"{agreed} of {len(rows)} rows are as known; {seconds:.1f} s"
@@ -72,13 +81,13 @@ def _verdict(row: Row, invariant: str) -> Text:
     return output.mark(depth is None, bad=f"✗ depth {depth}")
 
 
-def _agreement(row: Row) -> Text:
+def _agreement(row: Row, yes: str) -> Text:
     """As known; or what should have come out."""
     expected = row.case.expected
     if expected is None:
         return Text("new size", output.WARN) if row.reproduced else Text("goals missed", output.BAD)
     if row.reproduced:
-        return Text("as known", output.GOOD)
+        return Text(yes, output.GOOD)
     wanted = ", ".join(f"{name} ✗ {depth}" for name, depth in expected.violations.items())
     return Text(f"expected {wanted or 'holds'}", output.BAD)
 
@@ -134,11 +143,11 @@ class Check:
         bounds = asdict(self.model.bounds)
         line = " · ".join(f"{name.replace('_', ' ')} {n}" for name, n in bounds.items())
         screen.print(output.faint(f"bounds: {line}"), soft_wrap=True)
-        verdicts = output.table(("invariant", "verdict"))
+        verdicts = output.table(("verdict", "invariant"))
         for name in self.model.invariants:
             violation = found.violations.get(name)
             bad = f"✗ depth {violation.depth}" if violation else ""
-            verdicts.add_row(name, output.mark(violation is None, bad=bad))
+            verdicts.add_row(output.mark(violation is None, bad=bad), name)
         screen.print(verdicts)
         self._show_goals(screen)
         if self.shortest:

@@ -114,7 +114,7 @@ def show_list(screen: Console, chosen: Sequence[Prey]) -> None:
     table = output.table(("mutant", "rule it removes", "hunted by"))
     for prey in chosen:
         table.add_row(Text(prey.name, output.NAME), _rule(prey), prey.finder)
-    screen.print(table)
+    output.show_table(screen, table)
     _name_escaped(screen)
 
 
@@ -138,7 +138,7 @@ def show_catches(screen: Console, catches: Sequence[Caught]) -> None:
             finder.append(f"\n{catch.where}", output.FAINT)
         name = Text(catch.prey.name, output.NAME)
         table.add_row(name, _rule(catch.prey), catch.broke, finder, f"{catch.seconds:.1f}")
-    screen.print(table)
+    output.show_table(screen, table)
     missed = [catch.prey.name for catch in catches if not catch.found]
     text = f"{len(catches) - len(missed)} of {len(catches)} mutants found"
     if missed:

@@ -18,7 +18,8 @@ from tidelog.lab.sim.swarm import Plan, draw_plan
 
 SHOWN_IN_FULL = 3
 """Failures shown with their last events; of the others, only seeds."""
-FAULT_COLUMNS = 3
+FAULT_WIDTH = 40
+"""Columns that a kind of fault and its count take."""
 
 
 def watcher(tell: output.Tell) -> Callable[[Result], None]:
@@ -108,12 +109,13 @@ def _result_data(result: Result) -> dict[str, Any]:
 
 def _show_faults(screen: Console, faults: Mapping[str, int]) -> None:
     """Kinds and counts, several to a row; a kind that never came stands out."""
-    table = output.table(("fault", "count") * FAULT_COLUMNS, numbers=("count",))
+    columns = min(max(screen.width // FAULT_WIDTH, 1), 3)
+    table = output.table(("fault", "count") * columns, numbers=("count",))
     cells = [
         (Text(kind, "" if count else output.WARN), Text(f"{count:,}", "" if count else output.WARN))
         for kind, count in faults.items()
     ]
-    rows = -(-len(cells) // FAULT_COLUMNS)
+    rows = -(-len(cells) // columns)
     for row in range(rows):
         table.add_row(*(cell for pair in cells[row::rows] for cell in pair))
     screen.print(table)
