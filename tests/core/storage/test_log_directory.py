@@ -69,6 +69,28 @@ def test_a_clean_stop_and_start() -> None:
     assert not disk.exists(layout.CLEAN_SHUTDOWN)
 
 
+@pytest.mark.parametrize("damage", ["torn", "segment gone", "log gone"])
+def test_a_clean_stop_counts_for_nothing_if_records_are_gone(damage: str) -> None:
+    # Else the controller would go on to think that this broker has all that it had.
+    disk = MemoryDisk()
+    directory = two_logs(disk)
+    active = directory.logs[ORDERS].segments.active
+    directory.close({ORDERS: 20, BILLS: 3}, broker_epoch=12)
+    if damage == "torn":
+        disk.truncate(active.path, active.size - 1)
+    elif damage == "segment gone":
+        disk.delete(active.path)
+    else:
+        disk.delete_dir("orders-0")
+    again = LogDirectory.open(disk, 0, small)
+    ends = {"torn": 19, "segment gone": 14}
+    assert {p: log.log_end_offset for p, log in again.logs.items()} == {
+        BILLS: 3,
+        **({ORDERS: ends[damage]} if damage in ends else {}),
+    }
+    assert again.broker_epoch == checkpoint.NO_BROKER_EPOCH
+
+
 def test_a_crash_while_loading_counts_as_unclean() -> None:
     """KAFKA-10471: the mark goes before anything is loaded."""
     disk = StoppingDisk()

@@ -63,7 +63,7 @@ class LogDirectory:
         log_starts = self._read_offsets(layout.LOG_STARTS)
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
         cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
-        stale = unflushed = False
+        stale = lost = False
         for name in self.disk.list_dir(""):
             if layout.parse_mark(name) == "delete":
                 self._leaving.append((now_ms, name))
@@ -89,14 +89,17 @@ class LogDirectory:
                 max(checkpointed, log.log_start_offset), log.log_end_offset
             )
             stale |= checkpointed > log.log_end_offset
-            unflushed |= recovery_points.get(partition, 0) > log.log_end_offset
+            lost |= recovery_points.get(partition, 0) > log.log_end_offset
         # Records appended from here on must never be found below a former mark.
         if stale:
             self.write_high_watermarks(self.high_watermarks)
-        if unflushed:
+        if lost:
             self.write_recovery_points()
         named = {*recovery_points, *log_starts, *high_watermarks, *cleaned}
         self._departed = named - self.logs.keys()
+        if lost or any(recovery_points.get(partition, 0) > 0 for partition in self._departed):
+            # Records are gone that were on disk: whoever counts on a clean stop must not.
+            self.broker_epoch = NO_BROKER_EPOCH
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
         offsets, warnings = checkpoint.read_offsets(self.disk, name)

@@ -64,10 +64,11 @@ def walk(disk: Disk, path: str, position: int, end: int) -> Iterator[tuple[int, 
         if at + HEADER_SIZE > len(chunk):
             chunk, chunk_at, at = _chunk(disk, path, position, end), position, 0
         base_offset, length, last_offset_delta = unpack_from(chunk, at)
-        if length < HEADER_SIZE - PREFIX_SIZE:
-            raise DiskError(f"batch of {length + PREFIX_SIZE} bytes at {position}", path)
-        yield position, length + PREFIX_SIZE, base_offset + last_offset_delta
-        position += length + PREFIX_SIZE
+        size = length + PREFIX_SIZE
+        if size < HEADER_SIZE or position + size > end:
+            raise DiskError(f"batch of {size} bytes at {position}", path)
+        yield position, size, base_offset + last_offset_delta
+        position += size
 
 
 def _chunk(disk: Disk, path: str, position: int, end: int) -> bytes:
