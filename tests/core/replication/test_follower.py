@@ -359,14 +359,15 @@ def test_offsets_of_another_epoch_are_void() -> None:
         pytest.param((5, 5), span(5, 6), False, id="empty, and the batch begins where it does"),
         pytest.param((5, 5), span(3, 4), False, id="empty, and the batch lies before it"),
         pytest.param((5, 5), span(3, 6, epoch=2), False, id="empty, but KAFKA-18723 comes first"),
-        pytest.param((2, 5), span(3, 6), False, id="not empty: it does not fit"),
+        pytest.param((2, 5), span(3, 6), True, id="all it has is gone from the leader's log"),
+        pytest.param((2, 6), span(3, 7), False, id="it has a record that the leader keeps"),
     ],
 )
 def test_kafka_6975_an_empty_log_that_starts_inside_a_batch(
     log: tuple[int, int], batch: on.Batch, restarts: bool
 ) -> None:
     partition = follower(epochs=[(0, log[0])], log=log, hw=5)
-    effects = partition.step(reply(5, batch, hw=7, start=5))
+    effects = partition.step(reply(log[1], batch, hw=7, start=5))
     restart = do.RestartAt(batch.base_offset, log_end_offset=5, high_watermark=5)
     assert (restart in effects) is restarts
     if restarts:

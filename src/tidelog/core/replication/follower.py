@@ -109,8 +109,10 @@ def _append(replica: Replica, event: on.FetchAnswered, effects: list[do.Effect])
     first = event.batches[0]
     if first.leader_epoch > event.leader_epoch:
         return False
-    if first.base_offset < end and end == replica.log_start_offset <= first.last_offset:
-        # An empty log that starts inside the leader's first batch (KAFKA-6975).
+    gone = end == replica.log_start_offset or end <= event.log_start_offset
+    if gone and first.base_offset < end <= first.last_offset:
+        # The leader's log starts inside its first batch, and this replica has nothing that
+        # the leader still keeps: an empty log (KAFKA-6975), or one that was cut back to there.
         _restart(replica, first.base_offset, effects)
         end = first.base_offset
     taken: list[on.Batch] = []

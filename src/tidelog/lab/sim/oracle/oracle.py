@@ -19,6 +19,7 @@ from tidelog.core.controller.metadata.registrations import (
     decode_partition,
 )
 from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.node.upkeep.losses import Loss
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.oracle.promise import Promise
@@ -232,7 +233,9 @@ class Oracle:
         old_end = old_start + len(old)
         shadow.start = log.log_start_offset
         shadow.entries = read_entries(log, shadow.start, end)
-        if shadow.start > old_end:
+        told = self._new_losses(process, shadow, truth)
+        restarted = any(loss.restarted_at is not None for loss in told)
+        if shadow.start > old_end or (restarted and shadow.start == old_end):
             kept = old_start  # it begins anew, further on
         else:
             kept = max(old_start, shadow.start)
@@ -245,18 +248,16 @@ class Oracle:
         fresh = max(kept, shadow.start)
         if end > fresh:
             truth.appended(shadow, shadow.entries[fresh - shadow.start :], fresh)
-        self._check_losses(process, shadow, truth, kept, old_end)
+        # What was cut off must be what the broker says was cut off.
+        really = [(kept, old_end)] if kept < old_end else []
+        if [(loss.start, loss.end) for loss in told] != really:
+            what = f"broker {process.id} dropped {really} and reported {told}"
+            truth.report("losses-reported", what)
 
-    def _check_losses(
-        self, process: Process, shadow: Shadow, truth: Truth, start: int, end: int
-    ) -> None:
-        """What was cut off must be what the broker says was cut off."""
+    def _new_losses(self, process: Process, shadow: Shadow, truth: Truth) -> list[Loss]:
         assert process.node is not None
-        losses = process.node.losses
-        told = [loss for loss in losses.recent if loss.topic_partition == truth.name]
+        recent = process.node.losses.recent
+        told = [loss for loss in recent if loss.topic_partition == truth.name]
         new = told[shadow.losses :]
         shadow.losses = len(told)
-        really = [(start, end)] if start < end else []
-        if [(loss.start, loss.end) for loss in new] != really:
-            what = f"broker {process.id} dropped {really} and reported {new}"
-            truth.report("losses-reported", what)
+        return new
