@@ -207,3 +207,38 @@ def test_without_paths_check_judges_what_ships() -> None:
 def test_a_play_ends_with_what_it_showed(written: Path, last: str, ended: str) -> None:
     (written / "true.txt").write_text(TRUE.replace("check logs-agree", last))
     assert run("play", "true.txt").stdout.splitlines()[-1] == ended
+
+
+STRANGE = {
+    "an empty file": ("", ":1: a story needs at least one command"),
+    "no cluster": ("produce m1", ":1: no cluster yet; begin with: cluster A B"),
+    "what a terminal obeys": ("cluster A B\nnote \x1b[31m", ":2: a control character, '\\x1b'"),
+    "a negative number": ("cluster A B\ntick -5", ":2: milliseconds must be a number, not '-5'"),
+    "a huge sequence": (
+        "cluster A B\nproduce m1 producer=1 sequence=2147483648",
+        ":2: sequence is at most 2147483647",
+    ),
+    "a property without a value": ("cluster A B\nexpect A LEO", "such as: expect A LEO=0"),
+    "an offset nobody asked for": ("cluster A B\nexpect offset 3", "no offset was answered"),
+    "the opposite of nothing": ("cluster A B\nexpect not lost", "which? such as: expect lost m1"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), STRANGE.values(), ids=STRANGE)
+def test_a_strangers_mistake_is_named_with_its_line(written: Path, text: str, message: str) -> None:
+    (written / "strange.txt").write_text(text)
+    for command in ("check", "play"):
+        found = run(command, "strange.txt")
+        assert found.exit_code in (1, 2)
+        assert message.removeprefix(":").partition(": ")[2] in found.output
+    assert message in run("check", "strange.txt").stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\ufeff" + TRUE, "cluster A B\nproduce m1 m2 producer=7 sequence=2147483647\n"],
+    ids=["an editor's mark before it", "sequences that begin anew"],
+)
+def test_odd_but_true(written: Path, text: str) -> None:
+    (written / "odd.txt").write_text(text, encoding="utf-8")
+    assert run("check", "odd.txt").exit_code == 0

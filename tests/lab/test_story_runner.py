@@ -53,7 +53,7 @@ def test_a_fact_holds_and_its_opposite_does_not(fact: str) -> None:
         ("error NOT_ENOUGH_REPLICAS", "the last answer was NONE"),
         ("lost m1", "still there: m1"),
         ("consumed m1", "read []"),
-        ("offset 3", "the answer was None"),
+        ("offset 3", "no offset was answered; ask for one: list-offsets latest"),
         ("violated logs-agree", "logs-agree holds"),
     ],
 )

@@ -16,6 +16,8 @@ from tidelog.lab.historical_truncation import POLICIES
 SHIPPED = next(iter(POLICIES))
 RULE = "----"
 _RANGE = re.compile(r"^(.*?)(\d+)\.\.\1(\d+)(@\d+)?$")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
+"""What a terminal would obey rather than show."""
 RANGE_MAX = 1000
 """No story needs more records than this in one word."""
 
@@ -88,6 +90,9 @@ class _Reader:
 def parse(text: str, path: str = "story") -> Story:
     """Read a story; StoryError says what is wrong and where."""
     reader = _Reader(text.splitlines())
+    for number, line in enumerate(reader.lines, 1):
+        if found := _CONTROL.search(line):
+            raise StoryError(f"a control character, {found[0]!r}; stories are plain text", number)
     while reader.at < len(reader.lines):
         _line(reader)
     opening = reader.opening if reader.opening is not None else reader.take_prose()

@@ -77,7 +77,7 @@ def load(path: Path) -> Story:
     try:
         if path.stat().st_size > STORY_BYTES_MAX:
             raise StoryError(f"{path}: larger than {STORY_BYTES_MAX} bytes")
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors write a mark first
     except OSError as error:
         raise StoryError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

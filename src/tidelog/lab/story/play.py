@@ -86,10 +86,12 @@ def arguments(step: Step, usage: str, least: int, most: int | None = None) -> tu
     return step.arguments
 
 
-def number(text: str, what: str) -> int:
+def number(text: str, what: str, most: int = 10**12 - 1) -> int:
     """A count or an offset."""
-    if not text.isdecimal() or len(text) > 12:
+    if not text.isdecimal():
         raise StoryError(f"{what} must be a number, not {text!r}")
+    if len(text) > 12 or int(text) > most:
+        raise StoryError(f"{what} is at most {most}")
     return int(text)
 
 

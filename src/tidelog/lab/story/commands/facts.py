@@ -71,8 +71,10 @@ def _replica_is(play: Play, words: Sequence[str]) -> str | None:
     if len(words) < 2:
         raise StoryError("expect what of it? such as: expect A LEO=2 HW=1")
     for word in words[1:]:
-        key, _, value = word.partition("=")
+        key, equals, value = word.partition("=")
         known_name("property", key, found)
+        if not equals:
+            raise StoryError(f"{key} is what? such as: expect A {key}={found[key]}")
         if found[key] != value:
             return f"{words[0]} has {key}={found[key]}, not {value}"
     return None
@@ -122,8 +124,15 @@ def _epochs_are(play: Play, words: Sequence[str]) -> str | None:
 
 
 def _acked(play: Play, words: Sequence[str]) -> str | None:
+    _some(words, "acked m1")
     missing = [word for word in words if word not in play.stage.clients.acked]
-    return f"never acknowledged: {' '.join(missing)}" if missing or not words else None
+    return f"never acknowledged: {' '.join(missing)}" if missing else None
+
+
+def _some(words: Sequence[str], such_as: str) -> None:
+    """About nothing everything is true, and its opposite too: ask for a name."""
+    if not words:
+        raise StoryError(f"which? such as: expect {such_as}")
 
 
 def _error_is(play: Play, words: Sequence[str]) -> str | None:
@@ -154,12 +163,13 @@ def _same_log(one: ReplicaSnapshot, other: ReplicaSnapshot) -> bool:
 
 def _lost(play: Play, words: Sequence[str]) -> str | None:
     """Not in the leader's log; with no leader, in no live log."""
+    _some(words, "lost m1")
     pictures = play.world.picture()
     leader = pictures.leader
     logs = [leader] if leader else [r for r in pictures.replicas.values() if r.alive]
     present = {entry.id for replica in logs for entry in replica.log}
     found = [word for word in words if word in present]
-    return f"still there: {' '.join(found)}" if found or not words else None
+    return f"still there: {' '.join(found)}" if found else None
 
 
 def _consumed(play: Play, words: Sequence[str]) -> str | None:
@@ -171,6 +181,8 @@ def _offset_is(play: Play, words: Sequence[str]) -> str | None:
     if len(words) != 1:
         raise StoryError("which? such as: expect offset 2")
     found = play.stage.clients.listed
+    if found is None:
+        return "no offset was answered; ask for one: list-offsets latest"
     return None if found == number(words[0], "offset") else f"the answer was {found}"
 
 
@@ -186,8 +198,9 @@ def _violated(play: Play, words: Sequence[str]) -> str | None:
 
 
 def _up(play: Play, words: Sequence[str]) -> str | None:
+    _some(words, "up A")
     down = [word for word in words if not play.world.broker(word).alive]
-    return f"down: {' '.join(down)}" if down or not words else None
+    return f"down: {' '.join(down)}" if down else None
 
 
 FACTS: dict[str, Callable[[Play, Sequence[str]], str | None]] = {

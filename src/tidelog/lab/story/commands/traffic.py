@@ -3,6 +3,7 @@
 from tidelog.core.node.messages import EARLIEST, LATEST
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import NO_PRODUCER, Producer
+from tidelog.core.record.record_batch import MAX_SEQUENCE
 from tidelog.core.replication.events import ACKS_ALL
 from tidelog.lab.story.cluster_options import CLUSTER_OPTIONS, read_setup
 from tidelog.lab.story.grammar import Step, StoryError
@@ -28,7 +29,7 @@ def produce(play: Play, step: Step) -> None:
     codec = codecs[one_of(step.options.get("codec", "none"), tuple(codecs), "codec")]
     producer = NO_PRODUCER
     if "producer" in step.options:
-        sequence = number(step.options.get("sequence", "0"), "sequence")
+        sequence = number(step.options.get("sequence", "0"), "sequence", MAX_SEQUENCE)
         producer = Producer(number(step.options["producer"], "producer"), 0, sequence)
     timeout = number(step.options.get("timeout", str(TIMEOUT_MS)), "timeout")
     one_batch = truth(step.options.get("batch", "false"), "batch")
@@ -37,7 +38,8 @@ def produce(play: Play, step: Step) -> None:
         level = ACKS_ALL if acks == "all" else int(acks)
         play.stage.clients.produce(to, batch, level, codec, producer, timeout)
         if producer.id >= 0:
-            producer = producer._replace(sequence=producer.sequence + len(batch))
+            sequence = (producer.sequence + len(batch)) & MAX_SEQUENCE
+            producer = producer._replace(sequence=sequence)
 
 
 def _leader(play: Play) -> StoryBroker:

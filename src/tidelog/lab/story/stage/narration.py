@@ -139,7 +139,8 @@ def tell_changes(name: str, before: Seen, after: Seen, why: str) -> Iterator[str
     if after.log_start_offset > before.log_end_offset:
         yield f"{name} drops its log and begins anew at {after.log_start_offset}"
     else:
-        gone = [e for e in before.log if e not in after.log and e.offset >= after.log_start_offset]
+        kept = set(after.log)
+        gone = [e for e in before.log if e not in kept and e.offset >= after.log_start_offset]
         if gone:
             cut = gone[0].offset
             yield f"{name} truncates to {cut}{why and f' ({why})'}, dropping {names(gone)}"

@@ -6,12 +6,13 @@ where without any bookkeeping beside it.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
 from tidelog.core.record.record import Record
-from tidelog.core.record.record_batch import batches
+from tidelog.core.record.record_batch import batches, parse
 from tidelog.core.storage.log import Log
 from tidelog.lab.spec.snapshot import LogEntry
 
@@ -34,11 +35,15 @@ def encode_names(
 @lru_cache(maxsize=256)
 def decode_names(buffer: bytes) -> tuple[LogEntry, ...]:
     """The records in a run of whole batches. Logs are looked at far more often than they
-    change, so the last answers are kept."""
+    change, and grow by a batch, so the last answers are kept, of logs and of batches."""
+    return tuple(chain.from_iterable(_decode_batch(bytes(b.view())) for b in batches(buffer)))
+
+
+@lru_cache(maxsize=4096)
+def _decode_batch(buffer: bytes) -> tuple[LogEntry, ...]:
     return tuple(
         LogEntry(record.offset, record.leader_epoch, (record.value or b"").decode())
-        for batch in batches(buffer)
-        for record in decode(batch)
+        for record in decode(parse(buffer))
     )
 
 
