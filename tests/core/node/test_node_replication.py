@@ -116,6 +116,10 @@ def test_too_few_in_sync_replicas_refuse_acks_all() -> None:
     cluster.crash(min({1, 2, 3} - {leader}), proof=True)
     cluster.run(1000)
     assert cluster.produce(leader, b"one")[0].error is ErrorCode.NOT_ENOUGH_REPLICAS
+    damaged = produce(b"one")
+    damaged.partitions[0].records[-1] ^= 1
+    refused = cluster.call(leader, damaged)
+    assert refused.partitions[0].error is ErrorCode.NOT_ENOUGH_REPLICAS
     assert cluster.produce(leader, b"one", acks=1)[0].error is ErrorCode.NONE
     cluster.run(1000)
     assert cluster.consume(leader) == []

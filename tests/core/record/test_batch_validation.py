@@ -115,5 +115,21 @@ def test_zstd_needs_version_7() -> None:
     assert validate(data, PLAIN, NOW, 6) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (encode_batch(TWO), ErrorCode.NOT_ENOUGH_REPLICAS),
+        (encode_batch(TWO) * 2, ErrorCode.INVALID_RECORD),
+        (REFUSED["damaged"][0], ErrorCode.NOT_ENOUGH_REPLICAS),
+        (REFUSED["base offset not 0"][0], ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+    ids=["sound", "two batches", "damaged", "base offset not 0"],
+)
+def test_a_partition_that_takes_nothing_says_so_before_the_batch_is_judged(
+    data: bytearray, error: ErrorCode
+) -> None:
+    assert validate(data, PLAIN, NOW, 9, ErrorCode.NOT_ENOUGH_REPLICAS) == error
+
+
 def test_defaults_are_kafkas() -> None:
     assert BatchRules(1_048_588, False, 2**63 - 1, 3_600_000) == PLAIN

@@ -222,6 +222,15 @@ def test_an_expected_member_does_not_count_for_min_isr_but_does_for_the_answer()
     assert partition.commit_error() is NONE
 
 
+def test_what_refuses_every_batch() -> None:
+    config = PartitionConfig(min_insync_replicas=2)
+    partition = leader(isr=(A,), replicas=(A, B), config=config)
+    assert partition.produce_error(ACKS_ALL) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert partition.produce_error(1) is NONE
+    partition.step(on.LogFailed())
+    assert partition.produce_error(1) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_kafka_15583_the_high_watermark_is_frozen_under_min_isr() -> None:
     config = PartitionConfig(min_insync_replicas=2)
     partition = leader(isr=(A, B), replicas=(A, B), config=config)

@@ -33,9 +33,17 @@ class BatchRules:
 
 
 def validate(
-    records: Buffer, rules: BatchRules, now_ms: int, produce_version: int
+    records: Buffer,
+    rules: BatchRules,
+    now_ms: int,
+    produce_version: int,
+    refusal: ErrorCode = ErrorCode.NONE,
 ) -> RecordBatch | ErrorCode:
-    """The one batch in `records` (a partition's share of a produce request), or the error."""
+    """The one batch in `records` (a partition's share of a produce request), or the error.
+
+    `refusal` is why the partition takes no batch at all now: it comes after what is wrong
+    with the request, and before what is wrong with the batch.
+    """
     try:
         batch = parse(records)
     except CorruptRecord as corrupt:
@@ -44,6 +52,8 @@ def validate(
         return ErrorCode.INVALID_RECORD
     if batch.codec == Codec.ZSTD and produce_version < ZSTD_PRODUCE_VERSION:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if refusal is not ErrorCode.NONE:
+        return refusal
     if batch.base_offset != 0:
         return ErrorCode.INVALID_RECORD
     if batch.size > rules.max_message_bytes:

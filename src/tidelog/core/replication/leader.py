@@ -77,7 +77,7 @@ def stay_in_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effe
 
 def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     """Append a client's batch and answer as its acks ask."""
-    error = _refusal(replica, event.acks)
+    error = refusal(replica, event.acks)
     if error is not ErrorCode.NONE:
         return [do.AnswerProduce(event.request, error, None)]
     batch = event.batch
@@ -97,7 +97,7 @@ def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     return effects
 
 
-def _refusal(replica: Replica, acks: int) -> ErrorCode:
+def refusal(replica: Replica, acks: int) -> ErrorCode:
     """Why nothing can be appended, in Kafka's order of checks."""
     if acks not in (on.ACKS_ALL, on.ACKS_LEADER, on.ACKS_NONE):
         return ErrorCode.INVALID_REQUIRED_ACKS

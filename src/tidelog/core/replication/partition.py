@@ -38,6 +38,10 @@ class Partition(Replica):
         """The answer to a fetch that was parked, as it is now."""
         return reading.fetch_again(self, answer, reader, read_committed=read_committed)
 
+    def produce_error(self, acks: int) -> ErrorCode:
+        """Why no batch at all can be appended now, if none can."""
+        return leader.refusal(self, acks)
+
     def commit_error(self) -> ErrorCode:
         """What a producer is told once its records are below the high watermark."""
         if len(self.isr.maximal) < self.min_isr:

@@ -96,9 +96,9 @@ class ProduceService:
     ) -> RecordBatch | ErrorCode:
         if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
             return ErrorCode.INVALID_REQUIRED_ACKS
-        if not replica.partition.is_leader:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        batch = validate(asked.records, replica.rules, self._turn.now_ms, request.version)
+        refusal = replica.partition.produce_error(request.acks)
+        now = self._turn.now_ms
+        batch = validate(asked.records, replica.rules, now, request.version, refusal)
         # Asked before the partition takes it: what it has taken must get into the log.
         if isinstance(batch, RecordBatch) and batch.size > replica.log.config.segment_bytes:
             return ErrorCode.RECORD_LIST_TOO_LARGE
