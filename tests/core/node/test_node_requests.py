@@ -118,6 +118,17 @@ def test_log_append_time_stamps_and_tells() -> None:
     assert not log.config.cleanup_delete
 
 
+def test_a_retry_is_told_when_the_first_one_was_appended() -> None:
+    cluster = Cluster(brokers=(1,))
+    cluster.start()
+    cluster.create_topic(replicas=(1,), message_timestamp_type="LogAppendTime")
+    records = encode_value(b"one", producer=Producer(7, 0, 0))
+    first = send(cluster, bytearray(records))
+    assert first.log_append_time_ms == cluster.now_ms
+    cluster.run(500)
+    assert send(cluster, bytearray(records)) == first
+
+
 # -- fetch ---------------------------------------------------------------------------------
 
 

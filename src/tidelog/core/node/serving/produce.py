@@ -8,6 +8,7 @@ acks=0 nobody is answered; an error closes the connection, the only sign left.
 from collections.abc import Callable
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.lineage.producer_state import Duplicate
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Close, Respond
 from tidelog.core.node.events import Peer
@@ -84,12 +85,17 @@ class ProduceService:
             self._refuse(asked, part, batch)
             return
         if replica.rules.log_append_time:
-            part.append_time_ms = self._turn.now_ms
-            batch.stamp_log_append_time(self._turn.now_ms)
+            part.append_time_ms = stamp = self._append_time(replica, batch)
+            batch.stamp_log_append_time(stamp)
         if replica.resting:
             self._rouse(replica)
         event = ProduceReceived(part, batch, request.acks, self._turn.now_ms)
         self._replicas.step(replica, event)
+
+    def _append_time(self, replica: HostedReplica, batch: RecordBatch) -> int:
+        """Now; for a retry, when the first one was appended."""
+        verdict = replica.log.producers.validate(batch)
+        return verdict.timestamp if isinstance(verdict, Duplicate) else self._turn.now_ms
 
     def _check(
         self, request: Produce, asked: ProducePartition, replica: HostedReplica
