@@ -1,6 +1,7 @@
 """`tidelog story`: the list, plays under one rule and several, verdicts."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
     assert "✗ high-watermark breaks acked-records-survive: acked, then lost: m2 at 1" in lines
     assert "✓ leader-epoch keeps acked-records-survive, logs-agree" in lines
     assert "at the end" not in found.stdout, "the story's own `state` has just shown it"
+
+
+def test_what_stories_cover_is_explained() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "mechanisms.md"
+    explained = re.findall(r"^\| (M\d\d) \|", page.read_text(), re.MULTILINE)
+    covered = {name for story in data("list")["stories"] for name in story["covers"]}
+    assert covered <= set(explained)
 
 
 def test_the_readme_quotes_how_the_demo_ends() -> None:
