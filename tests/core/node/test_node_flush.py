@@ -3,6 +3,7 @@
 import pytest
 from node_cluster import ORDERS, Cluster, produce
 
+from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
@@ -61,6 +62,28 @@ def test_a_self_fenced_leader_counts_its_flushes_once_it_acts_again(cluster: Clu
     new = cluster.leader()
     assert new is not None
     cluster.run_until(lambda: cluster.replica(new).partition.high_watermark == 1, 30_000)
+
+
+def test_flushing_turned_on_counts_only_what_is_flushed() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(replicas=(1, 2))
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.produce(leader, b"one")
+    follower = 3 - leader
+    cluster.crash(follower, proof=True)
+    cluster.start(follower)
+    cluster.run_until(lambda: follower in cluster.replica(leader).partition.isr.members)
+    cluster.flush_held = True
+    change = AlterConfigReceived(0, "orders", {"flush.messages": "1"})
+    cluster.call(cluster.controller(), change)
+    cluster.run(10)
+    replica = cluster.replica(follower)
+    assert (replica.log.recovery_point, replica.partition.durable_end_offset) == (0, 0)
+    cluster.flush_held = False
+    cluster.release_flushes()
+    assert (replica.log.recovery_point, replica.partition.durable_end_offset) == (1, 1)
 
 
 def test_flush_ms_flushes_by_the_clock() -> None:

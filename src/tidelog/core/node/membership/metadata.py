@@ -194,7 +194,10 @@ class Metadata:
         for replica in configured.values():
             topic = replica.topic_id
             replica.log.config = log_config(self._config, self._image, topic)
-            replica.partition.config = partition_config(self._config, self._image, topic)
+            partition = replica.partition
+            partition.config = partition_config(self._config, self._image, topic)
+            # It was not kept in mind while no acknowledgement waited for flushes.
+            partition.flushed_offset = min(partition.flushed_offset, replica.log.recovery_point)
             replica.rules = batch_rules(self._config, self._image, topic)
             self._replicas.surroundings.log_changed(replica)
         return configured.keys()
