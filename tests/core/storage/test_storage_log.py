@@ -24,7 +24,7 @@ from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL, batches, parse
 from tidelog.core.storage.disk import DiskFull, MissingFile
-from tidelog.core.storage.log import Log, LogOffline, OffsetOutOfRange, RecordListTooLarge
+from tidelog.core.storage.log import Log, LogOffline, OffsetOutOfRange
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import EpochEntry
 from tidelog.lab.memory_disk import MemoryDisk
@@ -85,10 +85,12 @@ def test_a_long_list_of_batches_is_spread_over_segments(log: Log) -> None:
     assert len(contents(log)) == 20
 
 
-def test_a_batch_that_no_segment_can_hold_is_refused(log: Log) -> None:
-    with pytest.raises(RecordListTooLarge):
-        log.append([batch(0, size=600)], 0)
-    log.append([batch(0)], 0)
+def test_a_batch_larger_than_a_segment_has_one_of_its_own(disk: MemoryDisk, log: Log) -> None:
+    append(log, [batch(0, size=600)])
+    append(log, [batch(1), batch(2, size=600), batch(3, size=600), batch(4)])
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2, 3, 4]
+    assert contents(reopen(disk)[0]) == contents(log)
+    assert len(contents(log)) == 5
 
 
 @pytest.mark.parametrize(

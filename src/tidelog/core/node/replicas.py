@@ -18,7 +18,7 @@ from tidelog.core.record.validation import BatchRules
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import Partition
-from tidelog.core.storage.log import Log, RecordListTooLarge
+from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
 
@@ -107,13 +107,8 @@ class Replicas:
 
     def step(self, replica: HostedReplica, event: on.Event) -> None:
         """Let a replica take an event, and carry out what it asks for."""
-        try:
-            for effect in replica.partition.step(event):
-                self._carry_out[type(effect)](replica, effect)
-        except RecordListTooLarge:
-            # `segment.bytes` was lowered below what the leader already holds: only this
-            # replica stands still, as in Kafka.
-            self.step(replica, on.LogFailed())
+        for effect in replica.partition.step(event):
+            self._carry_out[type(effect)](replica, effect)
 
     # -- the log ---------------------------------------------------------------------------
 

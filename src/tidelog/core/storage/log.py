@@ -39,10 +39,6 @@ class OffsetOutOfRange(Exception):
     """A read below the log start or above the log end."""
 
 
-class RecordListTooLarge(Exception):
-    """A batch that no segment can hold."""
-
-
 class Log:
     """See the module. Made by `recovery.open_log` or `log_directory`."""
 
@@ -101,8 +97,6 @@ class Log:
         for batch in batches:
             if batch.base_offset < expected:
                 raise ValueError(f"{self.directory}: offset {batch.base_offset} after {expected}")
-            if batch.size > self._config.segment_bytes:
-                raise RecordListTooLarge(f"{batch.size} bytes in {self.directory}")
             expected = batch.next_offset
         try:
             self._append_in_groups(batches, now_ms)
@@ -140,7 +134,9 @@ class Log:
         active = self._segments.active
         config = self._config
         written = active.size + grouped
-        if written + batch.size > config.segment_bytes:
+        if written and written + batch.size > config.segment_bytes:
+            # A batch larger than that has a segment of its own: the leader's log has it, from
+            # before `segment.bytes` was lowered.
             return True
         if batch.last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
             return True

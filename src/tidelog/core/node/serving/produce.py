@@ -105,7 +105,7 @@ class ProduceService:
         refusal = replica.partition.produce_error(request.acks)
         now = self._turn.now_ms
         batch = validate(asked.records, replica.rules, now, request.version, refusal)
-        # Asked before the partition takes it: what it has taken must get into the log.
+        # Only what is new: the log itself holds any batch that its leader held.
         if isinstance(batch, RecordBatch) and batch.size > replica.log.config.segment_bytes:
             return ErrorCode.RECORD_LIST_TOO_LARGE
         return batch
