@@ -37,6 +37,7 @@ RULES: tuple[Mutant, ...] = (
                 "",
             ),
         ),
+        only_stories=True,
     ),
     Mutant(
         "epoch-zero-not-rebuilt",
