@@ -36,9 +36,7 @@ def sample_batch() -> bytearray:
     """One batch of a hundred 100-byte records, as a producer would send it (CRC unset)."""
     size = 61 + 100 * 110
     return bytearray(
-        struct.pack(
-            ">qiibIhiqqqhii", 0, size - 12, -1, 2, 0, 0, 99, 1000, 1000, -1, -1, -1, 100
-        )
+        struct.pack(">qiibIhiqqqhii", 0, size - 12, -1, 2, 0, 0, 99, 1000, 1000, -1, -1, -1, 100)
         + bytes(size - 61)
     )
 
@@ -66,9 +64,7 @@ def follower_append(rounds: int) -> None:
     for step in range(rounds):
         batch = parse(buffer)
         batch.assign(step * 100, 0)
-        reply = on.FetchAnswered(
-            0, step * 100, ErrorCode.NONE, (batch,), step * 100, 0, None, step
-        )
+        reply = on.FetchAnswered(0, step * 100, ErrorCode.NONE, (batch,), step * 100, 0, None, step)
         follower.step(reply)
 
 
