@@ -44,7 +44,8 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unpack(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
     folder = tmp_path_factory.mktemp(name)
     with tarfile.open(DATA / f"{name}.tar.gz") as tar:
-        tar.extractall(folder, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.4 and newer
+        tar.extractall(folder)
     return folder / name
 
 

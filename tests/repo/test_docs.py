@@ -273,7 +273,8 @@ def test_the_python_example_reads_a_kafka_folder(
     text = (REFERENCE / "on-disk-files.md").read_text()
     example = next(block for language, block in FENCE.findall(text) if language == "python")
     with tarfile.open(ROOT / "tests" / "data" / "kafka-4.3.1" / "clean.tar.gz") as tar:
-        tar.extractall(tmp_path, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.4 and newer
+        tar.extractall(tmp_path)
     (tmp_path / "clean" / "broker-1").rename(tmp_path / "kafka-logs")
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "on-disk-files.md", "exec"), {})
