@@ -34,6 +34,23 @@ def test_an_acknowledgement_waits_for_the_disks_of_all_replicas(cluster: Cluster
     assert all(cluster.replica(b).log.recovery_point == 1 for b in (1, 2, 3))
 
 
+def test_acks_one_waits_for_the_leaders_disk_alone(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.flush_held = True
+    number = cluster.ask(leader, produce(b"one", acks=1))
+    lost = cluster.ask(leader, produce(b"two", acks=1))
+    cluster.run(5)
+    assert number not in cluster.answers
+    for broker in (1, 2, 3):
+        if broker != leader:
+            cluster.crash(broker)
+    cluster.release_flushes()
+    assert cluster.answers[number].partitions[0].error is ErrorCode.NONE
+    cluster.run(60_000)
+    assert cluster.answers[lost].partitions[0].error is not ErrorCode.NONE
+
+
 def test_one_flush_serves_all_that_came_meanwhile(cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None

@@ -28,7 +28,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
-from tidelog.core.replication.events import ACKS_ALL
+from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER
 from tidelog.core.replication.isr import NO_ISR
 from tidelog.core.replication.partition import Partition, PartitionConfig
 
@@ -186,11 +186,25 @@ def test_with_flush_before_ack_the_leader_counts_what_it_has_flushed() -> None:
         >> fetch(B, 3)
         << answer(FETCHER, 3)
         >> on.RecordsFlushed(2, now_ms=0)
+        << do.AdvanceFlushed(2)
         << do.AdvanceHighWatermark(2)
         >> on.RecordsFlushed(1, now_ms=0)
-        << None
+        << do.AdvanceFlushed(2)
         >> on.RecordsFlushed(9, now_ms=0)
+        << do.AdvanceFlushed(3)
         << do.AdvanceHighWatermark(3)
+    )
+
+
+def test_with_flush_before_ack_acks_one_waits_for_the_leaders_disk() -> None:
+    config = PartitionConfig(flush_before_ack=True)
+    assert (
+        Playbook(leader(isr=(A, B), replicas=(A, B), config=config))
+        >> produce(3, acks=ACKS_LEADER)
+        << do.AppendRecords([span(0, 2)])
+        << do.AwaitFlush(PRODUCER, offset=3, base_offset=0)
+        >> on.RecordsFlushed(3, now_ms=0)
+        << do.AdvanceFlushed(3)
     )
 
 
@@ -198,7 +212,12 @@ def test_after_a_restart_everything_must_be_flushed_again() -> None:
     config = PartitionConfig(flush_before_ack=True)
     partition = leader(isr=(A,), replicas=(A,), log=(2, 5), epochs=[(0, 2)], config=config)
     assert (partition.flushed_offset, partition.high_watermark) == (2, 2)
-    assert Playbook(partition) >> on.RecordsFlushed(5, now_ms=0) << do.AdvanceHighWatermark(5)
+    assert (
+        Playbook(partition)
+        >> on.RecordsFlushed(5, now_ms=0)
+        << do.AdvanceFlushed(5)
+        << do.AdvanceHighWatermark(5)
+    )
 
 
 def test_without_flush_before_ack_a_flush_changes_nothing_for_readers() -> None:

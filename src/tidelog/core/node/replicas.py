@@ -34,6 +34,8 @@ class HostedReplica:
     rules: BatchRules
     commits: PartQueue = field(default_factory=PartQueue)
     """Producers that wait for the high watermark."""
+    flushes: PartQueue = field(default_factory=PartQueue)
+    """Producers with acks=1 that wait for this leader's disk, where flush-before-ack is on."""
     deletions: PartQueue = field(default_factory=PartQueue)
     """Who waits for the low watermark."""
     polls: dict[Any, Any] = field(default_factory=dict)
@@ -91,12 +93,14 @@ class Replicas:
             do.WriteEpochs: self._write_epochs,
             do.AnswerProduce: self._answer_produce,
             do.AwaitCommit: self._await_commit,
+            do.AwaitFlush: self._await_flush,
             do.AnswerFetch: self._hand_over,
             do.AnswerEpochEnd: self._hand_over,
             do.AnswerOffsets: self._hand_over,
             do.AnswerDeleteRecords: self._answer_delete_records,
             do.AwaitLowWatermark: self._await_low_watermark,
             do.AdvanceHighWatermark: self._advance_high_watermark,
+            do.AdvanceFlushed: self._advance_flushed,
             do.AdvanceLowWatermark: self._advance_low_watermark,
             do.ProposeIsr: self._propose_isr,
             do.TakeLeadership: self._stop_following,
@@ -183,6 +187,12 @@ class Replicas:
         else:
             replica.commits.add(part)
 
+    def _await_flush(self, replica: HostedReplica, effect: do.AwaitFlush) -> None:
+        part: Any = effect.request
+        part.offset = effect.offset
+        part.base_offset = effect.base_offset
+        replica.flushes.add(part)
+
     def _hand_over(
         self,
         _replica: HostedReplica,
@@ -211,6 +221,10 @@ class Replicas:
         for part in replica.commits.reached(effect.offset):
             _settle_produce(replica, part, replica.partition.commit_error(), part.base_offset)
 
+    def _advance_flushed(self, replica: HostedReplica, effect: do.AdvanceFlushed) -> None:
+        for part in replica.flushes.reached(effect.offset):
+            _settle_produce(replica, part, ErrorCode.NONE, part.base_offset)
+
     def _advance_low_watermark(
         self, replica: HostedReplica, _effect: do.AdvanceLowWatermark | None = None
     ) -> None:
@@ -221,7 +235,7 @@ class Replicas:
 
     def fail_waiters(self, replica: HostedReplica, error: ErrorCode) -> None:
         """Nobody who waits here will be served."""
-        for part in replica.commits.clear():
+        for part in replica.commits.clear() + replica.flushes.clear():
             _settle_produce(replica, part, error, None)
         for part in replica.deletions.clear():
             _settle_deletion(replica, part, error, None)

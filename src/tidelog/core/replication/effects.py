@@ -69,6 +69,15 @@ class AwaitCommit:
 
 
 @dataclass(slots=True)
+class AwaitFlush:
+    """Tell the producer once everything below `offset` is on this replica's disk."""
+
+    request: Request
+    offset: Offset
+    base_offset: Offset
+
+
+@dataclass(slots=True)
 class AnswerFetch:
     """Tell the fetcher: records from `offset` up to `upto`, or why there are none."""
 
@@ -122,6 +131,13 @@ class AwaitLowWatermark:
 @dataclass(slots=True)
 class AdvanceHighWatermark:
     """Wake whoever waits for commits or for committed records."""
+
+    offset: Offset
+
+
+@dataclass(slots=True)
+class AdvanceFlushed:
+    """Wake whoever waits for this leader's own disk."""
 
     offset: Offset
 
@@ -210,12 +226,14 @@ Effect: TypeAlias = (
     | WriteEpochs
     | AnswerProduce
     | AwaitCommit
+    | AwaitFlush
     | AnswerFetch
     | AnswerEpochEnd
     | AnswerOffsets
     | AnswerDeleteRecords
     | AwaitLowWatermark
     | AdvanceHighWatermark
+    | AdvanceFlushed
     | AdvanceLowWatermark
     | ProposeIsr
     | TakeLeadership

@@ -85,14 +85,14 @@ def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
         assert isinstance(batch, RecordBatch), "only real batches have producers"
         verdict = replica.producers.validate(batch)
         if isinstance(verdict, Duplicate):
-            return _acknowledge(event, verdict.base_offset, verdict.last_offset + 1)
+            return _acknowledge(replica, event, verdict.base_offset, verdict.last_offset + 1)
         if verdict is not ErrorCode.NONE:
             return [do.AnswerProduce(event.request, verdict, None)]
     base = replica.log_end_offset
     batch.assign(base, replica.leader_epoch)
     replica.log_end_offset = end = batch.last_offset + 1
     effects: list[do.Effect] = [do.AppendRecords((batch,))]
-    effects += _acknowledge(event, base, end)
+    effects += _acknowledge(replica, event, base, end)
     advance(replica, event.now_ms, effects)
     return effects
 
@@ -108,10 +108,14 @@ def refusal(replica: Replica, acks: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _acknowledge(event: on.ProduceReceived, base: Offset, end: Offset) -> list[do.Effect]:
+def _acknowledge(
+    replica: Replica, event: on.ProduceReceived, base: Offset, end: Offset
+) -> list[do.Effect]:
     if event.acks == on.ACKS_ALL:
         return [do.AwaitCommit(event.request, end, base)]
     if event.acks == on.ACKS_LEADER:
+        if end > replica.durable_end_offset:
+            return [do.AwaitFlush(event.request, end, base)]
         return [do.AnswerProduce(event.request, ErrorCode.NONE, base)]
     return []
 

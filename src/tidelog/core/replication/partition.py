@@ -92,6 +92,8 @@ def _records_flushed(partition: Partition, event: on.RecordsFlushed) -> list[do.
             partition.log_end_offset, max(partition.flushed_offset, event.offset)
         )
     if partition.is_leader:
+        if partition.config.flush_before_ack:
+            effects.append(do.AdvanceFlushed(partition.flushed_offset))
         leader.advance(partition, event.now_ms, effects)
     return effects
 

@@ -128,6 +128,7 @@ class ProduceService:
                 replica = self._replicas.hosted.get(answer.topic_partition)
                 if replica is not None:
                     replica.commits.forget_done()
+                    replica.flushes.forget_done()
 
     def next_ms(self) -> int | None:
         return self._waiting.next_ms()
