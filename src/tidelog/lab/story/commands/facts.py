@@ -124,7 +124,7 @@ def _epochs_are(play: Play, words: Sequence[str]) -> str | None:
 
 
 def _acked(play: Play, words: Sequence[str]) -> str | None:
-    _some(words, "acked m1")
+    _produced(play, words, "acked m1")
     missing = [word for word in words if word not in play.stage.clients.acked]
     return f"never acknowledged: {' '.join(missing)}" if missing else None
 
@@ -133,6 +133,14 @@ def _some(words: Sequence[str], such_as: str) -> None:
     """About nothing everything is true, and its opposite too: ask for a name."""
     if not words:
         raise StoryError(f"which? such as: expect {such_as}")
+
+
+def _produced(play: Play, words: Sequence[str], such_as: str) -> None:
+    """A record that never was is neither lost nor acknowledged: more likely a slip."""
+    _some(words, such_as)
+    for word in words:
+        if word not in play.stage.clients.produced:
+            raise StoryError(f"no record {word} was ever produced")
 
 
 def _error_is(play: Play, words: Sequence[str]) -> str | None:
@@ -163,7 +171,7 @@ def _same_log(one: ReplicaSnapshot, other: ReplicaSnapshot) -> bool:
 
 def _lost(play: Play, words: Sequence[str]) -> str | None:
     """Not in the leader's log; with no leader, in no live log."""
-    _some(words, "lost m1")
+    _produced(play, words, "lost m1")
     pictures = play.world.picture()
     leader = pictures.leader
     logs = [leader] if leader else [r for r in pictures.replicas.values() if r.alive]

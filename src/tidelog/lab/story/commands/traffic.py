@@ -24,6 +24,7 @@ def cluster(play: Play, step: Step) -> None:
 def produce(play: Play, step: Step) -> None:
     """Each word is a record and a batch of its own, unless batch=true."""
     names = arguments(step, COMMANDS["produce"].usage, 1)
+    play.stage.clients.produced.update(names)
     acks = one_of(step.options.get("acks", "all"), ("0", "1", "all"), "acks")
     codecs = {codec.name.lower(): codec for codec in Codec}
     codec = codecs[one_of(step.options.get("codec", "none"), tuple(codecs), "codec")]

@@ -55,6 +55,7 @@ class Clients:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.produced: set[str] = set()
         self.acked: set[str] = set()
         """Records acknowledged at all, by any acks."""
         self.position: Offset = 0
