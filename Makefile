@@ -44,9 +44,11 @@ demo: $(STAMP) ## play the data-loss story under both truncation rules
 sim: $(STAMP) ## the simulator: make sim SEEDS=2000 START=0
 	$(BIN)/tidelog sim run --seeds $(or $(SEEDS),2000) --start $(or $(START),0)
 
-model: $(STAMP) ## the published models, and the shipped code within the default bounds
+model: $(STAMP) ## the published models, and the shipped code within three sets of bounds
 	$(BIN)/tidelog model table --size 3,2,2,2
 	$(BIN)/tidelog model check
+	$(BIN)/tidelog model check --replicas 3 --records 1 --messages 0
+	$(BIN)/tidelog model check --partition-epochs 4 --messages 0 --restarts 1
 
 mutants: $(STAMP) ## put known mistakes back, one by one, and see each found
 	$(BIN)/tidelog model mutants
@@ -57,4 +59,4 @@ bench-core: $(STAMP) ## what a step of the replication core costs
 test-all: check test sim model mutants ## everything, the slow tests too
 	$(BIN)/pytest -n 2 -m slow
 
-ci: check test sim mutants ## what .ci/run calls
+ci: check test sim model mutants ## what .ci/run calls
