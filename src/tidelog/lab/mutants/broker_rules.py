@@ -157,9 +157,6 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
     ),
-)
-
-ESCAPED: tuple[Mutant, ...] = (
     Mutant(
         "earlier-life-joins",
         "a follower joins the ISR only as the incarnation that is registered",
@@ -180,8 +177,17 @@ ESCAPED: tuple[Mutant, ...] = (
                 "    return member.broker_epoch in (NO_EPOCH, known.epoch)\n",
                 "    return member.broker_epoch >= NO_EPOCH\n",
             ),
+            Change(
+                f"{_NODE}.serving.fetch",
+                "return known is not None and request.broker_epoch < known.epoch",
+                "return known is not None and request.broker_epoch < 0",
+            ),
         ),
+        only_stories=True,
     ),
+)
+
+ESCAPED: tuple[Mutant, ...] = (
     Mutant(
         "fetch-before-flush",
         "with flush-before-ack a follower tells only what it has flushed",
@@ -195,5 +201,5 @@ ESCAPED: tuple[Mutant, ...] = (
         ),
     ),
 )
-"""Known mistakes that nothing here finds yet: a fetch that arrives after its sender has died,
-lost its disk and registered again; two power failures within one flush."""
+"""Known mistakes that nothing here finds yet: this one shows only when two machines lose power
+within one flush. The node's own tests do find it."""

@@ -120,7 +120,7 @@ def show_list(screen: Console, chosen: Sequence[Prey]) -> None:
 
 def _name_escaped(screen: Console) -> None:
     names = ", ".join(mutant.name for mutant in ESCAPED)
-    screen.print(Text(f"known, not hunted because nothing here finds them: {names}", output.FAINT))
+    screen.print(Text(f"known, not hunted because nothing here finds it: {names}", output.FAINT))
 
 
 def _rule(prey: Prey) -> Text:
