@@ -192,7 +192,8 @@ class Node:
         """When to step with Ticked, if nothing else happens; None once halted."""
         if self.halted is not None:
             return None
-        times = [
+        soonest = self._duties.next_ms
+        for at in (
             self._controller_tick_ms,
             self._read_again_ms,
             self._stop_by_ms,
@@ -203,9 +204,10 @@ class Node:
             self._registration.next_ms(),
             self._proposals.next_ms() if self.acting else None,
             self._fetchers.next_ms() if self.broker_epoch is not None else None,
-            self._duties.next_ms(),
-        ]
-        return min(at for at in times if at is not None)
+        ):
+            if at is not None and at < soonest:
+                soonest = at
+        return soonest
 
     # -- requests and answers --------------------------------------------------------------
 

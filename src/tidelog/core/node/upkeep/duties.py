@@ -49,17 +49,19 @@ class Duties:
             (config.producer_id_expiration_check_interval_ms, self._expire_producers),
         ]
         self._duties = [Duty(every, turn.now_ms + every, do) for every, do in plan]
+        self.next_ms = min(duty.due_ms for duty in self._duties)
+        """When `tick` has something to do."""
 
     def tick(self) -> None:
         """Do what is due. After a long pause each is done once."""
         now = self._turn.now_ms
+        if now < self.next_ms:
+            return
         for duty in self._duties:
             if now >= duty.due_ms:
                 duty.due_ms = now + duty.interval_ms
                 duty.do()
-
-    def next_ms(self) -> int:
-        return min(duty.due_ms for duty in self._duties)
+        self.next_ms = min(duty.due_ms for duty in self._duties)
 
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """Of all logs, also of those that were loaded and belong to no known topic."""
