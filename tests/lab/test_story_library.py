@@ -10,7 +10,7 @@ from tidelog.lab.story.render import as_data, as_markdown, as_mermaid, as_text
 from tidelog.lab.story.runner import play
 
 GOOD = "# Fine\n\ncluster A\nproduce m1\ncheck hw-below-leo\n"
-BAD = "# Not fine\n\ncluster A\nexpect lost m1\nexpect A LEO=7\n"
+BAD = "# Not fine\n\ncluster A\nexpect leader A\nexpect A LEO=7\n"
 TOLD = """\
 # A moral
 #
