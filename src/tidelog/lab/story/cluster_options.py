@@ -86,6 +86,12 @@ _SETTERS: dict[str, Callable[[Setup, str], None]] = {
     "drop-unclean-stops": _drop_unclean_stops,
     "slow-checkpoints": _checkpoints,
 }
+_SETTERS |= {
+    "unclean.leader.election.enable": _unclean,
+    "replica.lag.time.max.ms": _lag,
+    "flush.messages": _flush,
+}
+"""Kafka's own names for what stories write short."""
 CLUSTER_OPTIONS = tuple(_SETTERS)
 
 

@@ -16,6 +16,11 @@ from tidelog.lab.historical_truncation import POLICIES
 SHIPPED = next(iter(POLICIES))
 RULE = "----"
 _RANGE = re.compile(r"^(.*?)(\d+)\.\.\1(\d+)(@\d+)?$")
+_LIMITED = re.compile(r"^([^\s\[]+)\[([^\]]*)(\]?)\s*(.*)$")
+"""`expect[kip-101, leader-epoch] …`: a word, and the policies it is for."""
+_REMARK = re.compile(r"\s#.*$")
+_VERBATIM = ("note", "put-file")
+"""Their words are somebody's text: commas and brackets in it stay."""
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 """What a terminal would obey rather than show."""
 RANGE_MAX = 1000
@@ -155,18 +160,8 @@ def known_name(kind: str, name: str, known: Mapping[str, object], line: int = 0)
 
 def _step(reader: _Reader, text: str) -> Step:
     line = reader.at + 1
-    head, *rest = text.split()
-    word, only = _limited(head, reader.policies, line)
-    arguments: list[str] = []
-    options: dict[str, str] = {}
-    for part in rest:
-        key, equals, value = part.partition("=")
-        if equals and word not in ("note", "expect"):
-            if key in options:
-                raise StoryError(f"option {key} is given twice", line)
-            options[key] = value
-        else:
-            arguments += expand(part, line)
+    command, only = _limited(text, reader.policies, line)
+    word, arguments, options = _words(command, line)
     prose = reader.take_prose()
     if reader.opening is None:
         reader.opening, prose = prose, ()
@@ -178,17 +173,36 @@ def _step(reader: _Reader, text: str) -> Step:
     return Step(line, text, word, tuple(arguments), options, only, expected, given, prose)
 
 
-def _limited(head: str, policies: tuple[str, ...], line: int) -> tuple[str, frozenset[str]]:
-    """`expect[kip-101]` is `expect`, for that policy only."""
-    word, bracket, names = head.partition("[")
-    if not bracket:
-        return head, frozenset()
-    if not names.endswith("]"):
-        raise StoryError(f"missing ] in {head!r} (no blanks inside the brackets)", line)
-    only = names[:-1].split(",")
+def _limited(text: str, policies: tuple[str, ...], line: int) -> tuple[str, frozenset[str]]:
+    """`expect[kip-101] …` is `expect …`, for that policy only."""
+    match = _LIMITED.match(text)
+    if match is None:
+        return text, frozenset()
+    word, names, closed, rest = match.groups()
+    if not closed:
+        raise StoryError(f"missing ] in {text!r}", line)
+    only = [name.strip() for name in names.split(",")]
     for name in only:
         known_name("policy of this story", name, dict.fromkeys(policies), line)
-    return word, frozenset(only)
+    return f"{word} {rest}", frozenset(only)
+
+
+def _words(command: str, line: int) -> tuple[str, list[str], dict[str, str]]:
+    """A command's word, its names and its options; names may be parted by commas too."""
+    word = command.split()[0]
+    verbatim = word in _VERBATIM
+    arguments: list[str] = []
+    options: dict[str, str] = {}
+    for part in (command if verbatim else _REMARK.sub("", command)).split()[1:]:
+        key, equals, value = part.partition("=")
+        if equals and word not in ("note", "expect"):
+            if key in options:
+                raise StoryError(f"option {key} is given twice", line)
+            options[key] = value if verbatim else value.rstrip(",")
+            continue
+        for name in [part] if verbatim else part.strip("[]{}").split(","):
+            arguments += expand(name, line) if name else []
+    return word, arguments, options
 
 
 def expand(word: str, line: int = 0) -> list[str]:

@@ -3,10 +3,11 @@
 from tidelog.core.controller.events import AlterPartitionReceived
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.node import events as on
+from tidelog.core.node.membership.isr_proposals import RETRY_MS
 from tidelog.core.types import BrokerId
 from tidelog.lab.story.commands.faults import heal
 from tidelog.lab.story.grammar import Step, StoryError
-from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, fate, number
+from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, fate, number, truth
 from tidelog.lab.story.stage.broker import Sent, StoryBroker
 from tidelog.lab.story.stage.narration import CONTROLLER, members, message
 from tidelog.lab.story.stage.network import REPLY, REQUEST, Fate, Held
@@ -20,8 +21,8 @@ ASK_ISR = Step(0, "ask-isr", "ask-isr", (), {}, frozenset(), None, False, ())
 def elect(play: Play, step: Step) -> None:
     """The controller makes a broker leader, if the rules allow it."""
     words = arguments(step, COMMANDS["elect"].usage, 1, 2)
-    unclean = words[1:] == ("unclean",)
-    if len(words) == 2 and not unclean:
+    unclean = words[1:] == ("unclean",) or truth(step.options.get("unclean", "false"), "unclean")
+    if len(words) == 2 and words[1] != "unclean":
         raise StoryError(f"usage: {COMMANDS['elect'].usage}")
     world = play.world
     broker = world.broker(words[0])
@@ -91,12 +92,19 @@ def ask_isr(play: Play, step: Step) -> None:
     what = fate(step, REPLY) if "hold" in step.options else fate(step)
     for broker in world.brokers.values():
         world.step(broker, on.Ticked(world.now_ms))
-    proposals = [sent for sent in world.proposals if not wanted or sent.sender.id in wanted]
+    if not _proposals(play, wanted):
+        world.pass_time(RETRY_MS)
+    proposals = _proposals(play, wanted)
     if not proposals:
         world.say("nobody proposes another ISR")
     for sent in proposals:
         world.proposals.remove(sent)
         _alter_partition(play, sent, what, deaf_ones(step))
+
+
+def _proposals(play: Play, wanted: set[BrokerId]) -> list[Sent]:
+    """What these leaders have proposed; a proposal that was lost is made again in a moment."""
+    return [sent for sent in play.world.proposals if not wanted or sent.sender.id in wanted]
 
 
 def _alter_partition(play: Play, sent: Sent, what: Fate, deaf: list[str]) -> None:
@@ -194,7 +202,7 @@ COMMANDS: dict[str, Command] = {
         elect,
         "elect B [unclean] [unseen=A]",
         "the controller makes B leader, if the rules allow it; who is gone leaves the ISR",
-        ("unseen",),
+        ("unseen", "unclean"),
     ),
     "fence": Command(
         fence,

@@ -72,6 +72,7 @@ def _replica_is(play: Play, words: Sequence[str]) -> str | None:
         raise StoryError("expect what of it? such as: expect A LEO=2 HW=1")
     for word in words[1:]:
         key, equals, value = word.partition("=")
+        key = key.upper() if key.upper() in found else key
         known_name("property", key, found)
         if not equals:
             raise StoryError(f"{key} is what? such as: expect A {key}={found[key]}")
@@ -85,8 +86,9 @@ def _log_is(play: Play, words: Sequence[str]) -> str | None:
     if not words:
         raise StoryError("whose log? such as: expect log A m1@0 m2@0")
     entries = play.world.broker(words[0]).picture(play.world.now_ms).log
-    same = len(entries) == len(words) - 1 and all(
-        _is_record(entry, word) for entry, word in zip(entries, words[1:], strict=True)
+    wanted = _listed(words[1:])
+    same = len(entries) == len(wanted) and all(
+        _is_record(entry, word) for entry, word in zip(entries, wanted, strict=True)
     )
     return None if same else f"{words[0]} has log=[{spell(entries)}]"
 
@@ -96,11 +98,17 @@ def _is_record(entry: LogEntry, word: str) -> bool:
     return entry.id == name and (not at or epoch == str(entry.epoch))
 
 
+def _listed(words: Sequence[str]) -> Sequence[str]:
+    """A list may also be said to be empty: `none`."""
+    return () if list(words) == ["none"] else words
+
+
 def _same(found: Sequence[str], wanted: Sequence[str], what: str) -> str | None:
     return None if sorted(found) == sorted(wanted) else f"{what} {' '.join(found) or 'none'}"
 
 
 def _isr_is(play: Play, words: Sequence[str]) -> str | None:
+    words = _listed(words)
     for word in words:
         play.world.broker(word)
     found = [play.world.labels[broker] for broker in play.world.controller.partition.isr]
@@ -120,7 +128,7 @@ def _epochs_are(play: Play, words: Sequence[str]) -> str | None:
         raise StoryError("whose? such as: expect epochs A 0@0 1@2")
     entries = play.world.broker(words[0]).picture(play.world.now_ms).epochs
     found = spell_epochs(entries)
-    return None if found == " ".join(words[1:]) else f"{words[0]} has epochs [{found}]"
+    return None if found == " ".join(_listed(words[1:])) else f"{words[0]} has epochs [{found}]"
 
 
 def _acked(play: Play, words: Sequence[str]) -> str | None:
@@ -146,9 +154,10 @@ def _produced(play: Play, words: Sequence[str], such_as: str) -> None:
 def _error_is(play: Play, words: Sequence[str]) -> str | None:
     if len(words) != 1:
         raise StoryError("which? such as: expect error NOT_ENOUGH_REPLICAS")
-    known_name("error", words[0], ErrorCode.__members__)
+    wanted = words[0].upper()
+    known_name("error", wanted, ErrorCode.__members__)
     found = play.world.last_error.name
-    return None if found == words[0] else f"the last answer was {found}"
+    return None if found == wanted else f"the last answer was {found}"
 
 
 def _equal(play: Play, words: Sequence[str]) -> str | None:
@@ -182,7 +191,7 @@ def _lost(play: Play, words: Sequence[str]) -> str | None:
 
 def _consumed(play: Play, words: Sequence[str]) -> str | None:
     found = [str(entry.id) for entry in play.stage.clients.last_read]
-    return None if found == list(words) else f"read [{' '.join(found)}]"
+    return None if found == list(_listed(words)) else f"read [{' '.join(found)}]"
 
 
 def _offset_is(play: Play, words: Sequence[str]) -> str | None:

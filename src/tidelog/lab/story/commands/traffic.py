@@ -4,7 +4,7 @@ from tidelog.core.node.messages import EARLIEST, LATEST
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import NO_PRODUCER, Producer
 from tidelog.core.record.record_batch import MAX_SEQUENCE
-from tidelog.core.replication.events import ACKS_ALL
+from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE
 from tidelog.lab.story.cluster_options import CLUSTER_OPTIONS, read_setup
 from tidelog.lab.story.grammar import Step, StoryError
 from tidelog.lab.story.play import Command, Play, arguments, fate, number, one_of, truth
@@ -14,6 +14,7 @@ from tidelog.lab.story.stage.network import REPLY
 
 TICK_MS = 1_000
 TIMES_MAX = 1_000
+ACKS = {"0": ACKS_NONE, "1": 1, "all": ACKS_ALL, "-1": ACKS_ALL}
 
 
 def cluster(play: Play, step: Step) -> None:
@@ -25,7 +26,7 @@ def produce(play: Play, step: Step) -> None:
     """Each word is a record and a batch of its own, unless batch=true."""
     names = arguments(step, COMMANDS["produce"].usage, 1)
     play.stage.clients.produced.update(names)
-    acks = one_of(step.options.get("acks", "all"), ("0", "1", "all"), "acks")
+    acks = one_of(step.options.get("acks", "all"), tuple(ACKS), "acks")
     codecs = {codec.name.lower(): codec for codec in Codec}
     codec = codecs[one_of(step.options.get("codec", "none"), tuple(codecs), "codec")]
     producer = NO_PRODUCER
@@ -35,18 +36,20 @@ def produce(play: Play, step: Step) -> None:
     timeout = number(step.options.get("timeout", str(TIMEOUT_MS)), "timeout")
     one_batch = truth(step.options.get("batch", "false"), "batch")
     to = play.world.broker(step.options["to"]) if "to" in step.options else _leader(play)
+    if to is None:
+        return
     for batch in [names] if one_batch else [(name,) for name in names]:
-        level = ACKS_ALL if acks == "all" else int(acks)
-        play.stage.clients.produce(to, batch, level, codec, producer, timeout)
+        play.stage.clients.produce(to, batch, ACKS[acks], codec, producer, timeout)
         if producer.id >= 0:
             sequence = (producer.sequence + len(batch)) & MAX_SEQUENCE
             producer = producer._replace(sequence=sequence)
 
 
-def _leader(play: Play) -> StoryBroker:
+def _leader(play: Play) -> StoryBroker | None:
+    """Whom clients turn to; of an offline partition they only learn that it is."""
     leader = play.world.leader()
     if leader is None:
-        raise StoryError("nobody leads the partition; elect someone, or say to=A")
+        play.stage.clients.find_nobody()
     return leader
 
 
@@ -77,12 +80,20 @@ def deliver(play: Play, step: Step) -> None:
 def tick(play: Play, step: Step) -> None:
     """Time passes; with `slow=` one follower alone is ever later."""
     words = arguments(step, COMMANDS["tick"].usage, 0, 1)
-    elapsed_ms = number(words[0], "milliseconds") if words else TICK_MS
+    elapsed_ms = _milliseconds(words[0]) if words else TICK_MS
     if "slow" in step.options:
         _let_others_keep_up(play, step, elapsed_ms)
     elif "at" in step.options:
         raise StoryError("at=A goes with slow=B")
     play.world.pass_time(elapsed_ms)
+
+
+def _milliseconds(text: str) -> int:
+    """`1500`, `1500ms` or `30s`."""
+    figures = text.removesuffix("s").removesuffix("m")
+    if figures and figures + "s" == text:
+        return number(figures, "milliseconds") * 1_000
+    return number(figures if figures + "ms" == text else text, "milliseconds")
 
 
 def _let_others_keep_up(play: Play, step: Step, elapsed_ms: int) -> None:
@@ -103,7 +114,8 @@ def consume(play: Play, step: Step) -> None:
     broker = play.world.live(options["from"]) if "from" in options else _leader(play)
     offset = number(options["offset"], "offset") if "offset" in options else None
     epoch = number(options["epoch"], "epoch") if "epoch" in options else None
-    play.stage.clients.consume(broker, offset, epoch)
+    if broker is not None:
+        play.stage.clients.consume(broker, offset, epoch)
 
 
 def list_offsets(play: Play, step: Step) -> None:
@@ -111,13 +123,17 @@ def list_offsets(play: Play, step: Step) -> None:
     (which,) = arguments(step, COMMANDS["list-offsets"].usage, 1, 1)
     one_of(which, ("latest", "earliest"), "offset")
     timestamp = LATEST if which == "latest" else EARLIEST
-    play.stage.clients.list_offsets(_leader(play), timestamp, which)
+    leader = _leader(play)
+    if leader is not None:
+        play.stage.clients.list_offsets(leader, timestamp, which)
 
 
 def delete_records(play: Play, step: Step) -> None:
     """A client asks to drop what lies before an offset."""
     (offset,) = arguments(step, COMMANDS["delete-records"].usage, 1, 1)
-    play.stage.clients.delete_records(_leader(play), number(offset, "offset"))
+    leader = _leader(play)
+    if leader is not None:
+        play.stage.clients.delete_records(leader, number(offset, "offset"))
 
 
 COMMANDS: dict[str, Command] = {

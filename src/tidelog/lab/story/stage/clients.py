@@ -96,6 +96,12 @@ class Clients:
         request = ListOffsets(None, [ListOffsetsPartition(PARTITION, None, timestamp)])
         self._ask(broker, f"ListOffsets {text}", request, _Asked(broker))
 
+    def find_nobody(self) -> None:
+        """A client asks who leads, and hears that nobody does."""
+        self.world.last_error = ErrorCode.LEADER_NOT_AVAILABLE
+        self.last_read, self.listed = [], None
+        self.world.say(f"{CLIENT}: nobody leads the partition")
+
     def consume(self, broker: StoryBroker, offset: Offset | None, epoch: int | None) -> None:
         """Read on from the position, or from `offset`, to where nothing more is shown."""
         self.world.last_error = ErrorCode.NONE

@@ -1,0 +1,90 @@
+"""One thing, said in the ways a stranger would say it."""
+
+import pytest
+
+from tidelog.lab.story.grammar import StoryError, parse
+from tidelog.lab.story.runner import play
+
+TWO = "cluster A B\nproduce m1\nfetch B times=2\n"
+
+
+def messages(text: str, policy: str = "leader-epoch") -> list[str]:
+    return [problem.message for problem in play(parse(text), policy).problems]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "expect isr A,B",
+        "expect isr A, B",
+        "expect isr {A B}",
+        "expect A leo=1 hw=1",
+        "expect A LEO=1, HW=1",
+        "expect log A [m1@0]",
+        "expect error none",
+        "expect consumed none",
+        "expect leader A   # by the controller's word",
+        "produce m2, m3 acks=1\nexpect log A m1..m3",
+        "produce acks=-1 m2\nfetch B, times=2\nexpect acked m2",
+        "tick 30s",
+        "tick 500ms",
+        "fence B\nelect B unclean=true\nunfence B\nelect B unclean=true\nexpect leader B",
+    ],
+)
+def test_the_same_in_other_words(line: str) -> None:
+    assert messages(f"{TWO}{line}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("expect isr none", "the ISR is A B"),
+        ("expect log A none", "A has log=[m1@0]"),
+        ("expect A leo=2", "A has LEO=1, not 2"),
+        ("tick soon", "milliseconds must be a number, not 'soon'"),
+        ("tick s", "milliseconds must be a number, not 's'"),
+    ],
+)
+def test_and_can_be_wrong_in_them(line: str, message: str) -> None:
+    assert messages(f"{TWO}{line}\n") == [message]
+
+
+def test_kafkas_own_names_set_up_a_cluster() -> None:
+    text = (
+        "cluster A B replica.lag.time.max.ms=10000 flush.messages=1"
+        " unclean.leader.election.enable=true\n"
+        "produce m1\nfetch B\nlose-unflushed B\nstart B\nexpect B LEO=1\n"
+        "produce m2\ntick 15001\nask-isr\nexpect isr A\n"
+    )
+    assert messages(text) == []
+
+
+def test_a_demand_of_several_policies_may_have_blanks_between_them() -> None:
+    text = "policies: kip-101, kip-279, leader-epoch\ncluster A B\nexpect[kip-101, kip-279] A LEO=1"
+    assert messages(text, "leader-epoch") == []
+    assert messages(text, "kip-279") == ["A has LEO=0, not 1"]
+    with pytest.raises(StoryError, match="unknown policy of this story 'kip-280'"):
+        parse(text.replace("[kip-101, kip-279]", "[kip-101, kip-280]"))
+
+
+def test_the_text_of_a_note_stays_as_it_is() -> None:
+    (step,) = parse("note [A, B] stay # as they are\n").steps
+    assert step.arguments == ("[A,", "B]", "stay", "#", "as", "they", "are")
+
+
+def test_clients_of_an_offline_partition_are_told_that_nobody_leads() -> None:
+    text = (
+        f"{TWO}crash A B\nfence A B\nexpect leader none\nexpect isr none\n"
+        "produce m2\nexpect error LEADER_NOT_AVAILABLE\nexpect not acked m2\n"
+        "consume\nexpect error LEADER_NOT_AVAILABLE\nexpect consumed none\n"
+        "list-offsets latest\nexpect not offset 1\n"
+        "delete-records 1\nexpect error LEADER_NOT_AVAILABLE\n"
+    )
+    assert messages(text) == []
+
+
+def test_a_proposal_that_was_lost_is_made_again() -> None:
+    text = (
+        f"{TWO}produce m2\ntick 50s\nask-isr lose=request\nexpect isr A B\nask-isr\nexpect isr A\n"
+    )
+    assert messages(text) == []
