@@ -27,6 +27,8 @@ def messages(text: str, policy: str = "leader-epoch") -> list[str]:
         "produce m2, m3 acks=1\nexpect log A m1..m3",
         "produce acks=-1 m2\nfetch B, times=2\nexpect acked m2",
         "tick 30s",
+        "partition A|B controller\nelect B\nexpect leader B\nexpect isr B",
+        "expect [leader-epoch] leader A",
         "tick 500ms",
         "fence B\nelect B unclean=true\nunfence B\nelect B unclean=true\nexpect leader B",
     ],

@@ -16,8 +16,10 @@ from tidelog.lab.historical_truncation import POLICIES
 SHIPPED = next(iter(POLICIES))
 RULE = "----"
 _RANGE = re.compile(r"^(.*?)(\d+)\.\.\1(\d+)(@\d+)?$")
-_LIMITED = re.compile(r"^([^\s\[]+)\[([^\]]*)(\]?)\s*(.*)$")
+_LIMITED = re.compile(r"^([^\s\[]+|(?:expect|check)\s+)\[([^\]]*)(\]?)\s*(.*)$")
 """`expect[kip-101, leader-epoch] …`: a word, and the policies it is for."""
+_NAMES = re.compile(r",|(\|)")
+"""Names lie between commas, and `|` is a word even without blanks around it."""
 _REMARK = re.compile(r"\s#.*$")
 _VERBATIM = ("note", "put-file")
 """Their words are somebody's text: commas and brackets in it stay."""
@@ -200,7 +202,7 @@ def _words(command: str, line: int) -> tuple[str, list[str], dict[str, str]]:
                 raise StoryError(f"option {key} is given twice", line)
             options[key] = value if verbatim else value.rstrip(",")
             continue
-        for name in [part] if verbatim else part.strip("[]{}").split(","):
+        for name in [part] if verbatim else _NAMES.split(part.strip("[]{}")):
             arguments += expand(name, line) if name else []
     return word, arguments, options
 
