@@ -35,6 +35,9 @@ class MemoryDisk:
     def exists(self, path: str) -> bool:
         return path in self.files or path in self.directories
 
+    def is_dir(self, path: str) -> bool:
+        return path not in self.files and (path in self.directories or bool(self.list_dir(path)))
+
     def list_dir(self, path: str) -> list[str]:
         prefix = path + "/" if path else ""
         inside = (name for name in (*self.files, *self.directories) if name.startswith(prefix))

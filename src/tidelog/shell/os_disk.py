@@ -149,6 +149,9 @@ class OsDisk:
 
     # -- directories
 
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(self._absolute(path))
+
     def list_dir(self, path: str) -> list[str]:
         with _as_disk_error(path):
             try:

@@ -1,9 +1,12 @@
 """Offsets and leader epochs that a checksum does not cover, seen by what is around them."""
 
+from functools import partial
+
 import pytest
 from storage_kit import append, batch, fill, new_log, reopen
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
+from tidelog.core.storage.segment.batch_scan import BatchSpan
 from tidelog.core.storage.segment.succession import Succession
 from tidelog.core.types import EpochEntry
 from tidelog.lab.memory_disk import MemoryDisk
@@ -18,22 +21,35 @@ def problems(
     epochs = LeaderEpochs([EpochEntry(*entry) for entry in filed])
     succession = Succession(epochs, gaps)
     succession.begin_segment(0)
-    refused = [offset for offset, epoch in found if succession.problem(batch(offset, epoch=epoch))]
+    following = [BatchSpan(0, 61, offset, offset, epoch, 0) for offset, epoch in found[1:]]
+    refused = [
+        offset
+        for (offset, epoch), after in zip(found, [*following, None], strict=True)
+        if succession.problem(batch(offset, epoch=epoch), partial(given, after))
+    ]
     return refused, [(entry.epoch, entry.start_offset) for entry in epochs.entries]
+
+
+def given(span: BatchSpan | None) -> BatchSpan | None:
+    return span
+
+
+nothing_follows = partial(given, None)
 
 
 @pytest.mark.parametrize(
     ("found", "refused"),
     [
         ([(0, 0), (9, 0), (10, 3), (19, 3), (20, 6), (99, 6)], []),
-        ([(9, 3)], [9]),
-        ([(10, 6)], [10]),
-        ([(20, 7)], [20]),
-        ([(20, 2**30 + 6)], [20]),
-        ([(21, 3)], [21]),
-        ([(11, 0)], [11]),
-        ([(20, 0)], [20]),
-        ([(20, -1)], [20]),
+        ([(8, 0), (9, 3)], [9]),
+        ([(9, 0), (10, 6)], [10]),
+        ([(19, 3), (20, 7)], [20]),
+        ([(19, 3), (20, 2**30 + 6), (21, 6)], [20]),
+        ([(20, 6), (21, 3)], [21]),
+        ([(10, 3), (11, 0), (12, 3)], [11]),
+        ([(19, 3), (20, 0)], [20]),
+        ([(19, 3), (20, -1)], [20]),
+        ([(9, 0), (19, 5), (20, 6)], [19]),
     ],
     ids=[
         "as filed",
@@ -45,6 +61,7 @@ def problems(
         "the epoch before, in the middle",
         "two epochs back",
         "none",
+        "an unknown one between two as filed",
     ],
 )
 def test_epochs_are_those_of_the_file(found: list[tuple[int, int]], refused: list[int]) -> None:
@@ -59,17 +76,57 @@ def test_an_epoch_goes_on_where_the_file_has_the_next_one() -> None:
 def test_a_batch_lies_across_the_start_of_an_epoch_in_the_file() -> None:
     succession = Succession(LeaderEpochs([EpochEntry(*entry) for entry in FILED]), False)
     succession.begin_segment(18)
-    assert succession.problem(batch(18, 5, epoch=3)) is None
-    assert succession.problem(batch(23, 5, epoch=3)) is None
+    assert succession.problem(batch(18, 5, epoch=3), nothing_follows) is None
+    assert succession.problem(batch(23, 5, epoch=3), nothing_follows) is None
     assert succession.epochs.entries == [EpochEntry(0, 0), EpochEntry(3, 10)]
-    assert succession.problem(batch(28, epoch=6)) is not None
+    assert succession.problem(batch(28, epoch=6), nothing_follows) is not None
 
 
 def test_below_the_log_start_any_older_epoch_may_be() -> None:
     filed = [(3, 10), (6, 20)]
     assert problems(filed, [(0, 0), (5, 2), (9, 3), (10, 3)]) == ([], filed)
-    assert problems(filed, [(5, 4)]) == ([5], filed)
-    assert problems(filed, [(5, -1)]) == ([5], filed)
+    assert problems(filed, [(4, 2), (5, 4)]) == ([5], filed)
+    assert problems(filed, [(4, 2), (5, -1)]) == ([5], filed)
+
+
+def test_an_epoch_goes_on_after_a_gap_over_what_the_file_has_next() -> None:
+    """The same on a follower that copies a compacted log."""
+    assert problems(FILED, [(8, 0), (25, 0)]) == ([], FILED[:1])
+
+
+@pytest.mark.parametrize(
+    ("filed", "found", "rebuilt"),
+    [
+        ([(0, 0)], [(0, 0), (1, 2), (2, 2), (3, 4)], [(0, 0), (2, 1), (4, 3)]),
+        ([(4, 0)], [(0, 0), (1, 0), (2, 0)], [(0, 0)]),
+        ([(0, 0), (3, 14)], [(0, 0), (10, 3), (15, 3)], [(0, 0), (3, 10)]),
+        ([(4, 0)], [(0, 0)], [(0, 0)]),
+    ],
+    ids=["an old copy", "another epoch", "another start", "a single batch"],
+)
+def test_a_file_that_the_log_refutes_is_not_believed(
+    filed: list[tuple[int, int]], found: list[tuple[int, int]], rebuilt: list[tuple[int, int]]
+) -> None:
+    assert problems(filed, found)[0] == []
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append(log, [batch(offset, epoch=epoch) for offset, epoch in found])
+    log.epochs.clear()
+    for entry in filed:
+        log.epochs.assign(*entry)
+    log.write_epochs()
+    again, report = reopen(disk, compacted=True)
+    assert again.log_end_offset == log.log_end_offset
+    assert [tuple(entry) for entry in again.epochs.entries] == rebuilt
+    assert report.warnings == [
+        "orders-0/leader-epoch-checkpoint: not the epochs of this log; rebuilt from the log"
+    ]
+    assert not reopen(disk, compacted=True)[1].changed
+
+
+def test_an_epoch_too_new_for_the_file_is_damage_if_there_is_no_other_witness() -> None:
+    assert problems([(4, 0)], [(0, 5)])[0] == [0]
+    assert problems([(4, 0)], [(0, -1)])[0] == [0]
 
 
 def test_without_a_file_epochs_come_from_the_batches() -> None:
@@ -79,11 +136,26 @@ def test_without_a_file_epochs_come_from_the_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gaps", "refused"), [(False, [2, 9, 4]), (True, [4])], ids=["no gaps", "gaps"]
+    ("gaps", "refused"), [(False, [2, 9]), (True, [1])], ids=["no gaps", "gaps"]
 )
 def test_offsets(gaps: bool, refused: list[int]) -> None:
-    found = [(0, 0), (2, 0), (9, 0), (4, 0)]
+    found = [(0, 0), (2, 0), (9, 0), (1, 0)]
     assert problems([(0, 0)], found, gaps=gaps)[0] == refused
+
+
+@pytest.mark.parametrize(
+    ("found", "refused"),
+    [
+        ([(0, 0), (9, 0), (2, 0), (3, 0)], [9]),
+        ([(5, 0), (9, 0), (2, 0)], [2]),
+        ([(0, 0), (9, 0), (30, 0)], []),
+    ],
+    ids=["one too high", "one too low after a gap", "gaps"],
+)
+def test_an_offset_out_of_place_is_told_from_a_gap(
+    found: list[tuple[int, int]], refused: list[int]
+) -> None:
+    assert problems([(0, 0)], found)[0] == refused
 
 
 def test_an_offset_too_far_for_the_index() -> None:

@@ -63,6 +63,10 @@ class Disk(Protocol):
         """Whether a file or directory of that name is there."""
         ...
 
+    def is_dir(self, path: str) -> bool:
+        """Whether that name is a directory's."""
+        ...
+
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted; "" is the root; none for a missing directory."""
         ...

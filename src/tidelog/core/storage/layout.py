@@ -37,13 +37,15 @@ PARTITION_METADATA = "partition.metadata"
 
 TOPIC_LENGTH_MAX = 249
 _NAME_LENGTH_MAX = 255
+_PARTITION_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _FILE = re.compile(
-    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
+    r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
-_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d{1,10})")
+_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})")
 _MARKED = re.compile(
-    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d{1,10})\.[0-9a-zA-Z]+-(?P<mark>delete|future|stray)"
+    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})\.[0-9a-zA-Z]+-(?P<mark>delete|future|stray)"
 )
 
 
@@ -72,7 +74,7 @@ def file_name(base_offset: Offset, kind: str) -> str:
 def parse_file(name: str) -> FileName | None:
     """None for a name that is not a segment's or a snapshot's."""
     match = _FILE.fullmatch(name)
-    if match is None:
+    if match is None or int(match[1]) > _OFFSET_MAX:
         return None
     return FileName(int(match[1]), match[2], match[3] or "")
 
@@ -94,11 +96,16 @@ def partition_dir(partition: TopicPartition) -> str:
 
 
 def parse_dir(name: str) -> TopicPartition | None:
-    """The partition a directory belongs to; None for marked ones and for strangers."""
+    """The partition a directory belongs to; None for marked ones and for strangers, among
+    them every name that `partition_dir` would not give: it could hide another's log."""
     if _MARKED.fullmatch(name) is not None:
         return None
     match = _DIRECTORY.fullmatch(name)
-    if match is None:
+    if match is None or int(match["partition"]) > _PARTITION_MAX:
+        return None
+    try:
+        check_topic(match["topic"])
+    except InvalidTopic:
         return None
     return TopicPartition(match["topic"], int(match["partition"]))
 

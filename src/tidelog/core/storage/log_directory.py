@@ -35,6 +35,8 @@ class LogDirectory:
         self.broker_epoch = NO_BROKER_EPOCH
         """Of the clean stop before, so that the controller can tell it from a crash."""
         self.properties: MetaProperties | None = None
+        self._refused: set[str] = set()
+        """Checkpoints that could not be read."""
         self._leaving: list[tuple[int, str]] = []
         self._departed: set[TopicPartition] = set()
         """Names of logs that are gone, which the checkpoints may still tell of."""
@@ -48,7 +50,8 @@ class LogDirectory:
     ) -> "LogDirectory":
         """Load everything in the directory. Without `config_for` the topics' settings are
         unknown, and any may have been compacted. Raises CheckpointError for a `meta.properties`
-        that can't be read, and UnsupportedFormat for records of before 0.11."""
+        or a `partition.metadata` that can't be read, UnsupportedFormat for records of before
+        0.11, and DiskError where the disk fails or records that were synced are damaged."""
         directory = cls(disk)
         directory.properties = checkpoint.read_properties(disk)
         broker_epoch = checkpoint.take_clean_shutdown(disk)
@@ -63,6 +66,7 @@ class LogDirectory:
         log_starts = self._read_offsets(layout.LOG_STARTS)
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
         cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
+        any_cleaned = config_for is None or layout.CLEANER_OFFSETS in self._refused
         stale = lost = False
         for name in self.disk.list_dir(""):
             if layout.parse_mark(name) == "delete":
@@ -70,6 +74,9 @@ class LogDirectory:
                 continue
             partition = layout.parse_dir(name)
             if partition is None or partition.topic == METADATA_TOPIC:
+                continue
+            if not self.disk.is_dir(name):
+                self.warnings.append(f"{name}: a file with a partition's name; left alone")
                 continue
             config = LogConfig() if config_for is None else config_for(partition)
             log, report = open_log(
@@ -80,7 +87,7 @@ class LogDirectory:
                 recovery_point=recovery_points.get(partition, 0),
                 log_start_offset=log_starts.get(partition, 0),
                 clean=self.clean,
-                compacted=config_for is None or partition in cleaned,
+                compacted=any_cleaned or partition in cleaned,
             )
             self.logs[partition] = log
             self.reports[partition] = report
@@ -104,6 +111,8 @@ class LogDirectory:
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
         offsets, warnings = checkpoint.read_offsets(self.disk, name)
         self.warnings += warnings
+        if warnings:
+            self._refused.add(name)
         return offsets
 
     def create(

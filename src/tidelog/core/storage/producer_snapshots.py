@@ -10,9 +10,10 @@ must be recognised; the missing ones are read back from the headers near the log
 
 from bisect import insort
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from tidelog.core.lineage.producer_state import CorruptSnapshot, ProducerState
-from tidelog.core.record.record_batch import RecordBatch
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError, read_file
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
@@ -81,10 +82,21 @@ class ProducerSnapshots:
         """Make the state that of the log's end: newest snapshot, then what lies above it."""
         end = segments.active.next_offset()
         self.load(producers, segments.first.base_offset, end)
-        for batch in batches_from(self._disk, segments, producers.end_offset, end):
-            producers.update(batch)
+        self.replay(producers, segments, end)
         producers.end_offset = end
         refill_windows(self._disk, producers, segments)
+
+    def replay(self, producers: ProducerState, segments: Segments, end: Offset) -> None:
+        """Account for the batches below `end` that the state does not know of. Raises
+        DiskError where one is damaged: what it did to the state nobody knows."""
+        for batch in batches_from(self._disk, segments, producers.end_offset, end):
+            try:
+                producers.update(batch)
+            except CorruptRecord as error:
+                raise DiskError(
+                    f"transaction marker at offset {batch.base_offset}: {error.reason}",
+                    self._directory,
+                ) from None
 
 
 def batches_from(
@@ -112,8 +124,10 @@ def refill_windows(disk: Disk, producers: ProducerState, segments: Segments) -> 
         return
     seen = ProducerState()
     for segment, position in _last_bytes(segments, WINDOW_BYTES):
-        for batch in _sound(disk, segment, position):
-            seen.update(batch)
+        # Damage there is for readers to find: without these batches fewer retries are known.
+        with suppress(InvalidBatch, CorruptRecord):
+            for batch in whole_batches(disk, segment.path, position, segment.size, check_crc=False):
+                seen.update(batch)
     for producer_id, recent in seen.producers.items():
         entry = producers.producers.get(producer_id)
         if entry is None or entry.epoch != recent.epoch or not (entry.batches and recent.batches):

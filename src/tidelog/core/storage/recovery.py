@@ -12,25 +12,22 @@ changes nothing the second time.
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import CorruptTransactionIndex
-from tidelog.core.record.record_batch import PREFIX_SIZE, RecordBatch
+from tidelog.core.record.record_batch import PREFIX_SIZE, CorruptRecord, RecordBatch
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.disk import Disk, DiskError, read_file
 from tidelog.core.storage.layout import FileName
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
-from tidelog.core.storage.producer_snapshots import (
-    ProducerSnapshots,
-    batches_from,
-    refill_windows,
-)
-from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
+from tidelog.core.storage.producer_snapshots import ProducerSnapshots, refill_windows
+from tidelog.core.storage.segment.batch_scan import BatchSpan, InvalidBatch, whole_batches
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.storage.segment.succession import Succession
@@ -97,13 +94,14 @@ def open_log(
     recovery_point: Offset = 0,
     log_start_offset: Offset = 0,
     clean: bool = False,
-    compacted: bool = False,
+    compacted: bool = True,
 ) -> tuple[Log, RecoveryReport]:
     """Open the log in the partition's directory, or begin one there.
 
     `recovery_point` and `log_start_offset` are what the checkpoints say; `clean` is whether
-    the mark of a clean stop was found; `compacted` is whether a cleaner may have been here
-    whatever the settings say now, so that gaps between offsets are no sign of damage.
+    the mark of a clean stop was found; `compacted` is whether a cleaner may have been here,
+    or where the records came from, whatever the settings say now: then gaps between offsets
+    are no sign of damage.
     """
     loading = _Loading(disk, partition, config, now_ms, clean)
     loading.gaps_allowed = compacted or config.cleanup_compact
@@ -222,8 +220,7 @@ class _Loading:
         before = Segments(self.segments[: first + 1])
         start = before.first.base_offset
         self.snapshots.load(self.producers, start, base)
-        for batch in batches_from(self.disk, before, self.producers.end_offset, base):
-            self.producers.update(batch)
+        self.snapshots.replay(self.producers, before, base)
 
     def _joins(self, earlier: Segment, later: Segment) -> bool:
         """Whether one segment goes on where the other ended. A power failure can take the end
@@ -250,7 +247,8 @@ class _Loading:
                 self.disk, segment.path, 0, segment.size, check_crc=check_crc
             ):
                 if replay:
-                    reason = self.succession.problem(batch)
+                    after = partial(self._span_from, segment, valid + batch.size)
+                    reason = self.succession.problem(batch, after)
                     if reason is not None:
                         break
                     self._account(segment, batch)
@@ -258,6 +256,8 @@ class _Loading:
         except InvalidBatch as error:
             _refuse_old_format(segment.path, error)
             reason = error.reason
+        except CorruptRecord as error:
+            reason = f"transaction marker: {error.reason}"
         self.report.scanned_bytes += valid
         if reason:
             self.report.cuts.append(Cut(segment.path, segment.size, valid, reason))
@@ -265,6 +265,16 @@ class _Loading:
         if reason:
             self.disk.sync(segment.path)
         return not reason
+
+    def _span_from(self, segment: Segment, position: int) -> BatchSpan | None:
+        """The batch there, or else the first one of the segments after it, by its header."""
+        try:
+            for later in self.segments[self.segments.index(segment) :]:
+                for span in later.spans(position if later is segment else 0):
+                    return span
+        except DiskError:
+            pass
+        return None
 
     def _account(self, segment: Segment, batch: RecordBatch) -> None:
         aborted = self.producers.update(batch)
@@ -311,6 +321,11 @@ class _Loading:
 
     def _settle_epochs(self, log_start: Offset, log_end: Offset) -> None:
         """Only epochs of this log, and the file says the same (M21)."""
+        if self.succession.file_is_wrong:
+            self.report.warnings.append(
+                f"{self.epochs_path}: not the epochs of this log; rebuilt from the log"
+            )
+            self.written_epochs = None
         if self.written_epochs is None:
             self.epochs.clear()
             for segment in self.segments:

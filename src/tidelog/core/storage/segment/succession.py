@@ -2,15 +2,24 @@
 
 A batch's checksum leaves out what the broker patches: its offset and its leader epoch. A
 bit that flips there is seen only by what stands around it. Offsets go on without gaps,
-unless compaction was at work. Epochs never go back, and `leader-epoch-checkpoint` knows
+unless compaction was at work; then a batch is out of place if the one after it could stand
+where it is and not behind it. Epochs never go back, and `leader-epoch-checkpoint` knows
 every epoch, for it is on disk before the first record of an epoch is written.
 
 The file may know too much: Kafka writes it late after a truncation. Where records of the
 epoch before go on past the start of an epoch in the file, the file is wrong.
+
+It may also be damaged itself, or be an old copy. Where log and file disagree, the batch
+after is asked: if the log goes on as if all were well, it is the file that can't be believed.
+One odd batch among others that are as filed is damage, and so is one at the very end of a
+log that was as filed so far, or of an epoch the file has yet to hear of.
 """
+
+from collections.abc import Callable
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.record.record_batch import RecordBatch
+from tidelog.core.storage.segment.batch_scan import BatchSpan
 from tidelog.core.types import LeaderEpoch, Offset
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -20,42 +29,77 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 class Succession:
     """Follows a log batch by batch, and brings its leader epochs in line with it."""
 
-    __slots__ = ("_base", "_expected", "_from_file", "_gaps_allowed", "_last_epoch", "epochs")
+    __slots__ = (
+        "_base",
+        "_confirmed",
+        "_expected",
+        "_from_file",
+        "_gaps_allowed",
+        "_last_epoch",
+        "epochs",
+        "file_is_wrong",
+    )
 
     def __init__(self, epochs: LeaderEpochs, gaps_allowed: bool) -> None:
         self.epochs = epochs
         self._gaps_allowed = gaps_allowed
         self._from_file = epochs.latest is not None
         """Else the epochs come from the batches."""
+        self._confirmed = False
+        """Whether a batch was as the file says."""
+        self.file_is_wrong = False
+        """The log refuted it: its epochs count for nothing."""
         self._last_epoch: LeaderEpoch = -1
         self._base = self._expected = 0
 
     def begin_segment(self, base_offset: Offset) -> None:
         self._base = self._expected = base_offset
 
-    def problem(self, batch: RecordBatch) -> str | None:
-        """Why the batch can't come next; None if it can, and then it did."""
-        if not self._offset_follows(batch):
+    def problem(self, batch: RecordBatch, following: Callable[[], BatchSpan | None]) -> str | None:
+        """Why the batch can't come next; None if it can, and then it did. `following` finds
+        the batch after it, unchecked."""
+        if not self._offset_follows(batch, following):
             return f"offset {batch.base_offset} where {self._expected} should be"
-        if not (self._epoch_is_filed(batch) if self._from_file else self._epoch_grows(batch)):
+        if not self._epoch_follows(batch, following):
             return f"leader epoch {batch.leader_epoch} can't be at offset {batch.base_offset}"
         self._expected = batch.next_offset
+        self._last_epoch = batch.leader_epoch
         return None
 
-    def _offset_follows(self, batch: RecordBatch) -> bool:
+    def _offset_follows(
+        self, batch: RecordBatch, following: Callable[[], BatchSpan | None]
+    ) -> bool:
         if batch.last_offset - self._base > RELATIVE_OFFSET_MAX:
             return False
-        if self._gaps_allowed:
-            return batch.base_offset >= self._expected
-        return batch.base_offset == self._expected
+        if not self._gaps_allowed or batch.base_offset <= self._expected:
+            return batch.base_offset == self._expected
+        after = following()
+        return after is None or not self._expected <= after.base_offset <= batch.last_offset
+
+    def _epoch_follows(self, batch: RecordBatch, following: Callable[[], BatchSpan | None]) -> bool:
+        if self._from_file:
+            if self._epoch_is_filed(batch):
+                self._confirmed = True
+                return True
+            if not self._refutes_file(batch.leader_epoch, following()):
+                return False
+            self._from_file = False
+            self.file_is_wrong = True
+        return self._epoch_grows(batch)
+
+    def _refutes_file(self, epoch: LeaderEpoch, following: BatchSpan | None) -> bool:
+        """Whether a batch of an epoch that the file has not there is right all the same."""
+        if following is None:
+            return not self._confirmed and 0 <= epoch < self.epochs.entries[-1].epoch
+        if not self._last_epoch <= epoch <= following.leader_epoch:
+            return False
+        filed = self.epochs.epoch_for_offset(following.base_offset)
+        return filed != following.leader_epoch or self.epochs.start_of(epoch) is not None
 
     def _epoch_grows(self, batch: RecordBatch) -> bool:
         if batch.leader_epoch > self._last_epoch:
             self.epochs.assign(batch.leader_epoch, batch.base_offset)
-        elif batch.leader_epoch < self._last_epoch:
-            return False
-        self._last_epoch = batch.leader_epoch
-        return True
+        return batch.leader_epoch >= self._last_epoch
 
     def _epoch_is_filed(self, batch: RecordBatch) -> bool:
         epoch, offset = batch.leader_epoch, batch.base_offset
@@ -63,12 +107,15 @@ class Succession:
         if filed is None:
             # The log start, where the first entry was moved to, lies further on.
             return 0 <= epoch <= self.epochs.entries[0].epoch
-        if epoch != filed and self.epochs.start_of(filed) == offset:
-            filed = self.epochs.epoch_for_offset(offset - 1)
-        if epoch == filed and self.epochs.epoch_for_offset(batch.last_offset) != epoch:
+        if epoch > filed or self.epochs.start_of(epoch) is None:
+            return False
+        if epoch < filed and self._start_after(epoch) < self._expected:
+            # The log was in the next epoch already.
+            return False
+        if self.epochs.epoch_for_offset(batch.last_offset) != epoch:
             # Records of this epoch where the file begins the next: the file is behind.
             self.epochs.truncate_to(self._start_after(epoch))
-        return epoch == filed
+        return True
 
     def _start_after(self, epoch: LeaderEpoch) -> Offset:
         """Where the file has the next epoch begin."""

@@ -127,6 +127,9 @@ class SimDisk:
     def exists(self, path: str) -> bool:
         return path in self._names
 
+    def is_dir(self, path: str) -> bool:
+        return self._names.get(path) is None and (path in self._names or bool(self.list_dir(path)))
+
     def list_dir(self, path: str) -> list[str]:
         prefix = path + "/" if path else ""
         cut = len(prefix)
