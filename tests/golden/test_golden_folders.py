@@ -173,6 +173,31 @@ def test_opening_a_recovered_folder_again_changes_nothing(crashed: MemoryDisk) -
     assert [report.lines() for report in again.reports.values() if report.lines()] == []
 
 
+EPOCH_FILE = "epochs-0/leader-epoch-checkpoint"
+EPOCHS_OF_3 = checkpoint.parse_epochs(EPOCH_FILE, bytes(CRASHED[3].files[EPOCH_FILE]))
+
+
+@pytest.mark.parametrize("number", range(len(EPOCHS_OF_3)))
+@pytest.mark.parametrize("damage", ["line lost", "old copy", "young half", "epoch", "start"])
+def test_no_record_is_lost_with_lines_of_the_epoch_file(damage: str, number: int) -> None:
+    """Kafka takes epochs that the file lacks from the log, and cuts nothing for them."""
+    entries = EPOCHS_OF_3.copy()
+    epoch, start = entries[number]
+    if damage == "line lost":
+        del entries[number]
+    elif damage == "old copy":
+        del entries[number:]
+    elif damage == "young half":
+        del entries[:number]
+    elif damage == "epoch":
+        entries[number] = EpochEntry(epoch + 1, start)
+    else:
+        entries[number] = EpochEntry(epoch, start + 4)
+    disk = deepcopy(CRASHED[3])
+    disk.files[EPOCH_FILE] = bytearray(checkpoint.format_epochs(entries))
+    assert open_folder(disk).logs[EPOCHS_0].log_end_offset == 68
+
+
 @each_clean
 def test_indexes_rebuilt_from_the_log_are_kafkas_byte_for_byte(clean: MemoryDisk) -> None:
     before = deepcopy(clean.files)

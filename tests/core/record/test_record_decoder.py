@@ -46,6 +46,7 @@ def test_minimal_record() -> None:
 
 def test_empty_batch_left_by_compaction() -> None:
     assert decode(batch_of(b"", count=0, last_offset_delta=9)) == []
+    assert decode(batch_of(b"", count=0, last_offset_delta=9, attributes=Codec.LZ4)) == []
 
 
 def test_log_append_time_overrules_the_records_own() -> None:

@@ -1,5 +1,7 @@
 """A whole log directory: start, stop, crash, checkpoints, creating and deleting logs (M27)."""
 
+from copy import deepcopy
+
 import pytest
 from storage_kit import SMALL, Crash, StoppingDisk, batch, fill
 
@@ -209,6 +211,8 @@ def test_logs_that_were_compacted_may_have_gaps() -> None:
     assert LogDirectory.open(with_gap(), 0, small).logs[ORDERS].log_end_offset == 1
     disk = with_gap()
     checkpoint.write_offsets(disk, layout.CLEANER_OFFSETS, {ORDERS: 5})
+    assert LogDirectory.open(deepcopy(disk), 0, small).logs[ORDERS].log_end_offset == 6
+    disk.write(layout.CLEANER_OFFSETS, b"0\n2\norders 0 5\n")  # nobody knows what it said
     assert LogDirectory.open(disk, 0, small).logs[ORDERS].log_end_offset == 6
 
 
@@ -255,7 +259,10 @@ def test_what_is_no_partition_is_left_alone() -> None:
     for name in ("__cluster_metadata-0", "orders-1.0123456789abcdef-future", "lost+found"):
         disk.make_dir(name)
     disk.write("bootstrap.checkpoint", b"x")
-    assert LogDirectory.open(disk, 0, small).logs.keys() == {ORDERS, BILLS}
+    disk.write("core-1234", b"x")
+    directory = LogDirectory.open(disk, 0, small)
+    assert directory.logs.keys() == {ORDERS, BILLS}
+    assert directory.warnings == ["core-1234: a file with a partition's name; left alone"]
 
 
 def test_properties() -> None:

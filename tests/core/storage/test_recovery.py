@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from storage_kit import append, batch, contents, fill, names, new_log, reopen
 
 from tidelog.core.record.control import ControlType
+from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.encoder import Producer, encode_marker
-from tidelog.core.record.record_batch import TRANSACTIONAL, parse
+from tidelog.core.record.record_batch import TRANSACTIONAL, UINT32, parse
 from tidelog.core.storage import layout
+from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.recovery import UnsupportedFormat
@@ -393,6 +395,43 @@ def test_aborted_transactions_are_rebuilt(damage: str) -> None:
     assert again.aborted_transactions(0, 100) == expected
     assert again.producers.open_transactions == {2: 10}
     assert len(report.warnings) == (damage == "torn")
+
+
+@pytest.fixture
+def marked() -> MemoryDisk:
+    """A stopped log whose last batch is an abort marker that has lost its key."""
+    disk = MemoryDisk()
+    log = new_log(disk)
+    produce(log, 2)
+    open_transaction(log, 1)
+    abort(log, 1)
+    log.close()
+    file = disk.files[FIRST]
+    marker = len(file) - len(encode_marker(ControlType.ABORT, Producer(1, 0), 0, 5))
+    file[marker + 65] = 1  # the length of the key: null
+    return disk
+
+
+def test_a_damaged_marker_is_no_obstacle_to_a_clean_start(marked: MemoryDisk) -> None:
+    log, _ = reopen(marked, clean=True)
+    assert log.log_end_offset == 4
+    assert log.producers.producers[7].last_sequence == 1
+
+
+def test_a_damaged_marker_that_has_to_be_replayed_is_told(marked: MemoryDisk) -> None:
+    del marked.files[f"orders-0/{4:020d}.snapshot"]
+    with pytest.raises(DiskError, match="transaction marker at offset 3: record ends"):
+        reopen(marked, clean=True)
+
+
+def test_a_marker_that_says_nothing_ends_the_log(marked: MemoryDisk) -> None:
+    file = marked.files[FIRST]
+    marker = len(file) - len(encode_marker(ControlType.ABORT, Producer(1, 0), 0, 5))
+    UINT32.pack_into(file, marker + 17, crc32c(bytes(file[marker + 21 :])))
+    log, report = reopen(marked)
+    assert log.log_end_offset == log.producers.end_offset == 3
+    assert log.producers.open_transactions == {1: 2}
+    assert "transaction marker: " in report.cuts[0].reason
 
 
 # -- properties

@@ -41,6 +41,8 @@ def decode(batch: RecordBatch, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LogR
     """The records of a batch; `limit` bounds the bytes they may unpack to."""
     if batch.count < 0:
         raise CorruptRecord(f"{batch.count} records")
+    if batch.count == 0 and batch.size == HEADER_SIZE:
+        return []  # compaction took all of them, and what they were packed with
     data = bytes(decompress(batch.codec, batch.view()[HEADER_SIZE:], limit))
     records = []
     position = 0

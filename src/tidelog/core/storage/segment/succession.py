@@ -9,10 +9,10 @@ every epoch, for it is on disk before the first record of an epoch is written.
 The file may know too much: Kafka writes it late after a truncation. Where records of the
 epoch before go on past the start of an epoch in the file, the file is wrong.
 
-It may also be damaged itself, or be an old copy. Where log and file disagree, the batch
-after is asked: if the log goes on as if all were well, it is the file that can't be believed.
-One odd batch among others that are as filed is damage, and so is one at the very end of a
-log that was as filed so far, or of an epoch the file has yet to hear of.
+It may also be damaged itself, or be an old copy. Where log and file disagree, the batches
+around are asked: if no epoch goes back, it is the file that can't be believed. A batch at the
+very end has no witness after it: a new epoch there is damage if the log was as filed so far,
+or if the file has yet to hear of it.
 """
 
 from collections.abc import Callable
@@ -90,11 +90,9 @@ class Succession:
     def _refutes_file(self, epoch: LeaderEpoch, following: BatchSpan | None) -> bool:
         """Whether a batch of an epoch that the file has not there is right all the same."""
         if following is None:
-            return not self._confirmed and 0 <= epoch < self.epochs.entries[-1].epoch
-        if not self._last_epoch <= epoch <= following.leader_epoch:
-            return False
-        filed = self.epochs.epoch_for_offset(following.base_offset)
-        return filed != following.leader_epoch or self.epochs.start_of(epoch) is not None
+            heard_of = not self._confirmed and epoch < self.epochs.entries[-1].epoch
+            return epoch >= 0 and (epoch == self._last_epoch or heard_of)
+        return self._last_epoch <= epoch <= following.leader_epoch
 
     def _epoch_grows(self, batch: RecordBatch) -> bool:
         if batch.leader_epoch > self._last_epoch:
