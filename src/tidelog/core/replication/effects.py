@@ -241,5 +241,3 @@ Effect: TypeAlias = (
     | StopFollowing
     | FailWaiters
 )
-
-LOG_EFFECTS = (AppendRecords, TruncateTo, RestartAt, DropBefore, WriteEpochs)

@@ -109,7 +109,7 @@ def open_log(
 
 
 class _Loading:
-    """The steps of KAFKA.md 4.4."""
+    """Loads one log as Kafka does; the module says which steps that takes."""
 
     def __init__(
         self, disk: Disk, partition: TopicPartition, config: LogConfig, now_ms: int, clean: bool

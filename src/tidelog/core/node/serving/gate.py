@@ -3,7 +3,7 @@
 Nothing is served by a broker that does not know itself to be a live member of the cluster:
 registered, unfenced in its own image under its own broker epoch, its session good for a
 while yet. A leader that was replaced without hearing of it would otherwise go on
-acknowledging (COORDINATION 4.6).
+acknowledging (scenarios/fencing/cut-off-leader-fences-itself.txt).
 """
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
