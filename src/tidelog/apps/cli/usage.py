@@ -7,8 +7,8 @@ is looked up only when one is given.
 
 import os
 import sys
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -28,9 +28,40 @@ def examples(*lines: str) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     """What was probably meant, or all there is to choose from."""
+    from difflib import get_close_matches
+
     names = list(known)
     close = get_close_matches(name, names, n=3)
     return f"did you mean {' or '.join(close)}?" if close else f"choose from: {', '.join(names)}"
+
+
+class LazyCommands(MutableMapping[str, click.Command]):
+    """Commands by name. Given as "module:attribute", imported when first asked for."""
+
+    def __init__(self, places: dict[str, str]) -> None:
+        self._places: dict[str, str | click.Command] = dict(places)
+
+    def __getitem__(self, name: str) -> click.Command:
+        place = self._places[name]
+        if isinstance(place, str):
+            module, _, attribute = place.partition(":")
+            place = self._places[name] = getattr(import_module(module), attribute)
+        return place
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._places[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._places[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
 
 
 class Section(click.Group):
