@@ -18,6 +18,10 @@ class NodeConfig:
     rack: str | None = None
     host: str = "localhost"
     port: int = 9092
+    """Where clients are told to go: `advertised.listeners`."""
+    internal_host: str = "localhost"
+    internal_port: int = 0
+    """Where other brokers connect; 0 where there is no listener for them alone."""
     log: LogConfig = field(default_factory=LogConfig)
     """Defaults for topics that say nothing. `flush_messages` = 1: a record counts as
     replicated only where it is on stable storage."""

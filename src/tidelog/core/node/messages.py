@@ -237,6 +237,17 @@ class DeleteRecordsResponse:
     partitions: list[DeleteRecordsPartitionResponse]
 
 
+@dataclass(slots=True)
+class Forwarded:
+    """A client's request to the controller, brought by the broker that it reached.
+
+    It is answered as if the client had asked itself, and never forwarded again: two
+    brokers that take each other for the controller would send it to and fro.
+    """
+
+    request: object
+
+
 BrokerRequest: TypeAlias = Produce | Fetch | OffsetForLeaderEpoch | ListOffsets | DeleteRecords
 BrokerResponse: TypeAlias = (
     ProduceResponse

@@ -21,13 +21,18 @@ from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import CloseSession, Effect, Halt, ReadStore, WatchStore
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
-from tidelog.core.node.membership.controller_seat import REQUESTS, ControllerSeat
+from tidelog.core.node.membership.controller_seat import (
+    FROM_BROKERS,
+    FROM_CLIENTS,
+    ControllerSeat,
+)
 from tidelog.core.node.membership.isr_proposals import IsrProposals
 from tidelog.core.node.membership.metadata import Metadata
 from tidelog.core.node.membership.registration import REGISTRATION_TAG, Registration
 from tidelog.core.node.messages import (
     DeleteRecords,
     Fetch,
+    Forwarded,
     ListOffsets,
     OffsetForLeaderEpoch,
     Produce,
@@ -125,7 +130,9 @@ class Node:
             ListOffsets: self._offsets.list_offsets,
             OffsetForLeaderEpoch: self._offsets.epoch_ends,
             DeleteRecords: self._offsets.delete_records,
-            **dict.fromkeys(REQUESTS, self._seat.receive),
+            Forwarded: self._seat.receive_forwarded,
+            **dict.fromkeys(FROM_BROKERS, self._seat.receive),
+            **dict.fromkeys(FROM_CLIENTS, self._seat.receive_from_client),
         }
 
     # -- what can be seen ------------------------------------------------------------------

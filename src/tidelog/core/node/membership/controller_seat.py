@@ -1,9 +1,9 @@
 """The controller that every broker carries, and the way to the one in office.
 
-A broker's own controller is a candidate until it holds the role; requests that reach it
-meanwhile are answered NOT_CONTROLLER by itself. What this broker has to say to the
-controller goes to whoever the image names: over the wire, or straight to the seat if that
-is this broker.
+A broker's own controller is a candidate until it holds the role; what other brokers ask it
+meanwhile is answered NOT_CONTROLLER by itself. What a client asks is forwarded, so clients
+need not know who is in office. What this broker has to say to the controller goes to whoever
+the image names: over the wire, or straight to the seat if that is this broker.
 """
 
 from collections import deque
@@ -16,16 +16,19 @@ from tidelog.core.controller import events as on
 from tidelog.core.controller.controller import Controller, ControllerSettings
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import TxnAnswer
+from tidelog.core.controller.requests import refusal
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node.calls import Answered, Calls, Failed
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer
+from tidelog.core.node.messages import Forwarded
 from tidelog.core.node.turn import Turn
 
-REQUESTS = frozenset(
+FROM_BROKERS = frozenset({on.HeartbeatReceived, on.AlterPartitionReceived})
+"""Asked by brokers, who want to know when they ask the wrong one."""
+FROM_CLIENTS = frozenset(
     {
-        on.HeartbeatReceived,
-        on.AlterPartitionReceived,
         on.CreateTopicReceived,
         on.DeleteTopicReceived,
         on.CreatePartitionsReceived,
@@ -47,6 +50,7 @@ class ControllerSeat:
         self.unclean_elections: deque[do.ElectedUncleanly] = deque(maxlen=UNCLEAN_KEPT_MAX)
         """The latest elections that may have lost committed records."""
         self._me = config.broker_id
+        self._forward_timeout_ms = config.request_timeout_ms
         self._turn = turn
         self._image = image
         self._calls = calls
@@ -65,12 +69,33 @@ class ControllerSeat:
             self._carry_out[type(effect)](effect)
 
     def receive(self, peer: Peer, correlation: int, request: Any) -> None:
-        """A request from a broker or a client."""
+        """A broker's request to this very broker's controller."""
+        self._take(request, self._responder(peer, correlation))
 
+    def receive_forwarded(self, peer: Peer, correlation: int, forwarded: Forwarded) -> None:
+        """A client's request that reached another broker."""
+        self._take(forwarded.request, self._responder(peer, correlation))
+
+    def receive_from_client(self, peer: Peer, correlation: int, request: Any) -> None:
+        """Bring it to whoever is in office."""
+        respond = self._responder(peer, correlation)
+        claim = self._image.controller
+        elected = self.controller.candidacy.token is not None
+        if claim is None or claim.broker == self._me or elected:
+            self._take(request, respond)
+            return
+
+        def failed() -> None:
+            respond(refusal(request, ErrorCode.NOT_CONTROLLER))
+
+        timeout_ms = self._forward_timeout_ms
+        self._calls.send(claim.broker, Forwarded(request), timeout_ms, respond, failed)
+
+    def _responder(self, peer: Peer, correlation: int) -> Callable[[object], None]:
         def respond(response: object) -> None:
             self._turn.emit(Respond(peer, correlation, response))
 
-        self._take(request, respond)
+        return respond
 
     def call(self, request: Any, timeout_ms: int, answered: Answered, failed: Failed) -> bool:
         """Ask the controller in office; False if nobody is known to be."""

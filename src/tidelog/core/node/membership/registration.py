@@ -37,6 +37,8 @@ from tidelog.core.types import BrokerEpoch
 REGISTRATION_TAG = -1
 """Tags of this broker's controller are not negative."""
 RETRY_MS = 500
+CLIENT_LISTENER = "CLIENT"
+INTERNAL_LISTENER = "INTERNAL"
 
 
 class Registration:
@@ -134,7 +136,7 @@ class Registration:
             config.broker_id,
             self._session,
             self._incarnation,
-            (Endpoint("CLIENT", config.host, config.port),),
+            _endpoints(config),
             config.rack,
             self._previous_epoch,
         )
@@ -274,3 +276,11 @@ class Registration:
         if self.session_valid:
             times.append(self._deadline_ms - self._config.fencing_margin_ms)
         return min((at for at in times if at is not None), default=None)
+
+
+def _endpoints(config: NodeConfig) -> tuple[Endpoint, ...]:
+    """For clients, and for brokers where they have a listener of their own."""
+    client = Endpoint(CLIENT_LISTENER, config.host, config.port)
+    if config.internal_port == 0:
+        return (client,)
+    return client, Endpoint(INTERNAL_LISTENER, config.internal_host, config.internal_port)

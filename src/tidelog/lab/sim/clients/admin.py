@@ -11,7 +11,7 @@ from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import DeleteRecords, DeleteRecordsPartition
 from tidelog.core.types import BrokerId, Offset, TopicPartition
-from tidelog.lab.sim.clients.metadata import find_controller, find_leader
+from tidelog.lab.sim.clients.metadata import find_broker, find_leader
 from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Site
 
@@ -19,7 +19,7 @@ RETRY_MS = 250
 
 
 class SimAdmin:
-    """Asks the controller; repeats only the making of the topic."""
+    """Asks any broker, which asks the controller; repeats only the making of the topic."""
 
     def __init__(self, site: Site, address: Address, topic: CreateTopicReceived) -> None:
         self.topic_made = False
@@ -35,19 +35,19 @@ class SimAdmin:
         """Until it exists."""
         if self.topic_made:
             return
-        self._ask(find_controller(self._site, self._random), self._topic)
+        self._ask(find_broker(self._site, self._random), self._topic)
         self._world.after(RETRY_MS, self.create_topic)
 
     def elect(self, election: ElectionType) -> None:
         """Preferred: give every partition back to its first replica, if that is in sync.
         Unclean: give those without a leader to anybody."""
         request = ElectLeadersReceived(0, election)
-        self._ask(find_controller(self._site, self._random), request)
+        self._ask(find_broker(self._site, self._random), request)
 
     def reassign(self, key: PartitionKey, replicas: tuple[BrokerId, ...]) -> None:
         """Move a partition to these brokers."""
         request = AlterReassignmentsReceived(0, {key: replicas})
-        self._ask(find_controller(self._site, self._random), request)
+        self._ask(find_broker(self._site, self._random), request)
 
     def delete_records(self, partition: TopicPartition, offset: Offset) -> None:
         """Drop the oldest records."""
