@@ -23,6 +23,7 @@ from tidelog.core.controller.effects import (
     TookOffice,
 )
 from tidelog.core.controller.events import (
+    AllocateProducerIdsReceived,
     AlterConfigReceived,
     AlterPartitionReceived,
     AlterReassignmentsReceived,
@@ -289,4 +290,5 @@ class Controller:
         ElectLeadersReceived: _on_request,
         AlterReassignmentsReceived: _on_request,
         ListReassignmentsReceived: _on_request,
+        AllocateProducerIdsReceived: _on_request,
     }

@@ -81,12 +81,22 @@ class ReassignmentsAnswer:
     partitions: tuple[PartitionRegistration, ...] = ()
 
 
+@dataclass(slots=True)
+class ProducerIdsAnswer:
+    """Ids from `first` on, `count` of them, which nobody else was or will be given."""
+
+    error: ErrorCode
+    first: int = -1
+    count: int = 0
+
+
 Response: TypeAlias = (
     HeartbeatAnswer
     | AlterPartitionAnswer
     | TopicAnswer
     | PartitionErrorsAnswer
     | ReassignmentsAnswer
+    | ProducerIdsAnswer
 )
 
 

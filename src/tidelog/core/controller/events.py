@@ -172,6 +172,15 @@ class ListReassignmentsReceived:
     request: int
 
 
+@dataclass(slots=True)
+class AllocateProducerIdsReceived:
+    """A broker wants a block of producer ids to give to its clients."""
+
+    request: int
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+
+
 Request: TypeAlias = (
     HeartbeatReceived
     | AlterPartitionReceived
@@ -182,6 +191,7 @@ Request: TypeAlias = (
     | ElectLeadersReceived
     | AlterReassignmentsReceived
     | ListReassignmentsReceived
+    | AllocateProducerIdsReceived
 )
 
 ControllerEvent: TypeAlias = (

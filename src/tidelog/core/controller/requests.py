@@ -18,11 +18,13 @@ from tidelog.core.controller.effects import (
     ControllerEffect,
     HeartbeatAnswer,
     PartitionErrorsAnswer,
+    ProducerIdsAnswer,
     ReassignmentsAnswer,
     Response,
     TopicAnswer,
 )
 from tidelog.core.controller.events import (
+    AllocateProducerIdsReceived,
     AlterConfigReceived,
     AlterPartitionReceived,
     AlterReassignmentsReceived,
@@ -35,8 +37,12 @@ from tidelog.core.controller.events import (
     Request,
 )
 from tidelog.core.controller.metadata import keys
-from tidelog.core.controller.metadata.metadata_store import Revision
-from tidelog.core.controller.metadata.registrations import PartitionKey, PartitionRegistration
+from tidelog.core.controller.metadata.metadata_store import Guard, Put, Revision
+from tidelog.core.controller.metadata.registrations import (
+    PartitionKey,
+    PartitionRegistration,
+    encode_producer_ids,
+)
 from tidelog.core.controller.partition_changes import alter_partition, check_sender
 from tidelog.core.controller.reassignment import cancel, elect_on_request, reassign
 from tidelog.core.controller.topics import topic_plans
@@ -44,6 +50,9 @@ from tidelog.core.controller.topics.topic_plans import Plan
 from tidelog.core.controller.transactions import Pending, Reply, Transactions, Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
+
+PRODUCER_ID_BLOCK = 1000
+"""So many ids a broker gets at once."""
 
 _PLANNERS: dict[type[Request], Callable[[Office, Any], Plan]] = {
     CreateTopicReceived: topic_plans.create_topic,
@@ -64,6 +73,8 @@ def refusal(event: Request, error: ErrorCode) -> Response:
             return ReassignmentsAnswer(error)
         case ElectLeadersReceived() | AlterReassignmentsReceived():
             return PartitionErrorsAnswer(error)
+        case AllocateProducerIdsReceived():
+            return ProducerIdsAnswer(error)
         case _:
             return TopicAnswer(error)
 
@@ -141,6 +152,8 @@ class Requests:
                 self._alter_reassignments(event, reply)
             case ListReassignmentsReceived():
                 self._list_reassignments(event)
+            case AllocateProducerIdsReceived():
+                self._allocate_producer_ids(event)
             case _:
                 self._carry_out(event, _PLANNERS[type(event)](self.office, event))
 
@@ -244,6 +257,23 @@ class Requests:
         image = self.office.image
         moving = [image.partitions[k] for k in sorted(image.reassigning) if image.committed(k)]
         self._answer(event.request, ReassignmentsAnswer(ErrorCode.NONE, tuple(moving)))
+
+    def _allocate_producer_ids(self, event: AllocateProducerIdsReceived) -> None:
+        image = self.office.image
+        key = keys.PRODUCER_IDS
+        if event.broker_epoch > image.revision or key in self.transactions.busy:
+            self._deferred.append((event, None))
+            return
+        error = check_sender(event.broker, event.broker_epoch, image.brokers)
+        if error:
+            self._answer(event.request, ProducerIdsAnswer(error))
+            return
+        first = image.next_producer_id
+        value = encode_producer_ids(first + PRODUCER_ID_BLOCK, self.office.controller_epoch)
+        write = Write(Put(key, value), (Guard(key, image.mod_rev(key)),))
+        block = ProducerIdsAnswer(ErrorCode.NONE, first, PRODUCER_ID_BLOCK)
+        answer = Answer(event.request, block)
+        self.out.append(self.transactions.send([[write]], retry=event, answer=answer))
 
     def _carry_out(self, event: Request, plan: Plan) -> None:
         """A plan for a topic: wait until all its keys are free, then send it."""

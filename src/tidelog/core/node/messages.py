@@ -238,6 +238,20 @@ class DeleteRecordsResponse:
 
 
 @dataclass(slots=True)
+class InitProducerId:
+    """A producer id for an idempotent producer."""
+
+
+@dataclass(slots=True)
+class InitProducerIdResponse:
+    """The id, which no other producer has; its epoch is 0."""
+
+    error: ErrorCode
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+@dataclass(slots=True)
 class Forwarded:
     """A client's request to the controller, brought by the broker that it reached.
 
@@ -248,11 +262,14 @@ class Forwarded:
     request: object
 
 
-BrokerRequest: TypeAlias = Produce | Fetch | OffsetForLeaderEpoch | ListOffsets | DeleteRecords
+BrokerRequest: TypeAlias = (
+    Produce | Fetch | OffsetForLeaderEpoch | ListOffsets | DeleteRecords | InitProducerId
+)
 BrokerResponse: TypeAlias = (
     ProduceResponse
     | FetchResponse
     | OffsetForLeaderEpochResponse
     | ListOffsetsResponse
     | DeleteRecordsResponse
+    | InitProducerIdResponse
 )

@@ -33,6 +33,7 @@ from tidelog.core.node.messages import (
     DeleteRecords,
     Fetch,
     Forwarded,
+    InitProducerId,
     ListOffsets,
     OffsetForLeaderEpoch,
     Produce,
@@ -43,6 +44,7 @@ from tidelog.core.node.serving.fetch_sessions import FetchSessions
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.serving.offsets import OffsetService
 from tidelog.core.node.serving.produce import ProduceService
+from tidelog.core.node.serving.producer_ids import ProducerIds
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
@@ -93,6 +95,7 @@ class Node:
         self._registration.stop = self._prepare_to_stop
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, incarnation)
         self._fetches = FetchService(turn, self.image, self._replicas, self._gate, sessions)
+        self._producer_ids = ProducerIds(config, turn, self._seat, self._registration)
         self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
         self._offsets = OffsetService(turn, self._replicas, self._gate)
         self._flushing = Flushing(turn, self._replicas, self._gate)
@@ -130,6 +133,7 @@ class Node:
             ListOffsets: self._offsets.list_offsets,
             OffsetForLeaderEpoch: self._offsets.epoch_ends,
             DeleteRecords: self._offsets.delete_records,
+            InitProducerId: self._producer_ids.init_producer_id,
             Forwarded: self._seat.receive_forwarded,
             **dict.fromkeys(FROM_BROKERS, self._seat.receive),
             **dict.fromkeys(FROM_CLIENTS, self._seat.receive_from_client),
@@ -209,6 +213,7 @@ class Node:
             self._fetches.next_ms(),
             self._offsets.next_ms(),
             self._registration.next_ms(),
+            self._producer_ids.next_ms(),
             self._proposals.next_ms() if self.acting else None,
             self._fetchers.next_ms() if self.broker_epoch is not None else None,
         ):
@@ -307,6 +312,7 @@ class Node:
         self._produces.expire()
         self._fetches.expire()
         self._offsets.expire()
+        self._producer_ids.tick()
         self._duties.tick()
         if now >= self._controller_tick_ms:
             self._controller_tick_ms = now + CONTROLLER_TICK_MS

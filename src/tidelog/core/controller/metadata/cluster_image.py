@@ -66,6 +66,7 @@ class ClusterImage:
         "in_isr",
         "leaderless",
         "mod_revs",
+        "next_producer_id",
         "partitions",
         "reassigning",
         "revision",
@@ -84,6 +85,7 @@ class ClusterImage:
         self.partitions: dict[PartitionKey, PartitionRegistration] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self.mod_revs: dict[str, Revision] = {}
+        self.next_producer_id = 0
         self.in_isr: dict[BrokerId, set[PartitionKey]] = {}
         """By broker: partitions that it leads or in whose ISR it is."""
         self.in_elr: dict[BrokerId, set[PartitionKey]] = {}
@@ -166,6 +168,7 @@ class ClusterImage:
             frozenset(self.topics.values()),
             frozenset(self.partitions.values()),
             frozenset((key, tuple(sorted(c.items()))) for key, c in self.configs.items()),
+            self.next_producer_id,
         )
 
     def _change(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
@@ -272,6 +275,9 @@ class ClusterImage:
             self.configs[key] = values.decode_config(kv.value)
         delta.configs.add(key)
 
+    def _apply_producer_ids(self, _key: str, kv: KV | None, _delta: ImageDelta) -> None:
+        self.next_producer_id = 0 if kv is None else values.decode_producer_ids(kv.value)
+
     def _apply_controller(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
         if key == keys.CONTROLLER_EPOCH:
             self.controller_epoch = 0 if kv is None else int(kv.value)
@@ -288,6 +294,7 @@ class ClusterImage:
         (keys.TOPIC_NAMES, _apply_topic),
         (keys.CONFIGS, _apply_config),
         (keys.CONTROLLER, _apply_controller),
+        (keys.PRODUCER_IDS, _apply_producer_ids),
     )
 
 

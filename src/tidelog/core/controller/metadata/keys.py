@@ -11,6 +11,8 @@ TOPIC_IDS = "topics/id/"
 CONFIGS = "config/"
 TOPIC_CONFIGS = "config/topic/"
 DEFAULT_CONFIG = "config/broker/_default"
+PRODUCER_IDS = "ids/producer"
+"""The first producer id that nobody was given yet."""
 
 
 def broker_id(broker: BrokerId) -> str:

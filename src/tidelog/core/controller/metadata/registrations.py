@@ -266,6 +266,16 @@ def decode_claim(value: bytes, session: int, token: int) -> ControllerClaim:
     return ControllerClaim(**json.loads(value), session=session, token=token)
 
 
+def encode_producer_ids(next_id: int, controller_epoch: int) -> bytes:
+    """With the controller epoch, unique to one write: a block whose writing has an unknown
+    outcome can't be taken for another controller's, nor the other way round."""
+    return _dumps({"next": next_id, "controller_epoch": controller_epoch})
+
+
+def decode_producer_ids(value: bytes) -> int:
+    return int(json.loads(value)["next"])
+
+
 def encode_config(value: dict[str, str]) -> bytes:
     return _dumps(dict(sorted(value.items())))
 

@@ -25,7 +25,9 @@ from tidelog.core.node.events import Peer
 from tidelog.core.node.messages import Forwarded
 from tidelog.core.node.turn import Turn
 
-FROM_BROKERS = frozenset({on.HeartbeatReceived, on.AlterPartitionReceived})
+FROM_BROKERS = frozenset(
+    {on.HeartbeatReceived, on.AlterPartitionReceived, on.AllocateProducerIdsReceived}
+)
 """Asked by brokers, who want to know when they ask the wrong one."""
 FROM_CLIENTS = frozenset(
     {
