@@ -66,12 +66,20 @@ class Cluster:
         for broker in brokers:
             self.heartbeat(broker)
 
-    def start(self, broker: int, previous_epoch: int = -1, rack: str | None = None) -> Host:
+    def start(
+        self,
+        broker: int,
+        previous_epoch: int = -1,
+        rack: str | None = None,
+        min_insync_replicas: int = 1,
+    ) -> Host:
         """Start a broker, as far as the store goes; it is fenced until its first heartbeat."""
         session = self.store.open_session()
         incarnation = f"{broker}/{session}"
         result = self.store.txn(
-            *registration_transaction(broker, session, incarnation, (), rack, previous_epoch)
+            *registration_transaction(
+                broker, session, incarnation, (), rack, previous_epoch, min_insync_replicas
+            )
         )
         assert isinstance(result, TxnResult)
         assert result.ok

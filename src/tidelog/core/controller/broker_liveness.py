@@ -44,13 +44,14 @@ def registration_transaction(
     endpoints: tuple[Endpoint, ...] = (),
     rack: str | None = None,
     previous_epoch: BrokerEpoch = NO_EPOCH,
+    min_insync_replicas: int = 1,
 ) -> tuple[tuple[Guard, ...], tuple[Operation, ...]]:
     """What a broker itself writes to register; the revision it commits at is its epoch.
 
     It fails while an older incarnation's key is there: that one is waited for, never deleted.
     """
     key = keys.broker_id(broker)
-    value = values.encode_broker(incarnation, endpoints, rack, previous_epoch)
+    value = values.encode_broker(incarnation, endpoints, rack, previous_epoch, min_insync_replicas)
     return (Guard(key, ABSENT),), (Put(key, value, session),)
 
 

@@ -61,6 +61,8 @@ class ControllerSettings:
     session_timeout_ms: int = 9000
     rebalance_interval_ms: int = 300_000
     last_known_leader: bool = True
+    unclean_leader_election: bool = False
+    """`unclean.leader.election.enable` where neither topic nor cluster say anything."""
 
 
 class Controller:
@@ -146,7 +148,12 @@ class Controller:
 
     def _take_office(self, token: Revision) -> None:
         epoch = self.candidacy.controller_epoch
-        office = Office(self.image, epoch, self.settings.last_known_leader)
+        office = Office(
+            self.image,
+            epoch,
+            self.settings.last_known_leader,
+            self.settings.unclean_leader_election,
+        )
         self.transactions.begin(token)
         self.liveness.begin(self.image)
         self.requests = Requests(office, self.liveness, self.transactions, self._out)

@@ -37,13 +37,15 @@ class Office:
     image: ClusterImage
     controller_epoch: int
     last_known_leader: bool = True
+    unclean_default: bool = False
+    """Whether an unclean election is allowed where nothing is set."""
 
     def rules(self, key: PartitionKey, active: frozenset[BrokerId]) -> ElectionRules:
         """The election rules of a partition's topic."""
         return ElectionRules(
             active,
             self.image.min_insync_replicas(key.topic_id),
-            self.image.unclean_election_allowed(key.topic_id),
+            self.image.unclean_election_allowed(key.topic_id, default=self.unclean_default),
             self.last_known_leader,
         )
 

@@ -6,6 +6,7 @@ membership/metadata.py does so.
 
 from dataclasses import dataclass, field
 
+from tidelog.core.record.validation import TIMESTAMP_AFTER_MAX_MS, TIMESTAMP_BEFORE_MAX_MS
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import BrokerId
 
@@ -27,7 +28,13 @@ class NodeConfig:
     replicated only where it is on stable storage."""
 
     min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
     message_max_bytes: int = 1_048_588
+    log_append_time: bool = False
+    """`log.message.timestamp.type` is LogAppendTime."""
+    timestamp_before_max_ms: int = TIMESTAMP_BEFORE_MAX_MS
+    timestamp_after_max_ms: int = TIMESTAMP_AFTER_MAX_MS
+    compression_type: str = "producer"
 
     replica_lag_time_max_ms: int = 30_000
     replica_fetch_wait_max_ms: int = 500

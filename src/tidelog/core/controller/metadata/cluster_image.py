@@ -65,6 +65,7 @@ class ClusterImage:
         "in_elr",
         "in_isr",
         "leaderless",
+        "min_insync_default",
         "mod_revs",
         "next_producer_id",
         "partitions",
@@ -84,6 +85,9 @@ class ClusterImage:
         self.topic_names: dict[TopicId, str] = {}
         self.partitions: dict[PartitionKey, PartitionRegistration] = {}
         self.configs: dict[str, dict[str, str]] = {}
+        self.min_insync_default = 1
+        """The smallest that a registered broker goes by where nothing is set: no leader may
+        commit with fewer replicas than the controller counts on."""
         self.mod_revs: dict[str, Revision] = {}
         self.next_producer_id = 0
         self.in_isr: dict[BrokerId, set[PartitionKey]] = {}
@@ -149,10 +153,12 @@ class ClusterImage:
         return own if own is not None else self.configs.get(keys.DEFAULT_CONFIG, {}).get(name)
 
     def min_insync_replicas(self, topic_id: TopicId) -> int:
-        return int(self.topic_config(topic_id, MIN_INSYNC_REPLICAS) or 1)
+        own = self.topic_config(topic_id, MIN_INSYNC_REPLICAS)
+        return self.min_insync_default if own is None else int(own)
 
-    def unclean_election_allowed(self, topic_id: TopicId) -> bool:
-        return self.topic_config(topic_id, UNCLEAN_LEADER_ELECTION) == "true"
+    def unclean_election_allowed(self, topic_id: TopicId, *, default: bool = False) -> bool:
+        own = self.topic_config(topic_id, UNCLEAN_LEADER_ELECTION)
+        return default if own is None else own == "true"
 
     def may_lead(self, broker: BrokerId, epoch: int) -> bool:
         """Whether that very incarnation may act as leader where it is named as one."""
@@ -266,6 +272,9 @@ class ClusterImage:
             shutting_down=current and state.shutting_down,
         )
         self.active = frozenset(b.id for b in self.brokers.values() if b.active)
+        self.min_insync_default = min(
+            (b.min_insync_replicas for b in self.brokers.values() if b.registered), default=1
+        )
         delta.brokers.add(known.id)
 
     def _apply_config(self, key: str, kv: KV | None, delta: ImageDelta) -> None:

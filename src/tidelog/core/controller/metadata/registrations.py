@@ -113,6 +113,8 @@ class BrokerRegistration:
     `admitted_epoch` is the one the controller last took note of. It is fenced unless both
     agree and the controller unfenced it: so the end of a session fences at once, and a new
     incarnation is fenced until the controller has dealt with the older one.
+
+    `min_insync_replicas` is what it goes by as leader of a topic for which nothing is set.
     """
 
     id: BrokerId
@@ -124,6 +126,7 @@ class BrokerRegistration:
     incarnation: str = ""
     endpoints: tuple[Endpoint, ...] = ()
     rack: str | None = None
+    min_insync_replicas: int = 1
 
     @property
     def registered(self) -> bool:
@@ -209,6 +212,7 @@ def encode_broker(
     endpoints: tuple[Endpoint, ...],
     rack: str | None,
     previous_epoch: BrokerEpoch,
+    min_insync_replicas: int = 1,
 ) -> bytes:
     """The value of a broker's own key. Its epoch is not in it: the store gives that."""
     return _dumps(
@@ -217,6 +221,7 @@ def encode_broker(
             "endpoints": endpoints,
             "rack": rack,
             "previous_epoch": previous_epoch,
+            "min_insync_replicas": min_insync_replicas,
         }
     )
 
@@ -230,6 +235,7 @@ def decode_broker(broker: BrokerId, epoch: BrokerEpoch, value: bytes) -> BrokerR
         incarnation=fields["incarnation"],
         endpoints=tuple(Endpoint(*endpoint) for endpoint in fields["endpoints"]),
         rack=fields["rack"],
+        min_insync_replicas=fields["min_insync_replicas"],
     )
 
 

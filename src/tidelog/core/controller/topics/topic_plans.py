@@ -230,7 +230,8 @@ def _new_minimum(
     if topic is None:
         name = image.topic_names.get(partition.topic_id, "")
         own, default = image.configs.get(keys.topic_config(name), {}), config
-    return int(own.get(MIN_INSYNC_REPLICAS) or default.get(MIN_INSYNC_REPLICAS) or 1)
+    minimum = own.get(MIN_INSYNC_REPLICAS) or default.get(MIN_INSYNC_REPLICAS)
+    return image.min_insync_default if minimum is None else int(minimum)
 
 
 def keys_of(plan: Plan) -> Iterable[str]:

@@ -47,7 +47,10 @@ class ControllerSeat:
     """Hosts the controller: numbers its requests, carries out its effects."""
 
     def __init__(self, config: NodeConfig, turn: Turn, image: ClusterImage, calls: Calls) -> None:
-        settings = ControllerSettings(session_timeout_ms=config.broker_session_timeout_ms)
+        settings = ControllerSettings(
+            session_timeout_ms=config.broker_session_timeout_ms,
+            unclean_leader_election=config.unclean_leader_election_enable,
+        )
         self.controller = Controller(config.broker_id, image, settings)
         self.unclean_elections: deque[do.ElectedUncleanly] = deque(maxlen=UNCLEAN_KEPT_MAX)
         """The latest elections that may have lost committed records."""

@@ -139,6 +139,7 @@ class Registration:
             _endpoints(config),
             config.rack,
             self._previous_epoch,
+            config.min_insync_replicas,
         )
         self._turn.emit(StoreTransaction(REGISTRATION_TAG, guards, ops))
 

@@ -50,11 +50,18 @@ def partition_config(config: NodeConfig, image: ClusterImage, topic: TopicId) ->
 
 def batch_rules(config: NodeConfig, image: ClusterImage, topic: TopicId) -> BatchRules:
     """What a producer may send."""
-    rules = BatchRules(max_message_bytes=config.message_max_bytes)
+    rules = BatchRules(
+        config.message_max_bytes,
+        config.log_append_time,
+        config.timestamp_before_max_ms,
+        config.timestamp_after_max_ms,
+    )
     largest = image.topic_config(topic, "max.message.bytes")
     if largest is not None:
         rules.max_message_bytes = int(largest)
-    rules.log_append_time = image.topic_config(topic, "message.timestamp.type") == "LogAppendTime"
+    stamps = image.topic_config(topic, "message.timestamp.type")
+    if stamps is not None:
+        rules.log_append_time = stamps == "LogAppendTime"
     before = image.topic_config(topic, "message.timestamp.before.max.ms")
     if before is not None:
         rules.timestamp_before_max_ms = int(before)

@@ -1,0 +1,86 @@
+"""What holds where neither a topic nor the cluster says anything: the brokers' own settings."""
+
+import pytest
+from cluster_driver import KEY, TOPIC, Cluster
+
+from tidelog.core.controller import events as on
+from tidelog.core.controller.controller import ControllerSettings
+from tidelog.core.controller.effects import TopicAnswer
+from tidelog.core.errors import ErrorCode
+
+
+def cluster_of(**minimums: int) -> Cluster:
+    cluster = Cluster()
+    for name, minimum in minimums.items():
+        cluster.start(int(name[1:]), min_insync_replicas=minimum)
+    for name in minimums:
+        cluster.heartbeat(int(name[1:]))
+    return cluster
+
+
+def alter(cluster: Cluster, topic: str | None, **changes: str | None) -> None:
+    configs = {name.replace("_", "."): value for name, value in changes.items()}
+    answer = cluster.request(on.AlterConfigReceived(cluster.number(), topic, configs))
+    assert isinstance(answer, TopicAnswer)
+    assert answer.error is ErrorCode.NONE
+
+
+def test_the_brokers_minimum_keeps_those_eligible_who_left() -> None:
+    cluster = cluster_of(b1=2, b2=2)
+    cluster.create((1, 2))
+    cluster.alter(1)
+    assert cluster.partition().elr == (2,)
+
+
+def test_the_smallest_minimum_of_the_registered_brokers_counts() -> None:
+    """A leader that may commit alone must not find others eligible, whoever it is."""
+    cluster = cluster_of(b1=2, b2=2, b3=1)
+    assert cluster.leader.image.min_insync_default == 1
+    cluster.create((3, 2))
+    cluster.alter(3)
+    assert cluster.partition().elr == ()
+
+
+def test_a_broker_that_is_gone_has_no_say() -> None:
+    cluster = cluster_of(b1=2, b2=2, b3=1)
+    cluster.crash(3)
+    assert cluster.leader.image.min_insync_default == 2
+
+
+def test_without_brokers_one_is_enough() -> None:
+    cluster = cluster_of(b1=2)
+    image = cluster.hosts[1].image
+    cluster.expire(1)
+    assert image.min_insync_default == 1
+
+
+@pytest.mark.parametrize("topic", ["t", None])
+def test_what_is_set_goes_before_it(topic: str | None) -> None:
+    cluster = cluster_of(b1=2, b2=2)
+    cluster.create((1, 2))
+    alter(cluster, topic, min_insync_replicas="1")
+    cluster.alter(1)
+    assert cluster.partition().elr == ()
+
+
+def test_unset_it_falls_back_to_the_brokers() -> None:
+    cluster = cluster_of(b1=2, b2=2)
+    cluster.create((1, 2), min_insync_replicas="3")
+    cluster.alter(1)
+    assert cluster.partition().elr == (2,)
+    alter(cluster, "t", min_insync_replicas=None)
+    assert cluster.leader.image.min_insync_replicas(TOPIC) == 2
+    assert cluster.partition().elr == (2,)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_unclean_elections_by_default(allowed: bool) -> None:
+    settings = ControllerSettings(
+        rebalance_interval_ms=10**9, last_known_leader=False, unclean_leader_election=allowed
+    )
+    cluster = Cluster(1, 2, 3, settings=settings)
+    cluster.create((2, 3))
+    cluster.alter(2)
+    cluster.crash(2)
+    cluster.tick(1000)
+    assert cluster.partition(KEY).leader == (3 if allowed else None)

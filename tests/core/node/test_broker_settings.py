@@ -1,0 +1,77 @@
+"""A broker's own settings, where a topic says nothing; and what goes before them."""
+
+import pytest
+from node_cluster import ORDERS, Cluster
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.storage.log_config import LogConfig
+
+
+def started(**settings: object) -> Cluster:
+    cluster = Cluster(settings=dict(settings))
+    cluster.start()
+    return cluster
+
+
+def test_the_brokers_minimum_binds_leader_and_controller_alike() -> None:
+    cluster = started(min_insync_replicas=2)
+    cluster.create_topic(replicas=(1, 2))
+    assert cluster.nodes[1].image.min_insync_replicas(b"t" * 16) == 2
+    leader = cluster.leader()
+    assert leader is not None
+    other = 3 - leader
+    cluster.produce(leader, b"one")
+    cluster.crash(other, proof=True)
+    cluster.run_until(lambda: cluster.replica(leader).partition.isr.members == {leader})
+    refused = cluster.produce(leader, b"two")[0]
+    assert refused.error is ErrorCode.NOT_ENOUGH_REPLICAS
+    known = cluster.nodes[leader].image.partition(*ORDERS)
+    assert known is not None
+    assert known.elr == (other,)
+
+
+def test_rules_for_batches() -> None:
+    cluster = started(
+        message_max_bytes=500,
+        log_append_time=True,
+        timestamp_before_max_ms=7,
+        timestamp_after_max_ms=8,
+    )
+    cluster.create_topic()
+    rules = cluster.replica(1).rules
+    assert (rules.max_message_bytes, rules.log_append_time) == (500, True)
+    assert (rules.timestamp_before_max_ms, rules.timestamp_after_max_ms) == (7, 8)
+
+
+def test_a_topic_goes_before_them() -> None:
+    cluster = started(log_append_time=True, log=LogConfig(retention_ms=5, segment_bytes=6000))
+    cluster.create_topic(message_timestamp_type="CreateTime", retention_ms="9")
+    replica = cluster.replica(1)
+    assert not replica.rules.log_append_time
+    assert replica.log.config.retention_ms == 9
+    assert replica.log.config.segment_bytes == 6000
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_unclean_elections(allowed: bool) -> None:
+    cluster = started(unclean_leader_election_enable=allowed)
+    cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))
+    controller = cluster.controller()
+    one, two = sorted({1, 2, 3} - {controller})
+    cluster.create_topic(replicas=(one, two))
+    assert cluster.nodes[one].config.unclean_leader_election_enable is allowed
+    cluster.crash(two, proof=True)
+    cluster.run_until(lambda: cluster.replica(one).partition.isr.members == {one})
+    cluster.crash(one, proof=True)
+    cluster.start(two)
+    cluster.run(20_000)
+    assert (cluster.leader() == two) is allowed
+
+
+def test_defaults_are_kafkas() -> None:
+    config = NodeConfig(1)
+    assert config.min_insync_replicas == 1
+    assert not config.unclean_leader_election_enable
+    assert config.compression_type == "producer"
+    assert config.message_max_bytes == 1_048_588
