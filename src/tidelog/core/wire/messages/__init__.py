@@ -1,0 +1,1 @@
+"""Kafka's messages in our notation (schema/notation.py), a table for each family of APIs."""

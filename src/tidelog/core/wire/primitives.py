@@ -1,0 +1,225 @@
+"""The wire's strings, lengths and tags, for readers that trust nobody.
+
+Two spellings of everything with a length: the old one with a fixed-size number in front, and
+the compact one of flexible versions (KIP-482) with length + 1 as an unsigned varint, where 0
+is null.
+
+Always true: a reader returns a value and the position after it, and that position lies inside
+the buffer; or it raises. A claimed length is compared with the bytes that are left before
+anything is made of that size. Out of bytes is IndexError or struct.error here, bad text is
+ValueError: the codecs turn all of them into MalformedRequest in one place (`UNREADABLE`).
+"""
+
+from struct import Struct, error
+from typing import TypeAlias
+
+from tidelog.core.record.crc32c import Buffer
+
+
+class MalformedRequest(Exception):
+    """Bytes that are no message of the protocol. Nothing can be answered: close."""
+
+
+UNREADABLE = (error, IndexError, ValueError)
+"""What reading damaged bytes may raise besides MalformedRequest."""
+
+NO_ID = bytes(16)
+"""The topic id that means none."""
+
+OptionalText: TypeAlias = str | None
+
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+_VARINT_BYTES_MAX = 5
+_ONE_BYTE = [bytes([number]) for number in range(128)]
+
+
+def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits."""
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    number = byte & 0x7F
+    shift = 7
+    for at in range(position + 1, position + _VARINT_BYTES_MAX):
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >> 32:
+                break
+            return number, at + 1
+        shift += 7
+    raise MalformedRequest(f"no unsigned varint at byte {position}")
+
+
+def uvarint(number: int) -> bytes:
+    if number < 0x80:
+        return _ONE_BYTE[number]
+    output = bytearray()
+    while number > 0x7F:
+        output.append(number & 0x7F | 0x80)
+        number >>= 7
+    output.append(number)
+    return bytes(output)
+
+
+def skip_tags(data: Buffer, position: int) -> int:
+    """The position after a section of tagged fields, none of which is known."""
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        _tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        position += size
+        if position > len(data):
+            raise MalformedRequest("a tagged field reaches past the end")
+    return position
+
+
+# -- strings -----------------------------------------------------------------------------------
+
+
+def read_optional_string(data: Buffer, position: int) -> tuple[OptionalText, int]:
+    (length,) = INT16.unpack_from(data, position)
+    position += 2
+    end = position + length
+    if length < 0:
+        if length < -1:
+            raise MalformedRequest(f"a string of length {length}")
+        return None, position
+    if end > len(data):
+        raise MalformedRequest(f"a string of length {length} reaches past the end")
+    return str(data[position:end], "utf-8"), end
+
+
+def read_string(data: Buffer, position: int) -> tuple[str, int]:
+    text, position = read_optional_string(data, position)
+    if text is None:
+        raise MalformedRequest("null where a string must be")
+    return text, position
+
+
+def read_optional_compact_string(data: Buffer, position: int) -> tuple[OptionalText, int]:
+    length = data[position]
+    if length < 0x80:
+        position += 1
+    else:
+        length, position = read_uvarint(data, position)
+    end = position + length - 1
+    if length == 0:
+        return None, position
+    if end > len(data):
+        raise MalformedRequest(f"a string of length {length - 1} reaches past the end")
+    return str(data[position:end], "utf-8"), end
+
+
+def read_compact_string(data: Buffer, position: int) -> tuple[str, int]:
+    text, position = read_optional_compact_string(data, position)
+    if text is None:
+        raise MalformedRequest("null where a string must be")
+    return text, position
+
+
+def string(text: str) -> bytes:
+    raw = text.encode()
+    return INT16.pack(len(raw)) + raw
+
+
+def optional_string(text: OptionalText) -> bytes:
+    return b"\xff\xff" if text is None else string(text)
+
+
+def compact_string(text: str) -> bytes:
+    raw = text.encode()
+    return uvarint(len(raw) + 1) + raw
+
+
+def optional_compact_string(text: OptionalText) -> bytes:
+    return b"\0" if text is None else compact_string(text)
+
+
+# -- bytes -------------------------------------------------------------------------------------
+
+
+def read_optional_bytes(data: Buffer, position: int) -> tuple[Buffer | None, int]:
+    """A slice of the buffer: of a memoryview a view, no copy."""
+    (length,) = INT32.unpack_from(data, position)
+    position += 4
+    end = position + length
+    if length < 0:
+        if length < -1:
+            raise MalformedRequest(f"{length} bytes")
+        return None, position
+    if end > len(data):
+        raise MalformedRequest(f"{length} bytes reach past the end")
+    return data[position:end], end
+
+
+def read_bytes(data: Buffer, position: int) -> tuple[Buffer, int]:
+    found, position = read_optional_bytes(data, position)
+    if found is None:
+        raise MalformedRequest("null where bytes must be")
+    return found, position
+
+
+def read_optional_compact_bytes(data: Buffer, position: int) -> tuple[Buffer | None, int]:
+    length, position = read_uvarint(data, position)
+    end = position + length - 1
+    if length == 0:
+        return None, position
+    if end > len(data):
+        raise MalformedRequest(f"{length - 1} bytes reach past the end")
+    return data[position:end], end
+
+
+def read_compact_bytes(data: Buffer, position: int) -> tuple[Buffer, int]:
+    found, position = read_optional_compact_bytes(data, position)
+    if found is None:
+        raise MalformedRequest("null where bytes must be")
+    return found, position
+
+
+def length_prefix(length: int) -> bytes:
+    """In front of bytes or of an array, in the old spelling; -1 is null."""
+    return INT32.pack(length)
+
+
+def compact_length_prefix(length: int) -> bytes:
+    """The same in flexible versions."""
+    return uvarint(length + 1)
+
+
+# -- arrays ------------------------------------------------------------------------------------
+
+
+def read_optional_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
+    """How many elements follow, each of at least `size_min` bytes; -1 for a null array."""
+    (count,) = INT32.unpack_from(data, position)
+    position += 4
+    if count < -1 or count * size_min > len(data) - position:
+        raise MalformedRequest(f"an array of {count} elements in {len(data) - position} bytes")
+    return count, position
+
+
+def read_optional_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
+    """The same in flexible versions."""
+    count, position = read_uvarint(data, position)
+    count -= 1
+    if count * size_min > len(data) - position:
+        raise MalformedRequest(f"an array of {count} elements in {len(data) - position} bytes")
+    return count, position
+
+
+def read_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
+    """Of an array that can't be null."""
+    count, position = read_optional_count(data, position, size_min)
+    if count < 0:
+        raise MalformedRequest("null where an array must be")
+    return count, position
+
+
+def read_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
+    """The same in flexible versions."""
+    count, position = read_optional_compact_count(data, position, size_min)
+    if count < 0:
+        raise MalformedRequest("null where an array must be")
+    return count, position

@@ -1,0 +1,174 @@
+"""Writes the function that reads one version of a message.
+
+The function is `function(data, position) -> (struct, position)`. Loops instead of calls for
+nested structs, one unpack for neighbours of fixed size.
+
+Always true: it checks every count before it loops (primitives.py), so work and memory are
+bounded by the bytes that are there. Tagged fields that this version does not know are
+skipped.
+"""
+
+from collections.abc import Callable
+from struct import unpack_from
+from typing import Any, TypeAlias
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.wire import primitives
+from tidelog.core.wire.primitives import MalformedRequest
+from tidelog.core.wire.schema.notation import (
+    ARRAY,
+    FORMATS,
+    STRUCT,
+    Field,
+    runs,
+    shape,
+    struct_size_min,
+)
+from tidelog.core.wire.schema.source import Source
+
+Decoder: TypeAlias = Callable[[Buffer, int], tuple[dict[str, Any], int]]
+
+_TEXT_READERS = {
+    # whether flexible, whether it may be null
+    (False, False): primitives.read_string,
+    (False, True): primitives.read_optional_string,
+    (True, False): primitives.read_compact_string,
+    (True, True): primitives.read_optional_compact_string,
+}
+_BYTES_READERS = {
+    (False, False): primitives.read_bytes,
+    (False, True): primitives.read_optional_bytes,
+    (True, False): primitives.read_compact_bytes,
+    (True, True): primitives.read_optional_compact_bytes,
+}
+_COUNT_READERS = {
+    (False, False): primitives.read_count,
+    (False, True): primitives.read_optional_count,
+    (True, False): primitives.read_compact_count,
+    (True, True): primitives.read_optional_compact_count,
+}
+
+
+def make_decoder(name: str, fields: tuple[Field, ...], version: int, *, flexible: bool) -> Decoder:
+    source = Source("def function(data, position):", version, flexible=flexible)
+    struct = _read_struct(source, fields)
+    source.line(f"return {struct}, position")
+    decoder: Decoder = source.compile(name)
+    return decoder
+
+
+def _read_struct(source: Source, fields: tuple[Field, ...]) -> str:
+    """Write how to read it; the expression for the dict."""
+    plain, tagged = shape(fields, source.version)
+    names = {field.name: source.name(field.name) for field in plain + tagged}
+    for run in runs(plain):
+        if run[0].type in FORMATS:
+            layout, form = source.layout(run)
+            targets = ", ".join(names[field.name] for field in run)
+            source.line(f"{targets}, = {layout}.unpack_from(data, position)")
+            source.line(f"position += {form.size}")
+        else:
+            _read_field(source, run[0], names[run[0].name])
+    if tagged:
+        _read_tagged(source, tagged, names)
+    elif source.flexible:
+        skip = source.use(primitives.skip_tags)
+        source.line("if data[position]:")
+        source.line(f"    position = {skip}(data, position)")
+        source.line("else:")
+        source.line("    position += 1")
+    return "{" + ", ".join(f"{key!r}: {variable}" for key, variable in names.items()) + "}"
+
+
+def _read_field(source: Source, field: Field, target: str) -> None:
+    how = (source.flexible, field.nullable.hold(source.version))
+    if field.type == "string":
+        source.line(f"{target}, position = {source.use(_TEXT_READERS[how])}(data, position)")
+    elif field.type in ("bytes", "records"):
+        source.line(f"{target}, position = {source.use(_BYTES_READERS[how])}(data, position)")
+        if field.type == "bytes":
+            source.line(f"{target} = {target} if {target} is None else bytes({target})")
+    elif field.type == STRUCT:
+        _read_inner_struct(source, field, target, nullable=how[1])
+    elif field.type.startswith(ARRAY):
+        _read_array(source, field, target, _COUNT_READERS[how])
+    else:
+        layout, form = source.layout([field])
+        source.line(f"{target}, = {layout}.unpack_from(data, position)")
+        source.line(f"position += {form.size}")
+
+
+def _read_inner_struct(source: Source, field: Field, target: str, *, nullable: bool) -> None:
+    if not nullable:
+        source.line(f"{target} = {_read_struct(source, field.fields)}")
+        return
+    present = source.name("present")
+    source.line(f"{present} = data[position] < 128")  # a byte: -1 is null
+    source.line("position += 1")
+    source.line(f"{target} = None")
+    source.line(f"if {present}:")
+    source.indent()
+    source.line(f"{target} = {_read_struct(source, field.fields)}")
+    source.dedent()
+
+
+def _read_array(
+    source: Source, field: Field, target: str, reader: Callable[[Buffer, int, int], Any]
+) -> None:
+    element = field.type.removeprefix(ARRAY)
+    count = source.name("count")
+    size = _element_size_min(source, field, element)
+    source.line(f"{count}, position = {source.use(reader)}(data, position, {size})")
+    source.line(f"{target} = None if {count} < 0 else []")
+    if element in FORMATS and element != "uuid":
+        unpack = source.use(unpack_from)
+        source.line(f"if {count} > 0:")
+        form = f"f'>{{{count}}}{FORMATS[element]}'"
+        source.line(f"    {target} = list({unpack}({form}, data, position))")
+        source.line(f"    position += {size} * {count}")
+        return
+    source.line(f"for _ in range({count}):")
+    source.indent()
+    if element:
+        inner = source.name("element")
+        never_null = field._replace(type=element, nullable=field.nullable._replace(first=1, last=0))
+        _read_field(source, never_null, inner)
+        source.line(f"{target}.append({inner})")
+    else:
+        source.line(f"{target}.append({_read_struct(source, field.fields)})")
+    source.dedent()
+
+
+def _element_size_min(source: Source, field: Field, element: str) -> int:
+    if not element:
+        smallest = struct_size_min(field.fields, source.version, flexible=source.flexible)
+        return max(1, smallest)
+    if element in FORMATS:
+        return source.layout([field._replace(type=element)])[1].size
+    return 1 if source.flexible else 2 if element == "string" else 4
+
+
+def _read_tagged(source: Source, tagged: list[Field], names: dict[str, str]) -> None:
+    read = source.use(primitives.read_uvarint)
+    malformed = source.use(MalformedRequest)
+    for field in tagged:
+        empty = "[]" if field.default == () else repr(field.default)
+        source.line(f"{names[field.name]} = {empty}")
+    count, tag, end = source.name("count"), source.name("tag"), source.name("end")
+    source.line(f"{count}, position = {read}(data, position)")
+    source.line(f"for _ in range({count}):")
+    source.indent()
+    source.line(f"{tag}, position = {read}(data, position)")
+    source.line(f"{end}, position = {read}(data, position)")
+    source.line(f"{end} += position")
+    source.line(f"if {end} > len(data):")
+    source.line(f"    raise {malformed}('a tagged field reaches past the end')")
+    for field in tagged:
+        source.line(f"if {tag} == {field.tag}:")
+        source.indent()
+        _read_field(source, field, names[field.name])
+        source.line(f"if position != {end}:")
+        source.line(f"    raise {malformed}('tagged field {field.name} has another length')")
+        source.dedent()
+    source.line(f"position = {end}")
+    source.dedent()

@@ -1,0 +1,54 @@
+"""Python source under construction: lines, fresh names, and the constants they need."""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from tidelog.core.wire.schema.notation import FORMATS, Field
+
+
+class Source:
+    """One function being written."""
+
+    def __init__(self, signature: str, version: int, *, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self._lines = [signature]
+        self._depth = 1
+        self._names = 0
+        self._known: dict[str, Any] = {}
+
+    def line(self, text: str) -> None:
+        self._lines.append("    " * self._depth + text)
+
+    def indent(self) -> None:
+        self._depth += 1
+
+    def dedent(self) -> None:
+        self._depth -= 1
+
+    def name(self, stem: str) -> str:
+        """A variable that nothing else uses."""
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def use(self, function: Callable[..., Any]) -> str:
+        """Make a function known to the source, under its own name."""
+        self._known[function.__name__] = function
+        return function.__name__
+
+    def layout(self, run: list[Field]) -> tuple[str, Struct]:
+        """The struct module's form of these neighbours, and a name for it."""
+        format_ = "".join(FORMATS[field.type] for field in run)
+        name = "layout_" + format_.replace("?", "t")
+        layout = self._known.setdefault(name, Struct(">" + format_))
+        return name, layout
+
+    def constant(self, name: str, value: object) -> str:
+        self._known[name] = value
+        return name
+
+    def compile(self, name: str) -> Any:
+        """The function that these lines are."""
+        exec(compile("\n".join(self._lines), f"<{name}>", "exec"), self._known)
+        return self._known["function"]
