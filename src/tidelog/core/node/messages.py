@@ -68,6 +68,9 @@ class ProducePartitionResponse:
     base_offset: Offset | None = None
     log_append_time_ms: int | None = None
     log_start_offset: Offset | None = None
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """Which records were refused: their index in the batch, and why (KIP-467)."""
+    error_message: str | None = None
 
 
 @dataclass(slots=True)
@@ -107,6 +110,8 @@ class Fetch:
     read_committed: bool = False
     any_replica: bool = True
     """False for clients that know nothing of reading from followers (before KIP-392)."""
+    rack_id: str = ""
+    """Where the reader is, if it says so."""
 
 
 @dataclass(slots=True)
@@ -124,6 +129,8 @@ class FetchPartitionResponse:
     """None when there are none."""
     aborted: list[AbortedTransaction] | None = None
     """What a read-committed reader has to skip."""
+    preferred_read_replica: BrokerId | None = None
+    """Who is nearer to the reader and should be asked instead; there are no records then."""
 
 
 @dataclass(slots=True)
