@@ -1,0 +1,1 @@
+"""Sockets, owned by us: one loop, one thread."""

@@ -1,0 +1,214 @@
+"""One thread that waits for sockets, timers and other threads, and does what is due.
+
+A turn: what is ready is served, then what other threads left, then timers, then whatever
+asked to be called at the end of the turn. So answers to all requests of one turn leave
+together, once.
+"""
+
+import select
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Protocol, TypeAlias
+
+from tidelog.shell.net.clock import Clock
+
+READABLE = select.POLLIN
+WRITABLE = select.POLLOUT
+"""Of the same value for poll and epoll."""
+
+IDLE_MS = 60_000
+
+Act: TypeAlias = Callable[[], None]
+
+
+class Watched(Protocol):
+    """Something with a socket."""
+
+    def ready(self, events: int) -> None:
+        """The socket can be read or written, or has failed."""
+        ...
+
+
+class Ticker(Protocol):
+    """Something that knows when it has to be woken next."""
+
+    def next_deadline_ms(self) -> int | None: ...
+
+    def tick(self) -> None:
+        """The deadline is reached."""
+        ...
+
+
+class _Poller(Protocol):
+    def register(self, fd: int, eventmask: int, /) -> Any: ...
+    def modify(self, fd: int, eventmask: int, /) -> Any: ...
+    def unregister(self, fd: int, /) -> Any: ...
+
+
+class Timer:
+    """Something to be done at a time, unless it is cancelled."""
+
+    __slots__ = ("act",)
+
+    def __init__(self, act: Act) -> None:
+        self.act: Act | None = act
+
+    def cancel(self) -> None:
+        self.act = None
+
+
+class EventLoop:
+    """Runs until it is stopped."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._watched: dict[int, Watched] = {}
+        self._timers: list[tuple[int, int, Timer]] = []
+        self._order = count()
+        self._left_by_threads: list[Act] = []
+        self._ending: dict[Act, None] = {}
+        self._tickers: list[Ticker] = []
+        self._tick_at_ms = 0
+        self._stopped = False
+        self._poller: _Poller
+        self._wait: Callable[[int], list[tuple[int, int]]]
+        self._close_poller: Act
+        if hasattr(select, "epoll"):
+            epoll = select.epoll()
+            self._poller = epoll
+            self._wait = lambda timeout_ms: epoll.poll(timeout_ms / 1000)
+            self._close_poller = epoll.close
+        else:
+            poll = select.poll()
+            self._poller = poll
+            self._wait = poll.poll
+            self._close_poller = lambda: None
+        self._waker = _Waker(self)
+
+    # -- sockets ---------------------------------------------------------------------------
+
+    def watch(self, sock: socket.socket, watched: Watched, events: int = READABLE) -> None:
+        self._watched[sock.fileno()] = watched
+        self._poller.register(sock.fileno(), events)
+
+    def rewatch(self, sock: socket.socket, events: int) -> None:
+        """Wait for something else on the same socket."""
+        self._poller.modify(sock.fileno(), events)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        """To be called before the socket is closed."""
+        if self._watched.pop(sock.fileno(), None) is not None:
+            self._poller.unregister(sock.fileno())
+
+    # -- time ------------------------------------------------------------------------------
+
+    def at(self, when_ms: int, act: Act) -> Timer:
+        timer = Timer(act)
+        heappush(self._timers, (when_ms, next(self._order), timer))
+        return timer
+
+    def after(self, delay_ms: int, act: Act) -> Timer:
+        return self.at(self.clock.now_ms() + delay_ms, act)
+
+    def add_ticker(self, ticker: Ticker) -> None:
+        """Asked in every turn when it wants to be woken."""
+        self._tickers.append(ticker)
+
+    def remove_ticker(self, ticker: Ticker) -> None:
+        if ticker in self._tickers:
+            self._tickers.remove(ticker)
+
+    # -- order -----------------------------------------------------------------------------
+
+    def at_end_of_turn(self, act: Act) -> None:
+        """Once, however often it is asked for in this turn."""
+        self._ending[act] = None
+
+    def call_from_thread(self, act: Act) -> None:
+        """Run this on the loop's thread soon. The only method for other threads."""
+        self._left_by_threads.append(act)
+        self._waker.wake()
+
+    # -- running ---------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while not self._stopped:
+            self.turn()
+
+    def turn(self) -> None:
+        """Wait for something, and do all that is due."""
+        watched = self._watched
+        for fd, events in self._wait(self._patience_ms()):
+            one = watched.get(fd)
+            if one is not None:
+                one.ready(events)
+        if self._left_by_threads:
+            left, self._left_by_threads = self._left_by_threads, []
+            for act in left:
+                act()
+        self._run_timers(self.clock.now_ms())
+        while self._ending:
+            ending, self._ending = self._ending, {}
+            for act in ending:
+                act()
+
+    def stop(self) -> None:
+        """Return from `run` after this turn."""
+        self._stopped = True
+
+    def close(self) -> None:
+        self._waker.close()
+        self._close_poller()
+
+    def _patience_ms(self) -> int:
+        if self._left_by_threads or self._ending or self._stopped:
+            return 0
+        now = self.clock.now_ms()
+        due_ms = now + IDLE_MS
+        for ticker in self._tickers:
+            wanted_ms = ticker.next_deadline_ms()
+            if wanted_ms is not None and wanted_ms < due_ms:
+                due_ms = wanted_ms
+        self._tick_at_ms = due_ms
+        timers = self._timers
+        while timers and timers[0][2].act is None:
+            heappop(timers)
+        if timers and timers[0][0] < due_ms:
+            due_ms = timers[0][0]
+        return due_ms - now if due_ms > now else 0
+
+    def _run_timers(self, now_ms: int) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= now_ms:
+            act = heappop(timers)[2].act
+            if act is not None:
+                act()
+        if now_ms >= self._tick_at_ms:
+            for ticker in list(self._tickers):
+                ticker.tick()
+
+
+class _Waker:
+    """A socket to oneself: another thread, or a signal, ends the loop's wait with it."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._here, self._there = socket.socketpair()
+        self._here.setblocking(False)
+        self._there.setblocking(False)
+        loop.watch(self._here, self)
+
+    def wake(self) -> None:
+        # Full: enough is waiting there already. Closed: nobody is left to be woken.
+        with suppress(OSError):
+            self._there.send(b"\0")
+
+    def ready(self, _events: int) -> None:
+        with suppress(BlockingIOError):
+            self._here.recv(4096)
+
+    def close(self) -> None:
+        self._here.close()
+        self._there.close()

@@ -1,0 +1,98 @@
+"""Bytes from a socket, cut into frames: four bytes of length, then that many.
+
+One buffer for each connection, used over and over. A large frame is received straight to
+where it will lie, up to its end and no further, so its bytes are never moved.
+
+Always true: the frames handed out are views of the buffer, good until the next `receive`.
+"""
+
+import socket
+from collections.abc import Iterator
+from struct import Struct
+
+PREFIX = Struct(">i")
+SMALL = 8 * 1024
+LARGE_FRAME = 16 * 1024
+
+
+class FrameRefused(Exception):
+    """A length that no frame may have."""
+
+
+class FrameBuffer:
+    """What one connection has received and not yet handled."""
+
+    __slots__ = ("_buffer", "_end", "_start", "_view", "frame_max")
+
+    def __init__(self, frame_max: int) -> None:
+        self.frame_max = frame_max
+        self._buffer = bytearray(SMALL)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+
+    def receive(self, sock: socket.socket) -> int | None:
+        """Read what fits; how much that was, None if nothing is there yet. 0 is the end."""
+        limit = self._make_room()
+        try:
+            count = sock.recv_into(self._view[self._end : limit])
+        except BlockingIOError:
+            return None
+        self._end += count
+        return count
+
+    def frames(self) -> Iterator[memoryview]:
+        """Every whole frame, without its length."""
+        while self._end - self._start >= PREFIX.size:
+            (length,) = PREFIX.unpack_from(self._buffer, self._start)
+            if not 0 <= length <= self.frame_max:
+                raise FrameRefused(f"a frame of {length} bytes, {self.frame_max} at most")
+            begin = self._start + PREFIX.size
+            if begin + length > self._end:
+                return
+            self._start = begin + length
+            yield self._view[begin : begin + length]
+
+    @property
+    def waiting_for(self) -> int:
+        """How many bytes the frame under way still lacks; 0 if that can't be said."""
+        have = self._end - self._start
+        if have < PREFIX.size:
+            return 0
+        (length,) = PREFIX.unpack_from(self._buffer, self._start)
+        return int(PREFIX.size + length - have)
+
+    @property
+    def size(self) -> int:
+        """What the buffer takes in memory."""
+        return len(self._buffer)
+
+    def shrink(self) -> None:
+        """Give memory back, if nothing is under way."""
+        if self._start == self._end and len(self._buffer) > SMALL:
+            self._replace(SMALL)
+
+    def _make_room(self) -> int:
+        """See to it that the rest of the frame under way fits; up to where to read."""
+        if self._start == self._end:
+            self._start = self._end = 0
+            return len(self._buffer)
+        missing = self.waiting_for
+        whole = self._end - self._start + missing
+        if whole > len(self._buffer):
+            self._replace(whole)
+        elif self._start + whole > len(self._buffer) or self._end == len(self._buffer):
+            self._view[: self._end - self._start] = bytes(self._view[self._start : self._end])
+            self._end -= self._start
+            self._start = 0
+        if missing and whole > LARGE_FRAME:
+            return self._start + whole
+        return len(self._buffer)
+
+    def _replace(self, size: int) -> None:
+        buffer = bytearray(size)
+        kept = self._end - self._start
+        buffer[:kept] = self._view[self._start : self._end]
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._start, self._end = 0, kept

@@ -1,0 +1,129 @@
+"""What a connection has to send: bytes, and stretches of files.
+
+Bytes that follow each other leave in one call. A long stretch of a file goes from the page
+cache to the socket without passing through here (sendfile); a short one is read, for a
+system call more costs more than the copy.
+
+Always true: a file that is being sent is held open, so it may be renamed or deleted.
+"""
+
+import os
+import socket
+from collections import deque
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.storage.disk import Region, read_region
+from tidelog.shell.os_disk import OsDisk
+
+SENDFILE_MIN = 16 * 1024
+GATHER_MAX = 64
+
+Chunk: TypeAlias = Buffer | Region
+
+
+class _Stretch:
+    """Part of a file on its way."""
+
+    __slots__ = ("fd", "left", "position", "release")
+
+    def __init__(self, disk: OsDisk, region: Region) -> None:
+        held = ExitStack()
+        self.fd = held.enter_context(disk.lease(region))
+        self.position = region.position
+        self.left = region.length
+        self.release = held.close
+
+
+class FileEnded(OSError):
+    """A file ended before the stretch that was promised: only closing the connection is left."""
+
+
+class Outbox:
+    """Chunks in order."""
+
+    __slots__ = ("_chunks", "_disk", "size")
+
+    def __init__(self, disk: OsDisk) -> None:
+        self._disk = disk
+        self._chunks: deque[Buffer | _Stretch] = deque()
+        self.size = 0
+        """Bytes that wait."""
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def put(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            if not isinstance(chunk, Region):
+                self._chunks.append(chunk)
+                self.size += len(chunk)
+            elif chunk.length < SENDFILE_MIN:
+                records = read_region(self._disk, chunk)
+                if len(records) < chunk.length:
+                    raise FileEnded(f"{chunk.path} ended before {chunk.position + chunk.length}")
+                self._chunks.append(records)
+                self.size += len(records)
+            else:
+                self._chunks.append(_Stretch(self._disk, chunk))
+                self.size += chunk.length
+
+    def send(self, sock: socket.socket) -> None:
+        """Send as much as the socket takes."""
+        chunks = self._chunks
+        try:
+            while chunks:
+                first = chunks[0]
+                if isinstance(first, _Stretch):
+                    self._send_file(sock, first)
+                elif len(chunks) == 1 or isinstance(chunks[1], _Stretch):
+                    more = socket.MSG_MORE if len(chunks) > 1 and _CAN_HOLD else 0
+                    self._sent(sock.send(first, more))
+                else:
+                    self._sent(sock.sendmsg(self._run()))
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        for chunk in self._chunks:
+            if isinstance(chunk, _Stretch):
+                chunk.release()
+        self._chunks.clear()
+        self.size = 0
+
+    def _run(self) -> list[Buffer]:
+        """The bytes up to the next file."""
+        run: list[Buffer] = []
+        for chunk in self._chunks:
+            if isinstance(chunk, _Stretch) or len(run) == GATHER_MAX:
+                break
+            run.append(chunk)
+        return run
+
+    def _sent(self, count: int) -> None:
+        self.size -= count
+        chunks = self._chunks
+        while count:
+            first = chunks[0]
+            assert not isinstance(first, _Stretch), "bytes were sent"
+            if count < len(first):
+                chunks[0] = memoryview(first)[count:]
+                return
+            count -= len(first)
+            chunks.popleft()
+
+    def _send_file(self, sock: socket.socket, stretch: _Stretch) -> None:
+        count = os.sendfile(sock.fileno(), stretch.fd, stretch.position, stretch.left)
+        if count == 0:
+            raise FileEnded(f"a segment ended {stretch.left} bytes before its promised end")
+        stretch.position += count
+        stretch.left -= count
+        self.size -= count
+        if stretch.left == 0:
+            self._chunks.popleft()
+            stretch.release()
+
+
+_CAN_HOLD = hasattr(socket, "MSG_MORE")

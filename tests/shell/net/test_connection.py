@@ -1,0 +1,234 @@
+"""Connections over real sockets: order, files, limits, rude peers."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.core.storage.disk import Region
+from tidelog.shell.net.clock import Clock
+from tidelog.shell.net.connection import UNANSWERED_MAX, Connection, Slot
+from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.frame_buffer import PREFIX
+from tidelog.shell.net.listener import CannotListen, Limits, Listener, bind
+from tidelog.shell.net.outbox import Chunk
+from tidelog.shell.os_disk import OsDisk
+
+FRAME_MAX = 1 << 20
+
+
+class Echo:
+    """Answers at once, unless the frame says `wait`."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Slot] = []
+        self.frames = 0
+        self.gone: list[str] = []
+        self.answer: Callable[[bytes], list[Chunk]] = lambda frame: [
+            PREFIX.pack(len(frame)) + frame
+        ]
+
+    def frame(self, connection: Connection, frame: memoryview) -> None:
+        self.frames += 1
+        slot = connection.reserve()
+        if bytes(frame) == b"wait":
+            self.waiting.append(slot)
+        else:
+            slot.fill(self.answer(bytes(frame)))
+
+    def closed(self, connection: Connection) -> None:
+        self.gone.append(connection.broken_by)
+
+
+class Stage:
+    """A listener with an Echo behind it."""
+
+    def __init__(self, root: Path, **limits: int) -> None:
+        self.loop = EventLoop(Clock())
+        self.disk = OsDisk(str(root))
+        self.echo = Echo()
+        [sock] = bind("127.0.0.1", 0)
+        wanted = {"frame_max": FRAME_MAX, "connections_max": 10, "connections_per_ip_max": 10}
+        bounds = Limits(**{**wanted, "idle_max_ms": 60_000, **limits})
+        self.listener = Listener(self.loop, sock, self.disk, self.echo, bounds)
+        self.peers: list[socket.socket] = []
+
+    def connect(self) -> socket.socket:
+        peer = socket.create_connection(("127.0.0.1", self.listener.port), timeout=5)
+        self.peers.append(peer)
+        return peer
+
+    def until(self, done: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + 10
+        self.loop.call_from_thread(lambda: None)
+        while not done():
+            assert time.monotonic() < give_up
+            self.loop.after(5, lambda: None)
+            self.loop.turn()
+
+    def received(self, peer: socket.socket, count: int) -> bytes:
+        got = bytearray()
+        peer.setblocking(False)
+
+        def enough() -> bool:
+            try:
+                while len(got) < count:
+                    more = peer.recv(1 << 16)
+                    if not more:
+                        raise AssertionError("the connection was closed")
+                    got.extend(more)
+            except BlockingIOError:
+                return False
+            return True
+
+        self.until(enough)
+        return bytes(got)
+
+    def is_closed(self, peer: socket.socket) -> bool:
+        peer.setblocking(False)
+        try:
+            return peer.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    finish(stage)
+
+
+def finish(stage: Stage) -> None:
+    stage.listener.close()
+    for peer in stage.peers:
+        peer.close()
+    stage.disk.close()
+    stage.loop.close()
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(PREFIX.pack(len(body)) + body for body in bodies)
+
+
+def test_answers_leave_in_the_order_of_requests(stage: Stage) -> None:
+    peer = stage.connect()
+    peer.sendall(framed(b"one", b"wait", b"three"))
+    assert stage.received(peer, 7) == framed(b"one")
+    stage.until(lambda: stage.echo.frames == 3)
+    stage.echo.waiting[0].fill([framed(b"two")])
+    assert stage.received(peer, 7 + 9) == framed(b"two", b"three")
+
+
+def test_short_and_long_stretches_of_files_are_sent(stage: Stage) -> None:
+    data = os.urandom(300_000)
+    stage.disk.append("a.log", [data])
+    stage.echo.answer = lambda _: [
+        PREFIX.pack(100 + 200_000 + 3),
+        Region("a.log", 50, 100),
+        Region("a.log", 1000, 200_000),
+        b"end",
+    ]
+    peer = stage.connect()
+    peer.sendall(framed(b"give"))
+    got = stage.received(peer, 4 + 200_103)
+    assert got[4:] == data[50:150] + data[1000:201_000] + b"end"
+
+
+def test_a_file_deleted_on_its_way_is_still_sent(stage: Stage) -> None:
+    data = os.urandom(8_000_000)
+    stage.disk.append("a.log", [data])
+    stage.echo.answer = lambda _: [Region("a.log", 0, len(data))]
+    peer = stage.connect()
+    peer.sendall(framed(b"give"))
+    stage.until(lambda: stage.echo.frames == 1)
+    stage.disk.delete("a.log")
+    assert stage.received(peer, len(data)) == data
+
+
+def test_a_file_that_ended_early_closes_the_connection(stage: Stage) -> None:
+    stage.disk.append("a.log", [b"x" * 20_000])
+    stage.echo.answer = lambda _: [Region("a.log", 0, 30_000)]
+    peer = stage.connect()
+    peer.sendall(framed(b"give"))
+    stage.until(lambda: bool(stage.echo.gone))
+    assert "ended" in stage.echo.gone[0]
+
+
+@pytest.mark.parametrize("length", [-5, FRAME_MAX + 1, 0x47455420])
+def test_nonsense_for_a_length_closes_the_connection(stage: Stage, length: int) -> None:
+    peer = stage.connect()
+    peer.sendall(PREFIX.pack(length) + b"garbage")
+    stage.until(lambda: stage.is_closed(peer))
+    assert stage.listener.connections == set()
+
+
+def test_a_peer_that_never_reads_is_not_read_from(stage: Stage) -> None:
+    stage.echo.answer = lambda _: [b"x" * 1_000_000]
+    peer = stage.connect()
+    peer.setblocking(False)
+    sent = 0
+    for _ in range(400):
+        with contextlib.suppress(BlockingIOError):
+            sent += peer.send(framed(b"more") * 100) // 8
+        stage.loop.after(0, lambda: None)
+        stage.loop.turn()
+    assert stage.echo.frames < 2000, "it went on reading"
+    assert sent > stage.echo.frames
+
+
+def test_unanswered_requests_are_bounded(stage: Stage) -> None:
+    peer = stage.connect()
+    peer.sendall(framed(b"wait") * (UNANSWERED_MAX + 300))
+    stage.until(lambda: stage.echo.frames >= UNANSWERED_MAX)
+    for _ in range(20):
+        stage.loop.after(0, lambda: None)
+        stage.loop.turn()
+    seen = stage.echo.frames
+    # One read's worth may come on top, never the rest of the stream.
+    assert seen < UNANSWERED_MAX + 1100
+    for slot in list(stage.echo.waiting):
+        slot.fill([framed(b"done")])
+    stage.until(lambda: stage.echo.frames == UNANSWERED_MAX + 300)
+
+
+def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, connections_per_ip_max=2)
+    first, second, third = stage.connect(), stage.connect(), stage.connect()
+    stage.until(lambda: stage.is_closed(third))
+    assert not stage.is_closed(first)
+    first.close()
+    stage.until(lambda: len(stage.listener.connections) == 1)
+    fourth = stage.connect()
+    fourth.sendall(framed(b"hi"))
+    assert stage.received(fourth, 6) == framed(b"hi")
+    second.close()
+    finish(stage)
+
+
+def test_a_silent_peer_is_closed(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, idle_max_ms=0)
+    peer = stage.connect()
+    stage.until(lambda: len(stage.listener.connections) == 1)
+    time.sleep(0.01)
+    stage.listener._sweep_idle()
+    stage.until(lambda: stage.is_closed(peer))
+    finish(stage)
+
+
+def test_a_port_in_use_is_said_in_one_line(stage: Stage) -> None:
+    with pytest.raises(CannotListen, match="in use: is another broker there"):
+        bind("127.0.0.1", stage.listener.port)
+
+
+def test_localhost_is_both_families_on_one_port() -> None:
+    sockets = bind("localhost", 0)
+    assert len({sock.getsockname()[1] for sock in sockets}) == 1
+    for sock in sockets:
+        sock.close()

@@ -1,0 +1,105 @@
+"""The loop does what is due, in its order."""
+
+import socket
+import threading
+import time
+
+from tidelog.shell.net.clock import Clock
+from tidelog.shell.net.event_loop import READABLE, EventLoop
+
+
+class Listed:
+    """Something watched that keeps what it heard."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self.loop = loop
+        self.heard: list[int] = []
+        self.here, self.there = socket.socketpair()
+        loop.watch(self.here, self)
+
+    def ready(self, events: int) -> None:
+        self.heard.append(events)
+        self.here.recv(100)
+
+    def close(self) -> None:
+        self.loop.unwatch(self.here)
+        self.here.close()
+        self.there.close()
+
+
+class Alarm:
+    """A ticker that is due once."""
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms: int | None = at_ms
+        self.rung = 0
+
+    def next_deadline_ms(self) -> int | None:
+        return self.at_ms
+
+    def tick(self) -> None:
+        self.rung += 1
+        self.at_ms = None
+
+
+def test_a_turn_serves_sockets_then_timers_then_the_end() -> None:
+    loop = EventLoop(Clock())
+    one = Listed(loop)
+    said: list[str] = []
+    end = lambda: said.append("end")  # noqa: E731 - one object, asked for twice
+    loop.at_end_of_turn(end)
+    loop.at_end_of_turn(end)
+    loop.after(0, lambda: said.append("timer"))
+    one.there.send(b"x")
+    loop.turn()
+    assert (one.heard, said) == ([READABLE], ["timer", "end"])
+    one.close()
+    loop.close()
+
+
+def test_a_cancelled_timer_is_never_run_and_holds_nobody_up() -> None:
+    loop = EventLoop(Clock())
+    said: list[str] = []
+    loop.after(1, lambda: said.append("cancelled")).cancel()
+    loop.after(20, lambda: said.append("kept"))
+    began = time.monotonic()
+    while not said:
+        loop.turn()
+    assert said == ["kept"]
+    assert time.monotonic() - began < 10
+    loop.close()
+
+
+def test_another_thread_ends_the_wait() -> None:
+    loop = EventLoop(Clock())
+    thread = threading.Timer(0.05, lambda: loop.call_from_thread(loop.stop))
+    thread.start()
+    loop.run()
+    thread.join()
+    loop.close()
+
+
+def test_a_ticker_is_woken_at_its_deadline() -> None:
+    loop = EventLoop(Clock())
+    alarm = Alarm(loop.clock.now_ms() + 30)
+    loop.add_ticker(alarm)
+    while not alarm.rung:
+        loop.turn()
+    assert alarm.rung == 1
+    loop.remove_ticker(alarm)
+    loop.close()
+
+
+def test_a_call_after_the_end_is_no_error() -> None:
+    loop = EventLoop(Clock())
+    loop.close()
+    loop.call_from_thread(loop.stop)
+
+
+def test_the_clock_follows_the_wall_forward_only() -> None:
+    clock = Clock()
+    wall_ms = time.time_ns() // 1_000_000
+    assert abs(clock.now_ms() - wall_ms) < 5000
+    clock._ahead_ms += 60_000
+    clock.follow_wall()
+    assert clock.now_ms() >= wall_ms + 60_000

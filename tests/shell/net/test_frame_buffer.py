@@ -1,0 +1,123 @@
+"""Frames come out whole and in order, however the bytes arrive."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer, FrameRefused
+
+FRAME_MAX = 1 << 20
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    with here, there:
+        yield here, there
+
+
+def framed(body: bytes) -> bytes:
+    return PREFIX.pack(len(body)) + body
+
+
+def taken(buffer: FrameBuffer, sock: socket.socket) -> list[bytes]:
+    found = []
+    while buffer.receive(sock):
+        found += [bytes(frame) for frame in buffer.frames()]
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    bodies=st.lists(st.integers(0, 3 * SMALL), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 2 * SMALL), min_size=1, max_size=40),
+)
+def test_frames_survive_any_cut(bodies: list[int], cuts: list[int]) -> None:
+    sent = [bytes([65 + number]) * length for number, length in enumerate(bodies)]
+    stream = b"".join(map(framed, sent))
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    buffer = FrameBuffer(FRAME_MAX)
+    got: list[bytes] = []
+    with here, there:
+        while stream:
+            cut = cuts.pop() if cuts else len(stream)
+            there.sendall(stream[:cut])
+            stream = stream[cut:]
+            got += taken(buffer, here)
+    assert got == sent
+
+
+def test_a_large_frame_is_read_to_its_end_and_no_further(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    here, there = pair
+    body = b"x" * 60_000
+    there.sendall(framed(body)[:100])
+    buffer = FrameBuffer(FRAME_MAX)
+    assert buffer.receive(here) == 100
+    assert list(buffer.frames()) == []
+    there.sendall(framed(body)[100:] + framed(b"next"))
+    assert buffer.waiting_for == len(body) + 4 - 100
+    got = taken(buffer, here)
+    assert got == [body, b"next"]
+
+
+def test_a_frame_that_is_too_long_is_refused_before_it_is_received(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    here, there = pair
+    there.sendall(PREFIX.pack(FRAME_MAX + 1))
+    buffer = FrameBuffer(FRAME_MAX)
+    buffer.receive(here)
+    with pytest.raises(FrameRefused, match="1048577"):
+        list(buffer.frames())
+    assert buffer.size == SMALL
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31)])
+def test_a_negative_length_is_refused(
+    length: int, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    here, there = pair
+    there.sendall(PREFIX.pack(length))
+    buffer = FrameBuffer(FRAME_MAX)
+    buffer.receive(here)
+    with pytest.raises(FrameRefused):
+        list(buffer.frames())
+
+
+def test_a_quiet_buffer_gives_its_memory_back(pair: tuple[socket.socket, socket.socket]) -> None:
+    here, there = pair
+    there.sendall(framed(b"x" * 50_000))
+    buffer = FrameBuffer(FRAME_MAX)
+    assert taken(buffer, here) == [b"x" * 50_000]
+    assert buffer.size > SMALL
+    buffer.shrink()
+    assert buffer.size == SMALL
+    there.sendall(framed(b"again"))
+    assert taken(buffer, here) == [b"again"]
+
+
+def test_a_frame_under_way_is_not_shrunk_away(pair: tuple[socket.socket, socket.socket]) -> None:
+    here, there = pair
+    buffer = FrameBuffer(FRAME_MAX)
+    there.sendall(framed(b"y" * 50_000)[:40_000])
+    assert taken(buffer, here) == []
+    buffer.shrink()
+    there.sendall(framed(b"y" * 50_000)[40_000:])
+    assert taken(buffer, here) == [b"y" * 50_000]
+
+
+def test_the_end_of_the_stream_is_zero_and_silence_is_none(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    here, there = pair
+    buffer = FrameBuffer(FRAME_MAX)
+    assert buffer.receive(here) is None
+    there.close()
+    assert buffer.receive(here) == 0
