@@ -1,0 +1,98 @@
+"""DescribeCluster 0-2, and the brokers as clients see them.
+
+A client is told of the brokers that are not fenced, each at the endpoint of the listener it
+asked through.
+"""
+
+from tidelog.core.api.context import BrokerContext, Struct
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.registrations import BrokerRegistration, Endpoint
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId
+
+NOT_ASKED_FOR = -(2**31)
+"""Authorised operations when nobody asked for them."""
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
+TOPIC_OPERATIONS = 0b1101_1111_1000
+"""Read, write, create, delete, alter, describe, describe and alter configs."""
+
+_NO_CONTROLLER = -1
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
+    """Who is in the cluster. There are no controllers apart from brokers to be described."""
+    endpoint_type = request.get("endpoint_type", _BROKERS)
+    if endpoint_type == _CONTROLLERS:
+        message = "This is a broker's listener; ask it for brokers (endpoint type 1)."
+        return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message, endpoint_type)
+    if endpoint_type != _BROKERS:
+        message = f"There is no endpoint type {endpoint_type}; brokers are 1."
+        return _refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message, endpoint_type)
+    image = broker.node.image
+    fenced_too = request.get("include_fenced_brokers", False)
+    asked_operations = request["include_cluster_authorized_operations"]
+    brokers = []
+    for known in sorted(image.brokers.values(), key=lambda known: known.id):
+        endpoint = endpoint_of(known, broker.listener)
+        if endpoint is not None and (fenced_too or not known.fenced):
+            brokers.append(
+                {
+                    "broker_id": known.id,
+                    "host": endpoint.host,
+                    "port": endpoint.port,
+                    "rack": known.rack,
+                    "is_fenced": known.fenced,
+                }
+            )
+    return {
+        "throttle_time_ms": 0,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "endpoint_type": _BROKERS,
+        "cluster_id": broker.cluster_id,
+        "controller_id": controller_id(image, alive_brokers(image, broker.listener)),
+        "brokers": brokers,
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked_operations else NOT_ASKED_FOR,
+    }
+
+
+def endpoint_of(known: BrokerRegistration, listener: str) -> Endpoint | None:
+    """Where a broker is reached through this listener; None while it is not registered."""
+    for endpoint in known.endpoints:
+        if endpoint.listener == listener:
+            return endpoint
+    return None
+
+
+def alive_brokers(image: ClusterImage, listener: str) -> dict[BrokerId, Endpoint]:
+    """The brokers that clients may talk to."""
+    alive = {}
+    for known in image.brokers.values():
+        endpoint = None if known.fenced else endpoint_of(known, listener)
+        if endpoint is not None:
+            alive[known.id] = endpoint
+    return alive
+
+
+def controller_id(image: ClusterImage, alive: dict[BrokerId, Endpoint]) -> BrokerId:
+    """Where to send what is for the controller; any broker passes it on if need be."""
+    claim = image.controller
+    if claim is not None and claim.broker in alive:
+        return claim.broker
+    return min(alive, default=_NO_CONTROLLER)
+
+
+def _refusal(error: ErrorCode, message: str, endpoint_type: int) -> Struct:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": error,
+        "error_message": message,
+        "endpoint_type": endpoint_type,
+        "cluster_id": "",
+        "controller_id": _NO_CONTROLLER,
+        "brokers": [],
+        "cluster_authorized_operations": NOT_ASKED_FOR,
+    }

@@ -1,0 +1,118 @@
+"""DescribeConfigs 1-4: the settings of topics and brokers, and where each comes from.
+
+A broker knows the files of no other, so it describes only itself; clients send the question
+to the broker it is about.
+"""
+
+from collections.abc import Mapping
+
+from tidelog.core.api.context import BrokerContext, Struct
+from tidelog.core.api.handlers.topic_names import name_problem
+from tidelog.core.controller.metadata import keys
+from tidelog.core.errors import ErrorCode
+from tidelog.core.settings.described import (
+    Described,
+    describe_broker,
+    describe_cluster,
+    describe_topic,
+)
+
+TOPIC = 2
+BROKER = 4
+
+
+class Refused(Exception):
+    """A resource that can't be described or changed."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def describe_configs(broker: BrokerContext, request: Struct) -> Struct:
+    """All settings of each resource, or those named."""
+    synonyms = request["include_synonyms"]
+    documented = request.get("include_documentation", False)
+    results = []
+    for resource in request["resources"]:
+        error, message, found = ErrorCode.NONE, None, []
+        try:
+            found = _describe(broker, resource)
+        except Refused as refused:
+            error, message = refused.error, refused.message
+        results.append(
+            {
+                "error_code": error,
+                "error_message": message,
+                "resource_type": resource["resource_type"],
+                "resource_name": resource["resource_name"],
+                "configs": [_config(each, synonyms, documented) for each in found],
+            }
+        )
+    return {"throttle_time_ms": 0, "results": results}
+
+
+def _describe(broker: BrokerContext, resource: Struct) -> list[Described]:
+    kind, name = resource["resource_type"], resource["resource_name"]
+    # No names at all mean every name, as in Kafka.
+    names = resource["configuration_keys"] or None
+    cluster = cluster_configs(broker)
+    if kind == TOPIC:
+        if (problem := name_problem(name)) is not None:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name not in broker.node.image.topics:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+        own = topic_configs(broker, name)
+        return describe_topic(own, cluster, broker.settings, names, own_configs(broker))
+    if kind == BROKER:
+        if not name:
+            return describe_cluster(cluster, names)
+        check_own_id(broker, name)
+        return describe_broker(broker.settings, own_configs(broker), cluster, names)
+    raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {kind}.")
+
+
+def check_own_id(broker: BrokerContext, name: str) -> None:
+    """A broker speaks only for itself."""
+    me = broker.node.config.broker_id
+    if name != str(me):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"This is broker {me}; ask broker {name} about itself, or use an empty name for all.",
+        )
+
+
+def topic_configs(broker: BrokerContext, topic: str) -> Mapping[str, str]:
+    """What was set for the topic."""
+    return broker.node.image.configs.get(keys.topic_config(topic), {})
+
+
+def cluster_configs(broker: BrokerContext) -> Mapping[str, str]:
+    """What was set for all brokers while they ran."""
+    return broker.node.image.configs.get(keys.DEFAULT_CONFIG, {})
+
+
+def own_configs(broker: BrokerContext) -> Mapping[str, str]:
+    """What was set for this broker while it ran."""
+    return broker.node.image.configs.get(f"{keys.CONFIGS}broker/{broker.node.config.broker_id}", {})
+
+
+def effective_topic_configs(broker: BrokerContext, own: Mapping[str, str]) -> list[Struct]:
+    """A new topic's settings, as CreateTopics answers them."""
+    cluster = cluster_configs(broker)
+    found = describe_topic(own, cluster, broker.settings, None, own_configs(broker))
+    return [_config(each, synonyms=False, documented=False) for each in found]
+
+
+def _config(each: Described, synonyms: bool, documented: bool) -> Struct:
+    return {
+        "name": each.name,
+        "value": each.value,
+        "read_only": each.read_only,
+        "config_source": each.source,
+        "is_sensitive": each.sensitive,
+        "synonyms": [synonym._asdict() for synonym in each.synonyms] if synonyms else [],
+        "config_type": each.type,
+        "documentation": each.documentation if documented else None,
+    }

@@ -1,0 +1,183 @@
+"""Metadata 0-13: where topics are, and which brokers there are.
+
+Answered from this broker's image, which may be a moment behind the controller. A topic that
+is not there may be created on the way (`auto.create.topics.enable`); the client then gets it
+at once if this broker has already heard of it, else is told to ask again.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.cluster import (
+    CLUSTER_OPERATIONS,
+    NOT_ASKED_FOR,
+    TOPIC_OPERATIONS,
+    alive_brokers,
+    controller_id,
+)
+from tidelog.core.api.handlers.topic_names import INTERNAL, name_problem
+from tidelog.core.controller.events import CreateTopicReceived
+from tidelog.core.controller.metadata.cluster_image import partitions_of
+from tidelog.core.controller.metadata.registrations import PartitionRegistration
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import TopicId
+
+NO_TOPIC_ID: TopicId = bytes(16)
+_NO_LEADER = -1
+
+
+def metadata(broker: BrokerContext, request: Struct) -> Handling:
+    """All topics, those named, or those with these ids."""
+    asked = request["topics"]
+    if asked is None or (broker.version == 0 and not asked):
+        view = _View(broker, request)
+        return view.response([view.topic(name) for name in sorted(view.image.topics)])
+    by_id = [topic["topic_id"] for topic in asked if topic.get("topic_id", b"").strip(b"\0")]
+    if broker.version < 12 and (by_id or any(topic["name"] is None for topic in asked)):
+        # Versions 10 and 11 have the fields, but topics can't be asked for by id yet.
+        view = _View(broker, request)
+        invalid = ErrorCode.INVALID_REQUEST
+        return view.response([view.no_topic(invalid, topic["name"] or "") for topic in asked])
+    if by_id:
+        view = _View(broker, request)
+        return view.response([view.topic_with(topic_id) for topic_id in dict.fromkeys(by_id)])
+    names = dict.fromkeys(topic["name"] for topic in asked)
+    missing = [name for name in names if name not in broker.node.image.topics]
+    errors = {name: _error_of_missing(name) for name in missing}
+    if request.get("allow_auto_topic_creation", True):
+        errors.update((yield from _create(broker, missing)))
+    view = _View(broker, request)
+    topics = []
+    for name in names:
+        if name in view.image.topics:
+            topics.append(view.topic(name))
+        else:
+            topics.append(view.no_topic(errors.get(name) or _error_of_missing(name), name))
+    return view.response(topics)
+
+
+def _error_of_missing(name: str | None) -> ErrorCode:
+    if name is None:
+        return ErrorCode.INVALID_REQUEST
+    if name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _create(
+    broker: BrokerContext, missing: list[str]
+) -> Generator[list[object], list[Any], dict[str, ErrorCode]]:
+    """Create those that may be; what to say of each as long as this broker can't see it.
+
+    The brokers' own topics are made by those who need them, not by a reader's question.
+    """
+    names = [
+        name
+        for name in missing
+        if name not in INTERNAL and _error_of_missing(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+    if not names or not broker.settings.get("auto.create.topics.enable"):
+        return {}
+    partitions = broker.settings.get("num.partitions")
+    factor = broker.settings.get("default.replication.factor")
+    answers = yield [
+        CreateTopicReceived(
+            0, name, broker.new_topic_id(), partitions, factor, start_index=broker.start_index()
+        )
+        for name in names
+    ]
+    return {
+        name: _error_of_created(answer.error) for name, answer in zip(names, answers, strict=True)
+    }
+
+
+def _error_of_created(error: ErrorCode) -> ErrorCode:
+    if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if error in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return error
+
+
+class _View:
+    """The image as one request may see it."""
+
+    __slots__ = ("_alive", "_broker", "_request", "image")
+
+    def __init__(self, broker: BrokerContext, request: Struct) -> None:
+        self.image = broker.node.image
+        self._broker = broker
+        self._request = request
+        self._alive = alive_brokers(self.image, broker.listener)
+
+    def response(self, topics: list[Struct]) -> Struct:
+        cluster_operations = self._request.get("include_cluster_authorized_operations", False)
+        return {
+            "throttle_time_ms": 0,
+            "brokers": [
+                {
+                    "node_id": id,
+                    "host": endpoint.host,
+                    "port": endpoint.port,
+                    "rack": self.image.brokers[id].rack,
+                }
+                for id, endpoint in sorted(self._alive.items())
+            ],
+            "cluster_id": self._broker.cluster_id,
+            "controller_id": controller_id(self.image, self._alive),
+            "topics": topics,
+            "cluster_authorized_operations": (
+                CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED_FOR
+            ),
+            "error_code": ErrorCode.NONE,
+        }
+
+    def topic(self, name: str) -> Struct:
+        topic = self.image.topics[name]
+        found = self.no_topic(ErrorCode.NONE, name, topic.topic_id)
+        found["partitions"] = [self._partition(p) for p in partitions_of(self.image, topic)]
+        return found
+
+    def topic_with(self, topic_id: TopicId) -> Struct:
+        name = self.image.topic_names.get(topic_id)
+        if name is None:
+            return self.no_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+        return self.topic(name)
+
+    def no_topic(
+        self, error: ErrorCode, name: str | None, topic_id: TopicId = NO_TOPIC_ID
+    ) -> Struct:
+        operations = self._request.get("include_topic_authorized_operations", False)
+        return {
+            "error_code": error,
+            "name": name,
+            "topic_id": topic_id,
+            "is_internal": name in INTERNAL,
+            "partitions": [],
+            "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_ASKED_FOR,
+        }
+
+    def _partition(self, partition: PartitionRegistration) -> Struct:
+        alive = self._alive
+        replicas, isr = list(partition.replicas), list(partition.isr)
+        offline = [replica for replica in replicas if replica not in alive]
+        error = ErrorCode.NONE
+        leader = partition.leader
+        if self._broker.version == 0 and offline:
+            # Version 0 names no broker that is not in its list of brokers.
+            replicas = [replica for replica in replicas if replica in alive]
+            isr = [replica for replica in isr if replica in alive]
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+        if leader is None or leader not in alive:
+            leader = _NO_LEADER
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        return {
+            "error_code": error,
+            "partition_index": partition.partition,
+            "leader_id": leader,
+            "leader_epoch": partition.leader_epoch,
+            "replica_nodes": replicas,
+            "isr_nodes": isr,
+            "offline_replicas": offline,
+        }

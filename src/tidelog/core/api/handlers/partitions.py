@@ -1,0 +1,63 @@
+"""CreatePartitions 0-3: more partitions for topics that are there."""
+
+from collections import Counter
+
+from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.topics import PARTITIONS_MAX
+from tidelog.core.controller.effects import TopicAnswer
+from tidelog.core.controller.events import CreatePartitionsReceived
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.errors import ErrorCode
+
+
+def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
+    """Raise the counts, or with `validate_only` say what would come of it."""
+    times = Counter(topic["name"] for topic in request["topics"])
+    room = PARTITIONS_MAX
+    results: dict[str, TopicAnswer] = {}
+    events: list[CreatePartitionsReceived] = []
+    for topic in request["topics"]:
+        name = topic["name"]
+        known = broker.node.image.topics.get(name)
+        room -= max(0, topic["count"] - (0 if known is None else known.partition_count))
+        results[name] = _refusal(broker.node.image, topic)
+        if times[name] > 1:
+            message = f"{name} is in the request more than once."
+            results[name] = TopicAnswer(ErrorCode.INVALID_REQUEST, message)
+        elif room < 0:
+            message = f"One request may make {PARTITIONS_MAX} partitions at most."
+            results[name] = TopicAnswer(ErrorCode.POLICY_VIOLATION, message)
+        elif results[name].error is ErrorCode.NONE:
+            assignment = tuple(tuple(given["broker_ids"]) for given in topic["assignments"] or [])
+            events.append(
+                CreatePartitionsReceived(
+                    0,
+                    name,
+                    topic["count"],
+                    assignment,
+                    broker.start_index(),
+                    validate_only=request["validate_only"],
+                )
+            )
+    answers = yield list(events)
+    results.update((event.name, answer) for event, answer in zip(events, answers, strict=True))
+    return {
+        "throttle_time_ms": 0,
+        "results": [
+            {"name": name, "error_code": answer.error, "error_message": answer.message or None}
+            for name, answer in results.items()
+        ],
+    }
+
+
+def _refusal(image: ClusterImage, topic: Struct) -> TopicAnswer:
+    """What is wrong with an assignment by hand, as far as the controller does not look."""
+    given = topic["assignments"]
+    partition = image.partition(topic["name"], 0)
+    if given is None or partition is None:
+        return TopicAnswer(ErrorCode.NONE)
+    factor = len(partition.replicas) - len(partition.adding)
+    if not given or any(len(replicas["broker_ids"]) != factor for replicas in given):
+        message = f"Assign {factor} brokers to each new partition of {topic['name']}."
+        return TopicAnswer(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return TopicAnswer(ErrorCode.NONE)

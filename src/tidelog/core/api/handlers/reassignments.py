@@ -1,0 +1,111 @@
+"""AlterPartitionReassignments 0-1 and ListPartitionReassignments 0: moving replicas."""
+
+from collections.abc import Iterable
+
+from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.controller.events import AlterReassignmentsReceived, ListReassignmentsReceived
+from tidelog.core.controller.metadata.registrations import PartitionKey, PartitionRegistration
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId, TopicPartition
+
+_MESSAGES = {
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "{name} is not being reassigned.",
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
+        "{name} can't be on {replicas}: name registered brokers, each once, and leave one "
+        "that is in sync."
+    ),
+    ErrorCode.INVALID_REPLICATION_FACTOR: (
+        "{name} would have another number of replicas on {replicas}; that was not allowed."
+    ),
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no {name}.",
+}
+
+
+def alter_partition_reassignments(broker: BrokerContext, request: Struct) -> Handling:
+    """Begin moves, or take them back where no replicas are given."""
+    image = broker.node.image
+    may_resize = request.get("allow_replication_factor_change", True)
+    wanted = {
+        TopicPartition(topic["name"], partition["partition_index"]): partition["replicas"]
+        for topic in request["topics"]
+        for partition in topic["partitions"]
+    }
+    results: dict[TopicPartition, ErrorCode] = {}
+    keys: dict[TopicPartition, PartitionKey] = {}
+    targets: dict[PartitionKey, tuple[BrokerId, ...] | None] = {}
+    for name, replicas in wanted.items():
+        partition = image.partition(name.topic, name.partition)
+        if partition is None:
+            results[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif replicas is not None and not may_resize and len(replicas) != _size(partition):
+            results[name] = ErrorCode.INVALID_REPLICATION_FACTOR
+        else:
+            keys[name] = partition.key
+            targets[partition.key] = None if replicas is None else tuple(replicas)
+    [answer] = yield [AlterReassignmentsReceived(0, targets)]
+    if answer.error is ErrorCode.NONE:
+        results.update((name, answer.results[key]) for name, key in keys.items())
+    return {
+        "throttle_time_ms": 0,
+        "allow_replication_factor_change": may_resize,
+        "error_code": answer.error,
+        "error_message": None,
+        "responses": _by_topic(
+            {
+                "name": name,
+                "partition_index": name.partition,
+                "error_code": error,
+                "error_message": _message(error, name, wanted[name]),
+            }
+            for name, error in sorted(results.items())
+        ),
+    }
+
+
+def _size(partition: PartitionRegistration) -> int:
+    """How many replicas there are to be once an ongoing move is done."""
+    return len(partition.replicas) - len(partition.removing)
+
+
+def _message(error: ErrorCode, name: TopicPartition, replicas: object) -> str | None:
+    message = _MESSAGES.get(error)
+    return None if message is None else message.format(name=name, replicas=replicas)
+
+
+def list_partition_reassignments(broker: BrokerContext, request: Struct) -> Handling:
+    """The moves under way, of all partitions or of those named."""
+    asked = request["topics"]
+    wanted = None
+    if asked is not None:
+        wanted = {
+            TopicPartition(topic["name"], partition)
+            for topic in asked
+            for partition in topic["partition_indexes"]
+        }
+    [answer] = yield [ListReassignmentsReceived(0)]
+    image = broker.node.image
+    named = [(image.name_of(partition.key), partition) for partition in answer.partitions]
+    return {
+        "throttle_time_ms": 0,
+        "error_code": answer.error,
+        "error_message": None,
+        "topics": _by_topic(
+            {
+                "name": name,
+                "partition_index": partition.partition,
+                "replicas": list(partition.replicas),
+                "adding_replicas": list(partition.adding),
+                "removing_replicas": list(partition.removing),
+            }
+            for name, partition in named
+            if name is not None and (wanted is None or name in wanted)
+        ),
+    }
+
+
+def _by_topic(partitions: Iterable[Struct]) -> list[Struct]:
+    topics: dict[str, list[Struct]] = {}
+    for partition in partitions:
+        name: TopicPartition = partition.pop("name")
+        topics.setdefault(name.topic, []).append(partition)
+    return [{"name": topic, "partitions": listed} for topic, listed in topics.items()]

@@ -1,0 +1,37 @@
+"""What a topic may be called, and which topics are the brokers' own."""
+
+import re
+
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Clients may read them; brokers write them."""
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def name_problem(name: str) -> str | None:
+    """Why this can't be a topic's name; None if it can."""
+    if not name:
+        return "The topic name is empty."
+    if name in (".", ".."):
+        return f"A topic can't be called {name!r}."
+    if len(name) > 249:
+        return f"The topic name has {len(name)} characters; at most 249 are allowed."
+    if _NAME.fullmatch(name) is None:
+        return (
+            f"The topic name {name!r} has other characters than letters, digits, "
+            "'.', '_' and '-' of ASCII."
+        )
+    return None
+
+
+def collision(image: ClusterImage, name: str) -> str | None:
+    """A topic that differs only in '.' and '_': their metrics would be one, so Kafka refuses."""
+    if "." not in name and "_" not in name:
+        return None
+    unified = name.replace(".", "_")
+    for other in image.topics:
+        if other != name and other.replace(".", "_") == unified:
+            return other
+    return None

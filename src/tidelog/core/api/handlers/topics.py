@@ -1,0 +1,193 @@
+"""CreateTopics 2-7 and DeleteTopics 1-6.
+
+Each topic of a request has its own fate. What can be told from the request alone is told
+here, in the order of Kafka's checks; the rest is the controller's word.
+"""
+
+from collections import Counter
+
+from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.configs import effective_topic_configs
+from tidelog.core.api.handlers.topic_names import collision, name_problem
+from tidelog.core.controller.effects import TopicAnswer
+from tidelog.core.controller.events import CreateTopicReceived, DeleteTopicReceived
+from tidelog.core.errors import ErrorCode
+from tidelog.core.settings.topic_values import normal, topic_problem
+from tidelog.core.types import TopicId
+
+NO_TOPIC_ID: TopicId = bytes(16)
+DEFAULT = -1
+"""Partitions or replicas: as the brokers are set."""
+PARTITIONS_MAX = 10_000
+"""New partitions in one request, as in Kafka: one slip of a zero must not fill the cluster."""
+
+_CLUSTER_METADATA = "__cluster_metadata"
+
+
+def create_topics(broker: BrokerContext, request: Struct) -> Handling:
+    """Create them, or with `validate_only` say what would come of it."""
+    times = Counter(topic["name"] for topic in request["topics"])
+    room = PARTITIONS_MAX
+    results: dict[str, Struct] = {}
+    events: list[CreateTopicReceived] = []
+    for topic in request["topics"]:
+        name = topic["name"]
+        planned = _refuse_duplicate(name) if times[name] > 1 else _plan(broker, topic)
+        if isinstance(planned, CreateTopicReceived):
+            room -= planned.partitions
+            if room < 0:
+                planned = TopicAnswer(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"One request may make {PARTITIONS_MAX} partitions at most.",
+                )
+        if isinstance(planned, TopicAnswer):
+            results[name] = _created(name, planned, [])
+            continue
+        planned.validate_only = request["validate_only"]
+        events.append(planned)
+        results[name] = {}
+    answers = yield list(events)
+    for event, answer in zip(events, answers, strict=True):
+        ours = answer.error is ErrorCode.NONE
+        configs = effective_topic_configs(broker, event.configs) if ours else []
+        results[event.name] = _created(event.name, answer, configs)
+    return {"throttle_time_ms": 0, "topics": list(results.values())}
+
+
+def _refuse_duplicate(name: str) -> TopicAnswer:
+    return TopicAnswer(ErrorCode.INVALID_REQUEST, f"{name} is in the request more than once.")
+
+
+def _plan(broker: BrokerContext, topic: Struct) -> CreateTopicReceived | TopicAnswer:
+    """What to ask of the controller; or why it need not be asked."""
+    name = topic["name"]
+    image = broker.node.image
+    if name == _CLUSTER_METADATA:
+        return TopicAnswer(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own.")
+    if (problem := name_problem(name)) is not None:
+        return TopicAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name in image.topics:
+        return TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name} exists.")
+    if (other := collision(image, name)) is not None:
+        message = f"{name} differs from topic {other} only in '.' and '_'."
+        return TopicAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    configs: dict[str, str] = {}
+    for config in topic["configs"]:
+        key, text = config["name"], config["value"]
+        if text is None:
+            return TopicAnswer(ErrorCode.INVALID_CONFIG, f"{key} has no value.")
+        if (problem := topic_problem(key, text)) is not None:
+            return TopicAnswer(ErrorCode.INVALID_CONFIG, problem)
+        configs[key] = normal(key, text)
+    size = _size(broker, topic)
+    if isinstance(size, TopicAnswer):
+        return size
+    partitions, replication_factor, assignment = size
+    return CreateTopicReceived(
+        0,
+        name,
+        broker.new_topic_id(),
+        partitions,
+        replication_factor,
+        configs,
+        assignment,
+        broker.start_index(),
+    )
+
+
+def _size(
+    broker: BrokerContext, topic: Struct
+) -> tuple[int, int, tuple[tuple[int, ...], ...]] | TopicAnswer:
+    """Partitions, replicas of each, and where they go if that was said."""
+    partitions, replication_factor = topic["num_partitions"], topic["replication_factor"]
+    if topic["assignments"]:
+        return _assigned(topic)
+    if replication_factor < DEFAULT or replication_factor == 0:
+        message = f"{replication_factor} replicas: give a number above 0, or -1 for the default."
+        return TopicAnswer(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if partitions < DEFAULT or partitions == 0:
+        message = f"{partitions} partitions: give a number above 0, or -1 for the default."
+        return TopicAnswer(ErrorCode.INVALID_PARTITIONS, message)
+    if partitions == DEFAULT:
+        partitions = broker.settings.get("num.partitions")
+    if replication_factor == DEFAULT:
+        replication_factor = broker.settings.get("default.replication.factor")
+    return partitions, replication_factor, ()
+
+
+def _assigned(topic: Struct) -> tuple[int, int, tuple[tuple[int, ...], ...]] | TopicAnswer:
+    if (topic["num_partitions"], topic["replication_factor"]) != (DEFAULT, DEFAULT):
+        message = "With replicas assigned by hand, partitions and replication factor must be -1."
+        return TopicAnswer(ErrorCode.INVALID_REQUEST, message)
+    assigned = {given["partition_index"]: given["broker_ids"] for given in topic["assignments"]}
+    count = len(topic["assignments"])
+    if sorted(assigned) != list(range(count)):
+        message = f"Assign replicas to the partitions 0 to {count - 1}, each once."
+        return TopicAnswer(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    assignment = tuple(tuple(assigned[partition]) for partition in range(count))
+    return count, len(assignment[0]), assignment
+
+
+def _created(name: str, answer: TopicAnswer, configs: list[Struct]) -> Struct:
+    return {
+        "name": name,
+        "topic_id": answer.topic_id or NO_TOPIC_ID,
+        "error_code": answer.error,
+        "error_message": answer.message or None,
+        "topic_config_error_code": ErrorCode.NONE,
+        "num_partitions": answer.partitions,
+        "replication_factor": answer.replication_factor,
+        "configs": configs,
+    }
+
+
+def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
+    """By name, or from version 6 on by id."""
+    asked = [(name, NO_TOPIC_ID) for name in request.get("topic_names", [])]
+    asked += [(topic["name"], topic["topic_id"]) for topic in request.get("topics", [])]
+    targets = [_deletable(broker, name, topic_id) for name, topic_id in asked]
+    times = Counter(target for target in targets if isinstance(target, str))
+    results: dict[tuple[str | None, TopicId], Struct] = {}
+    names: list[str] = []
+    for topic, target in zip(asked, targets, strict=True):
+        if isinstance(target, str) and times[target] > 1:
+            target = _refuse_duplicate(target)
+        if isinstance(target, TopicAnswer):
+            results[topic] = _deleted(*topic, target)
+        else:
+            names.append(target)
+            results[topic] = {"name": target, "topic_id": topic[1]}
+    told = yield [DeleteTopicReceived(0, name) for name in names]
+    answers = dict(zip(names, told, strict=True))
+    for topic, result in results.items():
+        if "error_code" not in result:
+            answer = answers[result["name"]]
+            results[topic] = _deleted(result["name"], answer.topic_id or topic[1], answer)
+    return {"throttle_time_ms": 0, "responses": list(results.values())}
+
+
+def _deletable(broker: BrokerContext, name: str | None, topic_id: TopicId) -> str | TopicAnswer:
+    """The name of the topic to be deleted, or why none is."""
+    if not broker.settings.get("delete.topic.enable"):
+        old = broker.version < 3
+        error = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
+        return TopicAnswer(error, "No topic is deleted here: delete.topic.enable is false.")
+    if topic_id == NO_TOPIC_ID:
+        if name is None:
+            return TopicAnswer(ErrorCode.INVALID_REQUEST, "Give the topic's name or its id.")
+        return name
+    if name is not None:
+        return TopicAnswer(ErrorCode.INVALID_REQUEST, "Give the topic's name or its id, not both.")
+    known = broker.node.image.topic_names.get(topic_id)
+    if known is None:
+        return TopicAnswer(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+    return known
+
+
+def _deleted(name: str | None, topic_id: TopicId, answer: TopicAnswer) -> Struct:
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": answer.error,
+        "error_message": answer.message or None,
+    }

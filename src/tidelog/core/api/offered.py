@@ -1,0 +1,87 @@
+"""Which APIs clients may use here, in which versions, and who handles them.
+
+Produce and Fetch are offered like the others but have a path of their own. Always true: what
+is advertised is served, with one exception. Produce is advertised from version 0 as Kafka
+does: older librdkafka takes a higher minimum for a broker that can't compress (KAFKA-18659).
+
+Handlers are named, not imported: most brokers never run most of them, and start fast.
+"""
+
+from importlib import import_module
+from typing import NamedTuple
+
+from tidelog.core.api.context import Handler
+
+PRODUCE = 0
+FETCH = 1
+API_VERSIONS = 18
+
+
+class ApiRange(NamedTuple):
+    """Versions served, and the lowest one that clients are told of."""
+
+    name: str
+    first: int
+    last: int
+    advertised_first: int
+
+    def serves(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+
+def _api(name: str, first: int, last: int, advertised_first: int | None = None) -> ApiRange:
+    return ApiRange(name, first, last, first if advertised_first is None else advertised_first)
+
+
+OFFERED: dict[int, ApiRange] = {
+    PRODUCE: _api("Produce", 3, 13, 0),
+    FETCH: _api("Fetch", 4, 18),
+    2: _api("ListOffsets", 1, 11),
+    3: _api("Metadata", 0, 13),
+    10: _api("FindCoordinator", 0, 6),
+    API_VERSIONS: _api("ApiVersions", 0, 4),
+    19: _api("CreateTopics", 2, 7),
+    20: _api("DeleteTopics", 1, 6),
+    21: _api("DeleteRecords", 0, 2),
+    22: _api("InitProducerId", 0, 5),
+    23: _api("OffsetForLeaderEpoch", 2, 4),
+    32: _api("DescribeConfigs", 1, 4),
+    37: _api("CreatePartitions", 0, 3),
+    43: _api("ElectLeaders", 0, 2),
+    44: _api("IncrementalAlterConfigs", 0, 1),
+    45: _api("AlterPartitionReassignments", 0, 1),
+    46: _api("ListPartitionReassignments", 0, 0),
+    60: _api("DescribeCluster", 0, 2),
+}
+
+HANDLERS: dict[int, str] = {
+    2: "offsets:list_offsets",
+    3: "metadata:metadata",
+    10: "coordinators:find_coordinator",
+    API_VERSIONS: "api_versions:api_versions",
+    19: "topics:create_topics",
+    20: "topics:delete_topics",
+    21: "offsets:delete_records",
+    22: "coordinators:init_producer_id",
+    23: "offsets:offset_for_leader_epoch",
+    32: "configs:describe_configs",
+    37: "partitions:create_partitions",
+    43: "elections:elect_leaders",
+    44: "config_changes:incremental_alter_configs",
+    45: "reassignments:alter_partition_reassignments",
+    46: "reassignments:list_partition_reassignments",
+    60: "cluster:describe_cluster",
+}
+"""Module in `handlers` and function, by API key."""
+
+_resolved: dict[int, Handler] = {}
+
+
+def resolve(api_key: int) -> Handler:
+    """The handler of an API, imported when it is first asked for."""
+    handler = _resolved.get(api_key)
+    if handler is None:
+        module, _, name = HANDLERS[api_key].partition(":")
+        handler = getattr(import_module(f"tidelog.core.api.handlers.{module}"), name)
+        _resolved[api_key] = handler
+    return handler
