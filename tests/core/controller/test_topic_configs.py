@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from tidelog.core.controller.topics.topic_configs import config_problem
+from tidelog.core.controller.topics.topic_configs import broker_config_problem, config_problem
 from tidelog.core.storage.log_config import LogConfig
 
 NUMBERS = [f.name.replace("_", ".") for f in fields(LogConfig) if f.type is int]
@@ -20,7 +20,8 @@ NUMBERS = [f.name.replace("_", ".") for f in fields(LogConfig) if f.type is int]
         ("cleanup.policy", "compact,delete"),
         ("message.timestamp.type", "LogAppendTime"),
         ("preallocate", "true"),
-        ("unheard.of", "x"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("leader.replication.throttled.replicas", ""),
     ],
 )
 def test_sound(name: str, value: str) -> None:
@@ -28,25 +29,49 @@ def test_sound(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "reason"),
     [
-        ("retention.ms", "-2"),
-        ("segment.bytes", "0"),
-        ("segment.bytes", "2147483648"),
-        ("flush.messages", "9" * 30),
-        ("max.message.bytes", ""),
-        ("max.message.bytes", "-"),
-        ("message.timestamp.after.max.ms", "1.5"),
-        ("message.timestamp.before.max.ms", "1_0"),
-        ("cleanup.policy", ""),
-        ("message.timestamp.type", "now"),
-        ("preallocate", "yes"),
+        ("retention.ms", "-2", "must be at least -1 (ms)"),
+        ("segment.bytes", "0", "must be at least 14 (bytes)"),
+        ("segment.bytes", "2147483648", "must be at most 2147483647 (bytes)"),
+        ("flush.messages", "9" * 30, "must be at most 9223372036854775807 (records)"),
+        ("max.message.bytes", "", "must be a whole number (bytes)"),
+        ("max.message.bytes", "-", "must be a whole number (bytes)"),
+        ("message.timestamp.after.max.ms", "1.5", "must be a whole number (ms)"),
+        ("message.timestamp.before.max.ms", "1_0", "must be a whole number (ms)"),
+        ("cleanup.policy", "", "must name at least one of delete, compact"),
+        ("cleanup.policy", "shred", "may hold delete and compact only, not 'shred'"),
+        ("message.timestamp.type", "now", "must be one of CreateTime, LogAppendTime"),
+        ("preallocate", "yes", "must be true or false"),
     ],
 )
-def test_refused(name: str, value: str) -> None:
-    assert config_problem({"segment.ms": "1", name: value}) == f"{name}={value!r}"
+def test_refused(name: str, value: str, reason: str) -> None:
+    assert config_problem({"segment.ms": "1", name: value}) == f"{name}={value!r} {reason}"
+
+
+def test_an_unknown_name_is_refused() -> None:
+    assert config_problem({"unheard.of": "x"}) == "no topic setting is called unheard.of"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "spelled"),
+    [
+        ("preallocate", "TRUE", "true"),
+        ("cleanup.policy", "compact, delete", "compact,delete"),
+        ("retention.ms", " +07", "7"),
+    ],
+)
+def test_brokers_read_one_spelling(name: str, value: str, spelled: str) -> None:
+    assert config_problem({name: value}) == f"{name}={value!r} must be spelled {spelled!r}"
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_every_number_that_a_log_reads_is_checked(name: str) -> None:
-    assert config_problem({name: "soon"}) == f"{name}='soon'"
+    assert str(config_problem({name: "soon"})).startswith(f"{name}='soon' must be a whole number")
+
+
+def test_brokers_take_their_own_names() -> None:
+    assert broker_config_problem({"log.retention.ms": "7"}) is None
+    assert broker_config_problem({"retention.ms": "7"}) == "no broker setting is called retention.ms"
+    assert "restart" in str(broker_config_problem({"num.partitions": "7"}))
+    assert "at least" in str(broker_config_problem({"log.retention.ms": "-7"}))

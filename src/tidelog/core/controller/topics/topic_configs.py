@@ -1,58 +1,28 @@
-"""Which settings of a topic are refused.
+"""Which settings the controller refuses to write into the store.
 
-Whatever gets into the store is read by every broker, at once and at each start, so a value
-that a broker can't make sense of must never get there. Settings that no broker here heeds
-are let through as they are.
+The tables of `core/settings` say what is sound. Values must come in their one spelling:
+brokers read them as they are.
 """
 
-from tidelog.core.controller.metadata.cluster_image import (
-    MIN_INSYNC_REPLICAS,
-    UNCLEAN_LEADER_ELECTION,
-)
+from collections.abc import Callable
 
-_INT_MAX = 2**31 - 1
-_LONG_MAX = 2**63 - 1
-
-_RANGES = {
-    MIN_INSYNC_REPLICAS: (1, _INT_MAX),
-    "segment.bytes": (1, _INT_MAX),
-    "segment.ms": (1, _LONG_MAX),
-    "segment.jitter.ms": (0, _LONG_MAX),
-    "segment.index.bytes": (4, _INT_MAX),
-    "index.interval.bytes": (0, _INT_MAX),
-    "retention.ms": (-1, _LONG_MAX),
-    "retention.bytes": (-1, _LONG_MAX),
-    "file.delete.delay.ms": (0, _LONG_MAX),
-    "flush.messages": (1, _LONG_MAX),
-    "flush.ms": (0, _LONG_MAX),
-    "max.message.bytes": (0, _INT_MAX),
-    "message.timestamp.before.max.ms": (0, _LONG_MAX),
-    "message.timestamp.after.max.ms": (0, _LONG_MAX),
-}
-"""Positions and sizes in a segment have 32 bits."""
-
-_CHOICES = {
-    UNCLEAN_LEADER_ELECTION: ("true", "false"),
-    "preallocate": ("true", "false"),
-    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
-    "cleanup.policy": ("delete", "compact", "compact,delete", "delete,compact"),
-}
+from tidelog.core.settings.topic_values import broker_problem, normal, topic_problem
 
 
 def config_problem(configs: dict[str, str]) -> str | None:
-    """The first setting that no broker could heed, as it was given."""
+    """What is wrong with the first setting that a topic can't have."""
+    return _first(configs, topic_problem)
+
+
+def broker_config_problem(configs: dict[str, str]) -> str | None:
+    """What is wrong with the first setting that running brokers can't take."""
+    return _first(configs, broker_problem)
+
+
+def _first(configs: dict[str, str], problem: Callable[[str, str], str | None]) -> str | None:
     for name, value in configs.items():
-        if name in _RANGES:
-            least, most = _RANGES[name]
-            number = _number(value)
-            sound = number is not None and least <= number <= most
-        else:
-            sound = value in _CHOICES.get(name, (value,))
-        if not sound:
-            return f"{name}={value!r}"
+        if (found := problem(name, value)) is not None:
+            return found
+        if normal(name, value) != value:
+            return f"{name}={value!r} must be spelled {normal(name, value)!r}"
     return None
-
-
-def _number(text: str) -> int | None:
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None

@@ -1,0 +1,1 @@
+"""Every setting of a broker and of a topic, under Kafka's names."""

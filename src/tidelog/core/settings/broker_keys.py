@@ -1,0 +1,206 @@
+"""Every setting of a broker that Tidelog heeds, by what it is about.
+
+Defaults are those of Kafka 4.x; a note says where not. A broker's defaults for topics are
+made from the topics' own rows, so that the two never differ.
+"""
+
+from collections.abc import Iterator
+
+from tidelog.core.settings.running_keys import CLUSTER, NETWORK, REPLICATION, UPKEEP
+from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, LOW, READ_ONLY, Setting
+from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
+
+UNIT_MS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
+
+_PLACE = (
+    Setting(
+        "node.id",
+        "int",
+        None,
+        "The broker's number in the cluster. It must be set, here or as `broker.id`.",
+        least=0,
+        importance=HIGH,
+        note="`tidelog up` numbers its brokers from 1.",
+    ),
+    Setting("broker.id", "int", None, "The older name of `node.id`.", least=0, importance=HIGH),
+    Setting(
+        "broker.rack",
+        "string",
+        None,
+        "Where the broker stands: replicas of a partition are spread over racks, and consumers"
+        " may read from their own.",
+    ),
+    Setting(
+        "listeners",
+        "list",
+        ("PLAINTEXT://:9092",),
+        "Where clients connect, as NAME://host:port. Without a host on every address; port 0"
+        " takes a free one.",
+        importance=HIGH,
+        note="One listener for clients. Those of `controller.listener.names` are left out.",
+    ),
+    Setting(
+        "advertised.listeners",
+        "list",
+        None,
+        "Where clients are told to connect, if that differs from `listeners`.",
+        importance=HIGH,
+    ),
+    Setting(
+        "controller.listener.names",
+        "list",
+        (),
+        "Names in `listeners` that are not for clients.",
+        importance=HIGH,
+        note="They are not opened: Tidelog's controller needs no listener of its own.",
+    ),
+    Setting(
+        "listener.security.protocol.map",
+        "list",
+        (),
+        "What each listener speaks, as NAME:PROTOCOL.",
+        importance=LOW,
+        note="PLAINTEXT only so far.",
+    ),
+    Setting(
+        "log.dirs",
+        "list",
+        None,
+        "The folder for the partitions' files.",
+        importance=HIGH,
+        note="One folder.",
+    ),
+    Setting(
+        "log.dir",
+        "string",
+        None,
+        "The same, if `log.dirs` is not set.",
+        importance=HIGH,
+        note="Default: tidelog-data/broker-<node.id> in the current folder.",
+    ),
+)
+
+_OWN = (
+    Setting(
+        "tidelog.metadata.store",
+        "string",
+        None,
+        "Where the cluster keeps its metadata, as sqlite:PATH. The brokers of one cluster name"
+        " the same file. Default: cluster.db beside the log folder.",
+        importance=HIGH,
+    ),
+    Setting(
+        "tidelog.internal.listener",
+        "string",
+        "127.0.0.1:0",
+        "Where other brokers connect, as host:port.",
+    ),
+    Setting(
+        "tidelog.controlled.shutdown.timeout.ms",
+        "long",
+        300_000,
+        "How long a broker that stops waits for others to take over what it leads.",
+        "ms",
+        0,
+    ),
+    Setting(
+        "tidelog.fault.switches",
+        "boolean",
+        False,
+        "Let the internal listener take orders to fail on purpose, for `tidelog verify`.",
+        importance=LOW,
+    ),
+)
+
+_TOPICS = (
+    Setting(
+        "auto.create.topics.enable",
+        "boolean",
+        True,
+        "Make a topic when a client asks for one that is not there.",
+        importance=HIGH,
+    ),
+    Setting(
+        "default.replication.factor",
+        "int",
+        1,
+        "How many replicas a partition gets when nobody says.",
+        "replicas",
+        1,
+        32_767,
+        note="`tidelog up` sets 3.",
+    ),
+    Setting(
+        "delete.topic.enable",
+        "boolean",
+        True,
+        "Whether topics can be deleted.",
+        importance=HIGH,
+    ),
+    Setting(
+        "num.partitions",
+        "int",
+        1,
+        "How many partitions a topic gets when nobody says.",
+        "partitions",
+        1,
+    ),
+)
+
+
+def _throttle(name: str, what: str) -> Setting:
+    return Setting(
+        name,
+        "long",
+        None,
+        f"How fast {what} may go, set by Kafka's reassignment tool.",
+        "bytes a second",
+        0,
+        dynamic=CLUSTER_WIDE,
+        heeded=False,
+    )
+
+
+_THROTTLES = (
+    _throttle("follower.replication.throttled.rate", "following of throttled replicas"),
+    _throttle("leader.replication.throttled.rate", "leading of throttled replicas"),
+    _throttle("replica.alter.log.dirs.io.max.bytes.per.second", "moving between folders"),
+)
+
+
+def unit_of(name: str) -> str:
+    """The unit at the end of a time's name: one time may have several names."""
+    return name.rpartition(".")[2]
+
+
+def _topic_defaults() -> Iterator[Setting]:
+    """Of several names for one time the last holds Kafka's default; the first is dynamic."""
+    for topic, names in SYNONYMS.items():
+        row = TOPIC[topic]
+        for name in names:
+            made = row._replace(name=name, dynamic=CLUSTER_WIDE if name == names[0] else READ_ONLY)
+            if len(names) > 1:
+                factor = UNIT_MS[unit_of(name)]
+                made = made._replace(
+                    type="long" if factor == 1 else "int",
+                    unit=unit_of(name),
+                    default=row.default // factor  # type: ignore[operator]
+                    if name == names[-1]
+                    else None,
+                )
+            yield made
+
+
+SECTIONS: dict[str, tuple[Setting, ...]] = {
+    "Who and where": _PLACE,
+    "Topics": _TOPICS,
+    "Defaults for topics": tuple(sorted(_topic_defaults())),
+    "Replication": REPLICATION,
+    "Cluster": CLUSTER,
+    "Network": NETWORK,
+    "Upkeep of logs": UPKEEP,
+    "Tidelog's own": _OWN,
+    "Kept without effect": _THROTTLES,
+}
+
+BROKER: dict[str, Setting] = {row.name: row for rows in SECTIONS.values() for row in rows}

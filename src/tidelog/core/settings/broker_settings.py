@@ -1,0 +1,305 @@
+"""One broker's settings: every value, and where it comes from.
+
+Layers lie on one another, the last one on top. All that is wrong is told at once, and each
+problem names the place to mend; what is unknown only warns.
+
+Always true: settings that exist are sound, each by itself and those that must fit together.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tidelog.core.settings import listeners as addresses
+from tidelog.core.settings.broker_keys import BROKER, UNIT_MS, unit_of
+from tidelog.core.settings.listeners import Listener
+from tidelog.core.settings.setting import Value, WrongValue, parse, spell
+from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
+
+_INTERNAL = "INTERNAL"
+_SQLITE = "sqlite:"
+
+
+class Entry(NamedTuple):
+    """One setting as it was found; `place` is a file and line, a variable or an option."""
+
+    name: str
+    text: str
+    place: str
+
+
+class Layer(NamedTuple):
+    """Entries of one kind: "tidelog up", "file", "environment" or "command line"."""
+
+    kind: str
+    entries: list[Entry]
+
+
+class Source(NamedTuple):
+    """Where a value comes from."""
+
+    kind: str
+    place: str = ""
+
+
+DEFAULT = Source("default")
+
+
+class InvalidSetting(NamedTuple):
+    """What is wrong with one setting."""
+
+    name: str
+    value: str
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        shown = f"{self.name}={self.value}" if self.value else self.name
+        return f"{self.place}: {shown}: {self.reason}"
+
+
+class InvalidSettings(ValueError):
+    """Everything that is wrong, one line each."""
+
+    def __init__(self, problems: Iterable[InvalidSetting]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class BrokerSettings:
+    """Values by Kafka's names, with the types of the table."""
+
+    __slots__ = ("_given", "_sources")
+
+    def __init__(self, given: dict[str, Value], sources: dict[str, Source]) -> None:
+        self._given = given
+        self._sources = sources
+
+    def get(self, name: str) -> Any:
+        return self._given[name] if name in self._given else BROKER[name].default
+
+    def source(self, name: str) -> Source:
+        return self._sources.get(name, DEFAULT)
+
+    def overrides(self) -> dict[str, str]:
+        """What was set, and is not empty."""
+        texts = {name: spell(value) for name, value in sorted(self._given.items())}
+        return {name: text for name, text in texts.items() if text is not None}
+
+    def topic_default(self, topic_key: str) -> Any:
+        """What a topic that says nothing gets from this broker."""
+        for name in SYNONYMS.get(topic_key, ()):
+            value = self._given.get(name)
+            if value is not None:
+                return in_topic_unit(name, topic_key, value)
+        return TOPIC[topic_key].default
+
+    @property
+    def node_id(self) -> int:
+        number = self.get("node.id")
+        return int(self.get("broker.id") if number is None else number)
+
+    @property
+    def log_dir(self) -> str:
+        """The one folder for partitions."""
+        folders = self.get("log.dirs")
+        if folders:
+            return str(folders[0])
+        return str(self.get("log.dir") or f"tidelog-data/broker-{self.node_id}")
+
+    @property
+    def metadata_store(self) -> str:
+        """As sqlite:PATH."""
+        store = self.get("tidelog.metadata.store")
+        if store is not None:
+            return str(store)
+        folder, slash, _ = self.log_dir.rstrip("/").rpartition("/")
+        return f"{_SQLITE}{folder}{slash}cluster.db"
+
+    @property
+    def listener(self) -> Listener:
+        """Where clients connect."""
+        return addresses.client_listener(
+            self.get("listeners"),
+            self.get("controller.listener.names"),
+            self.get("listener.security.protocol.map"),
+        )
+
+    @property
+    def internal_listener(self) -> Listener:
+        """Where brokers connect."""
+        text = self.get("tidelog.internal.listener")
+        return Listener(_INTERNAL, *addresses.parse_address(text))
+
+    def advertised(self, bound_port: int, hostname: str) -> Listener:
+        """What clients are told, once the port is known."""
+        told = self.get("advertised.listeners") or ()
+        return addresses.advertised_listener(self.listener, told, bound_port, hostname)
+
+
+class Resolved(NamedTuple):
+    """Settings, and what their owner should hear about them."""
+
+    settings: BrokerSettings
+    warnings: list[str]
+
+
+def resolve(layers: Iterable[Layer]) -> Resolved:
+    """Lay the layers on one another; raises InvalidSettings."""
+    found: dict[str, tuple[Entry, str]] = {}
+    for layer in layers:
+        for entry in layer.entries:
+            found[entry.name] = entry, layer.kind
+    problems: list[InvalidSetting] = []
+    given: dict[str, Value] = {}
+    sources: dict[str, Source] = {}
+    strange = []
+    for name, (entry, kind) in found.items():
+        setting = BROKER.get(name)
+        if setting is None:
+            strange.append(entry)
+            continue
+        try:
+            given[name] = parse(setting, entry.text)
+            sources[name] = Source(kind, entry.place)
+        except WrongValue as wrong:
+            problems.append(InvalidSetting(name, entry.text, entry.place, str(wrong)))
+    settings = BrokerSettings(given, sources)
+    problems += _misfits(settings, {problem.name for problem in problems})
+    if problems:
+        raise InvalidSettings(problems)
+    return Resolved(settings, [*_strangers(strange), *_doubts(settings)])
+
+
+def settings_of(texts: Mapping[str, str]) -> BrokerSettings:
+    """Settings from a few texts, where there is nobody to warn."""
+    entries = [Entry(name, text, f"--set {name}") for name, text in texts.items()]
+    return resolve([Layer("command line", entries)]).settings
+
+
+def fencing_margin_ms(session_timeout_ms: int) -> int:
+    """How long before its session may end a broker stops acting as leader."""
+    return max(500, session_timeout_ms // 10)
+
+
+def in_topic_unit(broker_key: str, topic_key: str, value: Value) -> Value:
+    """A broker's default as the topic's setting counts it: hours become milliseconds."""
+    if len(SYNONYMS[topic_key]) == 1 or not isinstance(value, int):
+        return value
+    return max(value * UNIT_MS[unit_of(broker_key)], -1)
+
+
+def _misfits(settings: BrokerSettings, wrong: set[str]) -> Iterator[InvalidSetting]:
+    """What each is sound by itself and does not fit together."""
+    for names, reason in _RULES:
+        if not wrong.intersection(names) and (text := reason(settings)) is not None:
+            name = next((n for n in names if settings.source(n) != DEFAULT), names[0])
+            value = spell(settings.get(name)) or ""
+            yield InvalidSetting(name, value, settings.source(name).place or "settings", text)
+
+
+def _node_id(settings: BrokerSettings) -> str | None:
+    number, older = settings.get("node.id"), settings.get("broker.id")
+    if number is None and older is None:
+        return "every broker needs a number of its own; set node.id"
+    if None not in (number, older) and number != older:
+        return f"node.id is {number} and broker.id is {older}; set one of them"
+    return None
+
+
+def _one_folder(settings: BrokerSettings) -> str | None:
+    folders = settings.get("log.dirs") or ()
+    if len(folders) > 1:
+        return "Tidelog keeps its logs in one folder; name one"
+    return None
+
+
+def _listener(settings: BrokerSettings) -> str | None:
+    try:
+        addresses.check_advertised(settings.listener, settings.get("advertised.listeners") or ())
+    except WrongValue as wrong:
+        return str(wrong)
+    return None
+
+
+def _internal(settings: BrokerSettings) -> str | None:
+    try:
+        listener = settings.internal_listener
+    except WrongValue as wrong:
+        return str(wrong)
+    return "must have a host" if listener.everywhere else None
+
+
+def _store(settings: BrokerSettings) -> str | None:
+    text = settings.get("tidelog.metadata.store")
+    if text is None or (text.startswith(_SQLITE) and len(text) > len(_SQLITE)):
+        return None
+    return f"must be {_SQLITE}PATH"
+
+
+def _heartbeat(settings: BrokerSettings) -> str | None:
+    """A broker stops to lead a while before its session may end: heartbeats come sooner."""
+    session = settings.get("broker.session.timeout.ms")
+    longest = session - fencing_margin_ms(session)
+    if settings.get("broker.heartbeat.interval.ms") < longest:
+        return None
+    return (
+        f"broker.heartbeat.interval.ms must be below {longest}"
+        f" with broker.session.timeout.ms={session}"
+    )
+
+
+def _fetch_wait(settings: BrokerSettings) -> str | None:
+    wait = settings.get("replica.fetch.wait.max.ms")
+    for name in ("replica.lag.time.max.ms", "replica.socket.timeout.ms"):
+        if wait > settings.get(name):
+            return f"replica.fetch.wait.max.ms ({wait}) must not be above {name}"
+    return None
+
+
+_RULES = (
+    (("node.id", "broker.id"), _node_id),
+    (("log.dirs",), _one_folder),
+    (
+        (
+            "listeners",
+            "advertised.listeners",
+            "listener.security.protocol.map",
+            "controller.listener.names",
+        ),
+        _listener,
+    ),
+    (("tidelog.internal.listener",), _internal),
+    (("tidelog.metadata.store",), _store),
+    (("broker.heartbeat.interval.ms", "broker.session.timeout.ms"), _heartbeat),
+    (
+        ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "replica.socket.timeout.ms"),
+        _fetch_wait,
+    ),
+)
+
+
+def _strangers(entries: list[Entry]) -> Iterator[str]:
+    """What is in no table: Kafka's names together in one line, others with a guess."""
+    if not entries:
+        return
+    from tidelog.core.settings.kafka_names import is_kafkas, nearest
+
+    kafkas = sorted(entry.name for entry in entries if is_kafkas(entry.name))
+    if kafkas:
+        yield f"Kafka's settings that Tidelog does not heed: {', '.join(kafkas)}"
+    for entry in entries:
+        if not is_kafkas(entry.name):
+            guess = nearest(entry.name)
+            hint = "" if guess is None else f"; did you mean {guess}?"
+            yield f"{entry.place}: no setting is called {entry.name}{hint}"
+
+
+def _doubts(settings: BrokerSettings) -> Iterator[str]:
+    """What is allowed and hardly meant."""
+    factor = settings.get("default.replication.factor")
+    minimum = settings.get("min.insync.replicas")
+    if minimum > factor > 1:
+        yield (
+            f"min.insync.replicas is {minimum} and default.replication.factor {factor}:"
+            " topics made without a factor take no produce with acks=all"
+        )

@@ -1,0 +1,131 @@
+"""Settings as DescribeConfigs shows them: value, source, and whatever stands behind it.
+
+A topic's value comes from the topic, else from what was changed for this broker, else for
+all brokers, else from the broker's file, else from the table. Synonyms are listed in that
+order; the first is the one that holds.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from tidelog.core.settings.broker_keys import BROKER
+from tidelog.core.settings.broker_settings import DEFAULT, BrokerSettings
+from tidelog.core.settings.setting import READ_ONLY, TYPE_CODES, Setting, spell
+from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
+
+TOPIC_SOURCE = 1
+DYNAMIC_BROKER = 2
+DYNAMIC_DEFAULT_BROKER = 3
+STATIC_BROKER = 4
+DEFAULT_SOURCE = 5
+
+
+class Synonym(NamedTuple):
+    """One place that gives the setting a value."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class Described(NamedTuple):
+    """One setting of one resource; numbers are Kafka's codes."""
+
+    name: str
+    value: str | None
+    type: int
+    source: int
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    documentation: str
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == DEFAULT_SOURCE
+
+
+def describe_topic(
+    own: Mapping[str, str],
+    cluster: Mapping[str, str],
+    settings: BrokerSettings,
+    names: Collection[str] | None = None,
+    broker: Mapping[str, str] | None = None,
+) -> list[Described]:
+    """`own`, `cluster` and `broker` are what the store has for the topic, for all brokers and
+    for the one that answers."""
+    described = []
+    for name in _wanted(TOPIC, names):
+        behind = [Synonym(name, own[name], TOPIC_SOURCE)] if name in own else []
+        for broker_key in SYNONYMS.get(name, ()):
+            behind += _behind(broker_key, settings, broker or {}, cluster)
+        if behind and behind[0].source <= DYNAMIC_DEFAULT_BROKER:
+            value = behind[0].value
+        else:
+            value = spell(settings.topic_default(name))
+        described.append(_described(TOPIC[name], value, behind))
+    return described
+
+
+def describe_broker(
+    settings: BrokerSettings,
+    own: Mapping[str, str],
+    cluster: Mapping[str, str],
+    names: Collection[str] | None = None,
+) -> list[Described]:
+    """`own` and `cluster` are what the store has for this broker and for all of them."""
+    described = []
+    for name in _wanted(BROKER, names):
+        behind = list(_behind(name, settings, own, cluster))
+        value = behind[0].value if behind else None
+        described.append(_described(BROKER[name], value, behind))
+    return described
+
+
+def describe_cluster(
+    cluster: Mapping[str, str], names: Collection[str] | None = None
+) -> list[Described]:
+    """What was changed for all brokers, and nothing else."""
+    return [
+        _described(
+            BROKER[name], cluster[name], [Synonym(name, cluster[name], DYNAMIC_DEFAULT_BROKER)]
+        )
+        for name in _wanted(BROKER, names)
+        if name in cluster
+    ]
+
+
+def _wanted(table: Mapping[str, Setting], names: Collection[str] | None) -> Iterator[str]:
+    return (name for name in table if names is None or name in names)
+
+
+def _behind(
+    name: str, settings: BrokerSettings, own: Mapping[str, str], cluster: Mapping[str, str]
+) -> Iterator[Synonym]:
+    """Every place that gives a broker's setting a value, the one that holds first."""
+    if name in own:
+        yield Synonym(name, own[name], DYNAMIC_BROKER)
+    if name in cluster:
+        yield Synonym(name, cluster[name], DYNAMIC_DEFAULT_BROKER)
+    if settings.source(name) != DEFAULT and settings.get(name) is not None:
+        yield Synonym(name, spell(settings.get(name)), STATIC_BROKER)
+    if (default := BROKER[name].default) is not None:
+        yield Synonym(name, spell(default), DEFAULT_SOURCE)
+
+
+def _described(setting: Setting, value: str | None, behind: list[Synonym]) -> Described:
+    return Described(
+        setting.name,
+        value,
+        TYPE_CODES[setting.type],
+        behind[0].source if behind else DEFAULT_SOURCE,
+        setting.dynamic == READ_ONLY,
+        False,
+        tuple(behind),
+        _documentation(setting),
+    )
+
+
+def _documentation(setting: Setting) -> str:
+    kept = "" if setting.heeded else "Kept, without effect so far."
+    return " ".join(filter(None, (setting.doc, setting.note, kept)))

@@ -1,0 +1,271 @@
+"""A running broker's settings: replication, the cluster, the network, upkeep of its logs.
+
+None of them can be changed while it runs.
+"""
+
+from tidelog.core.settings.setting import HIGH, INT_MAX, LOW, Setting
+
+REPLICATION = (
+    Setting(
+        "replica.fetch.backoff.ms",
+        "int",
+        1000,
+        "How long a follower waits after a fetch that failed.",
+        "ms",
+        0,
+    ),
+    Setting(
+        "replica.fetch.max.bytes",
+        "int",
+        1_048_576,
+        "How much a follower asks for of one partition; a larger batch still comes through.",
+        "bytes",
+        0,
+    ),
+    Setting(
+        "replica.fetch.min.bytes",
+        "int",
+        1,
+        "A leader answers a follower as soon as it has so much.",
+        "bytes",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "replica.fetch.response.max.bytes",
+        "int",
+        10_485_760,
+        "How much a follower asks for in one fetch.",
+        "bytes",
+        0,
+    ),
+    Setting(
+        "replica.fetch.wait.max.ms",
+        "int",
+        500,
+        "How long a leader lets a follower wait when there is nothing new. At most"
+        " `replica.lag.time.max.ms`.",
+        "ms",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "replica.high.watermark.checkpoint.interval.ms",
+        "long",
+        5000,
+        "How often the high watermarks are written.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "replica.lag.time.max.ms",
+        "long",
+        30_000,
+        "A follower that has not caught up for so long leaves the in-sync replicas.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "replica.selector.class",
+        "string",
+        None,
+        "Which replica a consumer reads from: the leader, or with the rack-aware one a follower"
+        " in the consumer's own rack.",
+        choices=(
+            "org.apache.kafka.common.replica.LeaderSelector",
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        ),
+        note="Kafka's two names; other classes can't be loaded.",
+    ),
+    Setting(
+        "replica.socket.timeout.ms",
+        "int",
+        30_000,
+        "How long a follower waits for an answer. At least `replica.fetch.wait.max.ms`.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "request.timeout.ms",
+        "int",
+        30_000,
+        "How long a broker waits for another broker's answer.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+)
+
+CLUSTER = (
+    Setting(
+        "broker.heartbeat.interval.ms",
+        "int",
+        2000,
+        "How often a broker tells the controller that it lives. Well below"
+        " `broker.session.timeout.ms`.",
+        "ms",
+        1,
+    ),
+    Setting(
+        "broker.session.timeout.ms",
+        "int",
+        9000,
+        "After so long without a heartbeat a broker counts as dead. A process that has ended is"
+        " found at once, without this wait.",
+        "ms",
+        1000,
+    ),
+    Setting(
+        "controlled.shutdown.enable",
+        "boolean",
+        True,
+        "Hand over what a broker leads before it stops.",
+    ),
+)
+
+NETWORK = (
+    Setting(
+        "connections.max.idle.ms",
+        "long",
+        600_000,
+        "A connection without requests for so long is closed; -1 is never.",
+        "ms",
+        -1,
+    ),
+    Setting(
+        "fetch.max.bytes",
+        "int",
+        57_671_680,
+        "How much one fetch of a client can get.",
+        "bytes",
+        1024,
+    ),
+    Setting(
+        "max.connections",
+        "int",
+        INT_MAX,
+        "How many connections a broker has at most.",
+        "connections",
+        0,
+    ),
+    Setting(
+        "max.connections.per.ip",
+        "int",
+        INT_MAX,
+        "How many connections one address has at most.",
+        "connections",
+        0,
+    ),
+    Setting(
+        "max.incremental.fetch.session.cache.slots",
+        "int",
+        1000,
+        "How many fetch sessions a broker remembers.",
+        "sessions",
+        0,
+    ),
+    Setting(
+        "queued.max.request.bytes",
+        "long",
+        -1,
+        "How many bytes of requests may wait before no more are read; -1 is without limit.",
+        "bytes",
+        -1,
+    ),
+    Setting(
+        "socket.listen.backlog.size",
+        "int",
+        50,
+        "How many connections may wait to be taken.",
+        "connections",
+        1,
+    ),
+    Setting(
+        "socket.receive.buffer.bytes",
+        "int",
+        102_400,
+        "A connection's receive buffer; -1 leaves it to the system.",
+        "bytes",
+        -1,
+        importance=HIGH,
+    ),
+    Setting(
+        "socket.request.max.bytes",
+        "int",
+        104_857_600,
+        "The largest request that is taken; a connection with a larger one is closed.",
+        "bytes",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "socket.send.buffer.bytes",
+        "int",
+        102_400,
+        "A connection's send buffer; -1 leaves it to the system.",
+        "bytes",
+        -1,
+        importance=HIGH,
+    ),
+)
+
+
+UPKEEP = (
+    Setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        "int",
+        60_000,
+        "How often the recovery points are written: up to them a log is known to be on disk.",
+        "ms",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "log.flush.scheduler.interval.ms",
+        "long",
+        1000,
+        "How often `flush.ms` is looked at.",
+        "ms",
+        1,
+        importance=HIGH,
+        note="Kafka's default is never, so `flush.ms` alone does nothing there.",
+    ),
+    Setting(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "int",
+        60_000,
+        "How often the log start offsets are written.",
+        "ms",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "log.retention.check.interval.ms",
+        "long",
+        300_000,
+        "How often old segments are looked for.",
+        "ms",
+        1,
+    ),
+    Setting(
+        "producer.id.expiration.check.interval.ms",
+        "int",
+        600_000,
+        "How often producers that were silent too long are looked for.",
+        "ms",
+        1,
+        importance=LOW,
+    ),
+    Setting(
+        "producer.id.expiration.ms",
+        "int",
+        86_400_000,
+        "After so long in silence an idempotent producer's sequence numbers are forgotten.",
+        "ms",
+        1,
+        importance=LOW,
+    ),
+)

@@ -1,0 +1,46 @@
+"""Which settings a topic may get, and which of a broker's may change while it runs.
+
+Whatever gets into the metadata store is read by every broker, at once and at each start. So
+a value has one spelling there, `normal`, and nothing that a broker can't read is let in.
+"""
+
+from tidelog.core.settings.broker_keys import BROKER
+from tidelog.core.settings.setting import READ_ONLY, Setting, WrongValue, parse, spell
+from tidelog.core.settings.topic_keys import TOPIC
+
+
+def topic_problem(name: str, text: str) -> str | None:
+    """Why a topic can't have the setting."""
+    setting = TOPIC.get(name)
+    return f"no topic setting is called {name}" if setting is None else _problem(setting, text)
+
+
+def broker_problem(name: str, text: str | None, broker: int | None = None) -> str | None:
+    """Why a setting of one broker, or of all (None), can't be changed now; a text of None
+    takes a change back."""
+    setting = BROKER.get(name)
+    if setting is None:
+        return f"no broker setting is called {name}"
+    if setting.dynamic == READ_ONLY:
+        whose = "the brokers'" if broker is None else f"broker {broker}'s"
+        return f"{name} can't be changed while a broker runs; change {whose} file and restart"
+    return None if text is None else _problem(setting, text)
+
+
+def normal(name: str, text: str) -> str:
+    """The one spelling of a sound value; others are left as they are."""
+    setting = TOPIC.get(name) or BROKER.get(name)
+    if setting is None:
+        return text
+    try:
+        return spell(parse(setting, text)) or ""
+    except WrongValue:
+        return text
+
+
+def _problem(setting: Setting, text: str) -> str | None:
+    try:
+        parse(setting, text)
+    except WrongValue as wrong:
+        return f"{setting.name}={text!r} {wrong}"
+    return None

@@ -1,0 +1,197 @@
+"""Where a broker's settings come from: a file as Kafka's server.properties, the environment,
+and `--set key=value`.
+
+Each is read as Kafka and its container images read it. What can't be read is told with file
+and line; nothing is guessed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tidelog.core.settings.broker_settings import (
+    Entry,
+    InvalidSetting,
+    InvalidSettings,
+    Layer,
+    Resolved,
+    resolve,
+)
+
+UP, FILE, ENVIRONMENT, COMMAND_LINE = "tidelog up", "file", "environment", "command line"
+
+_PREFIX = "KAFKA_"
+_VENDOR_PREFIX = "KAFKA_CFG_"
+_NOT_SETTINGS = frozenset(
+    (
+        "KAFKA_BOOTSTRAP_SERVERS",
+        "KAFKA_BROKERS",
+        "KAFKA_CLASSPATH",
+        "KAFKA_CLUSTER_ID",
+        "KAFKA_DEBUG",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_HOME",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_OPTS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_VERSION",
+    )
+)
+_NOT_SETTINGS_PREFIXES = ("KAFKA_JMX_", "KAFKA_LOG4J_", "KAFKA_JAVA_")
+"""What container images and start scripts read themselves, or programs for clients."""
+
+_BLANKS = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class BadEscape(ValueError):
+    """A backslash-u without four hexadecimal digits behind it."""
+
+
+def load_settings(
+    config: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    sets: Iterable[str] = (),
+    base: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Settings of all sources: `base` (what `tidelog up` chooses), the file, the environment,
+    `--set`, each stronger than those before. Raises InvalidSettings."""
+    problems: list[InvalidSetting] = []
+    entries, warnings = _read_file(config, problems) if config is not None else ([], [])
+    layers = [
+        Layer(UP, [Entry(name, text, UP) for name, text in (base or {}).items()]),
+        Layer(FILE, entries),
+        Layer(ENVIRONMENT, list(_from_environment(environ or {}))),
+        Layer(COMMAND_LINE, list(_from_options(sets, problems))),
+    ]
+    try:
+        resolved = resolve(layers)
+    except InvalidSettings as invalid:
+        raise InvalidSettings([*problems, *invalid.problems]) from None
+    if problems:
+        raise InvalidSettings(problems)
+    return Resolved(resolved.settings, [*warnings, *resolved.warnings])
+
+
+def variable_to_name(variable: str) -> str | None:
+    """KAFKA_LOG_RETENTION_MS is log.retention.ms; two underscores stand for one, three for a
+    hyphen. None for a variable that is no setting."""
+    if variable in _NOT_SETTINGS or variable.startswith(_NOT_SETTINGS_PREFIXES):
+        return None
+    for prefix in (_VENDOR_PREFIX, _PREFIX):
+        if variable.startswith(prefix) and len(variable) > len(prefix):
+            name = variable[len(prefix) :].lower()
+            # In this order, and through a character that no variable has.
+            return name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+    return None
+
+
+def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:
+    """(line, key, value) as java.util.Properties reads them; raises BadEscape(line, what)."""
+    for number, line in _logical_lines(text):
+        end = 0
+        while end < len(line) and line[end] not in _BLANKS + "=:":
+            end += 2 if line[end] == "\\" else 1
+        rest = line[end:].lstrip(_BLANKS)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_BLANKS)
+        try:
+            yield number, _unescaped(line[:end]), _unescaped(rest)
+        except BadEscape as bad:
+            raise BadEscape(number, str(bad)) from None
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that say something, with those that a backslash continues put together."""
+    begun = 0
+    parts: list[str] = []
+    for number, natural in enumerate(_natural_lines(text), start=1):
+        line = natural.lstrip(_BLANKS)
+        if not parts:
+            if not line or line[0] in "#!":
+                continue
+            begun = number
+        continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        parts.append(line[:-1] if continued else line)
+        if not continued:
+            if any(parts):
+                yield begun, "".join(parts)
+            parts = []
+    if any(parts):
+        yield begun, "".join(parts)
+
+
+def _natural_lines(text: str) -> list[str]:
+    """Not str.splitlines, which also ends lines at characters that Java keeps."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out, index = [], 0
+    while index < len(text):
+        if text[index] != "\\":
+            out.append(text[index])
+            index += 1
+            continue
+        escaped = text[index + 1 : index + 2]
+        if escaped == "u":
+            digits = text[index + 2 : index + 6]
+            if len(digits) < 4 or not set(digits) <= set("0123456789abcdefABCDEF"):
+                raise BadEscape(f"\\u{digits}")
+            out.append(chr(int(digits, 16)))
+            index += 6
+        else:
+            out.append(_ESCAPES.get(escaped, escaped))
+            index += 2
+    return "".join(out)
+
+
+def _read_file(path: str, problems: list[InvalidSetting]) -> tuple[list[Entry], list[str]]:
+    """The file's entries, the last of a key, and a warning for each that came twice."""
+    found: dict[str, Entry] = {}
+    warnings = []
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        problems.append(InvalidSetting("--config", path, "command line", error.strerror or ""))
+        return [], []
+    try:
+        for number, name, value in parse_properties(_decoded(data)):
+            if name in found:
+                warnings.append(f"{path}:{number}: {name} again; line {_line(found[name])} is void")
+            found[name] = Entry(name, value, f"{path}:{number}")
+    except BadEscape as bad:
+        number, what = bad.args
+        reason = "must be \\u and four hexadecimal digits; a backslash is written twice"
+        problems.append(InvalidSetting(what, "", f"{path}:{number}", reason))
+    return list(found.values()), warnings
+
+
+def _line(entry: Entry) -> str:
+    return entry.place.rpartition(":")[2]
+
+
+def _decoded(data: bytes) -> str:
+    """UTF-8, which people write, else Latin-1, which Java reads."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Entry]:
+    for variable, text in environ.items():
+        name = variable_to_name(variable)
+        if name is not None:
+            yield Entry(name, text, variable)
+
+
+def _from_options(sets: Iterable[str], problems: list[InvalidSetting]) -> Iterator[Entry]:
+    for option in sets:
+        name, equals, text = option.partition("=")
+        if equals and name.strip():
+            yield Entry(name.strip(), text, f"--set {name.strip()}")
+        else:
+            problems.append(InvalidSetting("--set", option, "command line", "must be key=value"))
