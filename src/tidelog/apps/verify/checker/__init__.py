@@ -1,0 +1,1 @@
+"""Pure functions from what clients saw to what must not have happened."""

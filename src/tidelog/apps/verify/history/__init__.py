@@ -1,0 +1,1 @@
+"""What clients saw, in files of fixed-size rows."""

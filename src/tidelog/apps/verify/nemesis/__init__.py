@@ -1,0 +1,1 @@
+"""Faults: which, when, on whom, and how long writes stood still."""

@@ -1,0 +1,120 @@
+"""The plan of faults, and the waits it causes."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from tidelog.apps.verify.history.rows import Ack, Outcome
+from tidelog.apps.verify.nemesis.failover import Injected, failovers, first_acks, summarise
+from tidelog.apps.verify.nemesis.plan import (
+    DEFAULT_KINDS,
+    KINDS,
+    QUIET_S,
+    SESSION_S,
+    Fault,
+    choose,
+    make_plan,
+)
+
+
+def test_a_seed_gives_the_same_plan_again() -> None:
+    assert make_plan(7, 120, DEFAULT_KINDS) == make_plan(7, 120, DEFAULT_KINDS)
+    assert make_plan(7, 120, DEFAULT_KINDS) != make_plan(8, 120, DEFAULT_KINDS)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_two_minutes_hold_at_least_ten_kills_and_every_other_kind(seed: int) -> None:
+    plan = make_plan(seed, 120, DEFAULT_KINDS)
+    kinds = Counter(fault.kind for fault in plan)
+    assert kinds["kill"] >= 10
+    assert set(kinds) == set(DEFAULT_KINDS)
+    for fault, after in pairwise(plan):
+        assert after.at_s >= fault.at_s + fault.duration_s + 0.3, "one at a time, with a gap"
+    assert plan[-1].at_s + plan[-1].duration_s <= 120 - QUIET_S
+
+
+def test_pauses_and_cuts_are_now_short_now_longer_than_the_session() -> None:
+    for kind in ("pause", "isolate"):
+        durations = [f.duration_s for s in range(20) for f in make_plan(s, 120, (kind,))]
+        assert any(duration > SESSION_S for duration in durations)
+        assert any(duration < SESSION_S for duration in durations)
+
+
+def test_one_kind_alone_no_kind_and_no_time() -> None:
+    assert {fault.kind for fault in make_plan(1, 60, ("restart",))} == {"restart"}
+    assert {fault.kind for fault in make_plan(1, 60, ("kill",))} == {"kill"}
+    assert make_plan(1, 60, ()) == []
+    assert make_plan(1, QUIET_S, ("kill",)) == []
+    assert len(make_plan(1, 8, ("kill",))) >= 1
+
+
+def fault(kind: str, role: str, draw: int = 0) -> Fault:
+    return Fault(1.0, kind, role, draw, 1.0, 0.5)
+
+
+def test_a_role_becomes_a_broker() -> None:
+    leaders = {0: 3, 1: 1, 2: 3}
+    assert choose(fault("kill", "leader", 0), leaders, 2, [1, 2, 3]) == [3]
+    assert choose(fault("kill", "leader", 4), leaders, 2, [1, 2, 3]) == [1]
+    assert choose(fault("pause", "controller"), leaders, 2, [1, 2, 3]) == [2]
+    assert choose(fault("kill", "any", 5), leaders, 2, [1, 2, 3]) == [3]
+
+
+def test_a_role_that_nobody_holds_falls_to_any() -> None:
+    assert choose(fault("kill", "leader", 1), {0: -1}, -1, [1, 2, 3]) == [2]
+    assert choose(fault("kill", "controller", 1), {}, -1, [1, 2, 3]) == [2]
+
+
+def test_some_kinds_take_several_brokers() -> None:
+    leaders = {0: 3, 1: 1, 2: 3}
+    assert choose(fault("rolling", "leader"), leaders, 2, [3, 1, 2]) == [1, 2, 3]
+    assert choose(fault("kill-all", "leader"), leaders, 2, [3, 1, 2]) == [1, 2, 3]
+    for draw in range(6):
+        two = choose(fault("kill-two", "leader", draw), leaders, 2, [1, 2, 3])
+        assert len(set(two)) == 2
+    assert choose(fault("kill-two", "any"), {}, -1, [1]) == [1]
+    assert set(DEFAULT_KINDS) < set(KINDS)
+
+
+# -- how long writes stood still
+
+
+def test_only_records_sent_after_the_fault_count() -> None:
+    acks = [
+        Ack(0, 0, 900, 100),
+        Ack(1, 1, 1050, 100),  # sent before, acknowledged after
+        Ack(2, Outcome.UNKNOWN, 1200, 10),
+        Ack(3, Outcome.REFUSED, 1201, 10),
+        Ack(4, 2, 1400, 300),
+        Ack(5, 3, 1401, 1),
+    ]
+    assert first_acks([1000], [acks]) == [1400]
+    assert first_acks([1000, 1100, 1300, 1400], [acks]) == [1400, 1400, 1401, 1401]
+    assert first_acks([2000], [acks]) == [None]
+    assert first_acks([], [acks]) == []
+
+
+def test_the_earliest_of_several_producers_counts() -> None:
+    slow = [Ack(0, 0, 1600, 10)]
+    fast = [Ack(0, Outcome.NO_OFFSET, 1300, 10)]
+    for order in ([slow, fast], [fast, slow]):
+        assert first_acks([1000, 1500], order) == [1300, 1600]
+
+
+def injected(begin: int, *led: int) -> Injected:
+    return Injected("kill", "leader", (1,), begin, begin + 100, begin + 200, led)
+
+
+def test_a_partition_waits_only_for_faults_of_its_leader() -> None:
+    faults = [injected(1000, 0, 1), injected(30000, 1), injected(50000, 0)]
+    acks = [Ack(0, 0, 5000, 10), Ack(1, 1, 31000, 10)]
+    waits = failovers(faults, 0, [acks])
+    assert [(wait.fault, wait.seconds) for wait in waits] == [(0, 0.4), (2, None)]
+    assert [w.seconds for w in failovers(faults, 1, [acks])] == [0.4, 0.1]
+
+
+def test_waits_in_sum() -> None:
+    assert summarise([0.1, 0.4, None, 0.2]) == (4, 0.2, 0.4, 1)
+    assert summarise([None]) == (1, None, None, 1)
+    assert summarise([]) == (0, None, None, 0)
