@@ -30,10 +30,14 @@ def create(
     return on.CreateTopicReceived(900, name, TOPIC, partitions, factor, settings, assignment)
 
 
+def created(partitions: int, factor: int) -> TopicAnswer:
+    return TopicAnswer(ErrorCode.NONE, "", TOPIC, partitions, factor)
+
+
 def test_a_topic_is_placed_written_and_named_in_one_revision() -> None:
     cluster = Cluster(1, 2, 3)
     answer = ask(cluster, create(partitions=3, factor=2, min_insync_replicas="2"))
-    assert answer == TopicAnswer(ErrorCode.NONE, topic_id=TOPIC)
+    assert answer == created(3, 2)
     image = cluster.leader.image
     topic = image.topics["t"]
     assert topic.partition_count == 3
@@ -151,7 +155,7 @@ def test_a_large_topic_appears_only_when_all_of_it_is_there() -> None:
         steps += 1
     assert steps == 4
     assert len(cluster.leader.image.partitions) == 250
-    assert cluster.leader.answers[900] == TopicAnswer(ErrorCode.NONE, topic_id=TOPIC)
+    assert cluster.leader.answers[900] == created(250, 3)
     assert list(cluster.leader.image.uncommitted()) == []
 
 
@@ -172,7 +176,7 @@ def die_in_the_middle(cluster: Cluster, event: on.Request) -> None:
 def test_a_large_creation_begins_anew_when_a_broker_dies_in_it() -> None:
     cluster = Cluster(1, 2, 3)
     die_in_the_middle(cluster, create(partitions=150, factor=2))
-    assert cluster.leader.answers[900] == TopicAnswer(ErrorCode.NONE, topic_id=TOPIC)
+    assert cluster.leader.answers[900] == created(150, 2)
     image = cluster.leader.image
     assert len(image.partitions) == image.topics["t"].partition_count == 150
     assert all(set(partition.isr) == {1, 2} for partition in image.partitions.values())
@@ -198,7 +202,7 @@ def test_two_creations_of_one_name_leave_one_topic() -> None:
     cluster.step(1, create())
     cluster.step(1, on.CreateTopicReceived(901, "t", OTHER, 1, 1))
     cluster.run()
-    assert cluster.leader.answers[900] == TopicAnswer(ErrorCode.NONE, topic_id=TOPIC)
+    assert cluster.leader.answers[900] == created(1, 1)
     second = cluster.leader.answers[901]
     assert isinstance(second, TopicAnswer)
     assert second.error is ErrorCode.TOPIC_ALREADY_EXISTS
@@ -219,7 +223,7 @@ def test_a_creation_whose_answer_was_lost_is_not_made_twice() -> None:
     cluster.run()
     assert 900 not in cluster.leader.answers
     cluster.tick(500)
-    assert cluster.leader.answers[900] == TopicAnswer(ErrorCode.NONE, topic_id=TOPIC)
+    assert cluster.leader.answers[900] == created(1, 1)
 
 
 def test_partitions_are_added_at_the_end() -> None:
@@ -261,7 +265,7 @@ def test_settings_are_merged_and_unset() -> None:
     ask(cluster, on.AlterConfigReceived(901, "t", {"cleanup.policy": "compact"}))
     ask(cluster, on.AlterConfigReceived(902, "t", {"retention.ms": None}))
     assert cluster.leader.image.configs[keys.topic_config("t")] == {"cleanup.policy": "compact"}
-    ask(cluster, on.AlterConfigReceived(903, None, {"retention.ms": "7"}))
+    ask(cluster, on.AlterConfigReceived(903, None, {"log.retention.ms": "7"}))
     assert cluster.leader.image.topic_config(TOPIC, "retention.ms") == "7"
 
 

@@ -3,6 +3,7 @@
 import pytest
 from node_cluster import ORDERS, Cluster
 
+from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.storage.log_config import LogConfig
@@ -75,3 +76,26 @@ def test_defaults_are_kafkas() -> None:
     assert not config.unclean_leader_election_enable
     assert config.compression_type == "producer"
     assert config.message_max_bytes == 1_048_588
+
+
+def test_what_is_set_for_one_broker_holds_there_at_once() -> None:
+    cluster = started()
+    cluster.create_topic()
+    changes: dict[str, str | None] = {"log.retention.ms": "5", "message.max.bytes": "600"}
+    cluster.call(1, AlterConfigReceived(0, None, changes, broker=2))
+    cluster.run(100)
+    assert cluster.replica(2).log.config.retention_ms == 5
+    assert cluster.replica(2).rules.max_message_bytes == 600
+    assert cluster.replica(1).log.config.retention_ms == 604_800_000
+    cluster.call(1, AlterConfigReceived(0, None, dict.fromkeys(changes), broker=2))
+    cluster.run(100)
+    assert cluster.replica(2).log.config.retention_ms == 604_800_000
+
+
+def test_a_topic_made_later_gets_what_was_set_for_the_broker() -> None:
+    cluster = started()
+    cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))
+    cluster.call(1, AlterConfigReceived(0, None, {"log.segment.bytes": "5000"}, broker=2))
+    cluster.create_topic()
+    assert cluster.replica(2).log.config.segment_bytes == 5000
+    assert cluster.replica(3).log.config.segment_bytes == 1 << 30

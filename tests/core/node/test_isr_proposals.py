@@ -175,7 +175,8 @@ def test_settings_change_while_running(cluster: Cluster) -> None:
     cluster.run(10)
     assert replica.partition.config.min_insync_replicas == 2
     assert not replica.log.config.preallocate
-    change = AlterConfigReceived(0, None, {"segment.bytes": "4096", "cleanup.policy": "compact"})
+    changes: dict[str, str | None] = {"log.segment.bytes": "4096", "log.cleanup.policy": "compact"}
+    change = AlterConfigReceived(0, None, changes)
     cluster.call(cluster.controller(), change)
     cluster.run(10)
     assert replica.log.config.segment_bytes == 4096

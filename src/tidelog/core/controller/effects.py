@@ -58,11 +58,16 @@ class AlterPartitionAnswer:
 
 @dataclass(slots=True)
 class TopicAnswer:
-    """To creating and deleting topics, adding partitions, altering configuration."""
+    """To creating and deleting topics, adding partitions, altering configuration.
+
+    A topic that was created, or could be, is told with its size.
+    """
 
     error: ErrorCode
     message: str = ""
     topic_id: TopicId = b""
+    partitions: int = -1
+    replication_factor: int = -1
 
 
 @dataclass(slots=True)

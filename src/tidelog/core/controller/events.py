@@ -110,6 +110,8 @@ class CreateTopicReceived:
     configs: dict[str, str] = field(default_factory=dict)
     assignment: tuple[tuple[BrokerId, ...], ...] = ()
     start_index: int = 0
+    validate_only: bool = False
+    """Answer as if, and change nothing."""
 
 
 @dataclass(slots=True)
@@ -129,15 +131,19 @@ class CreatePartitionsReceived:
     partitions: int
     assignment: tuple[tuple[BrokerId, ...], ...] = ()
     start_index: int = 0
+    validate_only: bool = False
 
 
 @dataclass(slots=True)
 class AlterConfigReceived:
-    """Set (or, with None, unset) values of a topic's or the cluster's (None) configuration."""
+    """Set (or, with None, unset) values of a topic's configuration; without a topic, of a
+    broker's; without either, of all brokers."""
 
     request: int
     topic: str | None
     changes: dict[str, str | None]
+    broker: BrokerId | None = None
+    validate_only: bool = False
 
 
 class ElectionType(Enum):

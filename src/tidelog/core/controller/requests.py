@@ -277,8 +277,10 @@ class Requests:
 
     def _carry_out(self, event: Request, plan: Plan) -> None:
         """A plan for a topic: wait until all its keys are free, then send it."""
-        answer = TopicAnswer(plan.error, plan.message, plan.topic_id)
-        if plan.error:
+        answer = TopicAnswer(
+            plan.error, plan.message, plan.topic_id, plan.partitions, plan.replication_factor
+        )
+        if plan.error or _only_asks(event):
             self._answer(event.request, answer)
         elif not self.transactions.busy.isdisjoint(topic_plans.keys_of(plan)):
             self._deferred.append((event, None))
@@ -325,6 +327,14 @@ class Requests:
         for chunk in pack([write] for write in writes):
             retry = narrowed(event, [write.key for write in chunk if write.key is not None])
             self.out.append(self.transactions.send([chunk], reply=reply, retry=retry))
+
+
+def _only_asks(event: Request) -> bool:
+    match event:
+        case CreateTopicReceived() | CreatePartitionsReceived() | AlterConfigReceived():
+            return event.validate_only
+        case _:
+            return False
 
 
 def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:

@@ -25,6 +25,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
     TopicImage,
 )
+from tidelog.core.settings.topic_keys import BROKER_NAME
 from tidelog.core.types import BrokerId, TopicId, TopicPartition
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -146,11 +147,22 @@ class ClusterImage:
         """Partitions without a topic: a creation under way, or one that was cut short."""
         return (key for key in self.partitions if not self.committed(key))
 
-    def topic_config(self, topic_id: TopicId, name: str) -> str | None:
-        """A topic's own setting, else the cluster's, else None."""
+    def topic_config(
+        self, topic_id: TopicId, name: str, broker: BrokerId | None = None
+    ) -> str | None:
+        """A topic's own setting, else that of one broker (if one is named), else that of all
+        brokers, else None: nothing was set while they ran."""
         topic = self.topic_names.get(topic_id)
-        own = None if topic is None else self.configs.get(keys.topic_config(topic), {}).get(name)
-        return own if own is not None else self.configs.get(keys.DEFAULT_CONFIG, {}).get(name)
+        if topic is not None:
+            own = self.configs.get(keys.topic_config(topic))
+            if own is not None and name in own:
+                return own[name]
+        name = BROKER_NAME.get(name, name)
+        if broker is not None:
+            of_broker = self.configs.get(keys.broker_config(broker))
+            if of_broker is not None and name in of_broker:
+                return of_broker[name]
+        return self.configs.get(keys.DEFAULT_CONFIG, {}).get(name)
 
     def min_insync_replicas(self, topic_id: TopicId) -> int:
         own = self.topic_config(topic_id, MIN_INSYNC_REPLICAS)

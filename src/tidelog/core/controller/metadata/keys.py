@@ -10,7 +10,9 @@ TOPIC_NAMES = "topics/name/"
 TOPIC_IDS = "topics/id/"
 CONFIGS = "config/"
 TOPIC_CONFIGS = "config/topic/"
+BROKER_CONFIGS = "config/broker/"
 DEFAULT_CONFIG = "config/broker/_default"
+"""Of the whole cluster, under the brokers' names for settings, as a broker's own."""
 PRODUCER_IDS = "ids/producer"
 """The first producer id that nobody was given yet."""
 
@@ -43,3 +45,8 @@ def partition(topic: TopicId, index: int) -> str:
 def topic_config(topic: str) -> str:
     """A topic's own configuration, as a JSON object of strings."""
     return f"{TOPIC_CONFIGS}{topic}"
+
+
+def broker_config(broker: BrokerId | None) -> str:
+    """What was set for one broker, or for all of them."""
+    return DEFAULT_CONFIG if broker is None else f"{BROKER_CONFIGS}{broker}"

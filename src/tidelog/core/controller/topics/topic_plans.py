@@ -31,9 +31,11 @@ from tidelog.core.controller.topics.topic_configs import config_problem
 from tidelog.core.controller.transactions import Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
+from tidelog.core.settings.topic_keys import BROKER_NAME
 from tidelog.core.types import BrokerId, TopicId
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TOPIC_NAME = {broker: topic for topic, broker in BROKER_NAME.items()}
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class Plan:
     steps: list[list[Write]] = field(default_factory=list)
     also_busy: frozenset[str] = frozenset()
     topic_id: TopicId = b""
+    partitions: int = -1
+    replication_factor: int = -1
 
 
 def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
@@ -57,6 +61,11 @@ def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
         return Plan(ErrorCode.INVALID_TOPIC_EXCEPTION, f"illegal topic name {event.name!r}")
     if event.name in image.topics:
         return Plan(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {event.name} exists")
+    if (twin := _collision(image, event.name)) is not None:
+        return Plan(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {event.name} collides with {twin}: '.' and '_' look alike in metrics",
+        )
     if not event.assignment and event.partitions < 1:
         return Plan(ErrorCode.INVALID_PARTITIONS, f"{event.partitions} partitions")
     if (refusal := _check_configs(event.configs)) is not None:
@@ -74,7 +83,24 @@ def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
         config = keys.topic_config(event.name)
         guard = Guard(config, image.mod_rev(config))
         commit.append(Write(Put(config, values.encode_config(event.configs)), (guard,)))
-    return _partitions_plan(office, event.topic_id, range(count), replicas, commit)
+    plan = _partitions_plan(office, event.topic_id, range(count), replicas, commit)
+    plan.partitions, plan.replication_factor = count, len(replicas[0])
+    # Two that collide must not be made at the same time.
+    plan.also_busy = frozenset({_unified(event.name)})
+    return plan
+
+
+def _unified(name: str) -> str:
+    """What names have in common that collide. It is no key, so it is never written."""
+    return f"{keys.TOPIC_NAMES}{name.replace('.', '_')}*"
+
+
+def _collision(image: ClusterImage, name: str) -> str | None:
+    """A topic whose name differs only in '.' and '_', if there is one."""
+    if "." not in name and "_" not in name:
+        return None
+    unified = _unified(name)
+    return next((other for other in image.topics if _unified(other) == unified), None)
 
 
 def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
@@ -120,12 +146,11 @@ def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
     must be gone before it holds; all of its partitions stand still until it is done.
     """
     image = office.image
-    if event.topic is not None and event.topic not in image.topics:
-        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.topic}")
-    refusal = _check_configs({k: v for k, v in event.changes.items() if v is not None})
-    if refusal is not None:
+    if (refusal := _check_alteration(image, event)) is not None:
         return refusal
-    key = keys.DEFAULT_CONFIG if event.topic is None else keys.topic_config(event.topic)
+    key = (
+        keys.broker_config(event.broker) if event.topic is None else keys.topic_config(event.topic)
+    )
     merged = {**image.configs.get(key, {}), **event.changes}
     config = {name: value for name, value in merged.items() if value is not None}
     commit = [Write(Put(key, values.encode_config(config)), (Guard(key, image.mod_rev(key)),))]
@@ -210,6 +235,24 @@ def _partitions_plan(
 def _check_configs(configs: dict[str, str]) -> Plan | None:
     problem = config_problem(configs)
     return None if problem is None else Plan(ErrorCode.INVALID_CONFIG, problem)
+
+
+def _check_alteration(image: ClusterImage, event: AlterConfigReceived) -> Plan | None:
+    configs = {name: value for name, value in event.changes.items() if value is not None}
+    if event.topic is not None:
+        if event.topic not in image.topics:
+            return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.topic}")
+        return _check_configs(configs)
+    if event.broker is not None:
+        known = image.brokers.get(event.broker)
+        if known is None or not known.registered:
+            problem = f"broker {event.broker} is not registered"
+            return Plan(ErrorCode.BROKER_ID_NOT_REGISTERED, problem)
+        if MIN_INSYNC_REPLICAS in event.changes:
+            # Leaders may come and go; what they commit by must not come and go with them.
+            problem = f"{MIN_INSYNC_REPLICAS} holds for a topic or for all brokers, not for one"
+            return Plan(ErrorCode.INVALID_CONFIG, problem)
+    return _check_configs({_TOPIC_NAME.get(name, name): configs[name] for name in configs})
 
 
 def _partitions_under(image: ClusterImage, topic: str | None) -> list[PartitionRegistration]:

@@ -185,7 +185,8 @@ class Metadata:
 
     def _configure(self, changed: set[str]) -> Collection[TopicPartition]:
         """Give the replicas their new settings; which ones got any."""
-        everywhere = keys.DEFAULT_CONFIG in changed
+        mine = {keys.DEFAULT_CONFIG, keys.broker_config(self._config.broker_id)}
+        everywhere = not mine.isdisjoint(changed)
         configured = {
             name: replica
             for name, replica in self._replicas.hosted.items()

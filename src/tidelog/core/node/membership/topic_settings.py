@@ -1,7 +1,8 @@
 """What a topic's configuration means for its replicas here.
 
-A topic's own setting comes first, then the cluster's, then this broker's. Settings that no
-replica heeds are none of this file's business.
+A topic's own setting comes first, then what was set for this broker while it ran, then what
+was set for all of them, then what this broker was started with. Settings that no replica
+heeds are none of this file's business.
 """
 
 from dataclasses import fields, replace
@@ -21,16 +22,17 @@ _NUMBERS = {
 
 def log_config(config: NodeConfig, image: ClusterImage, topic: TopicId) -> LogConfig:
     """How its log rolls, keeps and flushes."""
+    me = config.broker_id
     changes: dict[str, int | bool] = {}
     for name, attribute in _NUMBERS.items():
-        value = image.topic_config(topic, name)
+        value = image.topic_config(topic, name, me)
         if value is not None:
             changes[attribute] = int(value)
-    policy = image.topic_config(topic, _CLEANUP_POLICY)
+    policy = image.topic_config(topic, _CLEANUP_POLICY, me)
     if policy is not None:
         changes["cleanup_delete"] = "delete" in policy.split(",")
         changes["cleanup_compact"] = "compact" in policy.split(",")
-    preallocate = image.topic_config(topic, "preallocate")
+    preallocate = image.topic_config(topic, "preallocate", me)
     if preallocate is not None:
         changes["preallocate"] = preallocate == "true"
     return replace(config.log, **changes)  # type: ignore[arg-type]
@@ -50,22 +52,23 @@ def partition_config(config: NodeConfig, image: ClusterImage, topic: TopicId) ->
 
 def batch_rules(config: NodeConfig, image: ClusterImage, topic: TopicId) -> BatchRules:
     """What a producer may send."""
+    me = config.broker_id
     rules = BatchRules(
         config.message_max_bytes,
         config.log_append_time,
         config.timestamp_before_max_ms,
         config.timestamp_after_max_ms,
     )
-    largest = image.topic_config(topic, "max.message.bytes")
+    largest = image.topic_config(topic, "max.message.bytes", me)
     if largest is not None:
         rules.max_message_bytes = int(largest)
-    stamps = image.topic_config(topic, "message.timestamp.type")
+    stamps = image.topic_config(topic, "message.timestamp.type", me)
     if stamps is not None:
         rules.log_append_time = stamps == "LogAppendTime"
-    before = image.topic_config(topic, "message.timestamp.before.max.ms")
+    before = image.topic_config(topic, "message.timestamp.before.max.ms", me)
     if before is not None:
         rules.timestamp_before_max_ms = int(before)
-    after = image.topic_config(topic, "message.timestamp.after.max.ms")
+    after = image.topic_config(topic, "message.timestamp.after.max.ms", me)
     if after is not None:
         rules.timestamp_after_max_ms = int(after)
     return rules
