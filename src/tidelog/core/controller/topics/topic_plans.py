@@ -27,15 +27,13 @@ from tidelog.core.controller.metadata.registrations import (
     TopicImage,
 )
 from tidelog.core.controller.topics.placement import NotEnoughBrokers, place
-from tidelog.core.controller.topics.topic_configs import config_problem
+from tidelog.core.controller.topics.topic_configs import broker_config_problem, config_problem
 from tidelog.core.controller.transactions import Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
-from tidelog.core.settings.topic_keys import BROKER_NAME
 from tidelog.core.types import BrokerId, TopicId
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_TOPIC_NAME = {broker: topic for topic, broker in BROKER_NAME.items()}
 
 
 @dataclass(slots=True)
@@ -246,13 +244,14 @@ def _check_alteration(image: ClusterImage, event: AlterConfigReceived) -> Plan |
     if event.broker is not None:
         known = image.brokers.get(event.broker)
         if known is None or not known.registered:
-            problem = f"broker {event.broker} is not registered"
-            return Plan(ErrorCode.BROKER_ID_NOT_REGISTERED, problem)
+            missing = f"broker {event.broker} is not registered"
+            return Plan(ErrorCode.BROKER_ID_NOT_REGISTERED, missing)
         if MIN_INSYNC_REPLICAS in event.changes:
             # Leaders may come and go; what they commit by must not come and go with them.
-            problem = f"{MIN_INSYNC_REPLICAS} holds for a topic or for all brokers, not for one"
-            return Plan(ErrorCode.INVALID_CONFIG, problem)
-    return _check_configs({_TOPIC_NAME.get(name, name): configs[name] for name in configs})
+            only = f"{MIN_INSYNC_REPLICAS} holds for a topic or for all brokers, not for one"
+            return Plan(ErrorCode.INVALID_CONFIG, only)
+    problem = broker_config_problem(configs)
+    return None if problem is None else Plan(ErrorCode.INVALID_CONFIG, problem)
 
 
 def _partitions_under(image: ClusterImage, topic: str | None) -> list[PartitionRegistration]:
