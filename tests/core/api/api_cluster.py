@@ -1,0 +1,149 @@
+"""Brokers that are asked in bytes, as clients ask: frame, codec, handler, node, and back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import GeneratorType
+from typing import Any
+
+from node_cluster import Cluster
+
+from tidelog.core.api.context import Broker, BrokerContext, Struct
+from tidelog.core.api.offered import OFFERED, resolve
+from tidelog.core.errors import ErrorCode
+from tidelog.core.settings.broker_settings import settings_of
+from tidelog.core.types import BrokerId
+from tidelog.core.wire.codec import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from tidelog.core.wire.frames import parse_request_header
+
+LIST_OFFSETS = 2
+METADATA = 3
+FIND_COORDINATOR = 10
+API_VERSIONS = 18
+CREATE_TOPICS = 19
+DELETE_TOPICS = 20
+DELETE_RECORDS = 21
+INIT_PRODUCER_ID = 22
+OFFSET_FOR_LEADER_EPOCH = 23
+DESCRIBE_CONFIGS = 32
+CREATE_PARTITIONS = 37
+ELECT_LEADERS = 43
+INCREMENTAL_ALTER_CONFIGS = 44
+ALTER_PARTITION_REASSIGNMENTS = 45
+LIST_PARTITION_REASSIGNMENTS = 46
+DESCRIBE_CLUSTER = 60
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+NO_TOPIC_ID = bytes(16)
+FIRST_PORT = 9090
+
+
+@dataclass
+class ApiCluster(Cluster):
+    """A cluster of nodes with the handlers in front of each."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    """Settings of every broker, as in their files."""
+    made_ids: int = 0
+
+    def start_all(self) -> "ApiCluster":
+        for broker in self.brokers:
+            self.start(broker, port=FIRST_PORT + broker)
+        self.run_until(lambda: all(self.nodes[broker].acting for broker in self.brokers))
+        return self
+
+    def request(
+        self,
+        broker: BrokerId,
+        api_key: int,
+        request: Struct,
+        version: int | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Struct:
+        """Ask over the wire; `meanwhile` happens after the handler has asked the node."""
+        version = OFFERED[api_key].last if version is None else version
+        frame = memoryview(encode_request(api_key, version, 7, "test", request))[4:]
+        header = parse_request_header(frame)
+        decoded = decode_request(api_key, version, frame, header.position)
+        context = BrokerContext(self._broker(broker), version, "test", "CLIENT", self.now_ms)
+        handling = resolve(api_key)(context, decoded)
+        response = (
+            self._drive(broker, handling, meanwhile)
+            if isinstance(handling, GeneratorType)
+            else handling
+        )
+        assert isinstance(response, dict)
+        correlation_id, answer = decode_response(
+            api_key, version, encode_response(api_key, version, 7, response)[4:]
+        )
+        assert correlation_id == 7
+        return answer
+
+    def _drive(self, broker: BrokerId, handling: Any, meanwhile: Callable[[], None]) -> Any:
+        answers = None
+        while True:
+            try:
+                requests = handling.send(answers)
+            except StopIteration as done:
+                return done.value
+            asked = [self.ask(broker, request) for request in requests]
+            meanwhile()
+            self.run_until(lambda asked=asked: all(n in self.answers for n in asked))  # type: ignore[misc]
+            answers = [self.answers.pop(number) for number in asked]
+
+    def _broker(self, broker: BrokerId) -> Broker:
+        settings = settings_of({"node.id": str(broker), **self.texts})
+        return Broker(self.nodes[broker], settings, CLUSTER_ID, self._new_topic_id, lambda: 0)
+
+    def _new_topic_id(self) -> bytes:
+        self.made_ids += 1
+        return self.made_ids.to_bytes(16, "big")
+
+    def settle(self) -> None:
+        """Every broker knows what the store knows."""
+        self.run_until(
+            lambda: all(node.image.revision == self.store.revision for node in self.nodes.values())
+        )
+
+    # -- what many tests begin with --------------------------------------------------------
+
+    def create(
+        self, name: str, partitions: int = 1, replication_factor: int = 1, **topic: Any
+    ) -> Struct:
+        """A topic through the controller, known to all."""
+        asked = creatable(name, partitions, replication_factor, **topic)
+        [result] = self.create_topics([asked])["topics"]
+        assert result["error_code"] == ErrorCode.NONE, result
+        self.settle()
+        self.run(100)
+        return dict(result)
+
+    def create_topics(self, topics: list[Struct], **request: Any) -> Struct:
+        asked = {"topics": topics, "timeout_ms": 1000, "validate_only": False, **request}
+        return self.request(self.controller(), CREATE_TOPICS, asked)
+
+
+def creatable(
+    name: str, partitions: int = 1, replication_factor: int = 1, **topic: Any
+) -> Struct:
+    """One topic of a CreateTopics request; `configs` as a dict, `assignments` as lists."""
+    configs = topic.get("configs", {})
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication_factor,
+        "assignments": [
+            {"partition_index": index, "broker_ids": brokers}
+            for index, brokers in topic.get("assignments", {}).items()
+        ],
+        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+    }
+
+
+def errors(results: list[Struct], key: str = "name") -> dict[Any, ErrorCode]:
+    """What became of each."""
+    return {result[key]: ErrorCode(result["error_code"]) for result in results}

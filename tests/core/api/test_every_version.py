@@ -1,0 +1,158 @@
+"""Every offered version of every API: a sensible request is answered, in bytes, without error."""
+
+from typing import Any
+
+import pytest
+from api_cluster import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    API_VERSIONS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    ELECT_LEADERS,
+    FIND_COORDINATOR,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    LIST_PARTITION_REASSIGNMENTS,
+    METADATA,
+    NO_TOPIC_ID,
+    OFFSET_FOR_LEADER_EPOCH,
+    ApiCluster,
+    creatable,
+)
+
+from tidelog.core.api.offered import FETCH, HANDLERS, OFFERED, PRODUCE
+from tidelog.core.errors import ErrorCode
+from tidelog.core.wire.apis import spoken_versions
+
+ONE_PARTITION = {"partition_index": 0, "current_leader_epoch": 0, "timestamp": -1}
+REQUESTS: dict[int, dict[str, Any]] = {
+    LIST_OFFSETS: {
+        "replica_id": -1,
+        "isolation_level": 1,
+        "topics": [{"name": "orders", "partitions": [ONE_PARTITION]}],
+        "timeout_ms": 1000,
+    },
+    METADATA: {
+        "topics": [{"topic_id": NO_TOPIC_ID, "name": "orders"}],
+        "allow_auto_topic_creation": True,
+    },
+    FIND_COORDINATOR: {"key": "group", "key_type": 0, "coordinator_keys": ["group", "other"]},
+    API_VERSIONS: {"client_software_name": "test", "client_software_version": "1.0"},
+    CREATE_TOPICS: {
+        "topics": [creatable("payments", configs={"retention.ms": "1000"})],
+        "timeout_ms": 1000,
+        "validate_only": False,
+    },
+    DELETE_TOPICS: {
+        "topics": [{"name": "orders", "topic_id": NO_TOPIC_ID}],
+        "topic_names": ["orders"],
+        "timeout_ms": 1000,
+    },
+    DELETE_RECORDS: {
+        "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": -1}]}],
+        "timeout_ms": 1000,
+    },
+    INIT_PRODUCER_ID: {
+        "transactional_id": None,
+        "transaction_timeout_ms": 1000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    },
+    OFFSET_FOR_LEADER_EPOCH: {
+        "replica_id": -1,
+        "topics": [
+            {
+                "topic": "orders",
+                "partitions": [{"partition": 0, "current_leader_epoch": 0, "leader_epoch": 0}],
+            }
+        ],
+    },
+    DESCRIBE_CONFIGS: {
+        "resources": [
+            {"resource_type": 2, "resource_name": "orders", "configuration_keys": None},
+            {"resource_type": 4, "resource_name": "1", "configuration_keys": None},
+        ],
+        "include_synonyms": True,
+        "include_documentation": True,
+    },
+    CREATE_PARTITIONS: {
+        "topics": [{"name": "orders", "count": 3, "assignments": None}],
+        "timeout_ms": 1000,
+        "validate_only": False,
+    },
+    ELECT_LEADERS: {
+        "election_type": 0,
+        "topic_partitions": [{"topic": "orders", "partitions": [0]}],
+        "timeout_ms": 1000,
+    },
+    INCREMENTAL_ALTER_CONFIGS: {
+        "resources": [
+            {
+                "resource_type": 2,
+                "resource_name": "orders",
+                "configs": [
+                    {"name": "retention.ms", "config_operation": 0, "value": "5000"},
+                ],
+            }
+        ],
+        "validate_only": False,
+    },
+    ALTER_PARTITION_REASSIGNMENTS: {
+        "timeout_ms": 1000,
+        "topics": [
+            {"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1]}]},
+        ],
+    },
+    LIST_PARTITION_REASSIGNMENTS: {"timeout_ms": 1000, "topics": None},
+    DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
+}
+EXPECTED = {
+    FIND_COORDINATOR: {ErrorCode.UNSUPPORTED_VERSION},
+    ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
+}
+
+
+def all_error_codes(value: Any) -> set[int]:
+    if isinstance(value, list):
+        return set().union(*(all_error_codes(each) for each in value))
+    if not isinstance(value, dict):
+        return set()
+    codes = {value["error_code"]} if "error_code" in value else set()
+    return codes.union(*(all_error_codes(each) for each in value.values()))
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [
+        (key, version)
+        for key in HANDLERS
+        for version in range(OFFERED[key].first, OFFERED[key].last + 1)
+    ],
+    ids=str,
+)
+def test_every_offered_version_is_answered(api_key: int, version: int) -> None:
+    cluster = ApiCluster(brokers=(1,)).start_all()
+    cluster.create("orders")
+    answer = cluster.request(1, api_key, REQUESTS[api_key], version)
+    codes = all_error_codes(answer)
+    assert codes
+    assert codes <= EXPECTED.get(api_key, {ErrorCode.NONE})
+
+
+def test_what_is_offered_can_be_read_and_handled() -> None:
+    assert set(REQUESTS) == set(HANDLERS)
+    assert set(OFFERED) == {*HANDLERS, PRODUCE, FETCH}
+    for key, api in OFFERED.items():
+        spoken = spoken_versions(key)
+        assert spoken is not None
+        assert spoken[0] <= api.first <= api.last <= spoken[1]
+        assert not api.serves(api.first - 1)
+        assert api.serves(api.first)
+        assert api.serves(api.last)
+        assert not api.serves(api.last + 1)
+        assert api.advertised_first == (0 if key == PRODUCE else api.first)
