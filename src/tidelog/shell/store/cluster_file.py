@@ -1,0 +1,242 @@
+"""The file of a cluster's metadata store: how it is made, told from others, opened, copied.
+
+Always true: the file appears whole or not at all, with the cluster's identity in it, however
+many brokers start at the same moment; a file that is not ours, or of a newer Tidelog, is left
+as it was. It is never opened but by SQLite while this process has it open: closing any
+descriptor of it would drop the locks by which SQLite keeps other processes out.
+"""
+
+import os
+import sqlite3
+import sys
+from contextlib import closing, suppress
+from typing import NamedTuple
+
+from tidelog.core.controller.metadata.metadata_store import NO_SESSION
+
+IDENTITY_KEY = "meta/cluster"
+SCHEMA_VERSION = 1
+BUSY_MS = 20
+"""How long one statement waits for another process; whoever wants more tries again."""
+
+_APPLICATION_ID = 0x54494445  # "TIDE"
+_MAGIC = b"SQLite format 3\0"
+_VERSION_AT, _APPLICATION_AT, _HEADER_BYTES = 60, 68, 100
+_SCHEMA = f"""
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+CREATE TABLE kv (
+    k TEXT PRIMARY KEY, v BLOB NOT NULL, create_rev INTEGER NOT NULL,
+    mod_rev INTEGER NOT NULL, session INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX kv_of_session ON kv (session) WHERE session != {NO_SESSION};
+CREATE TABLE ev (
+    rev INTEGER NOT NULL, n INTEGER NOT NULL, k TEXT NOT NULL, v BLOB, create_rev INTEGER,
+    session INTEGER, PRIMARY KEY (rev, n)
+) WITHOUT ROWID;
+CREATE TABLE meta (rev INTEGER NOT NULL, compacted INTEGER NOT NULL, boot_id TEXT NOT NULL);
+INSERT INTO meta VALUES (0, 0, '');
+CREATE TABLE sess (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, ttl INTEGER NOT NULL, expires INTEGER NOT NULL,
+    lock TEXT NOT NULL, lock_identity TEXT NOT NULL
+);
+CREATE TABLE client (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, lock TEXT NOT NULL, lock_identity TEXT NOT NULL,
+    port INTEGER NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL
+);
+"""
+_known: set[tuple[int, int]] = set()
+"""Files that this process has checked and may have open."""
+
+
+class StoreError(Exception):
+    """The store's file can't be used. Its text is one line for people."""
+
+
+class NotAStore(StoreError):
+    """Something else lies there."""
+
+
+class StoreTooNew(StoreError):
+    """A newer Tidelog wrote it."""
+
+
+class StoreUnusable(StoreError):
+    """It can't be read, written or made."""
+
+
+class ClusterIdentity(NamedTuple):
+    """Which cluster this is, and what its brokers know and nobody else."""
+
+    cluster_id: str
+    secret: str
+
+
+def prepare(path: str) -> ClusterIdentity:
+    """Make the store if there is none, check it if there is, and say whose it is."""
+    try:
+        if not os.path.exists(path):
+            _make_folder(path)
+            create(path, {IDENTITY_KEY: _new_identity()})
+        check(path)
+        with closing(connect(path)) as connection:
+            found = connection.execute("SELECT v FROM kv WHERE k = ?", (IDENTITY_KEY,)).fetchone()
+            _check_writable(connection)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreUnusable(f"metadata store {path} can't be used: {_reason(error)}") from error
+    if found is None:
+        raise NotAStore(f"metadata store {path} names no cluster; restore a backup of it")
+    return _parse_identity(found[0])
+
+
+def check(path: str) -> None:
+    """Refuse a file that is not ours, without touching it."""
+    stat = os.stat(path)
+    if (stat.st_dev, stat.st_ino) in _known:
+        return
+    with open(path, "rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if (
+        not header.startswith(_MAGIC)
+        or int.from_bytes(header[_APPLICATION_AT : _APPLICATION_AT + 4], "big") != _APPLICATION_ID
+    ):
+        raise NotAStore(
+            f"{path} is not a Tidelog metadata store; move it away or choose another path"
+        )
+    version = int.from_bytes(header[_VERSION_AT : _VERSION_AT + 4], "big")
+    if version > SCHEMA_VERSION:
+        raise StoreTooNew(
+            f"metadata store {path} has format {version}, this Tidelog knows up to"
+            f" {SCHEMA_VERSION}; use the Tidelog that wrote it, or a newer one"
+        )
+    _known.add((stat.st_dev, stat.st_ino))
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """A connection to a store that was checked. Never makes the file."""
+    connection = sqlite3.connect(
+        f"file:{_quoted(os.path.abspath(path))}?mode=rw",
+        uri=True,
+        timeout=BUSY_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        if sys.platform == "darwin":
+            connection.execute("PRAGMA fullfsync = 1")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def create(path: str, keys: dict[str, bytes]) -> None:
+    """Make a store with these keys at revision 1, unless somebody else just did."""
+    draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    try:
+        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            connection.executescript(_SCHEMA)
+            connection.execute("BEGIN")
+            for number, (key, value) in enumerate(keys.items()):
+                connection.execute("INSERT INTO kv VALUES (?, ?, 1, 1, 0)", (key, value))
+                connection.execute("INSERT INTO ev VALUES (1, ?, ?, ?, 1, 0)", (number, key, value))
+                connection.execute("UPDATE meta SET rev = 1")
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA journal_mode = WAL")
+        _sync(draft)
+        _publish(draft, path)
+        _sync(os.path.dirname(os.path.abspath(path)))
+    finally:
+        _discard(draft)
+
+
+def backup(path: str, target: str) -> None:
+    """Copy the store as of one revision to a new file, also while brokers use it."""
+    if os.path.exists(target):
+        raise StoreUnusable(f"{target} exists already; choose another name for the backup")
+    draft = f"{target}.{os.getpid()}.new"
+    try:
+        check(path)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        try:
+            with closing(connect(path)) as source, closing(sqlite3.connect(draft)) as copy:
+                source.backup(copy)
+            _sync(draft)
+            _publish(draft, target)
+            _sync(os.path.dirname(os.path.abspath(target)))
+        finally:
+            _discard(draft)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreUnusable(f"no backup of {path} at {target}: {_reason(error)}") from error
+
+
+def _make_folder(path: str) -> None:
+    os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+
+
+def _publish(draft: str, path: str) -> None:
+    """Give the finished file its name, unless the name is taken."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # A file system without links: the name is free but for a moment's race.
+        if not os.path.exists(path):
+            os.rename(draft, path)
+
+
+def _discard(draft: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _check_writable(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:  # then others can write
+            raise
+    else:
+        connection.execute("ROLLBACK")
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _reason(error: OSError | sqlite3.Error) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error)
+
+
+def _new_identity() -> bytes:
+    import json
+    from binascii import b2a_base64
+
+    name = "-"
+    while name.startswith("-"):  # it would look like an option on a command line
+        name = b2a_base64(os.urandom(16), newline=False).decode().rstrip("=")
+        name = name.replace("+", "-").replace("/", "_")
+    return json.dumps({"cluster_id": name, "secret": os.urandom(32).hex()}).encode()
+
+
+def _parse_identity(value: bytes) -> ClusterIdentity:
+    import json
+
+    fields = json.loads(value)
+    return ClusterIdentity(fields["cluster_id"], fields["secret"])

@@ -1,0 +1,102 @@
+"""The lock that says "this broker is alive": held from before its first session to its end.
+
+The kernel drops it with the process, however that ends, so a free lock is a proof of death.
+It belongs to the open file, not to the process: brokers in one process exclude each other too.
+Always true: who only looks takes it shared and for microseconds, and never waits.
+"""
+
+import fcntl
+import os
+import time
+from contextlib import suppress
+
+LOCK_NAME = ".lock"
+_PATIENCE_S = 0.5
+"""How long to try for a lock that somebody may only be looking at."""
+_PAUSE_S = 0.01
+
+
+class LogDirInUse(Exception):
+    """Another broker works in this log directory. Its text is one line for people."""
+
+
+class LogDirLock:
+    """The lock of one log directory, held until `release` or the process's end."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    @classmethod
+    def acquire(cls, directory: str) -> "LogDirLock":
+        """Take the lock of a log directory, or say who has it (`LogDirInUse`)."""
+        path = os.path.join(os.path.abspath(directory), LOCK_NAME)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        give_up = time.monotonic() + _PATIENCE_S
+        while not _try(fd, fcntl.LOCK_EX):
+            if time.monotonic() >= give_up:
+                holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+                os.close(fd)
+                who = f"process {holder}" if holder.isdigit() else "another process"
+                raise LogDirInUse(
+                    f"log directory {directory} is in use by {who};"
+                    " stop that broker or choose another directory"
+                )
+            time.sleep(_PAUSE_S)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return cls(path, fd)
+
+    def release(self) -> None:
+        """Give it back. The file stays: taking it away would let two hold "the" lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_free(path: str) -> bool:
+    """Whether the lock file is there and nobody holds it. A missing file proves nothing."""
+    return _is_free(path, None)
+
+
+def is_abandoned(path: str, identity: str) -> bool:
+    """Whether that very lock file (see `identity_of`) is free: its broker is dead.
+
+    A new file under the old name proves nothing: the old one may still be held.
+    """
+    return _is_free(path, identity)
+
+
+def identity_of(path: str) -> str:
+    """What tells this lock file from another of the same name; empty when there is none."""
+    with suppress(OSError):
+        return _identity(os.stat(path))
+    return ""
+
+
+def _identity(stat: os.stat_result) -> str:
+    return f"{stat.st_dev}:{stat.st_ino}"
+
+
+def _is_free(path: str, identity: str | None) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if identity is not None and _identity(os.fstat(fd)) != identity:
+            return False
+        # Shared, so that two who look at once don't take each other for the broker.
+        return _try(fd, fcntl.LOCK_SH)
+    finally:
+        os.close(fd)
+
+
+def _try(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,303 @@
+"""The metadata store on SQLite as a broker's host uses it: a thread of its own, answers later.
+
+Always true: every call is answered once, through `deliver`, in the order of the calls; one
+that can't get at the file within a second is answered Unavailable; a watch tells each revision
+once and in order. The thread sleeps until a call, another process's commit (it sends a
+datagram) or the end of a session wakes it; once a second it looks whether a datagram got lost.
+"""
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from tidelog.core.controller.metadata.metadata_store import (
+    Batch,
+    Compacted,
+    Guard,
+    Operation,
+    OutcomeUnknown,
+    Revision,
+    SessionExpired,
+    SessionId,
+    TxnAnswer,
+    Unavailable,
+    check_limits,
+)
+from tidelog.shell.store.boot_clock import boot_ms
+from tidelog.shell.store.cluster_file import StoreError
+from tidelog.shell.store.log_dir_lock import identity_of
+from tidelog.shell.store.metadata_store_client import (
+    Opened,
+    ReadAnswered,
+    RenewalAnswered,
+    Renewed,
+    SessionGrant,
+    Transacted,
+)
+from tidelog.shell.store.sqlite_store import CommitUnknown, SqliteStore, StoreBusy
+from tidelog.shell.store.wake_socket import WakeSocket
+from tidelog.shell.store.write_transaction import WriteTransaction
+
+PATIENCE_S = 1.0
+"""How long a call waits for the file, from when it was made."""
+STUCK_AFTER_MS = 9_000
+_LOOK_EVERY_MS = 1_000
+_LOOK_EVERY_S = _LOOK_EVERY_MS / 1000
+_RETRY_S = 0.2
+"""How often a blocked writer tries again by itself, and for how long."""
+_JOIN_S = 3.0
+_FAILURES = (StoreBusy, StoreError, sqlite3.Error, OSError)
+
+
+class _Call(NamedTuple):
+    """A question on its way to the thread."""
+
+    give_up_s: float
+    act: Callable[[float], object]
+    answered: Callable[[Any], None]
+    unknown: object
+    """The answer when a commit's result is not known."""
+
+
+class _Watch(NamedTuple):
+    number: int
+    after: Revision
+    changed: Callable[[Batch], None]
+    lost: Callable[[], None]
+
+
+class SqliteStoreClient:
+    """A MetadataStoreClient on one SQLite file. Its methods are for the host's thread."""
+
+    def __init__(
+        self,
+        path: str,
+        lock_path: str,
+        now_ms: Callable[[], int],
+        deliver: Callable[[Callable[[], None]], None],
+        *,
+        stuck_after_ms: int = STUCK_AFTER_MS,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        """`lock_path`: this broker's lock, held already ("": none, its sessions end by time)."""
+        self._lock_path = lock_path
+        self._now_ms = now_ms
+        self._deliver = deliver
+        self._report = report
+        self._calls: deque[_Call | _Watch] = deque()
+        self._signalled = False
+        self._closing = False
+        self._watch_number = 0
+        self._watch: _Watch | None = None
+        self._stale = True
+        self._next_expiry_ms: int | None = None
+        self._wake = WakeSocket()
+        self._store = SqliteStore(path, lock_path, self._wake.port, stuck_after_ms, self._tell)
+        self._thread = threading.Thread(target=self._run, name="metadata-store", daemon=True)
+        self._thread.start()
+
+    # -- the host's thread -----------------------------------------------------------------
+
+    def open_session(self, ttl_ms: int, answered: Opened) -> None:
+        """Open a session; an earlier one under the same lock ends."""
+        act = partial(self._open_session, ttl_ms, self._now_ms())
+        self._ask(act, answered)
+
+    def renew_session(self, session: SessionId, answered: RenewalAnswered) -> None:
+        """Start the session's time anew."""
+        self._ask(partial(self._renew_session, session, self._now_ms()), answered)
+
+    def close_session(self, session: SessionId, done: Callable[[], None] | None = None) -> None:
+        """End the session and its keys."""
+        self._ask(partial(self._end_sessions, [session]), _ignoring(done))
+
+    def read(self, answered: ReadAnswered) -> None:
+        """A snapshot of all keys."""
+        self._ask(lambda _give_up_s: self._store.snapshot(), answered)
+
+    def watch(
+        self, after: Revision, changed: Callable[[Batch], None], lost: Callable[[], None]
+    ) -> None:
+        """Every revision after this one; replaces an earlier watch."""
+        self._watch_number += 1
+        self._post(_Watch(self._watch_number, after, changed, lost))
+
+    def transact(
+        self, guards: tuple[Guard, ...], ops: tuple[Operation, ...], answered: Transacted
+    ) -> None:
+        """All operations at one revision if every guard holds."""
+        check_limits(guards, ops)
+        self._ask(partial(self._transact, guards, ops), answered, OutcomeUnknown())
+
+    def probe_deaths(self) -> None:
+        """End the sessions of brokers that are proved dead by their free locks."""
+        self._ask(self._probe_deaths, _ignoring(None))
+
+    def compact(self, rev: Revision, done: Callable[[], None] | None = None) -> None:
+        """Forget the changes up to a revision."""
+        act = partial(self._store.write, body=lambda tx: tx.compact(rev))
+        self._ask(act, _ignoring(done))
+
+    def close(self) -> None:
+        """Answer what was asked, then stop."""
+        self._closing = True
+        self._wake.wake(self._wake.port)
+        self._thread.join(_JOIN_S)
+
+    def _ask(
+        self,
+        act: Callable[[float], object],
+        answered: Callable[[Any], None],
+        unknown: object = Unavailable(),
+    ) -> None:
+        self._post(_Call(time.monotonic() + PATIENCE_S, act, answered, unknown))
+
+    def _post(self, call: _Call | _Watch) -> None:
+        if self._closing:
+            self._refuse(call)
+            return
+        self._calls.append(call)
+        if not self._signalled:
+            self._signalled = True
+            self._wake.wake(self._wake.port)
+
+    def _refuse(self, call: _Call | _Watch) -> None:
+        if isinstance(call, _Call):
+            self._deliver(partial(call.answered, Unavailable()))
+
+    def _hear(self, watch: _Watch, news: Batch | None) -> None:
+        """On the host's thread: news of a watch, unless it was replaced meanwhile."""
+        if watch.number == self._watch_number:
+            if news is None:
+                watch.lost()
+            else:
+                watch.changed(news)
+
+    # -- the store's thread ----------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._wake.wait(self._sleep_s())
+                self._serve()
+                self._look()
+            self._serve()
+        finally:
+            self._closing = True
+            while self._calls:
+                self._refuse(self._calls.popleft())
+            self._store.close()
+            self._wake_others()
+            self._wake.close()
+
+    def _sleep_s(self) -> float:
+        if self._store.blocked_ms is not None:
+            return _RETRY_S
+        if self._next_expiry_ms is None:
+            return _LOOK_EVERY_S
+        return min(_LOOK_EVERY_S, (self._next_expiry_ms - boot_ms()) / 1000)
+
+    def _serve(self) -> None:
+        self._signalled = False
+        while self._calls:
+            call = self._calls.popleft()
+            if isinstance(call, _Watch):
+                self._watch = call
+                self._stale = True
+            else:
+                self._deliver(partial(call.answered, self._answer(call)))
+
+    def _answer(self, call: _Call) -> object:
+        try:
+            answer = call.act(call.give_up_s)
+        except CommitUnknown:
+            return call.unknown
+        except _FAILURES:
+            return Unavailable()
+        self._wake_others()
+        return answer
+
+    def _wake_others(self) -> None:
+        for port in self._store.to_wake:
+            self._wake.wake(port)
+        self._store.to_wake = []
+
+    def _look(self) -> None:
+        """What nobody asks for: news for the watch, sessions whose time is over."""
+        try:
+            if self._store.blocked_ms is not None:
+                self._sweep()
+                self._probe_deaths(time.monotonic() + _RETRY_S)  # who blocked us may be dead
+            if self._next_expiry_ms is not None and self._next_expiry_ms <= boot_ms():
+                self._next_expiry_ms = self._store.next_expiry_ms()
+                if self._next_expiry_ms is not None and self._next_expiry_ms <= boot_ms():
+                    self._sweep()
+            if self._store.changed_by_others() or self._store.committed or self._stale:
+                self._stale = self._store.committed = False
+                self._next_expiry_ms = self._store.next_expiry_ms()
+                self._pull()
+        except (CommitUnknown, *_FAILURES):
+            self._stale = True
+            self._next_expiry_ms = boot_ms() + _LOOK_EVERY_MS
+
+    def _sweep(self) -> None:
+        """A write transaction ends sessions whose time is over, whatever else it does."""
+        self._store.write(time.monotonic() + _RETRY_S, lambda _transaction: None)
+        self._wake_others()
+
+    def _pull(self) -> None:
+        """Tell the watch what is new."""
+        if self._watch is None:
+            return
+        news = self._store.changes_after(self._watch.after)
+        if isinstance(news, Compacted):
+            self._deliver(partial(self._hear, self._watch, None))
+            self._watch = None
+            return
+        for batch in news:
+            self._deliver(partial(self._hear, self._watch, batch))
+        if news:
+            self._watch = self._watch._replace(after=news[-1].rev)
+
+    # -- what is asked ---------------------------------------------------------------------
+
+    def _open_session(self, ttl_ms: int, sent_ms: int, give_up_s: float) -> SessionGrant:
+        lock = self._lock_path
+        identity = identity_of(lock)
+        session = self._store.write(give_up_s, lambda tx: tx.open_session(ttl_ms, lock, identity))
+        return SessionGrant(session, sent_ms)
+
+    def _renew_session(
+        self, session: SessionId, sent_ms: int, give_up_s: float
+    ) -> Renewed | SessionExpired:
+        alive = self._store.write(give_up_s, lambda tx: tx.renew_session(session))
+        return Renewed(sent_ms) if alive else SessionExpired()
+
+    def _end_sessions(self, sessions: list[SessionId], give_up_s: float) -> None:
+        def end(transaction: WriteTransaction) -> None:
+            for session in sessions:
+                transaction.end_session(session)
+
+        self._store.write(give_up_s, end)
+
+    def _transact(
+        self, guards: tuple[Guard, ...], ops: tuple[Operation, ...], give_up_s: float
+    ) -> TxnAnswer:
+        return self._store.write(give_up_s, lambda tx: tx.transact(guards, ops))
+
+    def _probe_deaths(self, give_up_s: float) -> None:
+        if dead := self._store.dead_sessions():
+            self._end_sessions(dead, give_up_s)
+
+    def _tell(self, text: str) -> None:
+        if self._report is not None:
+            self._deliver(partial(self._report, text))
+
+
+def _ignoring(done: Callable[[], None] | None) -> Callable[[object], None]:
+    """A caller that wants to know when, not what."""
+    return lambda _answer: None if done is None else done()

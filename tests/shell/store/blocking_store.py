@@ -1,0 +1,203 @@
+"""A store client that waits for its answers, and stores to try it on.
+
+The test's own thread plays the host's loop: what the client delivers is run by `until`.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from tidelog.core.controller.metadata.metadata_store import (
+    KV,
+    Batch,
+    Compacted,
+    Guard,
+    Operation,
+    Revision,
+    SessionExpired,
+    SessionId,
+    Snapshot,
+    TxnAnswer,
+    TxnResult,
+    Unavailable,
+)
+from tidelog.shell.store import cluster_file
+from tidelog.shell.store.boot_clock import boot_ms
+from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
+from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
+
+PATIENCE_S = 20.0
+LONG_TTL_MS = 60_000
+
+
+class LocalClient:
+    """A SqliteStoreClient and the loop that it delivers to."""
+
+    def __init__(self, path: str, lock_path: str = "", *, stuck_after_ms: int = 9_000) -> None:
+        self._deliveries: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.reports: list[str] = []
+        self.client = SqliteStoreClient(
+            path,
+            lock_path,
+            boot_ms,
+            self._deliveries.put,
+            stuck_after_ms=stuck_after_ms,
+            report=self.reports.append,
+        )
+
+    def until(self, done: Callable[[], object], patience_s: float = PATIENCE_S) -> bool:
+        """Run deliveries until this is so; whether it came to be."""
+        give_up = time.monotonic() + patience_s
+        while not done():
+            left = give_up - time.monotonic()
+            try:
+                self._deliveries.get(timeout=max(0.0, left))()
+            except Empty:
+                return bool(done())
+        return True
+
+    def transact(
+        self, guards: tuple[Guard, ...] = (), ops: tuple[Operation, ...] = ()
+    ) -> TxnAnswer:
+        answers: list[TxnAnswer] = []
+        self.client.transact(guards, ops, answers.append)
+        assert self.until(lambda: answers)
+        return answers[0]
+
+    def try_open(self, ttl_ms: int = LONG_TTL_MS) -> SessionGrant | Unavailable:
+        answers: list[SessionGrant | Unavailable] = []
+        self.client.open_session(ttl_ms, answers.append)
+        assert self.until(lambda: answers)
+        return answers[0]
+
+    def open_session(self, ttl_ms: int = LONG_TTL_MS) -> SessionId:
+        answer = self.try_open(ttl_ms)
+        assert isinstance(answer, SessionGrant)
+        return answer.session
+
+    def renew(self, session: SessionId) -> Renewed | SessionExpired | Unavailable:
+        answers: list[Renewed | SessionExpired | Unavailable] = []
+        self.client.renew_session(session, answers.append)
+        assert self.until(lambda: answers)
+        return answers[0]
+
+    def close_session(self, session: SessionId) -> None:
+        done: list[bool] = []
+        self.client.close_session(session, lambda: done.append(True))
+        assert self.until(lambda: done)
+
+    def try_read(self) -> Snapshot | Unavailable:
+        answers: list[Snapshot | Unavailable] = []
+        self.client.read(answers.append)
+        assert self.until(lambda: answers)
+        return answers[0]
+
+    def read(self) -> Snapshot:
+        answer = self.try_read()
+        assert isinstance(answer, Snapshot)
+        return answer
+
+    def compact(self, rev: Revision) -> None:
+        done: list[bool] = []
+        self.client.compact(rev, lambda: done.append(True))
+        assert self.until(lambda: done)
+
+    def watch(self, after: Revision) -> "Seen":
+        seen = Seen()
+        self.client.watch(after, seen.batches.append, seen.told_lost)
+        return seen
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class Seen:
+    """What a watch told."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.lost = False
+
+    def told_lost(self) -> None:
+        self.lost = True
+
+    def image(self, start: Snapshot) -> dict[str, KV]:
+        """The keys after all that was seen."""
+        keys = {kv.key: kv for kv in start.kvs}
+        for batch in self.batches:
+            for change in batch.changes:
+                if change.kv is None:
+                    keys.pop(change.key, None)
+                else:
+                    keys[change.key] = change.kv
+        return keys
+
+
+class BlockingStore:
+    """The conformance suite's store: clients in turn, so that each sees what others did.
+
+    A session is opened by a client of its own, because a client has one session at a time.
+    """
+
+    def __init__(self, path: Path, clients: int) -> None:
+        self._path = str(path)
+        cluster_file.create(self._path, {})
+        self._clients = [LocalClient(self._path) for _ in range(clients)]
+
+    def _next(self) -> LocalClient:
+        self._clients.append(self._clients.pop(0))
+        return self._clients[0]
+
+    def get(self, key: str) -> tuple[KV | None, Revision]:
+        snapshot = self._next().read()
+        return next((kv for kv in snapshot.kvs if kv.key == key), None), snapshot.rev
+
+    def range(self, prefix: str) -> Snapshot:
+        snapshot = self._next().read()
+        kvs = tuple(kv for kv in snapshot.kvs if kv.key.startswith(prefix))
+        return Snapshot(kvs, snapshot.rev)
+
+    def txn(
+        self, guards: tuple[Guard, ...], ops: tuple[Operation, ...]
+    ) -> TxnResult | SessionExpired:
+        answer = self._next().transact(guards, ops)
+        assert isinstance(answer, TxnResult | SessionExpired)
+        return answer
+
+    def watch(self, prefix: str, after: Revision) -> list[Batch] | Compacted:
+        """Everything up to the present: the watch has it once its last revision is told."""
+        client = self._next()
+        rev = client.read().rev
+        seen = client.watch(after)
+        if after >= rev:
+            assert not client.until(lambda: seen.batches or seen.lost, 0.05)
+            return []
+        assert client.until(lambda: seen.lost or (seen.batches and seen.batches[-1].rev >= rev))
+        if seen.lost:
+            return Compacted(self._compacted())
+        parts = [
+            (b.rev, tuple(c for c in b.changes if c.key.startswith(prefix))) for b in seen.batches
+        ]
+        return [Batch(rev, changes) for rev, changes in parts if changes]
+
+    def _compacted(self) -> Revision:
+        connection = cluster_file.connect(self._path)
+        try:
+            (rev,) = connection.execute("SELECT compacted FROM meta").fetchone()
+        finally:
+            connection.close()
+        return int(rev)
+
+    def compact(self, rev: Revision) -> None:
+        self._next().compact(rev)
+
+    def open_session(self) -> SessionId:
+        return self._next().open_session()
+
+    def expire(self, session: SessionId) -> None:
+        self._next().close_session(session)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
