@@ -45,6 +45,9 @@ class NodeConfig:
     replica_socket_timeout_ms: int = 30_000
     request_timeout_ms: int = 30_000
 
+    rack_aware_reads: bool = False
+    """`replica.selector.class` names the rack-aware one: consumers are sent to a replica in
+    their rack."""
     max_incremental_fetch_session_cache_slots: int = 1000
 
     broker_session_timeout_ms: int = 9000

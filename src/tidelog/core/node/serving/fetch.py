@@ -21,6 +21,7 @@ from tidelog.core.node.serving.fetch_sessions import (
 )
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.serving.long_poll import FetchPart, PendingFetch, failed
+from tidelog.core.node.serving.replica_selection import preferred_read_replica
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication import events as on
 from tidelog.core.types import TopicPartition
@@ -36,7 +37,10 @@ class FetchService:
         replicas: Replicas,
         gate: Gate,
         sessions: FetchSessions,
+        *,
+        rack_aware: bool = False,
     ) -> None:
+        self._rack_aware = rack_aware
         self._turn = turn
         self._image = image
         self._replicas = replicas
@@ -84,7 +88,18 @@ class FetchService:
             return FetchPart(known, asked, None, UNTOLD, failed(asked, replica))
         part = FetchPart(known, asked, replica, known.high_watermark, _NO_ANSWER)
         self._replicas.step(replica, _event(request, part, now_ms))
+        if self._rack_aware and request.rack_id:
+            self._advise(request, part, replica)
         return part
+
+    def _advise(self, request: Fetch, part: FetchPart, replica: HostedReplica) -> None:
+        """Send a consumer to a replica that is nearer to it."""
+        answer = part.answer
+        asks_a_leader = request.replica is None and replica.partition.is_leader
+        if asks_a_leader and answer.error is ErrorCode.NONE and answer.diverging is None:
+            part.preferred = preferred_read_replica(
+                replica.partition, answer.offset, request.rack_id, self._image.brokers
+            )
 
     def _is_stale(self, request: Fetch) -> bool:
         """Whether it comes from an earlier incarnation of that follower (KIP-903)."""

@@ -51,6 +51,7 @@ class SessionPartition:
             or answer.log_start_offset != self.log_start_offset
             or answer.error is not ErrorCode.NONE
             or answer.diverging is not None
+            or answer.preferred_read_replica is not None
         )
 
     def told(self, answer: FetchPartitionResponse) -> None:

@@ -36,6 +36,8 @@ class FetchPart:
     """The high watermark that the reader knows of."""
     answer: AnswerFetch
     region: Region | None = None
+    preferred: BrokerId | None = None
+    """Where the reader should read instead."""
 
     @property
     def size(self) -> int:
@@ -50,6 +52,7 @@ class FetchPart:
             and answer.error is ErrorCode.NONE
             and answer.diverging is None
             and answer.upto <= answer.offset
+            and self.preferred is None
             and self.known.high_watermark == self.replica.partition.high_watermark
             and (reader is None or reader in self.replica.partition.isr.members)
         )
@@ -65,6 +68,7 @@ class FetchPart:
             answer.log_start_offset,
             answer.diverging,
             self.region,
+            preferred_read_replica=self.preferred,
         )
         if read_committed and self.region is not None and self.replica is not None:
             log = self.replica.log
@@ -104,7 +108,11 @@ class PendingFetch:
         answer = part.answer
         self.size -= part.size
         part.region = None
-        if answer.error is not ErrorCode.NONE or answer.diverging is not None:
+        if (
+            answer.error is not ErrorCode.NONE
+            or answer.diverging is not None
+            or part.preferred is not None
+        ):
             self.urgent = True
             return
         if self.request.replica is not None and answer.high_watermark > part.told:
