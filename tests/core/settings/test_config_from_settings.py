@@ -1,0 +1,98 @@
+"""Every field of a node's and a log's configuration is reached by a setting."""
+
+from dataclasses import fields
+
+import pytest
+
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.config_from_settings import node_config
+from tidelog.core.settings.broker_keys import BROKER
+from tidelog.core.settings.broker_settings import fencing_margin_ms, settings_of
+from tidelog.core.settings.setting import Setting
+from tidelog.core.storage.log_config import LogConfig
+
+NODE = {"node.id": "7"}
+TOLD = {"host", "port", "internal_host", "internal_port"}
+"""Known only once the listeners are open."""
+NARROW = {"broker.session.timeout.ms": "8888"}
+"""Where another value must fit to others."""
+
+
+def other_text(setting: Setting) -> str:
+    """A value that is not the default."""
+    if setting.name in NARROW:
+        return NARROW[setting.name]
+    if setting.type == "boolean":
+        return "false" if setting.default else "true"
+    if setting.choices:
+        return setting.choices[-1]
+    return "other" if setting.least is None else str(int(setting.least) + 777)
+
+
+def differences(texts: dict[str, str]) -> set[str]:
+    """Which fields differ from those of a broker that sets nothing."""
+    plain, changed = node_config(settings_of(NODE)), node_config(settings_of({**NODE, **texts}))
+    found = {
+        f.name for f in fields(NodeConfig) if getattr(plain, f.name) != getattr(changed, f.name)
+    }
+    if "log" in found:
+        found |= {
+            f"log.{f.name}"
+            for f in fields(LogConfig)
+            if getattr(plain.log, f.name) != getattr(changed.log, f.name)
+        }
+    return found - {"log"}
+
+
+def reached() -> dict[str, set[str]]:
+    found = {}
+    for name, setting in BROKER.items():
+        if name in ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs"):
+            continue
+        if name.startswith(("tidelog.metadata", "tidelog.internal", "listener.", "controller.")):
+            continue
+        found[name] = differences({name: other_text(setting)})
+    return found
+
+
+def test_nothing_set_is_the_default_everywhere() -> None:
+    expected = NodeConfig(broker_id=7, host="h", port=1, internal_host="i", internal_port=2)
+    assert node_config(settings_of(NODE), "h", 1, "i", 2) == expected
+
+
+def test_every_field_is_reached() -> None:
+    wanted = {f.name for f in fields(NodeConfig)} - TOLD - {"broker_id", "log"}
+    wanted |= {f"log.{f.name}" for f in fields(LogConfig)}
+    hit: set[str] = set().union(*reached().values())
+    assert wanted - hit == set()
+
+
+def test_a_setting_reaches_one_field() -> None:
+    assert {name: found for name, found in reached().items() if len(found) > 1} == {
+        "log.cleanup.policy": {"log.cleanup_delete", "log.cleanup_compact"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "aware"),
+    [
+        ("", False),
+        ("org.apache.kafka.common.replica.LeaderSelector", False),
+        ("org.apache.kafka.common.replica.RackAwareReplicaSelector", True),
+    ],
+)
+def test_rack_aware_reads(text: str, aware: bool) -> None:
+    config = node_config(settings_of({**NODE, "replica.selector.class": text}))
+    assert config.rack_aware_reads is aware
+
+
+def test_units_reach_the_log_in_milliseconds() -> None:
+    texts = {"log.retention.minutes": "2", "log.roll.hours": "3"}
+    config = node_config(settings_of({**NODE, **texts}))
+    assert (config.log.retention_ms, config.log.segment_ms) == (120_000, 10_800_000)
+
+
+@pytest.mark.parametrize("session", [1000, 9000, 60_000])
+def test_the_margin_is_the_nodes(session: int) -> None:
+    config = NodeConfig(1, broker_session_timeout_ms=session)
+    assert fencing_margin_ms(session) == config.fencing_margin_ms

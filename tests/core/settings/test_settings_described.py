@@ -1,0 +1,113 @@
+"""What DescribeConfigs shows; the shapes are those of Kafka 4.3.1's answers."""
+
+from tidelog.core.settings.broker_keys import BROKER
+from tidelog.core.settings.broker_settings import settings_of
+from tidelog.core.settings.described import (
+    Described,
+    Synonym,
+    describe_broker,
+    describe_cluster,
+    describe_topic,
+)
+from tidelog.core.settings.topic_keys import TOPIC
+
+STATIC = settings_of(
+    {"node.id": "1", "log.index.interval.bytes": "512", "log.retention.hours": "24"}
+)
+
+
+def one(described: list[Described]) -> Described:
+    (only,) = described
+    return only
+
+
+def topic(name: str, own: dict[str, str], cluster: dict[str, str]) -> Described:
+    return one(describe_topic(own, cluster, STATIC, [name]))
+
+
+def test_a_topics_own_value_stands_before_all_others() -> None:
+    found = topic("min.insync.replicas", {"min.insync.replicas": "2"}, {"min.insync.replicas": "3"})
+    assert found == Described(
+        "min.insync.replicas",
+        "2",
+        3,
+        1,
+        False,
+        False,
+        (
+            Synonym("min.insync.replicas", "2", 1),
+            Synonym("min.insync.replicas", "3", 3),
+            Synonym("min.insync.replicas", "1", 5),
+        ),
+        f"{TOPIC['min.insync.replicas'].doc} {TOPIC['min.insync.replicas'].note}",
+    )
+
+
+def test_the_brokers_file_stands_behind_a_topic() -> None:
+    found = topic("index.interval.bytes", {}, {})
+    assert (found.value, found.source, found.is_default) == ("512", 4, False)
+    assert found.synonyms == (
+        Synonym("log.index.interval.bytes", "512", 4),
+        Synonym("log.index.interval.bytes", "4096", 5),
+    )
+
+
+def test_hours_stand_behind_milliseconds() -> None:
+    found = topic("retention.ms", {}, {})
+    assert (found.value, found.source) == ("86400000", 4)
+    assert found.synonyms == (
+        Synonym("log.retention.hours", "24", 4),
+        Synonym("log.retention.hours", "168", 5),
+    )
+    found = topic("retention.ms", {}, {"log.retention.ms": "7"})
+    assert (found.value, found.source) == ("7", 3)
+
+
+def test_one_broker_stands_before_all() -> None:
+    cluster, broker = {"log.retention.ms": "7"}, {"log.retention.ms": "8"}
+    found = one(describe_topic({}, cluster, STATIC, ["retention.ms"], broker))
+    assert (found.value, found.source) == ("8", 2)
+    found = one(describe_broker(STATIC, broker, cluster, ["log.retention.ms"]))
+    assert (found.value, found.source) == ("8", 2)
+    assert found.synonyms == (
+        Synonym("log.retention.ms", "8", 2),
+        Synonym("log.retention.ms", "7", 3),
+    )
+
+
+def test_a_default_is_a_default() -> None:
+    found = topic("cleanup.policy", {}, {})
+    assert (found.value, found.type, found.source, found.is_default) == ("delete", 7, 5, True)
+    assert found.synonyms == (Synonym("log.cleanup.policy", "delete", 5),)
+
+
+def test_what_is_kept_without_effect_is_shown_and_says_so() -> None:
+    found = topic("remote.storage.enable", {}, {})
+    assert (found.value, found.source, found.synonyms) == ("false", 5, ())
+    assert found.documentation.endswith("Kept, without effect so far.")
+    found = topic("delete.retention.ms", {"delete.retention.ms": "7"}, {})
+    assert (found.value, found.source) == ("7", 1)
+
+
+def test_everything_is_shown_unless_names_are_asked_for() -> None:
+    assert [found.name for found in describe_topic({}, {}, STATIC)] == list(TOPIC)
+    assert [found.name for found in describe_broker(STATIC, {}, {})] == list(BROKER)
+    assert describe_topic({}, {}, STATIC, []) == []
+    assert describe_topic({}, {}, STATIC, ["unheard.of"]) == []
+
+
+def test_a_brokers_settings() -> None:
+    found = one(describe_broker(STATIC, {}, {}, ["node.id"]))
+    assert (found.value, found.type, found.source, found.read_only) == ("1", 3, 4, True)
+    found = one(describe_broker(STATIC, {}, {}, ["broker.rack"]))
+    assert (found.value, found.source, found.synonyms) == (None, 5, ())
+    found = one(describe_broker(STATIC, {}, {}, ["listeners"]))
+    assert (found.value, found.type) == ("PLAINTEXT://:9092", 7)
+    assert not one(describe_broker(STATIC, {}, {}, ["log.segment.bytes"])).read_only
+
+
+def test_for_all_brokers_only_what_was_changed_is_shown() -> None:
+    assert describe_cluster({}) == []
+    found = one(describe_cluster({"log.retention.ms": "7"}))
+    assert (found.name, found.value, found.source) == ("log.retention.ms", "7", 3)
+    assert describe_cluster({"log.retention.ms": "7"}, ["num.partitions"]) == []

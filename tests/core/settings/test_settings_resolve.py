@@ -1,0 +1,176 @@
+"""Layers on one another: who wins, what is refused, and that all of it is told at once."""
+
+import pytest
+
+from tidelog.core.settings.broker_settings import (
+    Entry,
+    InvalidSettings,
+    Layer,
+    Source,
+    resolve,
+    settings_of,
+)
+
+NODE = {"node.id": "1"}
+
+
+def layer(kind: str, **texts: str) -> Layer:
+    names = {name.replace("_", "."): text for name, text in texts.items()}
+    return Layer(kind, [Entry(name, text, f"{kind}:{name}") for name, text in names.items()])
+
+
+def problems(**texts: str) -> dict[str, str]:
+    with pytest.raises(InvalidSettings) as raised:
+        resolve([layer("file", **{"node_id": "1", **texts})])
+    return {problem.name: problem.reason for problem in raised.value.problems}
+
+
+def test_the_last_layer_wins_and_is_the_source() -> None:
+    settings = resolve(
+        [
+            layer("tidelog up", node_id="1", num_partitions="2", min_insync_replicas="2"),
+            layer("file", num_partitions="3", broker_rack="a"),
+            layer("command line", num_partitions="4"),
+        ]
+    ).settings
+    assert settings.get("num.partitions") == 4
+    assert settings.source("num.partitions") == Source(
+        "command line", "command line:num.partitions"
+    )
+    assert settings.source("broker.rack").kind == "file"
+    assert settings.source("min.insync.replicas").kind == "tidelog up"
+    assert settings.source("log.dirs") == Source("default")
+    assert settings.get("default.replication.factor") == 1
+    assert settings.overrides() == {
+        "broker.rack": "a",
+        "min.insync.replicas": "2",
+        "node.id": "1",
+        "num.partitions": "4",
+    }
+
+
+def test_a_wrong_value_below_a_sound_one_does_not_matter() -> None:
+    layers = [layer("file", node_id="one"), layer("command line", node_id="1")]
+    assert resolve(layers).settings.node_id == 1
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        resolve([layer("file", num_partitions="0", log_dirs="a,b", delete_topic_enable="no")])
+    assert str(raised.value).splitlines() == [
+        "file:num.partitions: num.partitions=0: must be at least 1 (partitions)",
+        "file:delete.topic.enable: delete.topic.enable=no: must be true or false",
+        "settings: node.id: every broker needs a number of its own; set node.id",
+        "file:log.dirs: log.dirs=a,b: Tidelog keeps its logs in one folder; name one",
+    ]
+
+
+def test_an_unknown_name_in_a_program_is_a_mistake() -> None:
+    with pytest.raises(KeyError):
+        settings_of(NODE).get("num.partition")
+
+
+def test_unknown_keys_warn() -> None:
+    texts = {"num_io_threads": "8", "sasl_jaas_config": "secret", "log_retension_ms": "1"}
+    warnings = resolve([layer("file", node_id="1", colour="blue", **texts)]).warnings
+    assert warnings == [
+        "Kafka's settings that Tidelog does not heed: num.io.threads, sasl.jaas.config",
+        "file:colour: no setting is called colour",
+        "file:log.retension.ms: no setting is called log.retension.ms;"
+        " did you mean log.retention.ms?",
+    ]
+
+
+def test_more_in_sync_than_there_are_is_doubtful() -> None:
+    layers = [layer("file", node_id="1", default_replication_factor="2", min_insync_replicas="3")]
+    assert "min.insync.replicas is 3" in resolve(layers).warnings[0]
+
+
+def test_node_id_and_its_older_name() -> None:
+    assert settings_of({"broker.id": "0"}).node_id == 0
+    assert settings_of({"broker.id": "3", "node.id": "3"}).node_id == 3
+    assert problems(broker_id="3") == {
+        "node.id": "node.id is 1 and broker.id is 3; set one of them"
+    }
+
+
+def test_the_folder() -> None:
+    assert settings_of(NODE).log_dir == "tidelog-data/broker-1"
+    assert settings_of({**NODE, "log.dir": "/a"}).log_dir == "/a"
+    assert settings_of({**NODE, "log.dir": "/a", "log.dirs": "/b"}).log_dir == "/b"
+
+
+@pytest.mark.parametrize(
+    ("log_dir", "store"),
+    [
+        ("tidelog-data/broker-1", "sqlite:tidelog-data/cluster.db"),
+        ("/data/broker-1/", "sqlite:/data/cluster.db"),
+        ("logs", "sqlite:cluster.db"),
+    ],
+)
+def test_the_store_lies_beside_the_folder(log_dir: str, store: str) -> None:
+    assert settings_of({**NODE, "log.dirs": log_dir}).metadata_store == store
+
+
+def test_the_store_that_is_named() -> None:
+    named = {**NODE, "tidelog.metadata.store": "sqlite:/a/b.db"}
+    assert settings_of(named).metadata_store == "sqlite:/a/b.db"
+    for wrong in ("/a/b.db", "sqlite:", "zookeeper:1"):
+        assert problems(tidelog_metadata_store=wrong) == {
+            "tidelog.metadata.store": "must be sqlite:PATH"
+        }
+
+
+@pytest.mark.parametrize(
+    ("texts", "milliseconds"),
+    [
+        ({}, 604_800_000),
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "5"}, 5),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.ms": "", "log.retention.minutes": "1"}, 60_000),
+    ],
+)
+def test_times_with_several_names(texts: dict[str, str], milliseconds: int) -> None:
+    assert settings_of({**NODE, **texts}).topic_default("retention.ms") == milliseconds
+
+
+def test_topic_defaults() -> None:
+    settings = settings_of({**NODE, "message.max.bytes": "7", "log.roll.jitter.hours": "1"})
+    assert settings.topic_default("max.message.bytes") == 7
+    assert settings.topic_default("segment.jitter.ms") == 3_600_000
+    assert settings.topic_default("segment.ms") == 604_800_000
+    assert settings.topic_default("delete.retention.ms") == 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        ({"broker_heartbeat_interval_ms": "8100"}, "broker.heartbeat.interval.ms"),
+        ({"broker_session_timeout_ms": "2000"}, "broker.session.timeout.ms"),
+        ({"replica_lag_time_max_ms": "499"}, "replica.lag.time.max.ms"),
+        ({"replica_socket_timeout_ms": "499"}, "replica.socket.timeout.ms"),
+        ({"replica_fetch_wait_max_ms": "30001"}, "replica.fetch.wait.max.ms"),
+        ({"tidelog_internal_listener": ":0"}, "tidelog.internal.listener"),
+        ({"tidelog_internal_listener": "localhost"}, "tidelog.internal.listener"),
+        ({"listeners": "CONTROLLER://:1", "controller_listener_names": "controller"}, "listeners"),
+        ({"advertised_listeners": "PLAINTEXT://:9092"}, "advertised.listeners"),
+        ({"replica_selector_class": "org.example.Mine"}, "replica.selector.class"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(texts: dict[str, str], names: str) -> None:
+    assert list(problems(**texts)) == [names]
+
+
+def test_one_wrong_value_is_one_problem() -> None:
+    """Rules that need a value which could not be read are left out."""
+    assert list(problems(replica_lag_time_max_ms="soon", log_dirs="a,,b")) == [
+        "replica.lag.time.max.ms",
+        "log.dirs",
+    ]
+
+
+def test_faster_heartbeats_for_a_shorter_session() -> None:
+    short = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+    assert settings_of({**NODE, **short}).get("broker.session.timeout.ms") == 2000
