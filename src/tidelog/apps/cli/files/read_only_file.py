@@ -1,0 +1,56 @@
+"""A file that is looked at while a broker may write to it.
+
+Always true: it was opened for reading only, so a look can't change or create a thing.
+"""
+
+import os
+from types import TracebackType
+
+WHOLE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class TooLarge(Exception):
+    """A file that is far larger than its kind ever is."""
+
+
+class ReadOnlyFile:
+    """Bytes by position; the size is asked anew each time, for a live file grows."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> "ReadOnlyFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        """Fewer bytes than asked only at the end of the file."""
+        parts = []
+        while length > 0:
+            part = os.pread(self._fd, length, position)
+            if not part:
+                break
+            parts.append(part)
+            position += len(part)
+            length -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_whole(path: str) -> bytes:
+    """A small file at once: one that is replaced meanwhile is read as it was."""
+    with ReadOnlyFile(path) as file:
+        size = file.size()
+        if size > WHOLE_BYTES_MAX:
+            raise TooLarge(f"{path}: {size} bytes; files of this kind are small")
+        return file.read(0, size)

@@ -1,0 +1,121 @@
+"""The batches of a `.log` file, and exactly where they stop being sound.
+
+A batch whose checksum differs still says where the next one begins, so the walk goes on
+behind it. Bytes that are no batch end the walk: nothing tells where the next one could be.
+
+Always true: memory is bounded by one batch (`BATCH_BYTES_MAX`), whatever the file claims. A
+broker may append meanwhile: the walk covers the file as long as it was at the start, and a
+batch that was being written then is waited for.
+"""
+
+import time
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.apps.cli.files.read_only_file import ReadOnlyFile
+from tidelog.core.record.record_batch import (
+    HEADER_SIZE,
+    PREFIX_SIZE,
+    CorruptRecord,
+    RecordBatch,
+    parse,
+)
+
+BATCH_BYTES_MAX = 128 * 1024 * 1024
+WRITER_PAUSE_S = 0.05
+"""How long a broker may take to write the second half of a batch."""
+_CHUNK = 1024 * 1024
+_PREFIX = Struct(">qi")
+
+
+class Seen(NamedTuple):
+    """What lies at a position."""
+
+    position: int
+    batch: RecordBatch | None
+    """None: no batch begins here, and the walk ends."""
+    problems: tuple[str, ...]
+
+
+class SegmentFile:
+    """One `.log` file, read from front to back."""
+
+    def __init__(self, file: ReadOnlyFile, base_offset: int | None) -> None:
+        self._file = file
+        self._end = file.size()
+        self._next_offset = base_offset
+        """The least offset that the next batch may have; None if nothing is known."""
+        self._chunk = b""
+        self._chunk_at = 0
+
+    def walk(self) -> Iterator[Seen]:
+        """Every batch in order. One without a batch, if it comes, is the last."""
+        position = 0
+        while position < self._end:
+            seen = self._look(position)
+            if seen.batch is None:
+                if position < self._file.size():  # else a live file was truncated to here
+                    yield seen
+                return
+            yield seen
+            position += seen.batch.size
+
+    def _look(self, position: int) -> Seen:
+        problem = self._load(position)
+        if problem is not None:
+            return Seen(position, None, (problem,))
+        try:
+            batch = parse(self._chunk, position - self._chunk_at)
+        except CorruptRecord as error:
+            return Seen(position, None, (error.reason,))
+        problems = []
+        if not batch.crc_ok():
+            problems.append("checksum differs")
+        if self._next_offset is not None and batch.base_offset < self._next_offset:
+            problems.append(f"offset {batch.base_offset} after {self._next_offset - 1}")
+        self._next_offset = batch.next_offset
+        return Seen(position, batch, tuple(problems))
+
+    def _load(self, position: int) -> str | None:
+        """Have the batch at `position` in the chunk; what is wrong if there is none."""
+        if self._have(position) < HEADER_SIZE:
+            self._read(position, min(_CHUNK, self._end - position))
+        if self._have(position) < PREFIX_SIZE:
+            self._await_writer(position, HEADER_SIZE)
+        if self._have(position) < PREFIX_SIZE:
+            return f"{self._have(position)} bytes are no batch header"
+        size = _PREFIX.unpack_from(self._chunk, position - self._chunk_at)[1] + PREFIX_SIZE
+        if size == PREFIX_SIZE and self._only_zeros(position):
+            return f"{self._end - position} bytes of zeros: space reserved, or lost in a crash"
+        if size > BATCH_BYTES_MAX:
+            return f"batch of {size} bytes, more than {BATCH_BYTES_MAX} can't be right"
+        if size > self._end - position:
+            self._await_writer(position, size)
+        elif size > self._have(position):
+            self._read(position, size)
+        return None
+
+    def _have(self, position: int) -> int:
+        """How many bytes from `position` on are in memory."""
+        return len(self._chunk) - (position - self._chunk_at)
+
+    def _read(self, position: int, length: int) -> None:
+        self._chunk, self._chunk_at = self._file.read(position, length), position
+
+    def _await_writer(self, position: int, size: int) -> None:
+        """The file ends inside a batch: see whether somebody is just writing it."""
+        if self._file.size() < position + size:
+            time.sleep(WRITER_PAUSE_S)
+        self._read(position, size)
+        self._end = max(self._end, position + len(self._chunk))
+
+    def _only_zeros(self, position: int) -> bool:
+        while position < self._end:
+            piece = self._file.read(position, min(_CHUNK, self._end - position))
+            if not piece:
+                break
+            if piece.strip(b"\0"):
+                return False
+            position += len(piece)
+        return True

@@ -1,0 +1,181 @@
+"""`tidelog inspect`: look into the files of a log directory, ours or Kafka's.
+
+Always true: files are opened for reading only. A broker may be running on them.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.apps.cli.usage import Section, examples, format_option
+
+if TYPE_CHECKING:
+    from tidelog.apps.cli.views.segment_view import Printer
+
+SEGMENT_FILES = "a .log, .index, .timeindex, .txnindex or .snapshot file, or a partition's folder"
+
+
+@click.group(
+    cls=Section,
+    epilog=examples(
+        "tidelog inspect segment orders-0/00000000000000000000.log --records",
+        "tidelog inspect epochs orders-0",
+        "tidelog inspect checkpoints tidelog-data/broker-1",
+    ),
+)
+def inspect() -> None:
+    """Read segments, epochs and checkpoints on disk, Tidelog's or Kafka's, and judge them."""
+
+
+@inspect.command(
+    "segment",
+    epilog=examples(
+        "tidelog inspect segment orders-0/00000000000000000000.log",
+        "tidelog inspect segment orders-0/00000000000000000000.log --records",
+        "tidelog inspect segment orders-0 --format json",
+    ),
+)
+@click.argument("path")
+@click.option("--records", is_flag=True, help="Open the batches and print each record.")
+@format_option()
+def segment_command(path: str, records: bool, form: str) -> int:
+    """Show the batches of a segment, or the entries of a file beside it.
+
+    PATH is a .log, .index, .timeindex, .txnindex or .snapshot file, or a partition's folder:
+    then its segments one after another. Exit code 0 means: every checksum is right and
+    nothing is out of place.
+    """
+    from tidelog.apps.cli.views import segment_view
+
+    _check_exists(path)
+    paths = _segment_files(path)
+    try:
+        shown = segment_view.printer(form)
+        verdicts = [_show_file(shown, each, records) for each in paths]
+        holds = all(verdicts)
+        shown.end(holds)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has seen enough. What is still in the buffer goes nowhere, without a word.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return 0 if holds else 1
+
+
+def _bad_path(what: str) -> click.UsageError:
+    return click.UsageError(what, click.get_current_context())
+
+
+def _check_exists(path: str) -> None:
+    if not os.path.exists(path):
+        raise _bad_path(f"there is no file or folder {path!r}")
+
+
+def _segment_files(path: str) -> list[str]:
+    from tidelog.core.storage import layout
+
+    if not os.path.isdir(path):
+        if layout.parse_file(os.path.basename(path)) is None:
+            raise _bad_path(f"{path!r} is not named like {SEGMENT_FILES}")
+        return [path]
+    names = sorted(os.listdir(path))
+    parsed = [(name, layout.parse_file(name)) for name in names]
+    logs = [name for name, file in parsed if file and file.kind == layout.LOG and not file.suffix]
+    if not logs:
+        raise _bad_path(f"there is no .log file in {path!r}; give {SEGMENT_FILES}")
+    return [os.path.join(path, name) for name in logs]
+
+
+def _show_file(shown: "Printer", path: str, records: bool) -> bool:
+    from tidelog.apps.cli.files.index_files import read_index_file
+    from tidelog.apps.cli.files.read_only_file import ReadOnlyFile, TooLarge
+    from tidelog.apps.cli.files.segment_file import SegmentFile
+    from tidelog.core.storage import layout
+
+    name = layout.parse_file(os.path.basename(path))
+    assert name is not None
+    try:
+        with ReadOnlyFile(path) as file:
+            size = file.size()
+            if name.kind == layout.LOG:
+                walk = SegmentFile(file, name.base_offset).walk()
+                return not shown.log(path, size, walk, records).problems
+        found = read_index_file(path, name.kind, name.base_offset)
+    except (TooLarge, PermissionError, FileNotFoundError) as error:
+        raise _cant_read(path, error) from error
+    shown.index(path, size, found)
+    return not found.problems
+
+
+def _cant_read(path: str, error: Exception) -> click.ClickException:
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    return click.ClickException(f"can't read {path}: {why}")
+
+
+@inspect.command(
+    "epochs",
+    epilog=examples(
+        "tidelog inspect epochs orders-0",
+        "tidelog inspect epochs orders-0/leader-epoch-checkpoint --format json",
+    ),
+)
+@click.argument("path")
+@format_option()
+def epochs_command(path: str, form: str) -> int:
+    """Show the leader epochs of a partition and where each began.
+
+    PATH is a partition's folder, or its leader-epoch-checkpoint.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.files.checkpoint_files import read_epochs
+    from tidelog.apps.cli.files.read_only_file import TooLarge
+    from tidelog.apps.cli.views.checkpoint_view import EpochsView
+
+    _check_exists(path)
+    try:
+        found = read_epochs(path)
+    except FileNotFoundError as error:
+        raise _bad_path(
+            f"there is no leader-epoch-checkpoint in {path!r}; give a partition's folder"
+        ) from error
+    except (TooLarge, OSError) as error:
+        raise _cant_read(path, error) from error
+    view = EpochsView(found)
+    return output.conclude(form, not found.problems, view.as_data(), view.show)
+
+
+@inspect.command(
+    "checkpoints",
+    epilog=examples(
+        "tidelog inspect checkpoints tidelog-data/broker-1",
+        "tidelog inspect checkpoints kafka-logs/replication-offset-checkpoint --format json",
+    ),
+)
+@click.argument("path")
+@format_option()
+def checkpoints_command(path: str, form: str) -> int:
+    """Show what a log directory's checkpoints say of its partitions, and whose it is.
+
+    PATH is a log directory or one of its files: recovery-point-offset-checkpoint,
+    replication-offset-checkpoint (high watermarks), log-start-offset-checkpoint,
+    cleaner-offset-checkpoint, meta.properties, .kafka_cleanshutdown.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.files import checkpoint_files
+    from tidelog.apps.cli.files.read_only_file import TooLarge
+    from tidelog.apps.cli.views.checkpoint_view import CheckpointsView
+
+    _check_exists(path)
+    if not os.path.isdir(path) and not checkpoint_files.is_checkpoint(os.path.basename(path)):
+        known = ", ".join(checkpoint_files.DIRECTORY_FILES)
+        raise _bad_path(f"{path!r} is none of {known}")
+    try:
+        found = checkpoint_files.read_checkpoints(path)
+    except (TooLarge, OSError) as error:
+        raise _cant_read(path, error) from error
+    if not found.files:
+        raise _bad_path(f"there are no checkpoints in {path!r}; give a log directory")
+    view = CheckpointsView(path, found)
+    return output.conclude(form, not found.problems, view.as_data(), view.show)
