@@ -1,0 +1,150 @@
+"""Topics and settings: what an administrator asks a cluster."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.wire.codec import Struct
+from tidelog.shell.client.api_keys import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_STATE,
+)
+from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoSuchTopic, NotOffered
+from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster_metadata import NO_LEADER
+from tidelog.shell.client.connection import KafkaConnection
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+CLUSTER_DEFAULT = -1
+"""As a number of partitions or replicas: what the broker's settings say."""
+
+
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    partitions: int = CLUSTER_DEFAULT,
+    replication_factor: int = CLUSTER_DEFAULT,
+    configs: Mapping[str, str] | None = None,
+    *,
+    exist_ok: bool = False,
+) -> None:
+    """Create a topic; returns once each of its partitions has a leader."""
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication_factor,
+        "assignments": [],
+        "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+    }
+    request = {"topics": [topic], "timeout_ms": int(cluster.timeout_s * 1000)}
+
+    def ask(controller: KafkaConnection) -> None:
+        answer = controller.call(CREATE_TOPICS, request)["topics"][0]
+        code = answer["error_code"]
+        if code and not (exist_ok and code == ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise BrokerError(f"creating topic {name}", code, answer.get("error_message"))
+
+    cluster.ask_controller(ask)
+    await_leaders(cluster, name)
+
+
+def await_leaders(cluster: Cluster, name: str) -> None:
+    """Wait until each partition of a topic has a leader."""
+    deadline = Deadline(cluster.timeout_s)
+    while True:
+        topic = cluster.refresh([name]).topics.get(name)
+        found = {} if topic is None or topic.error else topic.partitions
+        if found and all(each.leader != NO_LEADER for each in found.values()):
+            return
+        what = f"topic {name} has partitions without a leader"
+        deadline.pause(BrokerError(what, ErrorCode.LEADER_NOT_AVAILABLE))
+
+
+def delete_topic(cluster: Cluster, name: str, *, missing_ok: bool = False) -> None:
+    """Delete a topic; returns once the broker asked no longer lists it."""
+    request = {
+        "topics": [{"name": name}],
+        "topic_names": [name],
+        "timeout_ms": int(cluster.timeout_s * 1000),
+    }
+
+    def ask(controller: KafkaConnection) -> None:
+        answer = controller.call(DELETE_TOPICS, request)["responses"][0]
+        code = answer["error_code"]
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if not missing_ok:
+                raise NoSuchTopic(f"topic {name!r}")
+        elif code:
+            raise BrokerError(f"deleting topic {name}", code, answer.get("error_message"))
+
+    cluster.ask_controller(ask)
+    deadline = Deadline(cluster.timeout_s)
+    while True:
+        topic = cluster.refresh([name]).topics.get(name)
+        if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return
+        deadline.pause(BrokerError(f"topic {name} is still listed", ErrorCode.REQUEST_TIMED_OUT))
+
+
+def topic_configs(
+    cluster: Cluster, topics: Sequence[str], keys: Sequence[str] | None = None
+) -> dict[str, dict[str, str | None]]:
+    """Settings in force, by topic; topics that are gone are left out."""
+    if not topics:
+        return {}
+    return _describe_configs(cluster.any_broker(), TOPIC_RESOURCE, topics, keys)
+
+
+def broker_configs(
+    cluster: Cluster, broker_id: int, keys: Sequence[str] | None = None
+) -> dict[str, str | None]:
+    """A broker's settings in force, as that broker tells them."""
+    broker = cluster.broker(broker_id)
+    name = str(broker_id)
+    return _describe_configs(broker, BROKER_RESOURCE, [name], keys).get(name, {})
+
+
+def _describe_configs(
+    broker: KafkaConnection, kind: int, names: Sequence[str], keys: Sequence[str] | None
+) -> dict[str, dict[str, str | None]]:
+    wanted = None if keys is None else list(keys)
+    resources = [
+        {"resource_type": kind, "resource_name": name, "configuration_keys": wanted}
+        for name in names
+    ]
+    answer = broker.call(DESCRIBE_CONFIGS, {"resources": resources})
+    found: dict[str, dict[str, str | None]] = {}
+    for result in answer["results"]:
+        if not result["error_code"]:
+            found[result["resource_name"]] = _values(result)
+        elif result["error_code"] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            what = f"settings of {result['resource_name']}"
+            raise BrokerError(what, result["error_code"], result.get("error_message"))
+    return found
+
+
+def _values(result: Struct) -> dict[str, str | None]:
+    return {config["name"]: config["value"] for config in result["configs"]}
+
+
+def describe_state(
+    cluster: Cluster, broker_id: int, topic: str | None = None, partition: int | None = None
+) -> dict[str, Any] | None:
+    """What a Tidelog broker knows of its replicas (private API 32000); None if it is another
+    kind of broker. Raises CannotConnect if it can't be reached."""
+    question: dict[str, Any] = {}
+    if topic is not None:
+        question["topic"] = topic
+    if partition is not None:
+        question["partition"] = partition
+    try:
+        return cluster.broker(broker_id).call_private(DESCRIBE_STATE, question)
+    except NotOffered:
+        # It hung up: a Kafka does that, and so does a broker that just died. Only one is back.
+        connection = cluster.broker(broker_id)
+        if not connection.versions:
+            raise CannotConnect(connection.address, "it offers nothing", True) from None
+        return None

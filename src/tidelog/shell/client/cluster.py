@@ -1,0 +1,253 @@
+"""The cluster as a client sees it: its brokers, who leads what, and a connection to each.
+
+What was learnt from one broker may be old: whoever is told so (not the leader, fenced, no
+connection) asks for the metadata again, until the time is up. Always true: after `timeout_s`
+no further try begins.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.shell.client.api_keys import METADATA
+from tidelog.shell.client.client_errors import (
+    BrokerError,
+    CannotConnect,
+    Disconnected,
+    NoAnswer,
+    NoSuchTopic,
+)
+from tidelog.shell.client.cluster_metadata import (
+    NO_LEADER,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+    read_metadata,
+)
+from tidelog.shell.client.connection import CLIENT_ID, TIMEOUT_S, KafkaConnection
+
+T = TypeVar("T")
+DEFAULT_PORT = 9092
+PAUSE_S = 0.05
+PAUSE_MAX_S = 1.0
+
+
+class Cluster:
+    """Brokers found through `bootstrap` ("host:port,host:port"), asked when needed."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        client_id: str = CLIENT_ID,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        texts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
+        self.bootstrap = [parse_address(text) for text in texts if text.strip()]
+        if not self.bootstrap:
+            raise ValueError("no bootstrap address; give host:port")
+        self.client_id = client_id
+        self.timeout_s = timeout_s
+        self._connections: dict[tuple[str, int], KafkaConnection] = {}
+        self._metadata: ClusterMetadata | None = None
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # -- connections ------------------------------------------------------------------------
+
+    def any_broker(self) -> KafkaConnection:
+        """A broker that can be reached: one that is connected, one of the bootstrap list, or
+        one that metadata told of. Raises the first bootstrap address's error if none can."""
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        first: CannotConnect | None = None
+        known = self._metadata.brokers.values() if self._metadata else ()
+        places = [*self.bootstrap, *((broker.host, broker.port) for broker in known)]
+        for host, port in dict.fromkeys(places):
+            try:
+                return self._connect(host, port, advertised=False)
+            except CannotConnect as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+    def broker(self, broker_id: BrokerId) -> KafkaConnection:
+        """The broker of that id, at the address it advertises."""
+        found = self.metadata.brokers.get(broker_id)
+        if found is None:
+            found = self.refresh([]).brokers.get(broker_id)
+        if found is None:
+            raise CannotConnect(f"broker {broker_id}", "it is not in the cluster's metadata")
+        return self._connect(found.host, found.port, advertised=True)
+
+    def controller(self) -> KafkaConnection:
+        """The broker to which changes of topics go."""
+        controller = self.metadata.controller_id
+        if controller < 0:
+            controller = self.refresh([]).controller_id
+        if controller < 0:
+            raise BrokerError("looking for the controller", ErrorCode.NOT_CONTROLLER)
+        return self.broker(controller)
+
+    def _connect(self, host: str, port: int, *, advertised: bool) -> KafkaConnection:
+        connection = self._connections.get((host, port))
+        if connection is None or connection.closed:
+            advertised = advertised and (host, port) not in self.bootstrap
+            connection = KafkaConnection(
+                host, port, self.client_id, self.timeout_s, advertised=advertised
+            )
+            self._connections[host, port] = connection
+        return connection
+
+    # -- metadata ---------------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """As last seen; asked for if it never was."""
+        return self._metadata or self.refresh()
+
+    def refresh(self, topics: Sequence[str] | None = None) -> ClusterMetadata:
+        """Ask a broker: for some topics, or (None) all. No topic is created by that."""
+        request = {
+            "topics": None if topics is None else [{"name": topic} for topic in topics],
+            "allow_auto_topic_creation": False,
+        }
+        fresh = self._ask_any(lambda broker: read_metadata(broker.call(METADATA, request)))
+        if topics is not None and self._metadata is not None:
+            kept = {
+                name: topic for name, topic in self._metadata.topics.items() if name not in topics
+            }
+            fresh = fresh._replace(topics={**kept, **fresh.topics})
+        self._metadata = fresh
+        return fresh
+
+    def _ask_any(self, ask: Callable[[KafkaConnection], T]) -> T:
+        """Of any broker; another one if it hangs up. Reading twice does no harm."""
+        deadline = Deadline(self.timeout_s)
+        while True:
+            try:
+                return ask(self.any_broker())
+            except (Disconnected, NoAnswer) as error:
+                deadline.pause(error)
+
+    def topic(self, name: str) -> TopicMetadata:
+        """A topic, asked for if it is not known. Raises NoSuchTopic."""
+        found = self.metadata.topics.get(name)
+        if found is None or found.error:
+            found = self.refresh([name]).topics.get(name)
+        if found is None or found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise NoSuchTopic(f"topic {name!r}")
+        if found.error and found.error != ErrorCode.LEADER_NOT_AVAILABLE:
+            raise BrokerError(f"metadata of {name}", found.error)
+        return found
+
+    def partition(self, topic: str, partition: int) -> PartitionMetadata:
+        """A partition, asked for if it is not known. Raises NoSuchTopic."""
+        found = self.topic(topic).partitions.get(partition)
+        if found is None:
+            self.refresh([topic])
+            found = self.topic(topic).partitions.get(partition)
+        if found is None:
+            raise NoSuchTopic(f"partition {partition} of topic {topic!r}")
+        return found
+
+    def leader(
+        self, topic: str, partition: int, deadline: "Deadline | None" = None
+    ) -> PartitionMetadata:
+        """The partition once somebody leads it. Raises BrokerError when the time is up."""
+        deadline = deadline or Deadline(self.timeout_s)
+        found = self.partition(topic, partition)
+        while found.leader == NO_LEADER:
+            name = TopicPartition(topic, partition)
+            deadline.pause(BrokerError(f"{name} has no leader", ErrorCode.LEADER_NOT_AVAILABLE))
+            self.refresh([topic])
+            found = self.partition(topic, partition)
+        return found
+
+    # -- asking the right one ---------------------------------------------------------------
+
+    def ask_leader(
+        self,
+        topic: str,
+        partition: int,
+        ask: Callable[[KafkaConnection, PartitionMetadata], T],
+        timeout_s: float | None = None,
+    ) -> T:
+        """Ask the leader; the new one if it changed, until the time is up. `ask` raises
+        BrokerError for an error code; it must do no harm when it is asked twice."""
+        deadline = Deadline(self.timeout_s if timeout_s is None else timeout_s)
+        while True:
+            try:
+                found = self.leader(topic, partition, deadline)
+                return ask(self.broker(found.leader), found)
+            except (BrokerError, CannotConnect, Disconnected, NoAnswer) as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    raise
+                deadline.pause(error)
+                self.refresh([topic])
+
+    def ask_controller(self, ask: Callable[[KafkaConnection], T]) -> T:
+        """Ask the controller; the new one if it changed, until the time is up. What was sent
+        and not answered is not sent again."""
+        deadline = Deadline(self.timeout_s)
+        while True:
+            try:
+                return ask(self.controller())
+            except (CannotConnect, BrokerError) as error:
+                if isinstance(error, BrokerError) and error.code != ErrorCode.NOT_CONTROLLER:
+                    raise
+                deadline.pause(error)
+                self.refresh([])
+
+
+class Deadline:
+    """A time that runs out, with pauses that grow."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._at = time.monotonic() + timeout_s
+        self._pause_s = PAUSE_S
+
+    @property
+    def remaining_s(self) -> float:
+        return self._at - time.monotonic()
+
+    def pause(self, error: Exception) -> None:
+        """Wait a little before another try; raises `error` if the time is up."""
+        if self.remaining_s <= self._pause_s:
+            raise error
+        time.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host`, `host:port`, `[::1]:port` or a bare IPv6 address. Raises ValueError."""
+    text = text.strip()
+    if text.startswith("["):
+        host, closing, rest = text[1:].partition("]")
+        if not closing or (rest and not rest.startswith(":")):
+            raise ValueError(f"{text!r} is no address; write [::1]:9092")
+        port = rest[1:]
+    elif text.count(":") > 1:
+        host, port = text, ""
+    else:
+        host, _, port = text.partition(":")
+    if not host or not (port == "" or (port.isdecimal() and 0 < int(port) <= 65535)):
+        raise ValueError(f"{text!r} is no address; write host:port, such as localhost:9092")
+    return host, int(port) if port else DEFAULT_PORT

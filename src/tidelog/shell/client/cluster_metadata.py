@@ -1,0 +1,91 @@
+"""What a Metadata answer says, in our words and whatever its version."""
+
+from typing import NamedTuple
+
+from tidelog.core.types import BrokerId, LeaderEpoch, TopicId
+from tidelog.core.wire.codec import Struct
+from tidelog.shell.client.connection import format_address
+
+NO_LEADER = -1
+NO_TOPIC_ID = bytes(16)
+
+
+class BrokerAddress(NamedTuple):
+    """A broker as it advertises itself."""
+
+    id: BrokerId
+    host: str
+    port: int
+    rack: str | None
+
+    def __str__(self) -> str:
+        return format_address(self.host, self.port)
+
+
+class PartitionMetadata(NamedTuple):
+    """What metadata says of one partition."""
+
+    partition: int
+    error: int
+    leader: BrokerId
+    """-1: nobody leads."""
+    leader_epoch: LeaderEpoch
+    """-1: the broker is too old to tell."""
+    replicas: list[BrokerId]
+    isr: list[BrokerId]
+    offline_replicas: list[BrokerId]
+
+
+class TopicMetadata(NamedTuple):
+    """What metadata says of one topic."""
+
+    name: str
+    error: int
+    id: TopicId
+    internal: bool
+    partitions: dict[int, PartitionMetadata]
+
+
+class ClusterMetadata(NamedTuple):
+    """An answer to a Metadata request."""
+
+    cluster_id: str | None
+    controller_id: BrokerId
+    """-1: nobody is in office."""
+    brokers: dict[BrokerId, BrokerAddress]
+    topics: dict[str, TopicMetadata]
+
+
+def read_metadata(answer: Struct) -> ClusterMetadata:
+    """From the wire's words to ours, whatever the version."""
+    brokers = {
+        broker["node_id"]: BrokerAddress(
+            broker["node_id"], broker["host"], broker["port"], broker.get("rack")
+        )
+        for broker in answer["brokers"]
+    }
+    topics = {topic["name"]: _read_topic(topic) for topic in answer["topics"] if topic["name"]}
+    controller = answer.get("controller_id", NO_LEADER)
+    return ClusterMetadata(answer.get("cluster_id"), controller, brokers, topics)
+
+
+def _read_topic(topic: Struct) -> TopicMetadata:
+    partitions = {
+        partition["partition_index"]: PartitionMetadata(
+            partition["partition_index"],
+            partition["error_code"],
+            partition["leader_id"],
+            partition.get("leader_epoch", -1),
+            list(partition["replica_nodes"]),
+            list(partition["isr_nodes"]),
+            list(partition.get("offline_replicas", ())),
+        )
+        for partition in topic["partitions"]
+    }
+    return TopicMetadata(
+        topic["name"],
+        topic["error_code"],
+        topic.get("topic_id", NO_TOPIC_ID),
+        topic.get("is_internal", False),
+        dict(sorted(partitions.items())),
+    )

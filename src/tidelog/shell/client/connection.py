@@ -1,0 +1,294 @@
+"""One connection to one broker: a request, then its answer, within a time.
+
+Versions are agreed on when the first request leaves: the newest that both speak. Always
+true: a connection whose answer did not come is closed, so that no answer is ever taken for
+another request's.
+"""
+
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from itertools import count
+from struct import Struct as Packing
+from types import TracebackType
+from typing import Any
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.wire.apis import spoken_versions
+from tidelog.core.wire.codec import Struct, decode_response, encode_request
+from tidelog.core.wire.primitives import MalformedRequest
+from tidelog.shell.client.api_keys import API_VERSIONS, api_name
+from tidelog.shell.client.client_errors import (
+    BrokerError,
+    CannotConnect,
+    Disconnected,
+    NoAnswer,
+    NotKafka,
+    NotOffered,
+)
+
+CLIENT_ID = "tidelog"
+TIMEOUT_S = 10.0
+FRAME_BYTES_MAX = 512 * 1024 * 1024
+API_VERSIONS_NEWEST = 3
+"""Enough to tell our name; brokers that do not know it answer in version 0."""
+_LENGTH = Packing(">i")
+_ERROR_CODE = Packing(">4xh")
+"""Behind the correlation id, first in every version of an ApiVersions answer."""
+
+
+class KafkaConnection:
+    """A connection to `host`:`port`, opened at once. `advertised` says where the address is
+    from: an error then tells that a broker gave it."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str = CLIENT_ID,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        advertised: bool = False,
+    ) -> None:
+        self.address = format_address(host, port)
+        self.client_id = client_id
+        self.timeout_s = timeout_s
+        self._correlation = count(1)
+        self._versions: dict[int, tuple[int, int]] | None = None
+        self._socket: socket.socket | None = _connect(
+            host, port, self.address, timeout_s, advertised
+        )
+
+    def __enter__(self) -> "KafkaConnection":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it must be made anew to be used."""
+        return self._socket is None
+
+    # -- versions ---------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """What the broker offers: lowest and highest version by API."""
+        if self._versions is None:
+            answer = self._ask_versions(API_VERSIONS_NEWEST)
+            if answer is None:
+                answer = self._ask_versions(0)
+            if answer is None or answer["error_code"] != ErrorCode.NONE:
+                code = ErrorCode.UNSUPPORTED_VERSION if answer is None else answer["error_code"]
+                raise BrokerError(f"ApiVersions of {self.address}", code)
+            self._versions = {
+                api["api_key"]: (api["min_version"], api["max_version"])
+                for api in answer["api_keys"]
+            }
+        return self._versions
+
+    def _ask_versions(self, version: int) -> Struct | None:
+        """None: the broker does not know this version of the question."""
+        request = {"client_software_name": "tidelog", "client_software_version": "0"}
+        frame = self._exchange(API_VERSIONS, version, request, self.timeout_s)
+        if len(frame) < _ERROR_CODE.size:
+            raise self._not_kafka(f"an answer of {len(frame)} bytes")
+        if _ERROR_CODE.unpack_from(frame)[0] == ErrorCode.UNSUPPORTED_VERSION:
+            return None
+        return self._decode(API_VERSIONS, version, frame)
+
+    def offers(self, api_key: int) -> bool:
+        """Whether there is a version that both sides speak."""
+        return self._common(api_key, None) is not None
+
+    def version(self, api_key: int, max_version: int | None = None) -> int:
+        """The newest version that both sides speak, up to `max_version`. Raises NotOffered."""
+        common = self._common(api_key, max_version)
+        if common is None:
+            offered = self.versions.get(api_key)
+            spoken = spoken_versions(api_key)
+            why = (
+                "it is not in the broker's list"
+                if offered is None
+                else f"it has versions {offered[0]} to {offered[1]},"
+                f" this client {'none' if spoken is None else f'{spoken[0]} to {spoken[1]}'}"
+            )
+            raise NotOffered(self.address, api_name(api_key), why)
+        return common
+
+    def _common(self, api_key: int, max_version: int | None) -> int | None:
+        offered = self.versions.get(api_key)
+        spoken = spoken_versions(api_key)
+        if offered is None or spoken is None:
+            return None
+        newest = min(offered[1], spoken[1])
+        if max_version is not None:
+            newest = min(newest, max_version)
+        return newest if newest >= max(offered[0], spoken[0]) else None
+
+    # -- calls ------------------------------------------------------------------------------
+
+    def call(
+        self,
+        api_key: int,
+        request: Struct,
+        max_version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Struct:
+        """Ask, and wait for the answer. Raises ClientError."""
+        version = self.version(api_key, max_version)
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        return self._decode(api_key, version, self._exchange(api_key, version, request, wait_s))
+
+    def send(self, api_key: int, request: Struct, max_version: int | None = None) -> None:
+        """Tell, where no answer comes (Produce with acks=0)."""
+        version = self.version(api_key, max_version)
+        self._send(api_key, version, request, time.monotonic() + self.timeout_s)
+
+    def call_private(
+        self, api_key: int, document: Mapping[str, Any], timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """One of Tidelog's own APIs: JSON each way. A broker that does not know it closes
+        the connection: NotOffered."""
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        body = {"document": json.dumps(document).encode()}
+        try:
+            frame = self._exchange(api_key, 0, body, wait_s)
+        except Disconnected as error:
+            raise NotOffered(self.address, api_name(api_key), "it is no Tidelog broker") from error
+        try:
+            answer = json.loads(bytes(self._decode(api_key, 0, frame)["document"]))
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._not_kafka("no JSON object")
+        return answer
+
+    def _exchange(self, api_key: int, version: int, request: Struct, timeout_s: float) -> bytes:
+        """Send a request; the frame of its answer."""
+        deadline = time.monotonic() + timeout_s
+        correlation = self._send(api_key, version, request, deadline)
+        try:
+            frame = self._receive(deadline)
+        except TimeoutError:
+            self.close()
+            raise NoAnswer(self.address, api_name(api_key), timeout_s) from None
+        except OSError as error:
+            self.close()
+            raise Disconnected(self.address, api_name(api_key), _reason(error)) from None
+        except BaseException:
+            self.close()  # interrupted: the answer is still on its way
+            raise
+        if len(frame) < _LENGTH.size or _LENGTH.unpack_from(frame)[0] != correlation:
+            raise self._not_kafka("it answered something that was not asked")
+        return frame
+
+    def _send(self, api_key: int, version: int, request: Struct, deadline: float) -> int:
+        correlation = next(self._correlation)
+        if self._socket is None:
+            raise CannotConnect(self.address, "the connection was closed")
+        frame = encode_request(api_key, version, correlation, self.client_id, request)
+        try:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            self._socket.sendall(frame)
+        except TimeoutError:
+            self.close()
+            raise NoAnswer(self.address, api_name(api_key), self.timeout_s) from None
+        except OSError as error:
+            self.close()
+            raise Disconnected(self.address, api_name(api_key), _reason(error)) from None
+        except BaseException:
+            self.close()
+            raise
+        return correlation
+
+    def _receive(self, deadline: float) -> bytes:
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
+        if not 0 <= length <= FRAME_BYTES_MAX:
+            raise self._not_kafka(f"an answer of {length} bytes")
+        return self._read(length, deadline)
+
+    def _read(self, length: int, deadline: float) -> bytes:
+        assert self._socket is not None
+        data = bytearray(length)
+        view = memoryview(data)
+        while view:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            self._socket.settimeout(remaining)
+            received = self._socket.recv_into(view)
+            if not received:
+                raise ConnectionResetError(0, "the connection was closed")
+            view = view[received:]
+        return bytes(data)
+
+    def _decode(self, api_key: int, version: int, frame: bytes) -> Struct:
+        try:
+            return decode_response(api_key, version, frame)[1]
+        except MalformedRequest as error:
+            raise self._not_kafka(f"{api_name(api_key)} version {version}: {error}") from None
+
+    def _not_kafka(self, why: str) -> NotKafka:
+        self.close()
+        return NotKafka(self.address, why)
+
+
+def format_address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _connect(
+    host: str, port: int, address: str, timeout_s: float, advertised: bool
+) -> socket.socket:
+    """Try every address that the name has, one after another, within the time."""
+    deadline = time.monotonic() + timeout_s
+    why = "it has no address"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise CannotConnect(address, f"unknown host ({_reason(error)})", advertised) from None
+    for wait_s, (family, kind, protocol, _, target) in _shared_time(found, deadline):
+        try:
+            connected = socket.socket(family, kind, protocol)
+        except OSError as error:
+            why = _reason(error)
+            continue
+        try:
+            connected.settimeout(wait_s)
+            connected.connect(target)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except BaseException as error:
+            connected.close()
+            if not isinstance(error, OSError):
+                raise
+            slow = isinstance(error, TimeoutError)
+            why = f"no answer within {timeout_s:g} s" if slow else _reason(error)
+        else:
+            return connected
+    raise CannotConnect(address, why, advertised)
+
+
+def _shared_time(found: list[Any], deadline: float) -> Iterator[tuple[float, Any]]:
+    """Each address, with a fair share of the time that is left."""
+    for number, each in enumerate(found):
+        remaining = deadline - time.monotonic()
+        yield max(remaining / (len(found) - number), 0.001), each
+
+
+def _reason(error: Exception) -> str:
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    return text[:1].lower() + text[1:]
