@@ -41,9 +41,11 @@ def incremental_alter_configs(broker: BrokerContext, request: Struct) -> Handlin
             if times[identity] > 1:
                 message = f"{identity[1]!r} is in the request more than once."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
-            events[identity] = _change(broker, resource)
-            events[identity].validate_only = request["validate_only"]
             results[identity] = TopicAnswer(ErrorCode.NONE)
+            change = _change(broker, resource)
+            change.validate_only = request["validate_only"]
+            if change.changes:
+                events[identity] = change
         except Refused as refused:
             results[identity] = TopicAnswer(refused.error, refused.message)
     answers = yield list(events.values())
@@ -84,6 +86,8 @@ def _change(broker: BrokerContext, resource: Struct) -> AlterConfigReceived:
         one = broker.node.config.broker_id
     current = cluster_configs(broker) if one is None else own_configs(broker)
     changes = _changes(resource["configs"], current, BROKER_SETTINGS)
+    # What was never set is as good as unset: Kafka's tools clear throttles that we lack.
+    changes = {k: v for k, v in changes.items() if v is not None or k in BROKER_SETTINGS}
     for key, text in changes.items():
         if (problem := broker_problem(key, text, one)) is not None:
             raise Refused(ErrorCode.INVALID_REQUEST, problem)

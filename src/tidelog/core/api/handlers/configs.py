@@ -90,12 +90,12 @@ def topic_configs(broker: BrokerContext, topic: str) -> Mapping[str, str]:
 
 def cluster_configs(broker: BrokerContext) -> Mapping[str, str]:
     """What was set for all brokers while they ran."""
-    return broker.node.image.configs.get(keys.DEFAULT_CONFIG, {})
+    return broker.node.image.configs.get(keys.broker_config(None), {})
 
 
 def own_configs(broker: BrokerContext) -> Mapping[str, str]:
     """What was set for this broker while it ran."""
-    return broker.node.image.configs.get(f"{keys.CONFIGS}broker/{broker.node.config.broker_id}", {})
+    return broker.node.image.configs.get(keys.broker_config(broker.node.config.broker_id), {})
 
 
 def effective_topic_configs(broker: BrokerContext, own: Mapping[str, str]) -> list[Struct]:

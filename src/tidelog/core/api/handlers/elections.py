@@ -5,6 +5,13 @@ from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 
+_MESSAGES = {
+    ErrorCode.INVALID_REQUEST: "there are elections of type 0, preferred, and 1, unclean.",
+    ErrorCode.ELECTION_NOT_NEEDED: "the right leader leads already.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred replica is not alive and in sync.",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica is alive.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition.",
+}
 _TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
 
 
@@ -19,33 +26,35 @@ def elect_leaders(broker: BrokerContext, request: Struct) -> Handling:
         for partition in topic["partitions"]
     ]
     if kind not in _TYPES:
-        message = f"There is no election type {kind}: 0 is preferred, 1 is unclean."
         error = ErrorCode.INVALID_REQUEST
-        return _response(error, dict.fromkeys(wanted, (error, message)))
+        return _response(error, dict.fromkeys(wanted, error))
     partitions = {name: image.partition(name.topic, name.partition) for name in wanted}
     known = tuple(partition.key for partition in partitions.values() if partition is not None)
     [answer] = yield [ElectLeadersReceived(0, _TYPES[kind], None if everywhere else known)]
-    results: dict[TopicPartition, tuple[ErrorCode, str | None]] = {}
+    results: dict[TopicPartition, ErrorCode] = {}
     for name, partition in partitions.items():
-        if partition is None:
-            results[name] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {name}.")
-        else:
-            results[name] = (answer.results.get(partition.key, answer.error), None)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        results[name] = (
+            unknown if partition is None else answer.results.get(partition.key, answer.error)
+        )
     if everywhere:
         for key, error in answer.results.items():
             found = image.name_of(key)
             if found is not None and error is not ErrorCode.ELECTION_NOT_NEEDED:
-                results[found] = (error, None)
+                results[found] = error
     return _response(answer.error, results)
 
 
-def _response(
-    error: ErrorCode, results: dict[TopicPartition, tuple[ErrorCode, str | None]]
-) -> Struct:
+def _response(error: ErrorCode, results: dict[TopicPartition, ErrorCode]) -> Struct:
     topics: dict[str, list[Struct]] = {}
-    for name, (code, message) in sorted(results.items()):
+    for name, code in sorted(results.items()):
+        message = _MESSAGES.get(code)
         topics.setdefault(name.topic, []).append(
-            {"partition_id": name.partition, "error_code": code, "error_message": message}
+            {
+                "partition_id": name.partition,
+                "error_code": code,
+                "error_message": None if message is None else f"{name}: {message}",
+            }
         )
     return {
         "throttle_time_ms": 0,

@@ -2,8 +2,6 @@
 
 import re
 
-from tidelog.core.controller.metadata.cluster_image import ClusterImage
-
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Clients may read them; brokers write them."""
 
@@ -23,15 +21,4 @@ def name_problem(name: str) -> str | None:
             f"The topic name {name!r} has other characters than letters, digits, "
             "'.', '_' and '-' of ASCII."
         )
-    return None
-
-
-def collision(image: ClusterImage, name: str) -> str | None:
-    """A topic that differs only in '.' and '_': their metrics would be one, so Kafka refuses."""
-    if "." not in name and "_" not in name:
-        return None
-    unified = name.replace(".", "_")
-    for other in image.topics:
-        if other != name and other.replace(".", "_") == unified:
-            return other
     return None

@@ -8,7 +8,7 @@ from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.configs import effective_topic_configs
-from tidelog.core.api.handlers.topic_names import collision, name_problem
+from tidelog.core.api.handlers.topic_names import name_problem
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreateTopicReceived, DeleteTopicReceived
 from tidelog.core.errors import ErrorCode
@@ -61,16 +61,12 @@ def _refuse_duplicate(name: str) -> TopicAnswer:
 def _plan(broker: BrokerContext, topic: Struct) -> CreateTopicReceived | TopicAnswer:
     """What to ask of the controller; or why it need not be asked."""
     name = topic["name"]
-    image = broker.node.image
     if name == _CLUSTER_METADATA:
         return TopicAnswer(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own.")
     if (problem := name_problem(name)) is not None:
         return TopicAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if name in image.topics:
+    if name in broker.node.image.topics:
         return TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name} exists.")
-    if (other := collision(image, name)) is not None:
-        message = f"{name} differs from topic {other} only in '.' and '_'."
-        return TopicAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     configs: dict[str, str] = {}
     for config in topic["configs"]:
         key, text = config["name"], config["value"]
