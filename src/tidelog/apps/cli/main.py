@@ -1,5 +1,6 @@
 """The tree of commands.
 
+    up      a cluster on this machine; status and down look after it; broker is one of it
     story   small text plays of replicas, played on the broker's own code
     sim     whole clusters of that code under seeded faults
     model   every state of small models, and mutants that must be caught
@@ -15,9 +16,14 @@ from tidelog.apps.cli.usage import LazyCommands, Root, examples
 
 COMMANDS = LazyCommands(
     {
+        "up": "tidelog.apps.cli.local.up:up",
+        "status": "tidelog.apps.cli.local.running:status",
+        "down": "tidelog.apps.cli.local.running:down",
+        "broker": "tidelog.apps.cli.local.broker:broker",
         "story": "tidelog.apps.cli.story:story",
         "sim": "tidelog.apps.cli.sim:sim",
         "model": "tidelog.apps.cli.model:model",
+        "inspect": "tidelog.apps.cli.inspect:inspect",
     }
 )
 """Name -> "module:attribute", in the order in which they are best learnt."""
@@ -28,6 +34,7 @@ COMMANDS = LazyCommands(
     commands=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
+        "tidelog up",
         "tidelog story list",
         "tidelog story play hw-loses-acked-record",
         "tidelog sim run --seeds 100",

@@ -1,0 +1,1 @@
+"""Commands that run brokers on this machine, or look after those that run."""

@@ -1,0 +1,228 @@
+"""What `tidelog up` does, without the command line around it.
+
+The order is the promise: first everything is looked at (options, folder, settings, ports) and
+nothing is touched; then the folder is made, the brokers are started, and when they all see
+each other the user hears so. It imports neither click nor rich: both would be paid for before
+the first broker starts.
+Always true: when `bring_up` returns or raises, no broker that it started runs, unless it was
+detached.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tidelog.apps.cli.local import up_text
+from tidelog.shell.settings_sources import load_settings
+from tidelog.shell.supervisor import cluster_plan
+from tidelog.shell.supervisor.broker_child import ENTRY, resolve_entry
+from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
+from tidelog.shell.supervisor.preflight import data_folder, ports
+from tidelog.shell.supervisor.preflight.refusal import Refusal
+from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor
+
+DATA = "tidelog-data"
+NOT_UP = 1
+DIED_OF_SIGNAL = 128
+
+
+class UpOptions(NamedTuple):
+    """As given on the command line."""
+
+    brokers: int | None = None
+    port: int = 9092
+    data: str | None = None
+    ephemeral: bool = False
+    one_process: bool = False
+    detach: bool = False
+    supervise: bool = False
+    sets: tuple[str, ...] = ()
+    racks: str = ""
+    wait: float = 30.0
+    form: str = "text"
+    command: tuple[str, ...] = ()
+
+
+def bring_up(options: UpOptions) -> int:
+    """Start a cluster and see it to its end, or to readiness if detached; the exit code."""
+    began = time.monotonic()
+    try:
+        _check_platform()
+        command = _find(options.command)
+        prepared = _prepare(options)
+        if options.detach:
+            from tidelog.apps.cli.local.detached import bring_up_detached
+
+            return bring_up_detached(options, lambda out: _start(options, prepared, [out]), began)
+        supervisor = _start(options, prepared)
+    except Refusal as refusal:
+        complain(str(refusal))
+        return NOT_UP
+    try:
+        return _stay(supervisor, options, command, began)
+    finally:
+        end(supervisor, options)
+
+
+def complain(text: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"tidelog: {text}\n")
+    sys.stderr.flush()
+
+
+class Prepared(NamedTuple):
+    """A plan that was found good."""
+
+    plan: ClusterPlan
+    environ: dict[str, str]
+
+
+def _check_platform() -> None:
+    if os.name != "posix" or not hasattr(os, "fork"):
+        raise Refusal("tidelog up runs on Linux and macOS; on Windows use it within WSL")
+    while (spare := os.open(os.devnull, os.O_RDWR)) < 3:
+        continue  # a closed stdin or stdout would be taken for one of our pipes
+    os.close(spare)
+
+
+def _find(command: Sequence[str]) -> list[str]:
+    """The command with its program's path. Raises Refusal before anything is started."""
+    if not command:
+        return []
+    from shutil import which
+
+    program = which(command[0])
+    if program is None:
+        raise Refusal(f"no program {command[0]!r} to run; it is neither a path nor on PATH")
+    return [program, *command[1:]]
+
+
+def _prepare(options: UpOptions) -> Prepared:
+    """Look at everything, touch nothing. Raises Refusal."""
+    cluster_plan.check_sets(options.sets)
+    data = _temporary() if options.ephemeral else os.path.abspath(options.data or DATA)
+    there = [] if options.ephemeral else data_folder.examine(data)
+    racks = tuple(rack.strip() for rack in options.racks.split(",") if rack.strip())
+    plan = ClusterPlan(
+        data,
+        cluster_plan.broker_ids(options.brokers, there),
+        options.port,
+        options.sets,
+        racks,
+        options.one_process,
+    )
+    environ, warnings = cluster_plan.without_own(os.environ)
+    prepared = Prepared(plan, environ)
+    resolved = _settings(prepared, plan.brokers[0], plan.port)
+    for warning in (*warnings, *resolved.warnings):
+        complain(warning)
+    ports.check_free(HOST, [plan.port_of(broker) for broker in plan.brokers])
+    return prepared
+
+
+def _temporary() -> str:
+    folder = os.environ.get("TMPDIR") or "/tmp"
+    return os.path.join(os.path.abspath(folder), f"tidelog-{os.urandom(4).hex()}")
+
+
+def _settings(prepared: Prepared, broker: int, port: int) -> Any:
+    plan = prepared.plan
+    try:
+        return load_settings(
+            None,
+            prepared.environ,
+            [*plan.sets, *plan.own_settings(broker, port)],
+            cluster_plan.defaults(len(plan.brokers)),
+        )
+    except ValueError as error:
+        raise Refusal("; ".join(str(error).splitlines())) from error
+
+
+def _start(options: UpOptions, prepared: Prepared, private: Sequence[int] = ()) -> Supervisor:
+    """Make the folder, fork the brokers without the `private` descriptors. Raises Refusal."""
+    run = resolve_entry(os.environ.get("TIDELOG_BROKER_ENTRY", ENTRY))
+    supervisor = Supervisor(
+        prepared.plan,
+        run,
+        lambda broker, port: _settings(prepared, broker, port).settings,
+        complain,
+        ephemeral=options.ephemeral,
+        supervise=options.supervise,
+        private=private,
+    )
+    supervisor.claim()
+    supervisor.start()
+    return supervisor
+
+
+def _stay(supervisor: Supervisor, options: UpOptions, command: list[str], began: float) -> int:
+    try:
+        supervisor.wait_until_ready(options.wait)
+    except NotStarted as reason:
+        complain(str(reason))
+        return NOT_UP
+    took_s = time.monotonic() - began
+    if command:
+        return _run_command(supervisor, command, took_s)
+    up_text.show(supervisor.up(), took_s, options.form)
+    return watch_over(supervisor)
+
+
+def watch_over(supervisor: Supervisor) -> int:
+    """Until somebody asks to stop, or no broker is left."""
+    line = up_text.StatusLine(supervisor)
+    while not supervisor.signals.received and not supervisor.all_dead():
+        line.refresh()
+        supervisor.step(line.pause_s)
+    line.clear()
+    if supervisor.all_dead():
+        complain("no broker is left")
+        return NOT_UP
+    up_text.tell(f"stopping {len(supervisor.plan.brokers)} brokers ...")
+    if not supervisor.stop():
+        complain("not all brokers stopped cleanly; they will recover at the next start")
+        return NOT_UP
+    up_text.tell("stopped")
+    return 0
+
+
+def _run_command(supervisor: Supervisor, command: list[str], took_s: float) -> int:
+    """Run it with the cluster's address; its exit code."""
+    import signal
+    import subprocess
+
+    brokers = len(supervisor.plan.brokers)
+    complain(f"{brokers} brokers at {supervisor.bootstrap} after {took_s:.2f} s")
+    environ = {
+        **os.environ,
+        "KAFKA_BOOTSTRAP_SERVERS": supervisor.bootstrap,
+        "TIDELOG_DATA": supervisor.plan.data,
+    }
+    supervisor.signals.wake_for_children()
+    try:
+        process = subprocess.Popen(command, env=environ)
+    except OSError as error:
+        complain(f"can't run {command[0]}: {error.strerror}")
+        return NOT_UP
+    heeded = 0
+    while process.poll() is None:
+        supervisor.step(1.0)
+        for number in supervisor.signals.received[heeded:]:
+            heeded += 1
+            if number != signal.SIGINT:  # the terminal sends that to the command too
+                process.send_signal(number)
+    if not supervisor.stop():
+        complain("not all brokers stopped cleanly")
+    code = process.returncode
+    return code if code >= 0 else DIED_OF_SIGNAL - code
+
+
+def end(supervisor: Supervisor, options: UpOptions) -> None:
+    """Leave no process behind, nor what was only there for this run."""
+    supervisor.stop()
+    if options.ephemeral:
+        from shutil import rmtree
+
+        rmtree(supervisor.plan.data, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""`tidelog status` and `tidelog down`: clusters that `tidelog up` started on this machine."""
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.apps.cli.usage import examples, format_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tidelog.shell.supervisor.look_after import Standing
+
+DATA = "tidelog-data"
+
+data_option = click.option(
+    "--data", default=DATA, show_default=True, metavar="DIR", help="The cluster's folder."
+)
+
+
+@click.command(
+    epilog=examples("tidelog status", "tidelog status --data my-data --format json"),
+)
+@data_option
+@format_option()
+def status(data: str, form: str) -> int:
+    """Show the brokers that `tidelog up` started, and whether they answer.
+
+    Exit code 0 means that all are up.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.shell.supervisor.look_after import look
+
+    standing = look(os.path.abspath(data))
+    return output.conclude(
+        form, standing.all_up, standing.as_data(), lambda screen: _show(screen, standing)
+    )
+
+
+def _show(screen: "Console", standing: "Standing") -> None:
+    from tidelog.apps.cli import output
+
+    if standing.brokers:
+        table = output.table(("broker", "pid", "address", "state", "log"), numbers=("pid",))
+        for broker in standing.brokers:
+            state = output.mark(broker.state == "up", "up", broker.state)
+            name = f"{broker.id} (controller)" if broker.controller else str(broker.id)
+            table.add_row(name, str(broker.pid), broker.address, state, broker.log)
+        output.show_table(screen, table)
+    screen.print(output.verdict_line(standing.all_up, standing.summary), soft_wrap=True)
+
+
+@click.command(
+    epilog=examples("tidelog down", "tidelog down --data my-data --wait 5"),
+)
+@data_option
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    default=40.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For a clean stop; then processes are killed.",
+)
+@format_option()
+def down(data: str, wait: float, form: str) -> int:
+    """Stop the cluster that `tidelog up` started.
+
+    Exit code 0 means that it is down and had the time to stop cleanly. Data that is not
+    ephemeral stays.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.shell.supervisor.look_after import take_down
+
+    folder = os.path.abspath(data)
+    if not os.path.isdir(folder):
+        raise click.UsageError(f"there is no folder {data}", click.get_current_context())
+    ending = take_down(folder, wait)
+    return output.conclude(
+        form,
+        ending.clean,
+        ending.as_data(),
+        lambda screen: screen.print(
+            output.verdict_line(ending.clean, ending.summary), soft_wrap=True
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The processes of a cluster on one machine: started, watched, stopped."""

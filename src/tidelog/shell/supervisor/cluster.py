@@ -1,0 +1,250 @@
+"""A cluster on this machine, from Python: for tests, `tidelog verify`, the demo.
+
+Each broker is a process of its own, started anew and not forked, so the caller may have
+threads. Nothing is restarted by itself. Always true: brokers keep their ports over restarts;
+after `close`, or when the caller dies, no broker is left.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from tidelog.shell.supervisor import cluster_plan, metadata_probe
+from tidelog.shell.supervisor.broker_child import ENTRY
+from tidelog.shell.supervisor.broker_process import BrokerProcess
+from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
+from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
+from tidelog.shell.supervisor.preflight import data_folder
+
+SET_FAULTS = 32003
+ANSWER_S = 2.0
+STOP_S = 30.0
+LOOK_S = 0.01
+
+
+class ClusterFailed(Exception):
+    """A broker did not do what it was told to; one line."""
+
+
+class LocalCluster:
+    """Brokers 1 to N in one data folder. Without `data`: a temporary one."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        data: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        port: int = 0,
+        racks: Sequence[str] = (),
+        fault_switches: bool = False,
+        one_process: bool = False,
+        wait_s: float = 30.0,
+        entry: str = ENTRY,
+    ) -> None:
+        self.ids = list(range(1, brokers + 1))
+        self._temporary = data is None
+        self._entry = entry
+        self._wait_s = wait_s
+        wanted = {**cluster_plan.defaults(brokers), **(settings or {})}
+        if fault_switches:
+            wanted["tidelog.fault.switches"] = "true"
+        self.plan = ClusterPlan(
+            os.path.abspath(data) if data is not None else "",
+            tuple(self.ids),
+            port,
+            tuple(f"{name}={value}" for name, value in wanted.items()),
+            tuple(racks),
+            one_process,
+        )
+        self._ports = {broker: self.plan.port_of(broker) for broker in self.ids}
+        self._processes: dict[int, BrokerProcess] = {}
+        self._life_line = (-1, -1)
+
+    def __enter__(self) -> "LocalCluster":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- the whole -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start all brokers and wait until they see each other. Raises ClusterFailed."""
+        if self._temporary and not self.plan.data:
+            from tempfile import mkdtemp
+
+            self.plan = self.plan._replace(data=mkdtemp(prefix="tidelog-"))
+        os.makedirs(self.plan.data, mode=0o700, exist_ok=True)
+        self._life_line = os.pipe()
+        try:
+            for group in [self.ids] if self.plan.one_process else [[b] for b in self.ids]:
+                self._spawn(group)
+            self.wait_ready(self._wait_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all brokers, cleanly if they do so in time, and remove a temporary folder."""
+        running = {p.pid: p for p in self._processes.values() if not p.has_ended()}.values()
+        for process in running:
+            process.send(signal.SIGCONT)
+            process.send(signal.SIGTERM)
+        until = time.monotonic() + STOP_S
+        for process in running:
+            if not process.wait(max(until - time.monotonic(), 0)):
+                process.kill()
+        for file in self._life_line:
+            if file >= 0:
+                os.close(file)
+        self._life_line = (-1, -1)
+        if self._temporary and self.plan.data:
+            from shutil import rmtree
+
+            rmtree(self.plan.data, ignore_errors=True)
+
+    @property
+    def data(self) -> str:
+        """The cluster's folder."""
+        return self.plan.data
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers' addresses, for clients."""
+        return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self.ids)
+
+    def wait_ready(self, timeout_s: float = 30.0) -> None:
+        """Until every broker that runs answers and lists all that run. Raises ClusterFailed."""
+        until = time.monotonic() + timeout_s
+        while (missing := self._missing()) is not None:
+            if time.monotonic() > until:
+                raise ClusterFailed(f"not ready after {timeout_s:g} s: {missing}")
+            time.sleep(LOOK_S)
+
+    def _missing(self) -> str | None:
+        running = {b for b in self._processes if self.is_running(b)}
+        for broker, process in self._processes.items():
+            process.read_reports()
+            if broker in process.listening:
+                self._ports[broker] = process.listening[broker].port
+            if process.has_ended() and broker in running:
+                raise ClusterFailed(
+                    f"broker {broker} ended: {process.how_it_ended()}; see {self.log_path(broker)}"
+                )
+        for broker in sorted(running):
+            if broker not in self._processes[broker].listening:
+                return f"broker {broker} does not listen yet; see {self.log_path(broker)}"
+            try:
+                view = self.metadata(broker, [])
+            except ProbeFailed as reason:
+                return str(reason)
+            if unseen := running - view.brokers.keys():
+                return f"broker {broker} does not see {sorted(unseen)}"
+        return None
+
+    # -- one broker ------------------------------------------------------------------------
+
+    def pid(self, broker: int) -> int:
+        """Of its process, which may have ended."""
+        return self._processes[broker].pid
+
+    def port(self, broker: int) -> int:
+        """Where clients reach it."""
+        return self._ports[broker]
+
+    def internal_port(self, broker: int) -> int:
+        """Where other brokers reach it; another one after each start."""
+        process = self._processes[broker]
+        process.read_reports()
+        if broker not in process.listening:
+            raise ClusterFailed(f"broker {broker} does not listen; see {self.log_path(broker)}")
+        return process.listening[broker].internal_port
+
+    def log_path(self, broker: int) -> str:
+        """The text of what it had to say."""
+        return self.plan.log_of(broker)
+
+    def log_dir(self, broker: int) -> str:
+        """Its log directory."""
+        return data_folder.log_dir(self.plan.data, broker)
+
+    def is_running(self, broker: int) -> bool:
+        """Whether its process lives; a stopped one does."""
+        return self.exit_code(broker) is None
+
+    def exit_code(self, broker: int) -> int | None:
+        """How its process ended, minus the signal if one ended it; None: it runs."""
+        process = self._processes[broker]
+        process.read_reports()
+        return process.exit_code
+
+    def how_it_ended(self, broker: int) -> str:
+        """The same in a few words."""
+        return self._processes[broker].how_it_ended()
+
+    def kill(self, broker: int) -> None:
+        """kill -9; returns when the process is gone."""
+        self._processes[broker].kill()
+
+    def pause(self, broker: int) -> None:
+        """SIGSTOP: it hangs."""
+        self._processes[broker].send(signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        """SIGCONT: it goes on."""
+        self._processes[broker].send(signal.SIGCONT)
+
+    def stop(self, broker: int, timeout_s: float = STOP_S) -> int:
+        """A clean stop; its exit code. Raises ClusterFailed if it does not end in time."""
+        process = self._processes[broker]
+        process.send(signal.SIGTERM)
+        if not process.wait(timeout_s):
+            raise ClusterFailed(f"broker {broker} did not stop within {timeout_s:g} s")
+        assert process.exit_code is not None
+        return process.exit_code
+
+    def start_broker(self, broker: int, *, wait: bool = True, timeout_s: float = 30.0) -> None:
+        """After its process ended. `wait`: until it answers and all see each other."""
+        if self.is_running(broker):
+            raise ClusterFailed(f"broker {broker} runs already (pid {self.pid(broker)})")
+        self._spawn(list(self._processes[broker].brokers))
+        if wait:
+            self.wait_ready(timeout_s)
+
+    def restart(self, broker: int) -> None:
+        """A clean stop and a start; returns when it is back."""
+        self.stop(broker)
+        self.start_broker(broker)
+
+    def metadata(self, broker: int, topics: list[str] | None = None) -> MetadataView:
+        """The cluster as this broker sees it; all topics with None. Raises ProbeFailed."""
+        return metadata_probe.ask_metadata(HOST, self._ports[broker], ANSWER_S, topics)
+
+    def set_faults(self, broker: int, faults: dict[str, Any]) -> dict[str, Any]:
+        """Fault switches, such as {"disk_full": True}; only with `fault_switches`."""
+        port = self.internal_port(broker)
+        return metadata_probe.call_private("127.0.0.1", port, SET_FAULTS, faults, ANSWER_S)
+
+    def isolate(self, broker: int) -> None:
+        """Cut it off from the other brokers; clients still reach it."""
+        self.set_faults(broker, {"isolate": True})
+
+    def heal(self, broker: int) -> None:
+        """Undo `isolate`."""
+        self.set_faults(broker, {"isolate": False})
+
+    def _spawn(self, brokers: list[int]) -> None:
+        sets = {b: [*self.plan.sets, *self.plan.own_settings(b, self._ports[b])] for b in brokers}
+        log = self.plan.log_of(brokers[0])
+        process = BrokerProcess.spawn(self._entry, sets, log, self._life_line[0])
+        self._processes.update(dict.fromkeys(brokers, process))

@@ -1,0 +1,144 @@
+"""Ask a broker how it sees the cluster, without a client: one Metadata v1 request by hand.
+
+It is what readiness and the status line are made of, so it imports nothing that costs.
+Always true: every call ends within its time-out and leaves no socket open; whatever goes
+wrong on the way is a ProbeFailed.
+"""
+
+import socket
+import struct
+import time
+from typing import Any, NamedTuple
+
+METADATA, METADATA_VERSION = 3, 1
+CLIENT_ID = b"tidelog-up"
+ANSWER_MAX = 1 << 28
+"""Bytes; more is no answer of a broker."""
+
+
+class ProbeFailed(Exception):
+    """No answer, or none that can be read."""
+
+
+class PartitionView(NamedTuple):
+    """One partition as a broker sees it; leader -1 is none."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class MetadataView(NamedTuple):
+    """The cluster as one broker sees it."""
+
+    brokers: dict[int, tuple[str, int]]
+    controller_id: int
+    topics: dict[str, dict[int, PartitionView]]
+
+
+def ask_metadata(
+    host: str, port: int, timeout_s: float, topics: list[str] | None = None
+) -> MetadataView:
+    """Metadata of the topics named: none of them with an empty list, all with None."""
+    if topics is None:
+        body = struct.pack(">i", -1)
+    else:
+        names = [name.encode() for name in topics]
+        body = struct.pack(">i", len(names))
+        body += b"".join(struct.pack(">h", len(name)) + name for name in names)
+    answer = _exchange(host, port, METADATA, METADATA_VERSION, body, timeout_s)
+    try:
+        return _MetadataReader(answer).view()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ProbeFailed(f"{host}:{port} answered what is no Metadata") from error
+
+
+def call_private(
+    host: str, port: int, api_key: int, body: dict[str, Any], timeout_s: float
+) -> dict[str, Any]:
+    """One of Tidelog's own APIs: a JSON document each way."""
+    import json
+
+    document = json.dumps(body).encode()
+    request = struct.pack(">i", len(document)) + document
+    answer = _exchange(host, port, api_key, 0, request, timeout_s)
+    try:
+        (length,) = struct.unpack_from(">i", answer)
+        found = json.loads(answer[4 : 4 + length])
+    except (struct.error, ValueError) as error:
+        raise ProbeFailed(f"{host}:{port} answered what is no JSON") from error
+    if not isinstance(found, dict):
+        raise ProbeFailed(f"{host}:{port} answered {found!r}")
+    return found
+
+
+def _exchange(
+    host: str, port: int, api_key: int, version: int, body: bytes, timeout_s: float
+) -> bytes:
+    """The answer's bytes behind its header. Request header v1, response header v0."""
+    head = struct.pack(">hhih", api_key, version, 1, len(CLIENT_ID)) + CLIENT_ID
+    until = time.monotonic() + timeout_s
+    try:
+        with socket.create_connection((host, port), timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+            (size,) = struct.unpack(">i", _receive(connection, 4, until))
+            if not 4 <= size <= ANSWER_MAX:
+                raise ProbeFailed(f"{host}:{port} answered what is no answer")
+            return _receive(connection, size, until)[4:]
+    except OSError as error:
+        raise ProbeFailed(f"{host}:{port}: {error.strerror or error}") from error
+
+
+def _receive(connection: socket.socket, size: int, until: float) -> bytes:
+    parts = []
+    while size:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        connection.settimeout(left)
+        part = connection.recv(min(size, 1 << 20))
+        if not part:
+            raise ConnectionResetError("closed before the answer was whole")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class _MetadataReader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def view(self) -> MetadataView:
+        brokers = {}
+        for _ in range(self._number(">i")):
+            broker = self._number(">i")
+            brokers[broker] = (self._string(), self._number(">i"))
+            self._string()  # its rack
+        controller = self._number(">i")
+        topics = {}
+        for _ in range(self._number(">i")):
+            self._at += 2  # the topic's error
+            name = self._string()
+            self._at += 1  # whether it is internal
+            topics[name] = dict(self._partition() for _ in range(self._number(">i")))
+        return MetadataView(brokers, controller, topics)
+
+    def _partition(self) -> tuple[int, PartitionView]:
+        self._at += 2  # its error
+        partition, leader = self._number(">i"), self._number(">i")
+        return partition, PartitionView(leader, self._numbers(), self._numbers())
+
+    def _number(self, form: str) -> int:
+        (number,) = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return int(number)
+
+    def _numbers(self) -> tuple[int, ...]:
+        return tuple(self._number(">i") for _ in range(self._number(">i")))
+
+    def _string(self) -> str:
+        length = max(self._number(">h"), 0)
+        text = self._data[self._at : self._at + length].decode()
+        self._at += length
+        return text

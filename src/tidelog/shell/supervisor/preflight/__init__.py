@@ -1,0 +1,1 @@
+"""What is looked at before a cluster is started, while nothing is touched."""

@@ -1,0 +1,154 @@
+"""The data folder of a cluster: whose it is, and whether it may be used.
+
+    cluster.db      the metadata store
+    broker-1/ ..    a log directory each, with `meta.properties` and `.lock`
+    broker-1.log .. what each broker had to say
+    up.json         the processes, while the cluster is up
+
+Always true: looking changes nothing. A folder that holds anything else than a cluster is
+refused, and so is one that a newer version wrote or that somebody uses.
+"""
+
+import fcntl
+import os
+
+from tidelog.core.storage import layout
+from tidelog.core.storage.checkpoint import CheckpointError, parse_properties
+from tidelog.shell.store import cluster_file
+from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
+from tidelog.shell.supervisor import up_file
+from tidelog.shell.supervisor.preflight.refusal import Refusal
+
+STORE = "cluster.db"
+BROKER = "broker-"
+SPACE_MIN = 8 << 20
+"""Bytes. An empty cluster takes less than one MB; with less than this it would soon stop."""
+IGNORED = {"lost+found", up_file.NAME}
+
+
+def log_dir(data: str, broker: int) -> str:
+    """Where a broker keeps its log directory."""
+    return os.path.join(data, f"{BROKER}{broker}")
+
+
+def log_file(data: str, broker: int | None) -> str:
+    """Where a broker writes what it has to say; None: all brokers in one process."""
+    return os.path.join(data, "brokers.log" if broker is None else f"{BROKER}{broker}.log")
+
+
+def examine(data: str) -> list[int]:
+    """The ids of the brokers that have data here. Raises Refusal; touches nothing."""
+    if not os.path.lexists(data):
+        _check_place(os.path.dirname(data) or ".")
+        return []
+    if not os.path.isdir(data):
+        raise Refusal(f"{data} is not a folder; choose another with --data")
+    try:
+        names = os.listdir(data)
+    except OSError as error:
+        raise Refusal(f"can't read {data}: {error.strerror}") from error
+    _check_place(data)
+    up = up_file.read(data)
+    if up is not None and up.alive():
+        raise Refusal(
+            f"{data} is in use: a cluster is up there (pid {up.pid});"
+            f" stop it with: tidelog down --data {data}"
+        )
+    brokers = sorted(b for b in map(_broker_id, names) if b and os.path.isdir(log_dir(data, b)))
+    _check_ours(data, names, brokers)
+    for broker in brokers:
+        _check_broker(log_dir(data, broker))
+    return brokers
+
+
+def _broker_id(name: str) -> int | None:
+    number = name.removeprefix(BROKER)
+    return int(number) if number != name and number.isascii() and number.isdecimal() else None
+
+
+def _check_place(folder: str) -> None:
+    """Whether anything can be written in the nearest folder that is there."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder) or "."
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise Refusal(f"no permission to write in {folder}; choose another folder with --data")
+    disk = os.statvfs(folder)
+    if disk.f_flag & os.ST_RDONLY:
+        raise Refusal(f"{folder} can only be read; choose another folder with --data")
+    if disk.f_bavail * disk.f_frsize < SPACE_MIN:
+        raise Refusal(
+            f"the disk of {folder} is full (less than {SPACE_MIN >> 20} MB left);"
+            " make room, or choose another folder with --data"
+        )
+
+
+def _check_ours(data: str, names: list[str], brokers: list[int]) -> None:
+    if STORE in names:
+        try:
+            cluster_file.check(os.path.join(data, STORE))
+        except cluster_file.StoreError as error:
+            raise Refusal(str(error)) from error
+        except OSError as error:
+            raise Refusal(f"can't read {os.path.join(data, STORE)}: {error.strerror}") from error
+        return
+    if brokers:
+        raise Refusal(
+            f"{data} has brokers' data but no {STORE}: nobody knows its topics any more;"
+            f" put {STORE} back, or choose another folder with --data"
+        )
+    strange = [name for name in names if name not in IGNORED and not name.endswith(".log")]
+    if strange:
+        raise Refusal(
+            f"{data} is not a folder of Tidelog's (it holds {min(strange)});"
+            " choose an empty one with --data"
+        )
+
+
+def _check_broker(folder: str) -> None:
+    path = os.path.join(folder, layout.META_PROPERTIES)
+    try:
+        with open(path, "rb") as file:
+            parse_properties(path, file.read())
+    except FileNotFoundError:
+        pass  # it never came so far as to write one
+    except CheckpointError as error:
+        raise Refusal(f"{error}") from error
+    except OSError as error:
+        raise Refusal(f"can't read {path}: {error.strerror}") from error
+    lock = os.path.join(folder, LOCK_NAME)
+    if os.path.exists(lock) and not is_free(lock):
+        raise Refusal(f"{folder} is locked by {_locker(lock)}; stop that process first")
+
+
+def _locker(lock: str) -> str:
+    try:
+        with open(lock, encoding="ascii", errors="replace") as file:
+            pid = file.read(20).split()[:1]
+    except OSError:
+        pid = []
+    return f"pid {pid[0]}" if pid and pid[0].isdecimal() else "another process"
+
+
+def claim(data: str) -> int:
+    """Make the folder and the store if need be, and lock them for this supervisor.
+
+    Returns the lock's descriptor. Raises Refusal.
+
+    The lock is on the folder itself, so that it leaves no file and ends with the process.
+    """
+    try:
+        os.makedirs(data, mode=0o700, exist_ok=True)
+        folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Refusal(f"can't make {data}: {error.strerror}; choose another --data") from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(folder)
+        raise Refusal(f"{data} is in use: another tidelog up is just starting there") from None
+    try:
+        cluster_file.prepare(os.path.join(data, STORE))
+    except cluster_file.StoreError as error:
+        os.close(folder)
+        raise Refusal(str(error)) from error
+    return folder

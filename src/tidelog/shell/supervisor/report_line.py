@@ -1,0 +1,40 @@
+"""What a broker reports, as a line for people: level, time, text."""
+
+import time
+from collections.abc import Mapping
+
+Report = Mapping[str, object]
+"""`event` says what it is; the rest depends on it."""
+
+
+def log_line(report: Report) -> str:
+    """One line of a broker's log, without its end."""
+    level, text = describe(report)
+    now = time.time()
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    return f"{clock}.{int(now % 1 * 1000):03d} {level:<5} {text}"
+
+
+def describe(report: Report) -> tuple[str, str]:
+    """The level and the text of a report."""
+    event = report["event"]
+    who = f"broker {report['broker']}" if "broker" in report else "brokers"
+    if event == "log":
+        return str(report["level"]), " ".join(str(report["text"]).split("\n"))
+    if event == "recovering":
+        stop = "after a clean stop" if report.get("clean") else "after an unclean stop"
+        place = f"{report['partition']} ({report['number']} of {report['of']})"
+        return "INFO", f"{who}: recovering {place} {stop}"
+    if event == "listening":
+        where = f"{report['host']}:{report['port']}"
+        return "INFO", f"{who}: listening on {where}, to brokers on {report['internal_port']}"
+    if event == "acting":
+        return "INFO", f"{who}: part of the cluster"
+    if event == "stopped":
+        reason = f": {report['reason']}" if report.get("reason") else ""
+        if report.get("clean"):
+            return "INFO", f"{who}: stopped cleanly{reason}"
+        return "ERROR", f"{who}: stopped{reason}"
+    if event == "failed":
+        return "ERROR", f"{who}: can't start: {report.get('reason')}"
+    return "INFO", f"{who}: {event}"

@@ -1,0 +1,271 @@
+"""Watches over the brokers' processes of `tidelog up`: starts them, notes who dies, stops them.
+
+It has no thread and waits in one place, `step`. Always true: a broker that ends without being
+told to is reported once; it is started again only if that was asked for, later each time it
+dies soon after; `stop` returns only when no process is left.
+"""
+
+import gc
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidelog.shell.supervisor import metadata_probe, process_identity, up_file
+from tidelog.shell.supervisor.broker_child import Run
+from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
+from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
+from tidelog.shell.supervisor.metadata_probe import ProbeFailed
+from tidelog.shell.supervisor.preflight import data_folder
+from tidelog.shell.supervisor.stop_signals import StopSignals
+from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
+
+PROBE_TIMEOUT_S = 0.5
+STOP_S = 30.0
+"""For a clean stop; then a broker is killed."""
+BACK_OFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Before the first restart, the second in a row, and so on."""
+SETTLED_S = 60.0
+"""A broker that has run for so long has its back-off forgotten."""
+
+SettingsFor = Callable[[int, int], Any]
+"""Broker and port -> its settings."""
+
+
+class NotStarted(Exception):
+    """The cluster did not come up; the text says why in one line."""
+
+
+class Supervisor:
+    """The processes of one cluster."""
+
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        run: Run,
+        settings_for: SettingsFor,
+        say: Callable[[str], None],
+        *,
+        ephemeral: bool = False,
+        supervise: bool = False,
+        private: Sequence[int] = (),
+    ) -> None:
+        self.plan = plan
+        self.signals = StopSignals()
+        self.processes: list[BrokerProcess] = []
+        self._run = run
+        self._settings_for = settings_for
+        self._say = say
+        self._ephemeral = ephemeral
+        self._supervise = supervise
+        self._private = private
+        """Descriptors that no broker gets."""
+        self._folder = -1
+        self._life_line = (-1, -1)
+        self._ports = {broker: plan.port_of(broker) for broker in plan.brokers}
+        self._stopping = False
+        self._missed: dict[BrokerProcess, float] = {}
+        """Ended ones that are to be replaced, and when."""
+        self._failures: dict[tuple[int, ...], int] = {}
+        """How often in a row."""
+
+    def claim(self) -> None:
+        """Make the folder and keep others out of it. Raises Refusal."""
+        self._folder = data_folder.claim(self.plan.data)
+
+    def start(self) -> None:
+        """All brokers, each in its process; returns before they are up."""
+        self.signals.install()
+        self._life_line = os.pipe()
+        gc.collect()
+        gc.freeze()  # what is here now stays shared with the children
+        together = self.plan.one_process
+        groups = [self.plan.brokers] if together else [(b,) for b in self.plan.brokers]
+        for group in groups:
+            self.processes.append(self._start(group))
+        self._write_up_file()
+
+    def _start(self, brokers: tuple[int, ...]) -> BrokerProcess:
+        settings = {broker: self._settings_for(broker, self._ports[broker]) for broker in brokers}
+        mine = [p.reports_fd for p in self.processes if not p.has_ended()]
+        return BrokerProcess.fork(
+            self._run,
+            settings,
+            self.plan.log_of(brokers[0]),
+            self._life_line,
+            not_for_it=[*mine, *self.signals.fds, *self._private, self._folder],
+        )
+
+    def wait_until_ready(self, wait_s: float) -> None:
+        """Until every broker answers Metadata with all brokers listed. Raises NotStarted."""
+        until = time.monotonic() + wait_s
+        pause_s = 0.002
+        while not self.is_ready():
+            if time.monotonic() > until:
+                raise NotStarted(f"not ready after {wait_s:g} s: {self._what_is_missing()}")
+            self.step(pause_s)
+            for process in self.processes:
+                if process.has_ended():
+                    who = _names(process.brokers)
+                    raise NotStarted(f"{who} did not start: {process.how_it_ended()}")
+            if self.signals.received:
+                raise NotStarted("interrupted")
+            pause_s = min(pause_s * 1.5, 0.05)
+        self._write_up_file()
+
+    def is_ready(self) -> bool:
+        """Whether all brokers see each other, asked of each."""
+        if not all(process.is_listening() for process in self.processes):
+            return False
+        wanted = set(self.plan.brokers)
+        for where in self.listening().values():
+            try:
+                view = metadata_probe.ask_metadata(HOST, where.port, PROBE_TIMEOUT_S, [])
+            except ProbeFailed:
+                return False
+            if not wanted <= view.brokers.keys() or view.controller_id < 0:
+                return False
+        return True
+
+    def listening(self) -> dict[int, Listening]:
+        """Where each broker listens that has said so and runs."""
+        return {
+            broker: where
+            for process in self.processes
+            if not process.has_ended()
+            for broker, where in process.listening.items()
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients: every broker, those that are down too."""
+        return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self.plan.brokers)
+
+    def step(self, timeout_s: float) -> None:
+        """Wait for something to happen, up to so long, and heed it."""
+        due = min(self._missed.values(), default=float("inf")) - time.monotonic()
+        poll = select.poll()
+        poll.register(self.signals.fd, select.POLLIN)
+        for process in self.processes:
+            if not process.has_ended():
+                poll.register(process.reports_fd, select.POLLIN)
+        poll.poll(max(min(timeout_s, due), 0) * 1000)
+        self.signals.drain()
+        changed = False
+        for process in self.processes:
+            if not process.has_ended():
+                changed |= bool(process.read_reports())
+                self._ports.update({b: where.port for b, where in process.listening.items()})
+                if process.has_ended():
+                    self._heed_end(process)
+                    changed = True
+        changed |= self._restart_due()
+        if changed:
+            self._write_up_file()
+
+    def _heed_end(self, process: BrokerProcess) -> None:
+        if self._stopping:
+            return
+        what = f"{_names(process.brokers)} (pid {process.pid}) died: {process.how_it_ended()}"
+        if not self._supervise:
+            self._say(what)
+            return
+        failures = self._failures.get(process.brokers, 0)
+        if time.monotonic() - process.since_s > SETTLED_S:
+            failures = 0
+        self._failures[process.brokers] = failures + 1
+        pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
+        self._missed[process] = time.monotonic() + pause_s
+        self._say(f"{what}; starting it again in {pause_s:g} s")
+
+    def _restart_due(self) -> bool:
+        now = time.monotonic()
+        due = [process for process, when in self._missed.items() if when <= now]
+        for ended in due:
+            del self._missed[ended]
+            anew = self._start(ended.brokers)
+            self.processes[self.processes.index(ended)] = anew
+            self._say(f"{_names(anew.brokers)} started again (pid {anew.pid})")
+        return bool(due)
+
+    def all_dead(self) -> bool:
+        """Whether no broker runs and none will be started again."""
+        return not self._missed and all(p.has_ended() for p in self.processes)
+
+    def stop(self) -> bool:
+        """Stop all brokers; a second signal, or STOP_S, ends the patience. True: all cleanly."""
+        if self._stopping:
+            return True
+        self._stopping = True
+        self._missed.clear()
+        running = [process for process in self.processes if not process.has_ended()]
+        for process in running:
+            process.send(signal.SIGTERM)
+        asked, until = len(self.signals.received), time.monotonic() + STOP_S
+        while any(not p.has_ended() for p in running):
+            if len(self.signals.received) > asked or time.monotonic() > until:
+                for process in running:
+                    process.kill()
+                break
+            self.step(until - time.monotonic())
+        self._release()
+        return all(process.exit_code == 0 for process in running)
+
+    def _release(self) -> None:
+        up_file.remove(self.plan.data)
+        for file in (*self._life_line, self._folder):
+            if file >= 0:
+                os.close(file)
+        self._life_line, self._folder = (-1, -1), -1
+        self.signals.restore()
+
+    def _what_is_missing(self) -> str:
+        silent = [b for p in self.processes for b in p.brokers if b not in p.listening]
+        if silent:
+            return f"{_names(silent)} does not listen yet; see {self.plan.log_of(silent[0])}"
+        return f"the brokers do not see each other; see {self.plan.log_of(self.plan.brokers[0])}"
+
+    def up(self) -> UpFile:
+        """The cluster as `up.json` tells of it."""
+        entries = [
+            self._entry(process, broker) for process in self.processes for broker in process.brokers
+        ]
+        return UpFile(
+            pid=os.getpid(),
+            started=process_identity.started(os.getpid()) or "",
+            bootstrap=self.bootstrap,
+            data=self.plan.data,
+            ephemeral=self._ephemeral,
+            one_process=self.plan.one_process,
+            supervise=self._supervise,
+            brokers=entries,
+        )
+
+    def _entry(self, process: BrokerProcess, broker: int) -> BrokerEntry:
+        where = process.listening.get(broker)
+        state = up_file.UP if broker in process.acting else up_file.STARTING
+        if process.has_ended():
+            state = up_file.STOPPED if self._stopping else up_file.DEAD
+        return BrokerEntry(
+            id=broker,
+            pid=process.pid,
+            started=process.started,
+            host=HOST,
+            port=where.port if where else self._ports[broker],
+            internal_port=where.internal_port if where else 0,
+            log=self.plan.log_of(broker),
+            state=state,
+        )
+
+    def _write_up_file(self) -> None:
+        try:
+            up_file.write(self.up())
+        except OSError as error:  # the disk is full: the cluster goes on without
+            self._say(f"can't write {up_file.path(self.plan.data)}: {error.strerror}")
+
+
+def _names(brokers: tuple[int, ...] | list[int]) -> str:
+    word = "broker" if len(brokers) == 1 else "brokers"
+    return f"{word} {', '.join(map(str, brokers))}"
