@@ -1,0 +1,243 @@
+"""How fast a real cluster is, beside librdkafka's own mock cluster, in one run.
+
+The load is librdkafka's, from C and in a process of its own, so that the client's speed is
+not ours. Each row gives what was done in a second, the brokers' CPU seconds (all of them)
+for a gigabyte or a request, the client's, what other processes burned meanwhile, and the
+ratio to the mock, which is C, in memory, and in the client's process.
+
+    make bench                 all rows, about three minutes
+    make bench ROWS=produce    rows whose name contains a word
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.core.record.encoder import encode_value
+from tidelog.core.wire.codec import encode_request
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+HERE = Path(__file__).parent
+BULK = ("linger.ms=5", "batch.size=1000000", "queue.buffering.max.messages=1000000")
+BULK += ("queue.buffering.max.kbytes=1000000", "acks=all")
+ONE_IN_FLIGHT = ("linger.ms=0",)
+FETCH = ("fetch.message.max.bytes=4194304", "check.crcs=false", "queued.min.messages=1000000")
+PRODUCE = 0
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    work: str
+    size: int
+    count: int
+    partitions: int
+    replication: int
+    options: tuple[str, ...]
+    floor: str
+    """What SPEED asks for at least, in this row's unit."""
+
+
+ROWS = (
+    Row("produce RF1 1 KB", "produce", 1000, 1_000_000, 1, 1, BULK, "600 MB/s"),
+    Row("produce RF1 100 B", "produce", 100, 6_000_000, 1, 1, BULK, "150 MB/s"),
+    Row("produce RF3 1 KB", "produce", 1000, 1_000_000, 1, 3, BULK, "250 MB/s"),
+    Row("produce RF3 100 B", "produce", 100, 4_000_000, 1, 3, BULK, "100 MB/s"),
+    Row("produce RF3 1 KB, 6 partitions", "produce", 1000, 1_000_000, 6, 3, BULK, ""),
+    Row("consume 1 KB", "consume", 1000, 1_000_000, 1, 1, FETCH, "450 MB/s"),
+    Row("consume 100 B", "consume", 100, 6_000_000, 1, 1, FETCH, "120 MB/s"),
+    Row("latency RF1 acks=1", "latency", 100, 5000, 1, 1, (*ONE_IN_FLIGHT, "acks=1"), "300 us"),
+    Row("latency RF3 acks=all", "latency", 100, 5000, 1, 3, (*ONE_IN_FLIGHT, "acks=all"), "800 us"),
+    Row("tiny requests, window 32", "pipelined", 100, 100_000, 1, 1, ("1", "32"), "40000 req/s"),
+    Row(
+        "tiny requests, 16 connections", "pipelined", 100, 60_000, 1, 1, ("16", "1"), "15000 req/s"
+    ),
+    Row("fsynced, tiny, window 32", "pipelined", 100, 30_000, 1, 1, ("1", "32"), "10000 req/s"),
+    Row("fsynced, 1 MB, window 5", "pipelined", 1_000_000, 500, 1, 1, ("1", "5"), "300 MB/s"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="", help="only rows whose name contains this")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the work in each row")
+    parser.add_argument("--one-process", action="store_true", help="three brokers in one process")
+    parser.add_argument("--json", type=Path, help="write the results there too")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        load = built("librdkafka_load.c", Path(folder))
+        pipelined = built("pipelined_requests.c", Path(folder))
+        results = []
+        heading()
+        for row in ROWS:
+            if asked.rows in row.name:
+                scaled = row._replace(count=max(int(row.count * asked.scale), 100))
+                result = measured(scaled, load, pipelined, Path(folder), asked.one_process)
+                results.append(result)
+                print(line(result), flush=True)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def built(source: str, folder: Path) -> Path:
+    """The C program, compiled."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        sys.exit(
+            "the benches need a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)"
+        )
+    program = folder / Path(source).stem
+    subprocess.run([compiler, "-O2", "-o", program, HERE / source, "-ldl"], check=True)
+    return program
+
+
+def library() -> str:
+    """The librdkafka inside the confluent-kafka wheel."""
+    import confluent_kafka
+
+    found = sorted(
+        (Path(confluent_kafka.__file__).parent.parent).glob("confluent_kafka.libs/librdkafka*")
+    )
+    if not found:
+        sys.exit("no librdkafka beside confluent-kafka: run make setup on Linux")
+    return str(found[0])
+
+
+def measured(
+    row: Row, load: Path, pipelined: Path, folder: Path, one_process: bool
+) -> dict[str, Any]:
+    """The row's work on a cluster of its own, then on the mock."""
+    settings = {"auto.create.topics.enable": "false"}
+    if row.name.startswith("fsynced"):
+        settings["log.flush.interval.messages"] = "1"
+    with LocalCluster(brokers=3, settings=settings, one_process=one_process) as cluster:
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, "bench", row.partitions, row.replication)
+            leader = client.leader("bench", 0).leader
+        pids = sorted({cluster.pid(broker) for broker in cluster.ids})
+        if row.work == "consume":
+            filled = [load, library(), "produce", cluster.bootstrap, "bench"]
+            filled += [str(row.partitions), str(row.count), str(row.size), *BULK]
+            run_json(filled)
+        if row.work == "pipelined":
+            frame = folder / "frame"
+            frame.write_bytes(produce_frame(row.size))
+            where = ["127.0.0.1", str(cluster.port(leader)), frame, str(row.count), *row.options]
+            command = [pipelined, *where]
+        else:
+            command = [load, library(), row.work, cluster.bootstrap, "bench"]
+            command += [str(row.partitions), str(row.count), str(row.size), *row.options]
+        result = watched(command, pids)
+        result["rss_mb"] = [round(rss_mb(pid), 1) for pid in pids]
+    result["row"] = row._asdict()
+    result["mock"] = None
+    if row.work in ("produce", "latency"):
+        mock = [load, library(), row.work, "mock:3", "bench", str(row.partitions)]
+        result["mock"] = run_json([*mock, str(row.count), str(row.size), *row.options])
+    return result
+
+
+def produce_frame(size: int) -> bytes:
+    """One produce request with one record."""
+    batch = bytes(encode_value(os.urandom(size)))
+    partition = {"index": 0, "records": batch}
+    request = {
+        "acks": -1,
+        "timeout_ms": 30_000,
+        "topic_data": [{"name": "bench", "partition_data": [partition]}],
+    }
+    return encode_request(PRODUCE, 9, 1, "bench", request)
+
+
+def watched(command: list[Any], pids: list[int]) -> dict[str, Any]:
+    """Run it; what it printed, and what the brokers and strangers burned meanwhile."""
+    before, all_before, began = sum(map(cpu_s, pids)), machine_cpu_s(), time.monotonic()
+    result = run_json(command)
+    wall = time.monotonic() - began
+    result["broker_cpu"] = sum(map(cpu_s, pids)) - before
+    strangers = machine_cpu_s() - all_before - result["broker_cpu"] - result["client_cpu"]
+    result["foreign_load"] = max(strangers, 0) / wall
+    return result
+
+
+def run_json(command: list[Any]) -> dict[str, Any]:
+    done = subprocess.run(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        sys.exit(f"{command[2]}: {done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+def machine_cpu_s() -> float:
+    user, nice, system, _idle, _wait, irq, soft, *_ = map(
+        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    )
+    return (user + nice + system + irq + soft) * TICK_S
+
+
+def rss_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def heading() -> None:
+    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    build = "optimised build" if optimised else "not an optimised build: slower by a third"
+    print(f"Python {sys.version.split()[0]} ({build}), {os.cpu_count()} cores")
+    print(
+        f"{'row':32} {'result':>22} {'floor':>12} {'mock':>22} {'ratio':>6}"
+        f" {'brokers CPU':>14} {'client CPU':>12} {'others':>7} {'RSS MB':>16}"
+    )
+
+
+def line(result: dict[str, Any]) -> str:
+    row, mock = result["row"], result["mock"]
+    per_gb: Callable[[float], str] = lambda cpu: f"{cpu / result['bytes'] * 1e9:.2f} s/GB"
+    if row["work"] == "latency":
+        said, mocked = latency(result), latency(mock)
+        ratio = f"{mock['p50_us'] / result['p50_us']:.2f}"
+    else:
+        said, mocked = rate(result, row), rate(mock, row) if mock else "-"
+        ratio = f"{mock['seconds'] / result['seconds']:.2f}" if mock else "-"
+    if row["work"] == "latency" or (row["work"] == "pipelined" and row["size"] < 10_000):
+        per_gb = lambda cpu: f"{cpu / result['messages'] * 1e6:.1f} us/req"
+    return (
+        f"{row['name']:32} {said:>22} {row['floor']:>12} {mocked:>22} {ratio:>6}"
+        f" {per_gb(result['broker_cpu']):>14} {per_gb(result['client_cpu']):>12}"
+        f" {result['foreign_load']:>7.2f} {'/'.join(str(round(r)) for r in result['rss_mb']):>16}"
+    )
+
+
+def rate(result: dict[str, Any], row: dict[str, Any]) -> str:
+    if row["work"] == "pipelined" and row["size"] < 10_000:
+        return f"{result['messages'] / result['seconds']:.0f} req/s"
+    kilo = result["messages"] / result["seconds"] / 1e3
+    return f"{result['bytes'] / result['seconds'] / 1e6:.0f} MB/s {kilo:.0f} k/s"
+
+
+def latency(result: dict[str, Any]) -> str:
+    return f"p50 {result['p50_us']:.0f} p99 {result['p99_us']:.0f} us"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""From a frame to the node, and from the node's answer to a frame.
+
+One table says what is offered. Produce and Fetch go straight to the node; everything else
+is decoded by its schema and given to a handler. A request that is not offered, in a version
+that is not offered, or that makes no sense closes the connection, as Kafka does; only
+ApiVersions is answered in any version, so that clients can step down.
+
+Nobody passes for a replica on the client listener.
+"""
+
+from collections.abc import Callable
+from struct import Struct as Layout
+from types import GeneratorType
+from typing import Protocol
+
+from tidelog.core.api.context import Broker, BrokerContext, Struct
+from tidelog.core.api.exchange import (
+    CLIENT_LISTENER,
+    FetchExchange,
+    HandlerExchange,
+    LeaderOf,
+    ProduceExchange,
+    Reply,
+)
+from tidelog.core.api.offered import OFFERED, resolve
+from tidelog.core.node import events as on
+from tidelog.core.node.messages import Fetch
+from tidelog.core.replication.events import ACKS_NONE
+from tidelog.core.wire.codec import decode_request, encode_response
+from tidelog.core.wire.fetch_request import decode_fetch
+from tidelog.core.wire.frames import RequestHeader, parse_request_header
+from tidelog.core.wire.primitives import MalformedRequest
+from tidelog.core.wire.produce import decode_produce
+
+PRODUCE = 0
+FETCH = 1
+API_VERSIONS = 18
+DESCRIBE_STATE = 32000
+_KEY = Layout(">hh")
+
+
+class Refused(Exception):
+    """The connection is to be closed."""
+
+
+class Line(Protocol):
+    """A connection: answers leave it in the order of their requests."""
+
+    def reserve(self) -> Reply:
+        """The place of the next answer."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """Close it."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+class Dispatch:
+    """All requests of one broker's clients."""
+
+    def __init__(
+        self, broker: Broker, step: Callable[[on.Event], None], now_ms: Callable[[], int]
+    ) -> None:
+        self._broker = broker
+        self._names = broker.node.image.topic_names
+        self._step = step
+        self._now_ms = now_ms
+        self._hints = LeaderOf(broker.node.image)
+
+    def frame(self, connection: Line, frame: memoryview) -> None:
+        """Take a client's request in."""
+        try:
+            self._take(connection, frame)
+        except MalformedRequest as malformed:
+            connection.refuse(f"malformed request: {malformed}")
+        except Refused as refused:
+            connection.refuse(str(refused))
+
+    def _take(self, connection: Line, frame: memoryview) -> None:
+        if len(frame) < _KEY.size:
+            raise Refused(f"a request of {len(frame)} bytes")
+        key, version = _KEY.unpack_from(frame)
+        header = parse_request_header(frame)
+        offered = OFFERED.get(key)
+        if key == DESCRIBE_STATE:
+            self._describe(connection.reserve(), header.correlation_id, frame, header.position)
+        elif offered is not None and offered.first <= version <= offered.last:
+            if key == PRODUCE:
+                self._produce(connection, version, header.correlation_id, frame, header.position)
+            elif key == FETCH:
+                self.fetch(
+                    connection.reserve(),
+                    self._fetch_of(version, frame, header.position),
+                    version,
+                    header.correlation_id,
+                )
+            else:
+                self._handle(connection.reserve(), key, version, header, frame)
+        elif key == API_VERSIONS:
+            self._step_down(connection.reserve(), header.correlation_id)
+        else:
+            raise Refused(f"API {key} version {version} is not offered")
+
+    def _produce(
+        self, connection: Line, version: int, correlation_id: int, frame: memoryview, at: int
+    ) -> None:
+        request, _transactional_id = decode_produce(version, frame, at, self._names)
+        exchange: on.Peer
+        if request.acks == ACKS_NONE:
+            exchange = connection
+        else:
+            exchange = ProduceExchange(connection.reserve(), correlation_id, request, self._hints)
+        self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
+
+    def _fetch_of(self, version: int, frame: memoryview, at: int) -> Fetch:
+        request = decode_fetch(version, frame, at, self._names)
+        if request.replica is not None:
+            raise Refused("only brokers are replicas, and they ask elsewhere")
+        return request
+
+    def fetch(self, reply: Reply, request: Fetch, version: int, correlation_id: int) -> None:
+        """A consumer's, or on the internal listener a follower's."""
+        exchange = FetchExchange(reply, correlation_id, version, self._hints)
+        self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
+
+    def _handle(
+        self, reply: Reply, key: int, version: int, header: RequestHeader, frame: memoryview
+    ) -> None:
+        request = decode_request(key, version, frame, header.position)
+        context = BrokerContext(
+            self._broker, version, header.client_id, CLIENT_LISTENER, self._now_ms()
+        )
+
+        def encode(response: Struct) -> bytes:
+            return encode_response(key, version, header.correlation_id, response)
+
+        handling = resolve(key)(context, request)
+        if isinstance(handling, GeneratorType):
+            HandlerExchange(reply, handling, self._ask, encode).begin()
+        else:
+            assert isinstance(handling, dict), "a handler answers or goes on"
+            reply.fill([encode(handling)])
+
+    def _ask(self, exchange: HandlerExchange, number: int, request: object) -> None:
+        self._step(on.RequestReceived(exchange, number, request, self._now_ms()))
+
+    def _step_down(self, reply: Reply, correlation_id: int) -> None:
+        from tidelog.core.api.handlers.api_versions import unsupported_version
+
+        reply.fill([encode_response(API_VERSIONS, 0, correlation_id, unsupported_version())])
+
+    def _describe(self, reply: Reply, correlation_id: int, frame: memoryview, at: int) -> None:
+        """What this broker knows about itself and its replicas, as JSON."""
+        import json
+
+        try:
+            asked = json.loads(decode_request(DESCRIBE_STATE, 0, frame, at)["document"] or "{}")
+            state = self._broker.node.describe(asked.get("topic"), asked.get("partition"))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Refused(f"DescribeState: {error}") from error
+        state["cluster_id"] = self._broker.cluster_id
+        document = {"document": json.dumps(state).encode()}
+        reply.fill([encode_response(DESCRIBE_STATE, 0, correlation_id, document)])

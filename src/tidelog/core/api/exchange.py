@@ -1,0 +1,143 @@
+"""One request that came over the wire, until it is answered.
+
+An exchange is the `peer` under which the node knows the request: the node's answer comes
+back to `respond`, and `refuse` is how it closes the connection of a producer that wants no
+answers.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from tidelog.core.api.context import Handling, Struct
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.node.messages import FetchResponse, Produce, ProduceResponse
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.storage.disk import Region
+from tidelog.core.types import TopicPartition
+from tidelog.core.wire.fetch_response import encode_fetch_response
+from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
+from tidelog.core.wire.produce import encode_produce_response
+
+Chunks: TypeAlias = list[bytes | Region | Buffer]
+CLIENT_LISTENER = "CLIENT"
+INTERNAL_LISTENER = "INTERNAL"
+
+
+class Reply(Protocol):
+    """Where the answer goes."""
+
+    def fill(self, chunks: Chunks) -> None:
+        """Send this."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """Close the connection."""
+        ...
+
+
+class LeaderOf:
+    """Who leads instead (KIP-951): spares a client the question."""
+
+    __slots__ = ("_image",)
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+
+    def __call__(self, topic_partition: TopicPartition) -> CurrentLeader | None:
+        known = self._image.partition(*topic_partition)
+        if known is None or known.leader is None:
+            return None
+        broker = self._image.brokers.get(known.leader)
+        endpoint = None
+        for listener, host, port in broker.endpoints if broker is not None else ():
+            if broker is not None and listener == CLIENT_LISTENER:
+                endpoint = NodeEndpoint(known.leader, host, port, broker.rack)
+        return CurrentLeader(known.leader, known.leader_epoch, endpoint)
+
+
+class ProduceExchange:
+    """A produce that wants an answer."""
+
+    __slots__ = ("_correlation_id", "_hints", "_reply", "_request")
+
+    def __init__(
+        self, reply: Reply, correlation_id: int, request: Produce, hints: LeaderOf
+    ) -> None:
+        self._reply = reply
+        self._correlation_id = correlation_id
+        self._request = request
+        self._hints = hints
+
+    def respond(self, _number: int, response: ProduceResponse) -> None:
+        frame = encode_produce_response(self._correlation_id, self._request, response, self._hints)
+        self._reply.fill([frame])
+
+    def refuse(self, reason: str) -> None:
+        self._reply.refuse(reason)
+
+
+class FetchExchange:
+    """A fetch of a consumer or a follower."""
+
+    __slots__ = ("_correlation_id", "_hints", "_reply", "_version")
+
+    def __init__(self, reply: Reply, correlation_id: int, version: int, hints: LeaderOf) -> None:
+        self._reply = reply
+        self._correlation_id = correlation_id
+        self._version = version
+        self._hints = hints
+
+    def respond(self, _number: int, response: FetchResponse) -> None:
+        self._reply.fill(
+            encode_fetch_response(
+                self._version, self._correlation_id, response, leader_of=self._hints
+            )
+        )
+
+    def refuse(self, reason: str) -> None:
+        self._reply.refuse(reason)
+
+
+class HandlerExchange:
+    """A request that a handler works on, asking the node as often as it needs to."""
+
+    __slots__ = ("_answers", "_ask", "_encode", "_handling", "_left", "_reply")
+
+    def __init__(
+        self,
+        reply: Reply,
+        handling: Handling,
+        ask: Callable[["HandlerExchange", int, object], None],
+        encode: Callable[[Struct], bytes],
+    ) -> None:
+        self._reply = reply
+        self._handling = handling
+        self._ask = ask
+        self._encode = encode
+        self._answers: list[Any] = []
+        self._left = 0
+
+    def begin(self) -> None:
+        self._go_on(None)
+
+    def respond(self, number: int, response: object) -> None:
+        self._answers[number] = response
+        self._left -= 1
+        if self._left == 0:
+            self._go_on(self._answers)
+
+    def refuse(self, reason: str) -> None:
+        self._reply.refuse(reason)
+
+    def _go_on(self, answers: list[Any] | None) -> None:
+        try:
+            requests = next(self._handling) if answers is None else self._handling.send(answers)
+            while not requests:
+                requests = self._handling.send([])
+        except StopIteration as done:
+            self._reply.fill([self._encode(done.value)])
+            return
+        self._answers = [None] * len(requests)
+        self._left = len(requests)
+        for number, request in enumerate(requests):
+            self._ask(self, number, request)

@@ -1,0 +1,140 @@
+"""What brokers ask each other: follower fetches, and calls to the controller.
+
+A connection begins with a Hello that names the broker and proves that it knows the
+cluster's secret, which lies in the metadata store. Answers carry the request's number and
+leave as soon as they are there: a long poll holds up nothing behind it.
+"""
+
+import json
+from _operator import _compare_digest as compare_digest
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tidelog.core.api.dispatch import FETCH, Dispatch, Refused
+from tidelog.core.api.exchange import Chunks
+from tidelog.core.node import events as on
+from tidelog.core.types import BrokerId
+from tidelog.core.wire.codec import decode_request, encode_response
+from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
+from tidelog.core.wire.fetch_request import decode_fetch
+from tidelog.core.wire.frames import RequestHeader, parse_request_header
+from tidelog.core.wire.primitives import MalformedRequest
+
+HELLO = 32001
+CONTROLLER_CALL = 32002
+SET_FAULTS = 32003
+
+
+class PeerLine(Protocol):
+    """A connection whose answers need no order."""
+
+    session: Any
+    """The broker at the other end, once it has said so."""
+
+    def send_now(self, chunks: Chunks) -> None: ...
+
+    def refuse(self, reason: str) -> None: ...
+
+
+class _Unordered:
+    """An answer that waits for nobody."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: PeerLine) -> None:
+        self._line = line
+
+    def fill(self, chunks: Chunks) -> None:
+        self._line.send_now(chunks)
+
+    def refuse(self, reason: str) -> None:
+        self._line.refuse(reason)
+
+
+class ControllerExchange:
+    """A call to this broker's controller."""
+
+    __slots__ = ("_correlation_id", "_line")
+
+    def __init__(self, line: PeerLine, correlation_id: int) -> None:
+        self._line = line
+        self._correlation_id = correlation_id
+
+    def respond(self, _number: int, response: object) -> None:
+        document = {"document": encode_call(response)}
+        self._line.send_now([encode_response(CONTROLLER_CALL, 0, self._correlation_id, document)])
+
+    def refuse(self, reason: str) -> None:
+        self._line.refuse(reason)
+
+
+class InternalDispatch:
+    """All requests of other brokers."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        secret: str,
+        names: dict[bytes, str],
+        step: Callable[[on.Event], None],
+        now_ms: Callable[[], int],
+        set_faults: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        self._dispatch = dispatch
+        self._secret = secret
+        self._names = names
+        self._step = step
+        self._now_ms = now_ms
+        self._set_faults = set_faults
+        """None unless this broker was started with fault switches."""
+
+    def frame(self, line: PeerLine, frame: memoryview) -> None:
+        """Take a broker's request in."""
+        try:
+            self._take(line, frame)
+        except (MalformedRequest, UnknownCall) as malformed:
+            line.refuse(f"malformed request of a broker: {malformed}")
+        except Refused as refused:
+            line.refuse(str(refused))
+
+    def _take(self, line: PeerLine, frame: memoryview) -> None:
+        header = parse_request_header(frame)
+        key, correlation_id = header.api_key, header.correlation_id
+        if key == HELLO:
+            line.session = self._greet(self._document(header, frame))
+        elif key == SET_FAULTS and self._set_faults is not None:
+            told = json.dumps(self._set_faults(self._document(header, frame))).encode()
+            line.send_now([encode_response(SET_FAULTS, 0, correlation_id, {"document": told})])
+        elif line.session is None:
+            raise Refused("a request before the Hello")
+        elif key == FETCH:
+            self._fetch(line, header.api_version, correlation_id, frame, header.position)
+        elif key == CONTROLLER_CALL:
+            body = decode_request(key, 0, frame, header.position)["document"]
+            exchange = ControllerExchange(line, correlation_id)
+            self._step(on.RequestReceived(exchange, 0, decode_call(body), self._now_ms()))
+        else:
+            raise Refused(f"API {key} is not for brokers")
+
+    def _greet(self, document: dict[str, Any]) -> BrokerId:
+        if not compare_digest(str(document.get("secret")).encode(), self._secret.encode()):
+            raise Refused("a Hello without the cluster's secret")
+        return int(document["broker"])
+
+    def _fetch(
+        self, line: PeerLine, version: int, correlation_id: int, frame: memoryview, at: int
+    ) -> None:
+        request = decode_fetch(version, frame, at, self._names)
+        if request.replica != line.session:
+            raise Refused(f"broker {line.session} fetches as replica {request.replica}")
+        self._dispatch.fetch(_Unordered(line), request, version, correlation_id)
+
+    def _document(self, header: RequestHeader, frame: memoryview) -> dict[str, Any]:
+        body = decode_request(header.api_key, 0, frame, header.position)["document"]
+        try:
+            document = json.loads(bytes(body))
+        except ValueError as error:
+            raise Refused(f"not a JSON document: {error}") from error
+        if not isinstance(document, dict):
+            raise Refused("not a JSON object")
+        return document

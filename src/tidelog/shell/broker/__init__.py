@@ -1,0 +1,1 @@
+"""A broker's process: sockets, files, the store and the clock around the core's node."""

@@ -1,0 +1,245 @@
+"""One broker: the node, and what carries out its effects.
+
+Events come from sockets, the store, the clock and the flusher; each is one step of the
+node. Effects are carried out in the order in which the node gave them, also when carrying
+one out leads to another step: those effects come after.
+
+The host decides nothing. What it adds is the proof of death: when the link to another
+broker breaks, the store is asked to look whether that broker's lock is free.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from tidelog.core.api.context import Broker
+from tidelog.core.api.dispatch import Dispatch
+from tidelog.core.api.exchange import INTERNAL_LISTENER
+from tidelog.core.api.internal_dispatch import InternalDispatch
+from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.node import effects as do
+from tidelog.core.node import events as on
+from tidelog.core.node.node import Node
+from tidelog.core.settings.broker_settings import BrokerSettings
+from tidelog.core.types import BrokerId
+from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
+from tidelog.shell.broker.flusher import Flusher
+from tidelog.shell.broker.store_keeper import StoreKeeper
+from tidelog.shell.net.connection import Connection
+from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.peer_link import LinkEvents, PeerLink, hello_frame
+from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.store.cluster_file import ClusterIdentity
+from tidelog.shell.store.metadata_store_client import MetadataStoreClient
+
+PROBE_DELAYS_MS = (0, 5, 20, 60, 150, 400, 1000)
+"""A dying process closes its sockets before its lock, or after: look more than once."""
+
+Halted: TypeAlias = Callable[[do.Halt], None]
+
+
+class BrokerHost:
+    """The surroundings of one node."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        node: Node,
+        disk: OsDisk,
+        settings: BrokerSettings,
+        identity: ClusterIdentity,
+        store: MetadataStoreClient,
+        halted: Halted,
+    ) -> None:
+        self.node = node
+        self.clients = ClientService(self)
+        self.brokers = BrokerService(self)
+        self._loop = loop
+        self._disk = disk
+        self._store = store
+        self._halted = halted
+        self._client_id = f"broker-{node.config.broker_id}"
+        self._hello = hello_frame(node.config.broker_id, identity.secret, self._client_id)
+        self._links: dict[BrokerId, PeerLink] = {}
+        self._silent = False
+        self._effects: deque[do.Effect] = deque()
+        self._working = False
+        self._keeper = StoreKeeper(loop, store, self.step)
+        self._flusher = Flusher(loop, disk, self.step)
+        self._carry_out = self._table()
+        now_ms = loop.clock.now_ms
+        broker = Broker(node, settings, identity.cluster_id, _new_topic_id, _start_index)
+        switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
+        self.dispatch = Dispatch(broker, self.step, now_ms)
+        self.internal_dispatch = InternalDispatch(
+            self.dispatch,
+            identity.secret,
+            node.image.topic_names,
+            self.step,
+            now_ms,
+            switches.set if switches is not None else None,
+        )
+        self._probes_from_ms = 0
+
+    def _table(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            do.Respond: _respond,
+            do.Send: self._send,
+            do.Close: _close,
+            do.Flush: self._flusher.flush,
+            do.Halt: self._halt,
+            do.OpenSession: self._keeper.open_session,
+            do.CloseSession: self._keeper.close_session,
+            do.ReadStore: self._keeper.read,
+            do.WatchStore: self._keeper.watch,
+            StoreTransaction: self._keeper.transact,
+        }
+
+    # -- the node --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._loop.add_ticker(self)
+        self.step(on.Started(self._loop.clock.now_ms()))
+
+    def stop(self) -> None:
+        """Hand over leadership, then halt."""
+        self.step(on.ShutdownRequested(self._loop.clock.now_ms()))
+
+    def step(self, event: on.Event) -> None:
+        """One step of the node, and all that follows from it."""
+        effects = self._effects
+        effects.extend(self.node.step(event))
+        if self._working:
+            return
+        self._working = True
+        try:
+            while effects:
+                effect = effects.popleft()
+                self._carry_out[type(effect)](effect)
+        finally:
+            self._working = False
+
+    def next_deadline_ms(self) -> int | None:
+        return self.node.next_deadline_ms()
+
+    def tick(self) -> None:
+        deadline_ms = self.node.next_deadline_ms()
+        now_ms = self._loop.clock.now_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self.step(on.Ticked(now_ms))
+
+    def close(self) -> None:
+        """Let go of sockets, threads and files. The node must have halted, or be done for."""
+        self._loop.remove_ticker(self)
+        for link in self._links.values():
+            link.silent = True
+            link.close()
+        self._flusher.close()
+        self._disk.close()
+
+    def _halt(self, effect: do.Halt) -> None:
+        self._halted(effect)
+
+    # -- other brokers ---------------------------------------------------------------------
+
+    def _send(self, effect: do.Send) -> None:
+        link = self._links.get(effect.broker)
+        if link is None:
+            link = self._links[effect.broker] = self._link_to(effect.broker)
+        link.send(effect.correlation, effect.request)
+
+    def _link_to(self, broker: BrokerId) -> PeerLink:
+        def address_of() -> tuple[str, int] | None:
+            known = self.node.image.brokers.get(broker)
+            for listener, host, port in known.endpoints if known is not None else ():
+                if listener == INTERNAL_LISTENER:
+                    return host, port
+            return None
+
+        clock = self._loop.clock
+        events = LinkEvents(
+            lambda number, response: self.step(
+                on.ResponseReceived(number, response, clock.now_ms())
+            ),
+            lambda number: self.step(on.RequestFailed(number, clock.now_ms())),
+            self.peer_lost,
+        )
+        link = PeerLink(self._loop, self._disk, self._client_id, self._hello, address_of, events)
+        link.silent = self._silent
+        return link
+
+    def peer_lost(self) -> None:
+        """Another broker may be dead: see whether that can be proved."""
+        if self.node.halted is not None:
+            return
+        for delay_ms in PROBE_DELAYS_MS:
+            self._loop.after(delay_ms, self._probe)
+
+    def _probe(self) -> None:
+        if self.node.halted is None:
+            self._store.probe_deaths()
+
+    def _isolate(self, isolated: bool) -> None:
+        """A fault switch: nothing passes between this broker and the others."""
+        self._silent = isolated
+        self.brokers.deaf = isolated
+        for link in self._links.values():
+            if not isolated:
+                link.close()  # what was swallowed is gone: begin anew
+            link.silent = isolated
+
+
+class ClientService:
+    """The client listener's frames."""
+
+    def __init__(self, host: BrokerHost) -> None:
+        self._host = host
+
+    def frame(self, connection: Connection, frame: memoryview) -> None:
+        self._host.dispatch.frame(connection, frame)
+
+    def closed(self, _connection: Connection) -> None:
+        """What it asked for is answered to nobody."""
+
+
+class BrokerService:
+    """The internal listener's frames."""
+
+    def __init__(self, host: BrokerHost) -> None:
+        self._host = host
+        self.deaf = False
+
+    def frame(self, connection: Connection, frame: memoryview) -> None:
+        if not self.deaf or _is_set_faults(frame):
+            self._host.internal_dispatch.frame(connection, frame)
+
+    def closed(self, connection: Connection) -> None:
+        if connection.session is not None:
+            self._host.peer_lost()
+
+
+def _is_set_faults(frame: memoryview) -> bool:
+    from tidelog.core.api.internal_dispatch import SET_FAULTS
+
+    return int.from_bytes(frame[:2], "big") == SET_FAULTS
+
+
+def _respond(effect: do.Respond) -> None:
+    effect.peer.respond(effect.correlation, effect.response)  # type: ignore[attr-defined]
+
+
+def _close(effect: do.Close) -> None:
+    effect.peer.refuse("a produce without acks failed")  # type: ignore[attr-defined]
+
+
+def _new_topic_id() -> bytes:
+    while True:
+        topic_id = os.urandom(16)
+        # Kafka keeps ids that begin like this for itself, and for command lines' sake.
+        if any(topic_id[:15]) and not topic_id.startswith(b"\xf8"):
+            return topic_id
+
+
+def _start_index() -> int:
+    return int.from_bytes(os.urandom(4), "big")

@@ -1,0 +1,216 @@
+"""One or more brokers in this process, from their settings to their end.
+
+Nothing is touched before it is known to be ours: the lock of the log directory first, then
+who it belongs to, then the ports; only then are logs opened.
+"""
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tidelog.core.node import effects as do
+from tidelog.core.node.config_from_settings import node_config
+from tidelog.core.node.node import Node
+from tidelog.core.settings.broker_settings import BrokerSettings
+from tidelog.core.storage.checkpoint import CheckpointError, MetaProperties, read_properties
+from tidelog.core.storage.disk import DiskError
+from tidelog.shell.broker.fault_switches import FaultyDisk
+from tidelog.shell.broker.host import BrokerHost
+from tidelog.shell.net.clock import Clock
+from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.listener import CannotListen, Limits, Listener, Service, bind
+from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.store.cluster_file import ClusterIdentity, prepare
+from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
+from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
+
+FOLLOW_WALL_MS = 60_000
+LAST_WORDS_MS = 2000
+"""How long a halted broker waits for its session to be ended properly."""
+
+Report: TypeAlias = Callable[[dict[str, object]], None]
+
+
+class CannotStart(Exception):
+    """Why a broker can't be started; one line."""
+
+
+class BrokerRun:
+    """One broker of this process."""
+
+    def __init__(self, loop: EventLoop, settings: BrokerSettings, report: Report) -> None:
+        self.id = settings.node_id
+        self.halt: do.Halt | None = None
+        self.done: Callable[[BrokerRun], None] = lambda _: None
+        self._loop = loop
+        self._settings = settings
+        self._report = report
+        self._listeners: list[Listener] = []
+        self._acting = False
+        self._stopping = False
+        path = settings.log_dir
+        os.makedirs(path, exist_ok=True)
+        self._lock = LogDirLock.acquire(path)
+        disk = FaultyDisk(path) if settings.get("tidelog.fault.switches") else OsDisk(path)
+        self._disk = disk
+        store_path = settings.metadata_store.removeprefix("sqlite:")
+        identity = prepare(store_path)
+        properties = self._properties(identity)
+        clients, internal = self._bind()
+        self._node = self._open_node(clients[0], internal[0])
+        if properties is None:
+            self._node.directory.write_properties(
+                MetaProperties(
+                    {
+                        "version": "1",
+                        "cluster.id": identity.cluster_id,
+                        "node.id": str(self.id),
+                        "directory.id": _directory_id(),
+                    }
+                )
+            )
+        self._store = SqliteStoreClient(
+            store_path, self._lock.path, loop.clock.now_ms, loop.call_from_thread
+        )
+        self._host = BrokerHost(
+            loop, self._node, disk, settings, identity, self._store, self._halted
+        )
+        for sock in clients:
+            self._listeners.append(self._listen(sock, self._host.clients))
+        for sock in internal:
+            self._listeners.append(self._listen(sock, self._host.brokers))
+        config = self._node.config
+        self._tell(
+            "listening", host=config.host, port=config.port, internal_port=config.internal_port
+        )
+
+    def _properties(self, identity: ClusterIdentity) -> MetaProperties | None:
+        properties = read_properties(self._disk)
+        if properties is not None:
+            wanted = {"cluster.id": identity.cluster_id, "node.id": str(self.id)}
+            for name, value in wanted.items():
+                if properties.values.get(name, value) != value:
+                    found = properties.values[name]
+                    raise CannotStart(
+                        f"{self._settings.log_dir} is not this broker's: {name} is {found}"
+                    )
+        return properties
+
+    def _bind(self) -> tuple[list[socket.socket], list[socket.socket]]:
+        listener, internal = self._settings.listener, self._settings.internal_listener
+        return bind(listener.host, listener.port), bind(internal.host, internal.port)
+
+    def _open_node(self, client: socket.socket, internal: socket.socket) -> Node:
+        settings = self._settings
+        advertised = settings.advertised(client.getsockname()[1], socket.gethostname())
+        told = (advertised.host, advertised.port, *internal.getsockname()[:2])
+        config = node_config(settings, *told)
+        incarnation = int.from_bytes(os.urandom(4), "big") >> 1
+        return Node(config, self._disk, incarnation, self._loop.clock.now_ms())
+
+    def _listen(self, sock: socket.socket, service: Service) -> Listener:
+        get = self._settings.get
+        limits = Limits(
+            get("socket.request.max.bytes"),
+            get("max.connections"),
+            get("max.connections.per.ip"),
+            get("connections.max.idle.ms"),
+        )
+        return Listener(self._loop, sock, self._disk, service, limits)
+
+    # -- its life --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._host.start()
+        self._loop.add_ticker(self)
+
+    def stop(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._tell("stopping")
+            self._host.stop()
+
+    def next_deadline_ms(self) -> int | None:
+        """None: it only wants to see every turn's end."""
+        if self._node.acting != self._acting:
+            self._acting = self._node.acting
+            self._tell("acting" if self._acting else "not acting")
+        return None
+
+    def tick(self) -> None:
+        pass
+
+    def _halted(self, halt: do.Halt) -> None:
+        self.halt = halt
+        self._loop.remove_ticker(self)
+        for listener in self._listeners:
+            listener.close()
+        self._host.close()
+        self._loop.at_end_of_turn(self._end)
+
+    def _end(self) -> None:
+        assert self.halt is not None
+        self._store.close()
+        self._lock.release()
+        self._tell("stopped", clean=self.halt.clean, reason=self.halt.reason)
+        self.done(self)
+
+    # -- what people hear ------------------------------------------------------------------
+
+    def _tell(self, event: str, **facts: object) -> None:
+        self._report({"event": event, "broker": self.id, **facts})
+
+
+def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
+    """Run until they are told to stop (SIGTERM, SIGINT); the exit code."""
+    loop = EventLoop(Clock())
+    runs: list[BrokerRun] = []
+    left: set[BrokerRun] = set()
+
+    def done(run: BrokerRun) -> None:
+        left.discard(run)
+        if not left:
+            loop.stop()
+
+    def stop() -> None:
+        for run in list(left):
+            run.stop()
+
+    def follow_wall() -> None:
+        loop.clock.follow_wall()
+        loop.after(FOLLOW_WALL_MS, follow_wall)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: loop.call_from_thread(stop))
+    starting = settings[0].node_id
+    try:
+        for one in settings:
+            starting = one.node_id
+            runs.append(BrokerRun(loop, one, report))
+            left.add(runs[-1])
+    except (
+        CannotStart,
+        CannotListen,
+        LogDirInUse,
+        CheckpointError,
+        DiskError,
+        OSError,
+    ) as error:
+        report({"event": "failed", "broker": starting, "reason": str(error)})
+        return 1
+    for run in runs:
+        run.done = done
+        run.start()
+    follow_wall()
+    loop.run()
+    loop.close()
+    return 0 if all(run.halt is not None and run.halt.clean for run in runs) else 1
+
+
+def _directory_id() -> str:
+    """Sixteen random bytes as Kafka spells them."""
+    from base64 import urlsafe_b64encode
+
+    return urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()

@@ -1,0 +1,195 @@
+"""The way to one other broker's internal listener.
+
+Connects when something is to be sent, and again after it broke. Every request gets a number
+of this link; the answer brings it back, in any order. When the link breaks, each request
+that has no answer is told so at once: nobody waits for a time-out where the end is known.
+"""
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidelog.core.node.messages import Fetch
+from tidelog.core.types import BrokerId
+from tidelog.core.wire.codec import decode_response, encode_request
+from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
+from tidelog.core.wire.fetch_request import FollowerFetches
+from tidelog.core.wire.primitives import MalformedRequest
+from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
+from tidelog.shell.net.frame_buffer import PREFIX, FrameBuffer, FrameRefused
+from tidelog.shell.net.outbox import Outbox
+from tidelog.shell.os_disk import OsDisk
+
+CONTROLLER_CALL = 32002
+HELLO = 32001
+FRAME_MAX = 256 * 1024 * 1024
+NUMBER_MAX = 2**31 - 1
+RECEIVES_PER_TURN = 64
+_UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
+
+
+class LinkEvents(NamedTuple):
+    """Whom the link tells."""
+
+    answered: Callable[[int, object], None]
+    """A request's own number, and the response; good until this returns."""
+    failed: Callable[[int], None]
+    broken: Callable[[], None]
+
+
+class PeerLink:
+    """One connection to one broker, or none at the moment."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        disk: OsDisk,
+        client_id: str,
+        hello: bytes,
+        address_of: Callable[[], tuple[str, int] | None],
+        events: LinkEvents,
+    ) -> None:
+        self._loop = loop
+        self._disk = disk
+        self._client_id = client_id
+        self._hello = hello
+        self._address_of = address_of
+        self._tell = events
+        self._sock: socket.socket | None = None
+        self._buffer = FrameBuffer(FRAME_MAX)
+        self._outbox = Outbox(disk)
+        self._fetches = FollowerFetches(client_id)
+        self._open: dict[int, tuple[int, bool]] = {}
+        self._next = 0
+        self._connecting = False
+        self._events = 0
+        self._flush_soon = self._flush
+        self.silent = False
+        """A fault switch: what is sent is lost, what comes is not heard."""
+
+    def send(self, correlation: int, request: object) -> None:
+        """Ask; `answered` or `failed` will be told about this correlation, once."""
+        if self.silent:
+            return
+        if self._sock is None and not self._connect():
+            self._loop.at_end_of_turn(lambda: self._tell.failed(correlation))
+            return
+        number = self._next
+        self._next = 0 if number == NUMBER_MAX else number + 1
+        is_fetch = isinstance(request, Fetch)
+        self._open[number] = (correlation, is_fetch)
+        if isinstance(request, Fetch):
+            frame = self._fetches.encode(number, request)
+        else:
+            document = {"document": encode_call(request)}
+            frame = encode_request(CONTROLLER_CALL, 0, number, self._client_id, document)
+        self._outbox.put([frame])
+        self._loop.at_end_of_turn(self._flush_soon)
+
+    def ready(self, events: int) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        if self._connecting:
+            problem = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if problem:
+                self.close()
+                return
+            self._connecting = False
+        if events & WRITABLE:
+            self._flush()
+        if self._sock is not None and events & ~WRITABLE:
+            self._read()
+
+    def close(self) -> None:
+        """Give up the connection; whoever waits is told."""
+        if self._sock is None:
+            return
+        self._loop.unwatch(self._sock)
+        self._sock.close()
+        self._sock = None
+        self._outbox.close()
+        unanswered, self._open = self._open, {}
+        for correlation, _ in unanswered.values():
+            self._tell.failed(correlation)
+        self._tell.broken()
+
+    def _connect(self) -> bool:
+        address = self._address_of()
+        if address is None:
+            return False
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.connect_ex(address) not in _UNDER_WAY:
+            sock.close()
+            return False
+        self._sock = sock
+        self._connecting = True
+        self._buffer = FrameBuffer(FRAME_MAX)
+        self._fetches = FollowerFetches(self._client_id)
+        self._outbox.put([self._hello])
+        self._events = READABLE | WRITABLE
+        self._loop.watch(sock, self, self._events)
+        return True
+
+    def _flush(self) -> None:
+        sock = self._sock
+        if sock is None or self._connecting:
+            return
+        try:
+            self._outbox.send(sock)
+        except OSError:
+            self.close()
+            return
+        events = READABLE | WRITABLE if self._outbox else READABLE
+        if events != self._events:
+            self._events = events
+            self._loop.rewatch(sock, events)
+
+    def _read(self) -> None:
+        buffer = self._buffer
+        try:
+            for _ in range(RECEIVES_PER_TURN):
+                sock = self._sock
+                if sock is None:
+                    return
+                count = buffer.receive(sock)
+                if not count:
+                    if count == 0:
+                        self.close()
+                    return
+                for frame in buffer.frames():
+                    self._answer(frame)
+                    if self._sock is not sock:
+                        return
+                if not buffer.waiting_for:
+                    return
+        except (OSError, FrameRefused, MalformedRequest, UnknownCall):
+            self.close()
+
+    def _answer(self, frame: memoryview) -> None:
+        if self.silent:
+            return
+        (number,) = PREFIX.unpack_from(frame) if len(frame) >= PREFIX.size else (-1,)
+        waiting = self._open.pop(number, None)
+        if waiting is None:
+            return
+        correlation, is_fetch = waiting
+        response: object
+        if is_fetch:
+            _, response = self._fetches.decode(frame)
+        else:
+            _, answer = decode_response(CONTROLLER_CALL, 0, frame)
+            response = decode_call(answer["document"])
+        self._tell.answered(correlation, response)
+
+
+def hello_frame(broker: BrokerId, secret: str, client_id: str) -> bytes:
+    """How every link begins."""
+    import json
+
+    document = json.dumps({"broker": broker, "secret": secret}).encode()
+    return encode_request(HELLO, 0, 0, client_id, {"document": document})
