@@ -75,6 +75,21 @@ def skip_tags(data: Buffer, position: int) -> int:
     return position
 
 
+def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
+    """The bodies of a section of tagged fields."""
+    fields: dict[int, Buffer] = {}
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        end = position + size
+        if end > len(data):
+            raise MalformedRequest(f"tagged field {tag} reaches past the end")
+        fields[tag] = data[position:end]
+        position = end
+    return fields, position
+
+
 # -- strings -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,251 @@
+"""Fetch responses, written by hand: records stay in the file, or in the buffer received.
+
+Versions 4 to 18 are written, as chunks: bytes, and between them each partition's records as
+they came, so that a host can let the kernel move a Region to the socket. Version 18, in
+which followers ask, is read.
+"""
+
+from struct import Struct
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import FetchPartitionResponse, FetchResponse
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.storage.disk import Region
+from tidelog.core.types import EpochEnd, TopicPartition
+from tidelog.core.wire.apis import FETCH
+from tidelog.core.wire.frames import begin_response, finish
+from tidelog.core.wire.leader_hints import NO_TAGS, LeaderHints, LeaderOf, tagged
+from tidelog.core.wire.primitives import (
+    INT32,
+    NO_ID,
+    UNREADABLE,
+    MalformedRequest,
+    compact_string,
+    read_compact_count,
+    read_optional_compact_count,
+    read_tags,
+    read_uvarint,
+    skip_tags,
+    string,
+    uvarint,
+)
+from tidelog.core.wire.topic_ids import TopicNames, unresolved
+
+FIRST_WITH_SESSIONS = 7
+FIRST_WITH_PREFERRED_REPLICA = 11
+FIRST_FLEXIBLE = 12
+FIRST_WITH_TOPIC_IDS = 13
+FIRST_WITH_HINTS = 16
+
+DIVERGING_TAG = 0
+CURRENT_LEADER_TAG = 1
+
+MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+_THROTTLE = INT32.pack(0)
+_HEAD = Struct(">ihi")
+"""Throttle time, error, session."""
+_PARTITION = Struct(">ihqqq")
+_PARTITION_4 = Struct(">ihqq")
+_ABORTED = Struct(">qq")
+_TAGGED_ABORTED = Struct(">qqb")
+_DIVERGING = Struct(">iqb")
+_EPOCH_END = Struct(">iq")
+_TOPIC_SIZE_MIN = 18
+_PARTITION_SIZE_MIN = _PARTITION.size + 7
+_ERRORS = {int(code): code for code in ErrorCode}
+
+Chunk = bytes | Region | bytearray | memoryview
+
+
+def encode_fetch_response(
+    version: int, correlation_id: int, response: FetchResponse, leader_of: LeaderOf | None = None
+) -> list[Chunk]:
+    """What to send, in this order; the first chunk begins with the length of all."""
+    flexible = version >= FIRST_FLEXIBLE
+    hints = None if leader_of is None or version < FIRST_WITH_HINTS else LeaderHints(leader_of)
+    first = frame = begin_response(FETCH, version, correlation_id)
+    if version >= FIRST_WITH_SESSIONS:
+        frame += _HEAD.pack(0, response.error, response.session_id)
+    else:
+        frame += _THROTTLE
+    topics = _by_topic(version, response.partitions)
+    frame += uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics))
+    chunks: list[Chunk] = []
+    more = 0
+    for parts in topics:
+        frame += _topic(version, parts[0])
+        frame += uvarint(len(parts) + 1) if flexible else INT32.pack(len(parts))
+        for part in parts:
+            records = part.records
+            size = 0
+            if records is not None:
+                size = records.length if isinstance(records, Region) else len(records)
+            frame += _partition(version, part, size)
+            if size and records is not None:
+                chunks += (frame, records)
+                more += size
+                frame = bytearray()
+            if flexible:
+                frame += _partition_tags(part, hints)
+        if flexible:
+            frame += NO_TAGS
+    if flexible:
+        frame += NO_TAGS if hints is None else hints.node_endpoints()
+    if frame is not first:
+        more += sum(len(chunk) for chunk in chunks[2::2]) + len(frame)
+        if frame:
+            chunks.append(frame)
+        chunks[0] = finish(first, more)
+        return chunks
+    return [finish(first)]
+
+
+def _by_topic(
+    version: int, partitions: list[FetchPartitionResponse]
+) -> list[list[FetchPartitionResponse]]:
+    """Neighbours of the same topic together."""
+    topics: list[list[FetchPartitionResponse]] = []
+    last: object = None
+    for part in partitions:
+        topic = part.topic_id if version >= FIRST_WITH_TOPIC_IDS else part.topic_partition.topic
+        if topic == last and topics:
+            topics[-1].append(part)
+        else:
+            topics.append([part])
+            last = topic
+    return topics
+
+
+def _topic(version: int, part: FetchPartitionResponse) -> bytes:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        return part.topic_id or NO_ID
+    name = part.topic_partition.topic
+    return compact_string(name) if version >= FIRST_FLEXIBLE else string(name)
+
+
+def _partition(version: int, part: FetchPartitionResponse, size: int) -> bytes:
+    """All of it up to its records."""
+    preferred = part.preferred_read_replica
+    if version >= FIRST_FLEXIBLE and part.aborted is None:
+        body = _FLEXIBLE_PARTITION.pack(
+            part.topic_partition.partition,
+            part.error,
+            part.high_watermark,
+            part.last_stable_offset,
+            part.log_start_offset,
+            0,
+            -1 if preferred is None else preferred,
+        )
+        return body + uvarint(size + 1)
+    if version >= 5:
+        body = _PARTITION.pack(
+            part.topic_partition.partition,
+            part.error,
+            part.high_watermark,
+            part.last_stable_offset,
+            part.log_start_offset,
+        )
+    else:
+        body = _PARTITION_4.pack(
+            part.topic_partition.partition,
+            part.error,
+            part.high_watermark,
+            part.last_stable_offset,
+        )
+    body += _aborted(version, part)
+    if version >= FIRST_WITH_PREFERRED_REPLICA:
+        body += INT32.pack(-1 if preferred is None else preferred)
+    return body + (uvarint(size + 1) if version >= FIRST_FLEXIBLE else INT32.pack(size))
+
+
+def _aborted(version: int, part: FetchPartitionResponse) -> bytes:
+    found = part.aborted
+    if version >= FIRST_FLEXIBLE:
+        if found is None:
+            return uvarint(0)
+        entries = (_TAGGED_ABORTED.pack(a.producer_id, a.first_offset, 0) for a in found)
+        return uvarint(len(found) + 1) + b"".join(entries)
+    if found is None:
+        return INT32.pack(-1)
+    entries = (_ABORTED.pack(a.producer_id, a.first_offset) for a in found)
+    return INT32.pack(len(found)) + b"".join(entries)
+
+
+def _partition_tags(part: FetchPartitionResponse, hints: LeaderHints | None) -> bytes:
+    if part.diverging is not None:
+        return tagged({DIVERGING_TAG: _DIVERGING.pack(*part.diverging, 0)})
+    if hints is not None and part.error in MOVED:
+        leader = hints.current_leader(part.topic_partition)
+        if leader:
+            return tagged({CURRENT_LEADER_TAG: leader})
+    return NO_TAGS
+
+
+_FLEXIBLE_PARTITION = Struct(">ihqqqBi")
+"""With no aborted transactions, which is the rule."""
+
+
+def decode_fetch_response(frame: Buffer, position: int, names: TopicNames) -> FetchResponse:
+    """The body of version 18 that begins at `position`. Raises MalformedRequest."""
+    try:
+        return _decode(frame, position, names)
+    except UNREADABLE as reason:
+        raise MalformedRequest(f"Fetch response: {reason}") from reason
+
+
+def _decode(data: Buffer, position: int, names: TopicNames) -> FetchResponse:
+    _throttle, error, session_id = _HEAD.unpack_from(data, position)
+    limit = len(data)
+    partitions: list[FetchPartitionResponse] = []
+    topics, position = read_compact_count(data, position + _HEAD.size, _TOPIC_SIZE_MIN)
+    for _ in range(topics):
+        topic_id = bytes(data[position : position + 16])
+        topic = names.get(topic_id) or unresolved(topic_id)
+        count, position = read_compact_count(data, position + 16, _PARTITION_SIZE_MIN)
+        for _ in range(count):
+            index, code, high_watermark, last_stable, log_start = _PARTITION.unpack_from(
+                data, position
+            )
+            position = _skip_aborted(data, position + _PARTITION.size)
+            (preferred,) = INT32.unpack_from(data, position)
+            size, start = read_uvarint(data, position + 4)
+            position = start + size - 1 if size else start
+            if position >= limit:
+                raise MalformedRequest(f"records of {size} bytes reach past the end")
+            diverging = None
+            end = position + 1
+            if data[position]:
+                tags, end = read_tags(data, position)
+                if DIVERGING_TAG in tags:
+                    diverging = EpochEnd(*_EPOCH_END.unpack_from(tags[DIVERGING_TAG]))
+            partitions.append(
+                FetchPartitionResponse(
+                    TopicPartition(topic, index),
+                    topic_id,
+                    _error(code),
+                    high_watermark,
+                    last_stable,
+                    log_start,
+                    diverging,
+                    data[start:position] if size > 1 else None,
+                    None,
+                    None if preferred < 0 else preferred,
+                )
+            )
+            position = end
+        position = skip_tags(data, position) if data[position] else position + 1
+    skip_tags(data, position)
+    return FetchResponse(_error(error), session_id, partitions)
+
+
+def _error(code: int) -> ErrorCode:
+    return _ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _skip_aborted(data: Buffer, position: int) -> int:
+    """A follower copies them with the records; nothing is to be skipped."""
+    count, position = read_optional_compact_count(data, position, _TAGGED_ABORTED.size)
+    for _ in range(count):
+        position = skip_tags(data, position + _ABORTED.size)
+    return position

@@ -1,0 +1,202 @@
+"""Produce, written by hand: nothing is copied, the records stay where they were received.
+
+Versions 3 to 13. From 9 on lengths are compact and structs end with tagged fields; from 13 on
+a topic is named by its id. The answer keeps the order of the request, so that is where its
+topics are taken from.
+"""
+
+from struct import Struct
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import (
+    Produce,
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceResponse,
+)
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.types import TopicPartition
+from tidelog.core.wire.apis import PRODUCE
+from tidelog.core.wire.frames import begin_response, finish
+from tidelog.core.wire.leader_hints import NO_TAGS, LeaderHints, LeaderOf, tagged
+from tidelog.core.wire.primitives import (
+    INT32,
+    NO_ID,
+    UNREADABLE,
+    MalformedRequest,
+    compact_string,
+    optional_compact_string,
+    optional_string,
+    read_compact_count,
+    read_compact_string,
+    read_count,
+    read_optional_compact_string,
+    read_optional_string,
+    read_string,
+    read_uvarint,
+    skip_tags,
+    string,
+    uvarint,
+)
+from tidelog.core.wire.topic_ids import TopicNames, unresolved
+
+FIRST_FLEXIBLE = 9
+FIRST_WITH_HINTS = 10
+FIRST_WITH_TOPIC_IDS = 13
+
+_ACKS_AND_TIMEOUT = Struct(">hi")
+_INDEX_AND_LENGTH = Struct(">ii")
+_PARTITION_SIZE_MIN = 6
+"""Index, length of the records and tags, in the shorter spelling."""
+_TOPIC_SIZE_MIN = 3
+
+_ANSWER = Struct(">ihqqq")
+_ANSWER_BEFORE_START = Struct(">ihqq")
+"""Before version 5: without the log start offset."""
+_PLAIN_NO_ERRORS = INT32.pack(0) + optional_string(None)
+"""No record errors, no message."""
+_FLEXIBLE_NO_ERRORS = b"\1\0"
+_NOT_THROTTLED = INT32.pack(0)
+
+
+def decode_produce(
+    version: int, frame: Buffer, position: int, names: TopicNames
+) -> tuple[Produce, str | None]:
+    """The request and its transactional id. Raises MalformedRequest.
+
+    The records are views of `frame`, writable if it is.
+    """
+    try:
+        if version >= FIRST_FLEXIBLE:
+            return _decode_flexible(version, memoryview(frame), position, names)
+        return _decode_plain(version, memoryview(frame), position)
+    except UNREADABLE as reason:
+        raise MalformedRequest(f"Produce {version}: {reason}") from reason
+
+
+def _decode_flexible(
+    version: int, data: memoryview, position: int, names: TopicNames
+) -> tuple[Produce, str | None]:
+    limit = len(data)
+    transactional_id, position = read_optional_compact_string(data, position)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, position)
+    partitions: list[ProducePartition] = []
+    topics, position = read_compact_count(data, position + 6, _TOPIC_SIZE_MIN)
+    for _ in range(topics):
+        topic_id = None
+        if version >= FIRST_WITH_TOPIC_IDS:
+            topic_id = bytes(data[position : position + 16])
+            topic = names.get(topic_id) or unresolved(topic_id)
+            position += 16
+        else:
+            topic, position = read_compact_string(data, position)
+        count, position = read_compact_count(data, position, _PARTITION_SIZE_MIN)
+        for _ in range(count):
+            (index,) = INT32.unpack_from(data, position)
+            length, start = read_uvarint(data, position + 4)
+            position = start + length - 1 if length else start
+            if position >= limit:
+                raise MalformedRequest(f"records of {length} bytes reach past the end")
+            topic_partition = TopicPartition(topic, index)
+            partitions.append(ProducePartition(topic_partition, data[start:position], topic_id))
+            position = skip_tags(data, position) if data[position] else position + 1
+        position = skip_tags(data, position) if data[position] else position + 1
+    skip_tags(data, position)
+    return Produce(acks, timeout_ms, partitions, version), transactional_id
+
+
+def _decode_plain(version: int, data: memoryview, position: int) -> tuple[Produce, str | None]:
+    limit = len(data)
+    transactional_id, position = read_optional_string(data, position)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, position)
+    partitions: list[ProducePartition] = []
+    topics, position = read_count(data, position + 6, _TOPIC_SIZE_MIN)
+    for _ in range(topics):
+        topic, position = read_string(data, position)
+        count, position = read_count(data, position, _PARTITION_SIZE_MIN)
+        for _ in range(count):
+            index, length = _INDEX_AND_LENGTH.unpack_from(data, position)
+            start = position + 8
+            position = start + length if length > 0 else start
+            if position > limit:
+                raise MalformedRequest(f"records of {length} bytes reach past the end")
+            topic_partition = TopicPartition(topic, index)
+            partitions.append(ProducePartition(topic_partition, data[start:position]))
+    return Produce(acks, timeout_ms, partitions, version), transactional_id
+
+
+def encode_produce_response(
+    correlation_id: int,
+    request: Produce,
+    response: ProduceResponse,
+    leader_of: LeaderOf | None = None,
+) -> bytes:
+    """The whole frame, its length in front; `request` is what is answered."""
+    version = request.version
+    flexible = version >= FIRST_FLEXIBLE
+    hints = None if leader_of is None or version < FIRST_WITH_HINTS else LeaderHints(leader_of)
+    topics: list[tuple[bytes, list[bytes]]] = []
+    last: object = None
+    for asked, answer in zip(request.partitions, response.partitions, strict=True):
+        topic = asked.topic_id if version >= FIRST_WITH_TOPIC_IDS else asked.topic_partition.topic
+        if topic != last or not topics:
+            topics.append((_topic(asked, version), []))
+            last = topic
+        topics[-1][1].append(_answer(answer, version, hints))
+    frame = begin_response(PRODUCE, version, correlation_id)
+    frame += uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics))
+    for name, answers in topics:
+        frame += name
+        frame += uvarint(len(answers) + 1) if flexible else INT32.pack(len(answers))
+        frame += b"".join(answers)
+        if flexible:
+            frame += NO_TAGS
+    frame += _NOT_THROTTLED
+    if flexible:
+        frame += NO_TAGS if hints is None else hints.node_endpoints()
+    return finish(frame)
+
+
+def _topic(asked: ProducePartition, version: int) -> bytes:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        return asked.topic_id or NO_ID
+    name = asked.topic_partition.topic
+    return compact_string(name) if version >= FIRST_FLEXIBLE else string(name)
+
+
+def _answer(answer: ProducePartitionResponse, version: int, hints: LeaderHints | None) -> bytes:
+    base, appended, start = answer.base_offset, answer.log_append_time_ms, answer.log_start_offset
+    fixed = (
+        answer.topic_partition.partition,
+        answer.error,
+        -1 if base is None else base,
+        -1 if appended is None else appended,
+    )
+    if version < 5:
+        return _ANSWER_BEFORE_START.pack(*fixed)
+    body = _ANSWER.pack(*fixed, -1 if start is None else start)
+    if version < 8:
+        return body
+    errors = answer.record_errors or answer.error_message is not None
+    if version < FIRST_FLEXIBLE:
+        return body + (_plain_errors(answer) if errors else _PLAIN_NO_ERRORS)
+    body += _flexible_errors(answer) if errors else _FLEXIBLE_NO_ERRORS
+    if hints is not None and answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        leader = hints.current_leader(answer.topic_partition)
+        if leader:
+            return body + tagged({0: leader})
+    return body + NO_TAGS
+
+
+def _plain_errors(answer: ProducePartitionResponse) -> bytes:
+    body = bytearray(INT32.pack(len(answer.record_errors)))
+    for index, message in answer.record_errors:
+        body += INT32.pack(index) + string(message)
+    return bytes(body + optional_string(answer.error_message))
+
+
+def _flexible_errors(answer: ProducePartitionResponse) -> bytes:
+    body = bytearray(uvarint(len(answer.record_errors) + 1))
+    for index, message in answer.record_errors:
+        body += INT32.pack(index) + compact_string(message) + NO_TAGS
+    return bytes(body + optional_compact_string(answer.error_message))
