@@ -182,7 +182,7 @@ class BlockingStore:
         return [Batch(rev, changes) for rev, changes in parts if changes]
 
     def _compacted(self) -> Revision:
-        connection = cluster_file.connect(self._path)
+        connection = cluster_file.connect(self._path, 0.0)
         try:
             (rev,) = connection.execute("SELECT compacted FROM meta").fetchone()
         finally:

@@ -9,16 +9,20 @@ descriptor of it would drop the locks by which SQLite keeps other processes out.
 import os
 import sqlite3
 import sys
+import time
+from collections.abc import Callable
 from contextlib import closing, suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tidelog.core.controller.metadata.metadata_store import NO_SESSION
 
+Answer = TypeVar("Answer")
 IDENTITY_KEY = "meta/cluster"
 SCHEMA_VERSION = 1
 BUSY_MS = 20
 """How long one statement waits for another process; whoever wants more tries again."""
 
+_PATIENCE_S = 2.0
 _APPLICATION_ID = 0x54494445  # "TIDE"
 _MAGIC = b"SQLite format 3\0"
 _VERSION_AT, _APPLICATION_AT, _HEADER_BYTES = 60, 68, 100
@@ -81,7 +85,7 @@ def prepare(path: str) -> ClusterIdentity:
             _make_folder(path)
             create(path, {IDENTITY_KEY: _new_identity()})
         check(path)
-        with closing(connect(path)) as connection:
+        with closing(connect(path, time.monotonic() + _PATIENCE_S)) as connection:
             found = connection.execute("SELECT v FROM kv WHERE k = ?", (IDENTITY_KEY,)).fetchone()
             _check_writable(connection)
     except (OSError, sqlite3.Error) as error:
@@ -114,8 +118,27 @@ def check(path: str) -> None:
     _known.add((stat.st_dev, stat.st_ino))
 
 
-def connect(path: str) -> sqlite3.Connection:
+def connect(path: str, give_up_s: float) -> sqlite3.Connection:
     """A connection to a store that was checked. Never makes the file."""
+    return patiently(give_up_s, lambda: _connect(path))
+
+
+def patiently(give_up_s: float, act: Callable[[], Answer]) -> Answer:
+    """Do it again while another process is in the way, at least once."""
+    while True:
+        try:
+            return act()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= give_up_s:
+                raise
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process is in the way, and only that."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{_quoted(os.path.abspath(path))}?mode=rw",
         uri=True,
@@ -139,7 +162,7 @@ def create(path: str, keys: dict[str, bytes]) -> None:
     draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     try:
-        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        with closing(_plain(draft)) as connection:
             connection.executescript(_SCHEMA)
             connection.execute("BEGIN")
             for number, (key, value) in enumerate(keys.items()):
@@ -164,8 +187,9 @@ def backup(path: str, target: str) -> None:
         check(path)
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         try:
-            with closing(connect(path)) as source, closing(sqlite3.connect(draft)) as copy:
-                source.backup(copy)
+            give_up_s = time.monotonic() + _PATIENCE_S
+            with closing(connect(path, give_up_s)) as store, closing(_plain(draft)) as copy:
+                store.backup(copy)
             _sync(draft)
             _publish(draft, target)
             _sync(os.path.dirname(os.path.abspath(target)))
@@ -208,10 +232,14 @@ def _check_writable(connection: sqlite3.Connection) -> None:
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:  # then others can write
+        if not is_busy(error):  # busy: others can write, so can we
             raise
     else:
         connection.execute("ROLLBACK")
+
+
+def _plain(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
 
 
 def _quoted(path: str) -> str:

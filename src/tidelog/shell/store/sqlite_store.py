@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
-from typing import TypeVar
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from tidelog.core.controller.metadata.metadata_store import (
     KV,
@@ -24,7 +25,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 )
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.boot_clock import boot_id, boot_ms
-from tidelog.shell.store.cluster_file import StoreUnusable
+from tidelog.shell.store.cluster_file import StoreUnusable, is_busy, patiently
 from tidelog.shell.store.log_dir_lock import identity_of, is_abandoned
 from tidelog.shell.store.write_lock_holder import Process, StuckWriter, this_process
 from tidelog.shell.store.write_transaction import WriteTransaction
@@ -75,26 +76,26 @@ class SqliteStore:
 
     def write(self, give_up_s: float, body: Callable[[WriteTransaction], Answer]) -> Answer:
         """Run the body in a write transaction and commit what it changed."""
-        connection = self._open()
+        connection = self._open(give_up_s)
         self._begin(connection, give_up_s)
         try:
             transaction = self._start(connection)
             before = transaction.rev
             answer = body(transaction)
-            if self._client is None and self._port:
+            if self._client is None:
                 self._client = transaction.register_client(
                     self._lock_path, identity_of(self._lock_path), self._port, *self._process
                 )
-            ports = transaction.peer_ports(self._client or 0) if transaction.rev != before else []
+            ports = transaction.peer_ports(self._client) if transaction.rev != before else []
+            if not transaction.changed:
+                connection.execute("ROLLBACK")
+                return answer
         except BaseException:
             self._drop()
             raise
-        if transaction.changed:
-            self._commit(connection)
-            self.committed = True
-        else:
-            connection.execute("ROLLBACK")
-        self.to_wake = ports
+        self._commit(connection)
+        self.committed = True
+        self.to_wake += ports
         return answer
 
     def _start(self, connection: sqlite3.Connection) -> WriteTransaction:
@@ -107,20 +108,22 @@ class SqliteStore:
         return WriteTransaction(connection, now, self._boot_id, spare)
 
     def _begin(self, connection: sqlite3.Connection, give_up_s: float) -> None:
-        while True:
+        def begin() -> None:
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if not _is_busy(error):
-                    self._drop()
-                    raise
-                if self.blocked_ms is None:
+                if self.blocked_ms is None and is_busy(error):
                     self.blocked_ms = boot_ms()
-            else:
-                return
-            if time.monotonic() >= give_up_s:
-                self._look_at_holder(connection)
-                raise StoreBusy
+                raise
+
+        try:
+            patiently(give_up_s, begin)
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                self._drop()
+                raise
+            self._look_at_holder(connection)
+            raise StoreBusy from error
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
@@ -137,62 +140,66 @@ class SqliteStore:
 
     # -- reading ---------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, give_up_s: float) -> Snapshot:
         """Every key, as of one revision."""
-        connection = self._open()
-        try:
-            connection.execute("BEGIN")
-            (rev,) = connection.execute("SELECT rev FROM meta").fetchone()
-            rows = connection.execute(
-                "SELECT k, v, create_rev, mod_rev, session FROM kv ORDER BY k"
-            )
-            kvs = tuple(map(KV._make, rows))
-            connection.execute("COMMIT")
-        except sqlite3.Error:
-            self._drop()
-            raise
-        return Snapshot(kvs, rev)
 
-    def changes_after(self, after: Revision) -> list[Batch] | Compacted:
+        def take(connection: sqlite3.Connection) -> Snapshot:
+            (rev,) = connection.execute("SELECT rev FROM meta").fetchone()
+            sql = "SELECT k, v, create_rev, mod_rev, session FROM kv ORDER BY k"
+            return Snapshot(tuple(map(KV._make, connection.execute(sql))), rev)
+
+        return self._read(give_up_s, take)
+
+    def changes_after(self, after: Revision, give_up_s: float) -> list[Batch] | Compacted:
         """Whole revisions, in order."""
-        connection = self._open()
-        try:
-            connection.execute("BEGIN")
+
+        def take(connection: sqlite3.Connection) -> tuple[Revision, list[tuple[Any, ...]]]:
             (compacted,) = connection.execute("SELECT compacted FROM meta").fetchone()
-            rows = connection.execute(
-                "SELECT rev, k, v, create_rev, session FROM ev WHERE rev > ? ORDER BY rev, n",
-                (after,),
-            ).fetchall()
-            connection.execute("COMMIT")
-        except sqlite3.Error:
-            self._drop()
-            raise
+            sql = "SELECT rev, k, v, create_rev, session FROM ev WHERE rev > ? ORDER BY rev, n"
+            return compacted, connection.execute(sql, (after,)).fetchall()
+
+        compacted, rows = self._read(give_up_s, take)
         if after < compacted:
             return Compacted(compacted)
         return [
             Batch(rev, tuple(_change(*row) for row in changes))
-            for rev, changes in groupby(rows, key=lambda row: row[0])
+            for rev, changes in groupby(rows, key=itemgetter(0))
         ]
+
+    def _read(self, give_up_s: float, take: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """What `take` reads is of one moment."""
+        connection = self._open(give_up_s)
+
+        def read() -> Answer:
+            connection.execute("BEGIN")
+            try:
+                return take(connection)
+            finally:
+                connection.execute("ROLLBACK")
+
+        try:
+            return patiently(give_up_s, read)
+        except sqlite3.Error:
+            self._drop()
+            raise
 
     def changed_by_others(self) -> bool:
         """Whether another connection committed since this was last asked."""
-        version = self._data_version(self._open())
+        version = self._data_version(self._open(time.monotonic()))
         changed = version != self._version
         self._version = version
         return changed
 
     def next_expiry_ms(self) -> int | None:
         """When the next session runs out, if nobody renews it."""
-        (expires,) = self._open().execute("SELECT min(expires) FROM sess").fetchone()
-        return None if expires is None else int(expires)
+        row = self._read(time.monotonic(), _fetch("SELECT min(expires) FROM sess"))[0]
+        return None if row[0] is None else int(row[0])
 
-    def dead_sessions(self) -> list[SessionId]:
-        """Sessions of others whose lock is free: their brokers are dead."""
-        rows = self._open().execute(
-            "SELECT id, lock, lock_identity FROM sess WHERE lock NOT IN ('', ?)",
-            (self._lock_path,),
-        )
-        return [session for session, *lock in rows.fetchall() if is_abandoned(*lock)]
+    def dead(self) -> list[tuple[SessionId, str]]:
+        """Sessions of others whose lock is free, with the lock: their brokers are dead."""
+        sql = "SELECT id, lock, lock_identity FROM sess WHERE lock NOT IN ('', ?)"
+        rows = self._read(time.monotonic(), _fetch(sql, self._lock_path))
+        return [(session, path) for session, path, file in rows if is_abandoned(path, file)]
 
     # -- the connection --------------------------------------------------------------------
 
@@ -204,7 +211,7 @@ class SqliteStore:
                 self.write(time.monotonic(), lambda tx: tx.forget_client(client))
         self._drop()
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self, give_up_s: float) -> sqlite3.Connection:
         """The connection, if the file still is the one that this client began with."""
         stat = os.stat(self._path)
         inode = (stat.st_dev, stat.st_ino)
@@ -213,7 +220,7 @@ class SqliteStore:
             raise StoreUnusable(f"metadata store {self._path} was replaced; restart the broker")
         if self._connection is None:
             cluster_file.check(self._path)
-            self._connection = cluster_file.connect(self._path)
+            self._connection = cluster_file.connect(self._path, give_up_s)
             self._inode = inode
             self._client = None
         return self._connection
@@ -240,5 +247,5 @@ def _change(rev: int, key: str, value: bytes | None, create_rev: int, session: i
     return Change(key, KV(key, value, create_rev, rev, session))
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+def _fetch(sql: str, *parameters: object) -> Callable[[sqlite3.Connection], list[Any]]:
+    return lambda connection: connection.execute(sql, parameters).fetchall()

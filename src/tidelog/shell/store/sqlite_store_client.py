@@ -113,11 +113,11 @@ class SqliteStoreClient:
 
     def close_session(self, session: SessionId, done: Callable[[], None] | None = None) -> None:
         """End the session and its keys."""
-        self._ask(partial(self._end_sessions, [session]), _ignoring(done))
+        self._ask(partial(self._end_session, session), _ignoring(done))
 
     def read(self, answered: ReadAnswered) -> None:
         """A snapshot of all keys."""
-        self._ask(lambda _give_up_s: self._store.snapshot(), answered)
+        self._ask(self._store.snapshot, answered)
 
     def watch(
         self, after: Revision, changed: Callable[[Batch], None], lost: Callable[[], None]
@@ -253,7 +253,7 @@ class SqliteStoreClient:
         """Tell the watch what is new."""
         if self._watch is None:
             return
-        news = self._store.changes_after(self._watch.after)
+        news = self._store.changes_after(self._watch.after, time.monotonic())
         if isinstance(news, Compacted):
             self._deliver(partial(self._hear, self._watch, None))
             self._watch = None
@@ -277,12 +277,8 @@ class SqliteStoreClient:
         alive = self._store.write(give_up_s, lambda tx: tx.renew_session(session))
         return Renewed(sent_ms) if alive else SessionExpired()
 
-    def _end_sessions(self, sessions: list[SessionId], give_up_s: float) -> None:
-        def end(transaction: WriteTransaction) -> None:
-            for session in sessions:
-                transaction.end_session(session)
-
-        self._store.write(give_up_s, end)
+    def _end_session(self, session: SessionId, give_up_s: float) -> None:
+        self._store.write(give_up_s, lambda tx: tx.end_session(session))
 
     def _transact(
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...], give_up_s: float
@@ -290,8 +286,17 @@ class SqliteStoreClient:
         return self._store.write(give_up_s, lambda tx: tx.transact(guards, ops))
 
     def _probe_deaths(self, give_up_s: float) -> None:
-        if dead := self._store.dead_sessions():
-            self._end_sessions(dead, give_up_s)
+        dead = self._store.dead()
+        if not dead:
+            return
+
+        def bury(transaction: WriteTransaction) -> None:
+            for session, lock in dead:
+                transaction.end_session(session)
+                transaction.forget_clients(lock)
+
+        self._store.write(give_up_s, bury)
+        self._wake_others()
 
     def _tell(self, text: str) -> None:
         if self._report is not None:

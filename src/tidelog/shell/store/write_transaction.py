@@ -170,14 +170,18 @@ class WriteTransaction:
         self, lock: str, lock_identity: str, port: int, pid: int, started: str
     ) -> int:
         """Note who uses the store and where to wake it, in place of who held the lock before."""
-        if lock:
-            self._write("DELETE FROM client WHERE lock = ?", lock)
+        self.forget_clients(lock)
         self._write("DELETE FROM client WHERE port = ?", port)
         fields = (lock, lock_identity, port, pid, started)
         sql = "INSERT INTO client (lock, lock_identity, port, pid, started) VALUES (?, ?, ?, ?, ?)"
         client = self._write(sql, *fields).lastrowid
         assert client is not None, "it was just inserted"
         return client
+
+    def forget_clients(self, lock: str) -> None:
+        """Forget who was known under this lock: it is dead."""
+        if lock:
+            self._write("DELETE FROM client WHERE lock = ?", lock)
 
     def forget_client(self, client: int) -> None:
         self._write("DELETE FROM client WHERE id = ?", client)
