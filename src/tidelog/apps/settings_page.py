@@ -1,0 +1,127 @@
+"""The reference pages of settings, written from the tables.
+
+`python -m tidelog.apps.settings_page docs/reference` writes them; a test fails when they are
+behind the code.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidelog.core.settings.broker_keys import SECTIONS
+from tidelog.core.settings.setting import INT_MAX, LONG_MAX, READ_ONLY, Setting, Value, spell
+from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
+
+_TIMES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+_BROKER_INTRO = """# Broker settings
+
+Every setting that a broker heeds, under Kafka's names. Defaults are those of Kafka 4 unless a
+row says otherwise. They are given in a file, in the environment or on the command line: see
+[Configure a broker](../how-to/configure-a-broker.md).
+
+"Cluster-wide" can be changed while brokers run, for one broker or for all, with
+IncrementalAlterConfigs (`kafka-configs --alter --entity-type brokers`). "Read-only" needs a
+restart. A name that is not here warns at start, and changes nothing. A wrong value ends the
+start with the reason.
+
+This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
+"""
+
+_TOPIC_INTRO = """# Topic settings
+
+Every setting that a topic can have, under Kafka's names. All can be changed at any time. Where
+a topic says nothing, the [broker's setting](broker-settings.md) in the last column holds; of
+several, the first that is set. A name that is not here, or a wrong value, is refused with
+INVALID_CONFIG.
+
+This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
+"""
+
+_KEPT_INTRO = """
+## Kept without effect
+
+Kafka's tools set these. They are checked, kept and shown, and do nothing so far.
+"""
+
+
+def pages() -> dict[str, str]:
+    """File name -> text."""
+    return {"broker-settings.md": _broker_page(), "topic-settings.md": _topic_page()}
+
+
+def _broker_page() -> str:
+    head = ("setting", "type", "default", "allowed", "change", "what it does")
+    parts = [_BROKER_INTRO]
+    for title, settings in SECTIONS.items():
+        rows = [(*_common(row), _change(row), _meaning(row)) for row in settings]
+        parts.append(f"\n## {title}\n\n{_table(head, rows)}")
+    return "".join(parts)
+
+
+def _topic_page() -> str:
+    head = ("setting", "type", "default", "allowed", "what it does", "broker's setting")
+    heeded = [
+        (*_common(row), _meaning(row), ", ".join(f"`{name}`" for name in SYNONYMS[row.name]))
+        for row in TOPIC.values()
+        if row.heeded
+    ]
+    kept = [(*_common(row), _meaning(row)) for row in TOPIC.values() if not row.heeded]
+    return f"{_TOPIC_INTRO}\n{_table(head, heeded)}{_KEPT_INTRO}\n{_table(head[:-1], kept)}"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n".replace("| --- ", "|---") for cells in lines)
+
+
+def _common(row: Setting) -> tuple[str, str, str, str]:
+    kind = f"{row.type}, {row.unit}" if row.unit else row.type
+    return f"`{row.name}`", kind, _default(row), _allowed(row)
+
+
+def _default(row: Setting) -> str:
+    text = spell(row.default)
+    if not text:
+        return "none"
+    return f"`{text}`{_readable(row.unit, row.default)}"
+
+
+def _readable(unit: str, value: Value) -> str:
+    """The same in larger units, where it comes out even."""
+    if value in (INT_MAX, LONG_MAX):
+        return " (no limit)"
+    scales = _TIMES if unit == "ms" else _SIZES if unit == "bytes" else ()
+    for scale, name in scales:
+        if isinstance(value, int) and value >= scale and value % scale == 0:
+            return f" ({value // scale} {name})"
+    return ""
+
+
+def _allowed(row: Setting) -> str:
+    if row.choices:
+        return ", ".join(f"`{choice}`" for choice in row.choices)
+    if row.least is not None and row.most is not None:
+        return f"{row.least} to {row.most}"
+    if row.least is not None:
+        return f"from {row.least}"
+    return "true, false" if row.type == "boolean" else ""
+
+
+def _change(row: Setting) -> str:
+    return row.dynamic if row.dynamic == READ_ONLY else f"**{row.dynamic}**"
+
+
+def _meaning(row: Setting) -> str:
+    return f"{row.doc} *{row.note}*" if row.note else row.doc
+
+
+def write(folder: Path) -> None:
+    """Write every page into the folder."""
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
