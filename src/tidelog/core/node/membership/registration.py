@@ -37,6 +37,8 @@ from tidelog.core.types import BrokerEpoch
 REGISTRATION_TAG = -1
 """Tags of this broker's controller are not negative."""
 RETRY_MS = 500
+STOP_RETRY_MS = 50
+"""How often a broker that wants to stop asks whether it may; handing over is quick."""
 CLIENT_LISTENER = "CLIENT"
 INTERNAL_LISTENER = "INTERNAL"
 
@@ -251,7 +253,10 @@ class Registration:
         elif answer.should_shut_down and self._want_shut_down:
             self.stop()
         elif self._want_shut_down:
-            self._heartbeat_at_ms = self._turn.now_ms + RETRY_MS
+            self._heartbeat_at_ms = self._turn.now_ms + STOP_RETRY_MS
+        elif self._caught_up and not answer.caught_up:
+            # It became true while this heartbeat was on its way: the controller waits for it.
+            self.heartbeat_soon()
 
     def _heartbeat_failed(self) -> None:
         self._heartbeat_out = False
