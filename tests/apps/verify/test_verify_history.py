@@ -102,9 +102,10 @@ def write(folder: Path, kind: Kind, client: str, rows: list[tuple[int, ...]]) ->
         (Kind.READS, "consumer", Read(2, value_id(4, 2), 0), "read, then gone"),
         (Kind.BATCHES, "reader", ReadBatch(0, 1, 0, 8), "changed after read"),
         (Kind.MARKS, "reader", Mark(MarkKind.LIST_LATEST, 0, 1, 3, -1, -1), "offsets backwards"),
+        (Kind.MARKS, "consumer", Mark(MarkKind.OUT_OF_RANGE, -1, 1, -1, -1, -1), "offsets backwards"),
         (None, "", Ack(0, 0, 0, 0), ""),
     ],
-    ids=["acks", "reads", "batches", "marks", "clean"],
+    ids=["acks", "reads", "batches", "marks", "out of range", "clean"],
 )
 def test_a_partition_is_checked_over_all_journals(
     tmp_path: Path, kind: Kind | None, client: str, row: tuple[int, ...], finding: str
@@ -115,6 +116,7 @@ def test_a_partition_is_checked_over_all_journals(
     write(
         tmp_path, Kind.READS, "consumer", [Read(0, value_id(4, 0), 0), Read(1, value_id(4, 1), 0)]
     )
+    write(tmp_path, Kind.MARKS, "consumer", [])
     write(tmp_path, Kind.BATCHES, "reader", [ReadBatch(0, 1, 0, 9)])
     write(tmp_path, Kind.MARKS, "reader", [Mark(MarkKind.FETCH, 0, 1, 2, 2, 1)])
     if kind is not None:

@@ -22,6 +22,7 @@ KINDS = {
     "offsets backwards": "an end that clients were shown went back",
     "epochs backwards": "a leader epoch smaller than the one before it in the log",
     "corrupt": "a batch whose checksum does not fit, or that does not open",
+    "fatal error": "a client stopped for good: what the broker told it can't be",
     "replicas differ": "two brokers keep other bytes below the high watermark",
 }
 """Every anomaly, in the order of the report, and what it means."""

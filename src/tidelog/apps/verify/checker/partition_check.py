@@ -18,7 +18,7 @@ class History(NamedTuple):
     record_readers: list[str]
     """Consumers that journalled records, from the start, without going back."""
     batch_readers: list[str]
-    """Raw readers, that journalled batches and the offsets that answers named."""
+    """Raw readers, that journalled closed batches. Both kinds journal offsets they were told."""
 
 
 def check_partition(log: FinalLog, history: History) -> Findings:
@@ -34,6 +34,7 @@ def check_partition(log: FinalLog, history: History) -> Findings:
     for reader in history.record_readers:
         reads = read_rows(folder, Kind.READS, reader, partition)
         found.merge(check_reads(log, reader, reads))
+        found.merge(check_marks(log, reader, read_rows(folder, Kind.MARKS, reader, partition)))
     for reader in history.batch_readers:
         batches = read_rows(folder, Kind.BATCHES, reader, partition)
         found.merge(check_read_batches(log, reader, batches))

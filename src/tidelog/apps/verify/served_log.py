@@ -1,0 +1,108 @@
+"""Reading a whole partition once all is quiet: what clients are served, record by record."""
+
+from collections.abc import Iterator
+from struct import error as StructError
+
+from tidelog.apps.verify.checker.final_log import FinalLog
+from tidelog.apps.verify.checker.findings import Findings
+from tidelog.apps.verify.history.rows import ReadBatch
+from tidelog.apps.verify.record_value import ABSENT, FIELDS, STRANGER, VALUE_SIZE, read_id
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.decoder import decode
+from tidelog.core.record.record_batch import (
+    HEADER_SIZE,
+    CorruptRecord,
+    RecordBatch,
+    batches,
+)
+from tidelog.core.record.varint import read_varint
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.client_errors import BrokerError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import PartitionMetadata
+from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.reader import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    FetchFrom,
+    fetch,
+    list_offset,
+)
+
+FETCH_BYTES = 4 << 20
+
+
+def read_log(
+    cluster: Cluster, topic: str, partition: int, tag: bytes, found: Findings
+) -> FinalLog:
+    """The log of a partition from its start to its end. Batches that are unsound go to
+    `found`, and their records count as absent."""
+    start = list_offset(cluster, topic, partition, EARLIEST).offset
+    end = list_offset(cluster, topic, partition, LATEST).offset
+    log = FinalLog(partition, start)
+    while log.end < end:
+        before = log.end
+        for batch in _fetch(cluster, TopicPartition(topic, partition), log.end):
+            if batch.base_offset < log.end:
+                continue
+            row = (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
+            log.add_batch(ReadBatch(*row), _values(batch, tag, partition, found))
+        if log.end == before:
+            found.add("corrupt", f"partition {partition}: nothing to read at offset {before}")
+            return log
+    return log
+
+
+def _fetch(cluster: Cluster, key: TopicPartition, offset: int) -> Iterator[RecordBatch]:
+    def ask(leader: KafkaConnection, known: PartitionMetadata) -> list[RecordBatch]:
+        place = FetchFrom(offset, known.leader_epoch, FETCH_BYTES)
+        topics = {key.topic: cluster.topic(key.topic)}
+        answer = fetch(leader, topics, {key: place}, READ_COMMITTED)[key]
+        if answer.error:
+            raise BrokerError(f"fetch of {key} at offset {offset}", answer.error)
+        return list(batches(answer.records))
+
+    return iter(cluster.ask_leader(*key, ask))
+
+
+def _values(batch: RecordBatch, tag: bytes, partition: int, found: Findings) -> list[int]:
+    """One value id for each offset of the batch."""
+    count = batch.last_offset - batch.base_offset + 1
+    try:
+        if not batch.crc_ok():
+            raise CorruptRecord("checksum differs")
+        if count == batch.count and batch.codec == Codec.NONE and not batch.is_control:
+            quick = _quick_values(batch, tag, partition)
+            if quick is not None:
+                return quick
+        values = [ABSENT] * count
+        for record in decode(batch):
+            if record.control is None:
+                at = record.offset - batch.base_offset
+                values[at] = read_id(record.value, tag, partition)
+    except CorruptRecord as error:
+        where = f"partition {partition}, batch at offset {batch.base_offset}"
+        found.add("corrupt", f"{where}: {error.reason}")
+        return [ABSENT] * count
+    return values
+
+
+def _quick_values(batch: RecordBatch, tag: bytes, partition: int) -> list[int] | None:
+    """The same for batches that hold nothing but this run's records, many times faster: a
+    record ends with its value and a zero, for no headers. None if something looks odd."""
+    data = bytes(batch.view()[HEADER_SIZE:])
+    position = 0
+    values = []
+    for _ in range(batch.count):
+        try:
+            length, position = read_varint(data, position)
+        except (CorruptRecord, StructError):
+            return None
+        position += length
+        end = position - 1
+        value = read_id(data[end - VALUE_SIZE : end], tag, partition)
+        if length < FIELDS.size or position > len(data) or data[end] or value == STRANGER:
+            return None
+        values.append(value)
+    return values if position == len(data) else None

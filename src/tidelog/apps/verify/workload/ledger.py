@@ -1,0 +1,56 @@
+"""A producer's books: what it sent, and how each send ended.
+
+Always true: `sent` counts a record before the client library sees it, so a record that is
+in the log was counted.
+"""
+
+from collections import Counter
+
+from tidelog.apps.verify.history.rows import Journal, Kind, Outcome
+from tidelog.apps.verify.record_value import pack
+from tidelog.apps.verify.workload.orders import Task
+
+
+class Ledger:
+    """One producer's sequences and outcomes, partition by partition."""
+
+    def __init__(self, task: Task, producer: int) -> None:
+        self.producer = producer
+        self.sent = [0] * task.partitions
+        self.tally: Counter[str] = Counter()
+        self.open = 0
+        """Sends that have not ended."""
+        self._task = task
+        self._tag = bytes.fromhex(task.tag)
+        self._send_number = 0
+        self._journal = Journal(task.folder, Kind.ACKS, str(producer), task.partitions)
+
+    def next_value(self, partition: int) -> bytes:
+        """The value to send next. It counts as sent from now on."""
+        value = pack(self._tag, self.producer, partition, self.sent[partition], self._send_number)
+        self.sent[partition] += 1
+        self._send_number += 1
+        self.open += 1
+        return value
+
+    def take_back(self, partition: int) -> None:
+        """The client library did not take the newest value; it will be made again."""
+        self.sent[partition] -= 1
+        self._send_number -= 1
+        self.open -= 1
+
+    def settle(self, partition: int, sequence: int, offset: int, waited_s: float) -> None:
+        """A send has ended: at an offset, or as one of Outcome."""
+        ticks = self._task.ticks()
+        self._journal.add(
+            partition, sequence, offset, ticks, min(ticks, max(0, int(waited_s * 10_000)))
+        )
+        self.open -= 1
+        self.tally[_WORDS.get(offset, "acked")] += 1
+
+    def close(self) -> None:
+        """Every row on disk."""
+        self._journal.close()
+
+
+_WORDS = {Outcome.UNKNOWN: "unknown", Outcome.REFUSED: "refused"}

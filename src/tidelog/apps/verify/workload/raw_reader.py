@@ -1,0 +1,185 @@
+"""A consumer on our own client that looks at answers as they come: closed batches, their
+leader epochs and checksums, and the offsets that each answer names.
+
+It reads every partition from the start and never stops; now and then it goes back and reads
+something again, and asks where logs end. Each question carries the leader epoch that the
+reader knows, so an answer without an error is from the leader of that epoch. A reader
+follows leaders forward only: metadata that names an older epoch is not believed.
+"""
+
+import time
+from collections import defaultdict
+from random import Random
+
+from tidelog.apps.verify.history.rows import Journal, Kind, MarkKind
+from tidelog.apps.verify.workload.orders import REPORT_EVERY_S, Orders, Task, say
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.record_batch import batches
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.api_keys import LIST_OFFSETS
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.reader import (
+    CONSUMER,
+    LATEST,
+    READ_COMMITTED,
+    FetchedPartition,
+    FetchFrom,
+    fetch,
+)
+
+CATCH_UP_S = 60.0
+ANSWER_S = 2.0
+SHUN_S = 1.0
+"""A broker that did not answer is left alone for so long, or the others would wait for it."""
+WAIT_MS = 50
+PARTITION_BYTES = 1 << 20
+BACK_BYTES = 1 << 16
+BACK_EVERY_S = 0.3
+LIST_EVERY_S = 0.25
+REFRESH_EVERY_S = 0.1
+IDLE_S = 0.01
+
+
+class RawReader:
+    """Reads and journals."""
+
+    def __init__(self, task: Task) -> None:
+        self.positions = [0] * task.partitions
+        self.count = 0
+        name = f"reader{task.names[0]}"
+        self._task = task
+        self._batches = Journal(task.folder, Kind.BATCHES, name, task.partitions)
+        self._marks = Journal(task.folder, Kind.MARKS, name, task.partitions)
+        self._random = Random(f"reader {task.seed}")
+        self._cluster = Cluster(task.bootstrap, f"verify-{name}", ANSWER_S)
+        self._leaders: dict[int, int] = {}
+        """By partition; missing where it has to be looked for."""
+        self._epochs = [-1] * task.partitions
+        """The newest leader epoch known."""
+        self._shunned: dict[int, float] = {}
+        self._refreshed = self._listed = self._went_back = float("-inf")
+
+    def turn(self) -> None:
+        """Ask every leader for what is new; now and then for more."""
+        now = time.monotonic()
+        list_ends = now - self._listed >= LIST_EVERY_S
+        go_back = now - self._went_back >= BACK_EVERY_S
+        before = self.count
+        for leader, partitions in self._by_leader(now).items():
+            self._fetch(leader, {p: self.positions[p] for p in partitions}, PARTITION_BYTES)
+            if list_ends:
+                self._listed = now
+                self._list_ends(leader, partitions)
+            if go_back:
+                self._went_back = now
+                partition = self._random.choice(partitions)
+                back = self._random.randrange(self.positions[partition] + 1)
+                self._fetch(leader, {partition: back}, BACK_BYTES)
+        if self.count == before:
+            time.sleep(IDLE_S)
+
+    def close(self) -> None:
+        """Every row on disk."""
+        self._cluster.close()
+        self._batches.close()
+        self._marks.close()
+
+    # -- leaders
+
+    def _by_leader(self, now: float) -> dict[int, list[int]]:
+        if len(self._leaders) < self._task.partitions and now - self._refreshed >= REFRESH_EVERY_S:
+            self._refreshed = now
+            self._refresh()
+        found = defaultdict(list)
+        for partition, leader in self._leaders.items():
+            if self._shunned.get(leader, 0.0) <= now:
+                found[leader].append(partition)
+        return found
+
+    def _refresh(self) -> None:
+        try:
+            topic = self._cluster.refresh([self._task.topic]).topics.get(self._task.topic)
+        except ClientError:
+            return
+        for partition, seen in topic.partitions.items() if topic else ():
+            if seen.leader >= 0 and seen.leader_epoch >= self._epochs[partition]:
+                self._leaders[partition] = seen.leader
+                self._epochs[partition] = seen.leader_epoch
+
+    # -- questions
+
+    def _fetch(self, leader: int, offsets: dict[int, int], max_bytes: int) -> None:
+        epochs = list(self._epochs)
+        wanted = {
+            TopicPartition(self._task.topic, p): FetchFrom(offset, epochs[p], max_bytes)
+            for p, offset in offsets.items()
+        }
+        try:
+            broker = self._cluster.broker(leader)
+            topics = self._cluster.metadata.topics
+            answer = fetch(broker, topics, wanted, READ_COMMITTED, WAIT_MS)
+        except ClientError:
+            self._shun(leader)
+            return
+        for (_, partition), found in answer.items():
+            if not found.error:
+                self._take(partition, epochs[partition], found)
+            elif found.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+                row = (epochs[partition], self._task.ticks(), -1, -1, -1)
+                self._marks.add(partition, MarkKind.OUT_OF_RANGE, *row)
+            else:
+                self._leaders.pop(partition, None)
+
+    def _take(self, partition: int, epoch: int, found: FetchedPartition) -> None:
+        """One partition's part of an answer to a fetch."""
+        last = -1
+        for batch in batches(found.records):
+            last = batch.last_offset
+            row = (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
+            self._batches.add(partition, *row)
+            if batch.next_offset > self.positions[partition]:
+                self.positions[partition] = batch.next_offset
+                self.count += batch.count
+        marks = (found.high_watermark, found.last_stable_offset, last)
+        self._marks.add(partition, MarkKind.FETCH, epoch, self._task.ticks(), *marks)
+
+    def _list_ends(self, leader: int, partitions: list[int]) -> None:
+        asked = [
+            {"partition_index": p, "current_leader_epoch": self._epochs[p], "timestamp": LATEST}
+            for p in partitions
+        ]
+        topic = {"name": self._task.topic, "partitions": asked}
+        request = {"replica_id": CONSUMER, "isolation_level": 0, "topics": [topic]}
+        try:
+            answer = self._cluster.broker(leader).call(LIST_OFFSETS, request)
+        except ClientError:
+            self._shun(leader)
+            return
+        for found in answer["topics"][0]["partitions"]:
+            if not found["error_code"]:
+                row = (found["leader_epoch"], self._task.ticks(), found["offset"], -1, -1)
+                self._marks.add(found["partition_index"], MarkKind.LIST_LATEST, *row)
+
+    def _shun(self, leader: int) -> None:
+        """It does not answer: leave it alone for a while, and look for others."""
+        self._shunned[leader] = time.monotonic() + SHUN_S
+        for partition in [p for p, held in self._leaders.items() if held == leader]:
+            del self._leaders[partition]
+
+
+def run(orders: Orders) -> None:
+    """Read until told to stop, then up to the ends that the order names."""
+    reader = RawReader(orders.task)
+    reported, deadline = 0.0, float("inf")
+    while time.monotonic() < deadline:
+        reader.turn()
+        if orders.stopping:
+            deadline = min(deadline, time.monotonic() + CATCH_UP_S)
+            if all(at >= end for at, end in zip(reader.positions, orders.ends, strict=True)):
+                break
+        if time.monotonic() - reported >= REPORT_EVERY_S:
+            reported = time.monotonic()
+            say(tally={"read raw": reader.count})
+    reader.close()
+    say(tally={"read raw": reader.count}, done=True)
