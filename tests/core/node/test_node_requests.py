@@ -110,7 +110,7 @@ def test_log_append_time_stamps_and_tells() -> None:
         cleanup_policy="compact",
     )
     cluster.run(500)
-    answer = send(cluster, encode_value(b"one", timestamp=3))
+    answer = send(cluster, encode_batch([Record(b"key", b"one", timestamp=3)]))
     assert answer.log_append_time_ms == cluster.now_ms
     log = cluster.replica(1).log
     batch = parse(log.read_bytes(log.read(0, 1000)))

@@ -60,6 +60,7 @@ class NodeConfig:
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
     log_retention_check_interval_ms: int = 300_000
     producer_id_expiration_check_interval_ms: int = 600_000
+    producer_id_expiration_ms: int = 86_400_000
     log_flush_scheduler_interval_ms: int = 1000
     """How often `flush.ms` is looked at; Kafka's default is never to look."""
 

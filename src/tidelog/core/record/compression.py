@@ -6,14 +6,15 @@ may take; past that the batch counts as corrupt.
 Snappy comes in two shapes under one codec id: a raw block (librdkafka) and the stream of
 snappy-java, which wraps blocks in a frame of its own (the Java client). Both are read; raw
 blocks are written, which every client reads.
+
+The library behind the codecs is loaded when the first batch is opened or made: a broker
+passes batches on closed and may never need it.
 """
 
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
 from typing import Final
-
-import cramjam
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.crc32c import Buffer
@@ -47,38 +48,53 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
     """The records behind `codec`. Raises CorruptRecord: unknown codec, bad data, over `limit`."""
     if codec == Codec.NONE:
         return data
-    unpack = _UNPACK.get(codec)
-    if unpack is None:
+    if codec > Codec.ZSTD:
         raise CorruptRecord(f"codec {codec}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    import cramjam
+
     try:
-        return unpack(data, limit)
+        if codec == Codec.SNAPPY:
+            return _snappy(data, limit)
+        streams = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
+        return _stream(streams[Codec(codec)].decompress_into, data, limit)
     except cramjam.DecompressionError as error:
         raise CorruptRecord(f"{Codec(codec).name.lower()}: {error}") from error
 
 
-def compress(codec: Codec, data: Buffer) -> Buffer:
-    return _PACK[codec](data)
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
+    """`level` is how hard to try; None is the codec's default."""
+    if codec == Codec.NONE:
+        return data
+    import cramjam
+
+    if codec == Codec.SNAPPY:
+        return bytes(cramjam.snappy.compress_raw(data))
+    if codec == Codec.GZIP:
+        return bytes(cramjam.gzip.compress(data, level=level))
+    if codec == Codec.LZ4:
+        return bytes(cramjam.lz4.compress(data, level=level))
+    return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
 
 
-def _stream(decompress_into: Callable[[Buffer, bytearray], int]) -> Callable[[Buffer, int], Buffer]:
+def _stream(
+    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
+) -> Buffer:
     """A codec that does not say beforehand how long its output is: try larger and larger."""
+    import cramjam
 
-    def unpack(data: Buffer, limit: int) -> Buffer:
-        room = min(limit, max(_FIRST_GUESS_BYTES, len(data) * _GROWTH))
-        while True:
-            output = bytearray(room)
-            try:
-                written = decompress_into(data, output)
-            except cramjam.DecompressionError as error:
-                if str(error) != _OUTPUT_FULL:
-                    raise
-                if room == limit:
-                    raise _too_large(limit) from error
-                room = min(limit, room * _GROWTH)
-            else:
-                return memoryview(output)[:written]
-
-    return unpack
+    room = min(limit, max(_FIRST_GUESS_BYTES, len(data) * _GROWTH))
+    while True:
+        output = bytearray(room)
+        try:
+            written = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if str(error) != _OUTPUT_FULL:
+                raise
+            if room == limit:
+                raise _too_large(limit) from error
+            room = min(limit, room * _GROWTH)
+        else:
+            return memoryview(output)[:written]
 
 
 def _too_large(limit: int) -> CorruptRecord:
@@ -103,21 +119,8 @@ def _snappy(data: Buffer, limit: int) -> Buffer:
 
 
 def _snappy_block(data: Buffer, limit: int) -> Buffer:
+    import cramjam
+
     if cramjam.snappy.decompress_raw_len(data) > limit:
         raise _too_large(limit)
     return bytes(cramjam.snappy.decompress_raw(data))
-
-
-_UNPACK: dict[int, Callable[[Buffer, int], Buffer]] = {
-    Codec.GZIP: _stream(cramjam.gzip.decompress_into),
-    Codec.SNAPPY: _snappy,
-    Codec.LZ4: _stream(cramjam.lz4.decompress_into),
-    Codec.ZSTD: _stream(cramjam.zstd.decompress_into),
-}
-_PACK: dict[Codec, Callable[[Buffer], Buffer]] = {
-    Codec.NONE: lambda data: data,
-    Codec.GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
-    Codec.SNAPPY: lambda data: bytes(cramjam.snappy.compress_raw(data)),
-    Codec.LZ4: lambda data: bytes(cramjam.lz4.compress(data)),
-    Codec.ZSTD: lambda data: bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL)),
-}

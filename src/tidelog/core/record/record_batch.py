@@ -140,6 +140,12 @@ class RecordBatch:
         UINT32.pack_into(buffer, self.position + CRC_AT, self.crc)
 
 
+def patch_packing(batch: bytearray, length: int, attributes: int) -> None:
+    """Write what changes when a batch is packed anew; the checksum is the caller's."""
+    _INT32.pack_into(batch, _LENGTH_AT, length)
+    _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes)
+
+
 def _writable(buffer: Buffer) -> bytearray | memoryview:
     assert not isinstance(buffer, bytes), "a batch in immutable bytes can't be patched"
     return buffer

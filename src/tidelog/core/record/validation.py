@@ -3,7 +3,7 @@
 Only the header is read, and the checksum taken: no record is opened. So a few of Kafka's
 checks are weaker here: timestamps are judged by the first and the largest one the header
 names, and inner offsets are trusted. Keys on compacted topics are checked where batches
-are opened.
+are opened (repacking.py).
 
 Checks stand in Kafka's order, for a batch with two faults must get Kafka's answer.
 """
@@ -30,6 +30,12 @@ class BatchRules:
     log_append_time: bool = False
     timestamp_before_max_ms: int = TIMESTAMP_BEFORE_MAX_MS
     timestamp_after_max_ms: int = TIMESTAMP_AFTER_MAX_MS
+    codec: Codec | None = None
+    """What batches are packed with in the log; None keeps what each producer chose."""
+    level: int | None = None
+    """How hard that codec tries; None is its default."""
+    keys_needed: bool = False
+    """The topic is compacted."""
 
 
 def validate(

@@ -9,11 +9,13 @@ from dataclasses import fields, replace
 
 from tidelog.core.controller.metadata.cluster_image import MIN_INSYNC_REPLICAS, ClusterImage
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.record.compression import Codec
 from tidelog.core.record.validation import BatchRules
 from tidelog.core.replication.partition import PartitionConfig
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import TopicId
 
+GZIP_DEFAULT_LEVEL = "-1"
 _CLEANUP_POLICY = "cleanup.policy"
 _NUMBERS = {
     field.name.replace("_", "."): field.name for field in fields(LogConfig) if field.type is int
@@ -71,4 +73,20 @@ def batch_rules(config: NodeConfig, image: ClusterImage, topic: TopicId) -> Batc
     after = image.topic_config(topic, "message.timestamp.after.max.ms", me)
     if after is not None:
         rules.timestamp_after_max_ms = int(after)
+    _set_packing(rules, image, topic, config)
+    policy = image.topic_config(topic, _CLEANUP_POLICY, me)
+    rules.keys_needed = config.log.cleanup_compact if policy is None else "compact" in policy
     return rules
+
+
+def _set_packing(
+    rules: BatchRules, image: ClusterImage, topic: TopicId, config: NodeConfig
+) -> None:
+    me = config.broker_id
+    wanted = image.topic_config(topic, "compression.type", me) or config.compression_type
+    if wanted == "producer":
+        return
+    rules.codec = Codec.NONE if wanted == "uncompressed" else Codec[wanted.upper()]
+    level = image.topic_config(topic, f"compression.{wanted}.level", me)
+    if level is not None and level != GZIP_DEFAULT_LEVEL:
+        rules.level = int(level)

@@ -1,11 +1,13 @@
 """Produce: check the batch's header, let the partition stamp and append it, answer by acks.
 
-Nothing here looks at a record. With acks=all the answer waits for the high watermark; what
+Nothing here looks at a record, unless the topic's settings ask for another codec or for keys
+(record/repacking.py). With acks=all the answer waits for the high watermark; what
 is preset while it waits is REQUEST_TIMED_OUT, so a time-out has nothing to work out. With
 acks=0 nobody is answered; an error closes the connection, the only sign left.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.producer_state import Duplicate
@@ -22,9 +24,17 @@ from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import Part, Pending
-from tidelog.core.record.record_batch import RecordBatch
-from tidelog.core.record.validation import validate
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
+from tidelog.core.record.validation import BatchRules, validate
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceReceived
+
+
+class Refusal(NamedTuple):
+    """Why a batch is not taken that had to be opened."""
+
+    error: ErrorCode
+    message: str
+    record_errors: tuple[tuple[int, str], ...] = ()
 
 
 class ProduceService:
@@ -80,8 +90,10 @@ class ProduceService:
         if isinstance(replica, ErrorCode):
             self._refuse(asked, part, replica)
             return
-        batch = self._check(request, asked, replica)
-        if isinstance(batch, ErrorCode):
+        batch: RecordBatch | Refusal | ErrorCode = self._check(request, asked, replica)
+        if isinstance(batch, RecordBatch) and _must_open(batch, replica.rules):
+            batch = _opened(batch, replica)
+        if not isinstance(batch, RecordBatch):
             self._refuse(asked, part, batch)
             return
         if replica.rules.log_append_time:
@@ -110,8 +122,12 @@ class ProduceService:
             return ErrorCode.RECORD_LIST_TOO_LARGE
         return batch
 
-    def _refuse(self, asked: ProducePartition, part: Part, error: ErrorCode) -> None:
+    def _refuse(self, asked: ProducePartition, part: Part, refusal: ErrorCode | Refusal) -> None:
+        error = refusal if isinstance(refusal, ErrorCode) else refusal.error
         answer = ProducePartitionResponse(asked.topic_partition, error)
+        if isinstance(refusal, Refusal):
+            answer.error_message = refusal.message
+            answer.record_errors = refusal.record_errors
         part.pending.settle(part.index, answer)
 
     def _finish(self, pending: Pending) -> None:
@@ -136,3 +152,29 @@ class ProduceService:
 
 def _ignore(_pending: Pending) -> None:
     """Nobody waits for an answer to acks=0."""
+
+
+def _must_open(batch: RecordBatch, rules: BatchRules) -> bool:
+    return rules.keys_needed or (rules.codec is not None and rules.codec != batch.codec)
+
+
+def _opened(batch: RecordBatch, replica: HostedReplica) -> RecordBatch | Refusal | ErrorCode:
+    """The batch as the topic wants it, or what is wrong inside."""
+    from tidelog.core.record.repacking import repack, without_key
+
+    rules = replica.rules
+    try:
+        if rules.keys_needed and (keyless := without_key(batch)):
+            errors = tuple((index, "no key") for index in keyless)
+            message = f"{len(keyless)} of {batch.count} records have no key; the topic is compacted"
+            return Refusal(ErrorCode.INVALID_RECORD, message, errors)
+        if rules.codec is None or rules.codec == batch.codec:
+            return batch
+        packed = repack(batch, rules.codec, rules.level)
+    except CorruptRecord as corrupt:
+        return Refusal(corrupt.error, corrupt.reason)
+    if packed.size > rules.max_message_bytes:
+        return ErrorCode.MESSAGE_TOO_LARGE
+    if packed.size > replica.log.config.segment_bytes:
+        return ErrorCode.RECORD_LIST_TOO_LARGE
+    return packed

@@ -38,6 +38,7 @@ class Duties:
         self._gate = gate
         self._replicas = replicas
         self._flushing = flushing
+        self._producer_expiration_ms = config.producer_id_expiration_ms
         plan: list[tuple[int, Callable[[], None]]] = [
             (config.replica_lag_time_max_ms // 2, self._expire_followers),
             (config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks),
@@ -106,7 +107,7 @@ class Duties:
 
     def _expire_producers(self) -> None:
         for replica in self._all():
-            replica.log.producers.expire(self._turn.now_ms)
+            replica.log.producers.expire(self._turn.now_ms, self._producer_expiration_ms)
 
     def _delete_files(self) -> None:
         self._replicas.directory.delete_due(self._turn.now_ms)
