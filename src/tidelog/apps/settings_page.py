@@ -63,7 +63,11 @@ def _broker_page() -> str:
 def _topic_page() -> str:
     head = ("setting", "type", "default", "allowed", "what it does", "broker's setting")
     heeded = [
-        (*_common(row), _meaning(row), ", ".join(f"`{name}`" for name in SYNONYMS[row.name]))
+        (
+            *_common(row),
+            _meaning(row),
+            ", ".join(f"`{name}`" for name in SYNONYMS.get(row.name, ())),
+        )
         for row in TOPIC.values()
         if row.heeded
     ]

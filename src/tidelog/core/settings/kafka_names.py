@@ -63,20 +63,21 @@ num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.byte
 offsets.commit.timeout.ms offsets.load.buffer.size offsets.retention.check.interval.ms
 offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions
 offsets.topic.replication.factor offsets.topic.segment.bytes principal.builder.class process.roles
-producer.purgatory.purge.interval.requests queued.max.requests quota.window.num
-quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
-remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
-remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
-remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
-remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
-remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size
-remote.log.manager.task.interval.ms remote.log.manager.thread.pool.size
-remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.manager.class.name
-remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
-remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks
-remote.log.reader.threads remote.log.storage.manager.class.name
-remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-remote.log.storage.system.enable replica.socket.receive.buffer.bytes replication.quota.window.num
+producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
+remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
+remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
+remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
+remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
+remote.log.manager.follower.thread.pool.size remote.log.manager.task.interval.ms
+remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes
+remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path
+remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name
+remote.log.reader.max.pending.tasks remote.log.reader.threads
+remote.log.storage.manager.class.name remote.log.storage.manager.class.path
+remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
+replica.socket.receive.buffer.bytes replication.quota.window.num
 replication.quota.window.size.seconds sasl.client.callback.handler.class sasl.enabled.mechanisms
 sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
 sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name

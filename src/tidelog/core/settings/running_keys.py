@@ -168,14 +168,6 @@ NETWORK = (
         0,
     ),
     Setting(
-        "queued.max.request.bytes",
-        "long",
-        -1,
-        "How many bytes of requests may wait before no more are read; -1 is without limit.",
-        "bytes",
-        -1,
-    ),
-    Setting(
         "socket.listen.backlog.size",
         "int",
         50,
@@ -186,11 +178,12 @@ NETWORK = (
     Setting(
         "socket.receive.buffer.bytes",
         "int",
-        102_400,
+        -1,
         "A connection's receive buffer; -1 leaves it to the system.",
         "bytes",
         -1,
         importance=HIGH,
+        note="Kafka's default is 102400, which stops the system from choosing.",
     ),
     Setting(
         "socket.request.max.bytes",
@@ -204,11 +197,12 @@ NETWORK = (
     Setting(
         "socket.send.buffer.bytes",
         "int",
-        102_400,
+        -1,
         "A connection's send buffer; -1 leaves it to the system.",
         "bytes",
         -1,
         importance=HIGH,
+        note="Kafka's default is 102400, which stops the system from choosing.",
     ),
 )
 

@@ -7,6 +7,7 @@ that whatever Kafka's tools ask for is understood. `heeded` tells which have an 
 from tidelog.core.settings.setting import CLUSTER_WIDE, LONG_MAX, Setting
 
 _NEVER = LONG_MAX
+_TOPIC_ONLY = "A topic's own only: brokers have no default for it."
 
 _ROWS = (
     Setting(
@@ -17,6 +18,33 @@ _ROWS = (
         " keeps the latest record of each key.",
         choices=("delete", "compact"),
         note="Compaction does not run yet: with `compact` alone everything is kept.",
+    ),
+    Setting(
+        "compression.gzip.level",
+        "int",
+        -1,
+        "How hard gzip tries, where the leader compresses; -1 is gzip's own choice.",
+        least=-1,
+        most=9,
+        note=_TOPIC_ONLY,
+    ),
+    Setting(
+        "compression.lz4.level",
+        "int",
+        9,
+        "How hard lz4 tries, where the leader compresses.",
+        least=1,
+        most=17,
+        note=_TOPIC_ONLY,
+    ),
+    Setting(
+        "compression.zstd.level",
+        "int",
+        3,
+        "How hard zstd tries, where the leader compresses.",
+        least=-131_072,
+        most=22,
+        note=_TOPIC_ONLY,
     ),
     Setting(
         "compression.type",
@@ -170,30 +198,6 @@ _ROWS = (
 )
 
 _KEPT = (
-    Setting(
-        "compression.gzip.level",
-        "int",
-        -1,
-        "How hard gzip tries, where the leader compresses; -1 is gzip's own choice.",
-        least=-1,
-        most=9,
-    ),
-    Setting(
-        "compression.lz4.level",
-        "int",
-        9,
-        "How hard lz4 tries, where the leader compresses.",
-        least=1,
-        most=17,
-    ),
-    Setting(
-        "compression.zstd.level",
-        "int",
-        3,
-        "How hard zstd tries, where the leader compresses.",
-        least=-131_072,
-        most=22,
-    ),
     Setting(
         "delete.retention.ms",
         "long",

@@ -8,6 +8,9 @@ from tidelog.core.settings.broker_keys import BROKER
 from tidelog.core.settings.setting import READ_ONLY, Setting, WrongValue, parse, spell
 from tidelog.core.settings.topic_keys import TOPIC
 
+_NOT_FOR_ONE = ("min.insync.replicas", "unclean.leader.election.enable")
+"""Leaders come and go; what is committed, and who may lead, must not depend on which."""
+
 
 def topic_problem(name: str, text: str) -> str | None:
     """Why a topic can't have the setting."""
@@ -24,7 +27,11 @@ def broker_problem(name: str, text: str | None, broker: int | None = None) -> st
     if setting.dynamic == READ_ONLY:
         whose = "the brokers'" if broker is None else f"broker {broker}'s"
         return f"{name} can't be changed while a broker runs; change {whose} file and restart"
-    return None if text is None else _problem(setting, text)
+    if text is None:
+        return None
+    if broker is not None and name in _NOT_FOR_ONE:
+        return f"{name} can be changed for a topic or for all brokers, not for one"
+    return _problem(setting, text)
 
 
 def normal(name: str, text: str) -> str:
