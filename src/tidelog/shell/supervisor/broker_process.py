@@ -17,6 +17,7 @@ from tidelog.shell.supervisor import broker_child, process_identity
 from tidelog.shell.supervisor.broker_child import Run
 
 _BOOT = "from tidelog.shell.supervisor.broker_child import main; main()"
+LONG_S = 3600.0
 
 
 class Listening(NamedTuple):
@@ -125,6 +126,8 @@ class BrokerProcess:
 
     def wait(self, timeout_s: float) -> bool:
         """Until it has ended; False if it still runs."""
+        if self.has_ended():
+            return True
         until = time.monotonic() + timeout_s
         poll = select.poll()
         poll.register(self.reports_fd, select.POLLIN)
@@ -143,7 +146,8 @@ class BrokerProcess:
         """End it now, and wait until it is gone. A stopped process is killed as well."""
         if self.exit_code is None:
             os.kill(self.pid, signal.SIGKILL)
-            self.wait(float("inf"))
+            while not self.wait(LONG_S):
+                continue
 
     def has_ended(self) -> bool:
         """Whether it has, as far as was looked."""

@@ -62,6 +62,7 @@ class LocalCluster:
         )
         self._ports = {broker: self.plan.port_of(broker) for broker in self.ids}
         self._processes: dict[int, BrokerProcess] = {}
+        self._paused: set[int] = set()
         self._life_line = (-1, -1)
 
     def __enter__(self) -> "LocalCluster":
@@ -89,7 +90,7 @@ class LocalCluster:
         try:
             for group in [self.ids] if self.plan.one_process else [[b] for b in self.ids]:
                 self._spawn(group)
-            self.wait_ready(self._wait_s)
+            self.wait_ready(self._wait_s, self.ids)
         except BaseException:
             self.close()
             raise
@@ -123,21 +124,23 @@ class LocalCluster:
         """All brokers' addresses, for clients."""
         return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self.ids)
 
-    def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Until every broker that runs answers and lists all that run. Raises ClusterFailed."""
+    def wait_ready(self, timeout_s: float = 30.0, started: Sequence[int] = ()) -> None:
+        """Until every broker that runs, and is not paused, answers and lists all of them.
+
+        Raises ClusterFailed, at once if one of `started` ends.
+        """
         until = time.monotonic() + timeout_s
-        while (missing := self._missing()) is not None:
+        while (missing := self._missing(started)) is not None:
             if time.monotonic() > until:
                 raise ClusterFailed(f"not ready after {timeout_s:g} s: {missing}")
             time.sleep(LOOK_S)
 
-    def _missing(self) -> str | None:
-        running = {b for b in self._processes if self.is_running(b)}
+    def _missing(self, started: Sequence[int]) -> str | None:
+        running = {b for b in self._processes if self.is_running(b)} - self._paused
         for broker, process in self._processes.items():
-            process.read_reports()
             if broker in process.listening:
                 self._ports[broker] = process.listening[broker].port
-            if process.has_ended() and broker in running:
+            if broker in started and process.has_ended():
                 raise ClusterFailed(
                     f"broker {broker} ended: {process.how_it_ended()}; see {self.log_path(broker)}"
                 )
@@ -198,10 +201,12 @@ class LocalCluster:
 
     def pause(self, broker: int) -> None:
         """SIGSTOP: it hangs."""
+        self._paused.update(self._processes[broker].brokers)
         self._processes[broker].send(signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
         """SIGCONT: it goes on."""
+        self._paused.difference_update(self._processes[broker].brokers)
         self._processes[broker].send(signal.SIGCONT)
 
     def stop(self, broker: int, timeout_s: float = STOP_S) -> int:
@@ -217,9 +222,10 @@ class LocalCluster:
         """After its process ended. `wait`: until it answers and all see each other."""
         if self.is_running(broker):
             raise ClusterFailed(f"broker {broker} runs already (pid {self.pid(broker)})")
-        self._spawn(list(self._processes[broker].brokers))
+        brokers = list(self._processes[broker].brokers)
+        self._spawn(brokers)
         if wait:
-            self.wait_ready(timeout_s)
+            self.wait_ready(timeout_s, brokers)
 
     def restart(self, broker: int) -> None:
         """A clean stop and a start; returns when it is back."""
@@ -248,3 +254,4 @@ class LocalCluster:
         log = self.plan.log_of(brokers[0])
         process = BrokerProcess.spawn(self._entry, sets, log, self._life_line[0])
         self._processes.update(dict.fromkeys(brokers, process))
+        self._paused.difference_update(brokers)

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from tidelog.apps.cli.local import up_text
 from tidelog.shell.settings_sources import load_settings
-from tidelog.shell.supervisor import cluster_plan
-from tidelog.shell.supervisor.broker_child import ENTRY, resolve_entry
+from tidelog.shell.supervisor import broker_child, cluster_plan
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.preflight import data_folder, ports
 from tidelog.shell.supervisor.preflight.refusal import Refusal
@@ -142,7 +141,7 @@ def _settings(prepared: Prepared, broker: int, port: int) -> Any:
 
 def _start(options: UpOptions, prepared: Prepared, private: Sequence[int] = ()) -> Supervisor:
     """Make the folder, fork the brokers without the `private` descriptors. Raises Refusal."""
-    run = resolve_entry(os.environ.get("TIDELOG_BROKER_ENTRY", ENTRY))
+    run = broker_child.resolve_entry(broker_child.ENTRY)
     supervisor = Supervisor(
         prepared.plan,
         run,

@@ -1,0 +1,8 @@
+"""The `tidelog` command with fake brokers in it: `python fake_up.py up ...`."""
+
+from tidelog.apps.cli.main import main
+from tidelog.shell.supervisor import broker_child
+
+if __name__ == "__main__":
+    broker_child.ENTRY = "fake_brokers:run_brokers"
+    main()

@@ -1,0 +1,224 @@
+"""A cluster from Python: processes that do as told, and none that is left over."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.shell.supervisor import metadata_probe, process_identity
+from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
+from tidelog.shell.supervisor.metadata_probe import PartitionView, ProbeFailed
+from tidelog.shell.supervisor.report_line import describe, log_line
+
+HERE = Path(__file__).parent
+FAKE = "fake_brokers:run_brokers"
+PATIENCE_S = 20.0
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _fakes_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(brokers=2, data=str(tmp_path / "data"), entry=FAKE) as started:
+        yield started
+
+
+def test_brokers_run_see_each_other_and_end(tmp_path: Path) -> None:
+    with LocalCluster(brokers=2, entry=FAKE) as cluster:
+        data = cluster.data
+        pids = [cluster.pid(broker) for broker in cluster.ids]
+        assert len(set(pids)) == 2
+        view = cluster.metadata(1)
+        assert {b: port for b, (_, port) in view.brokers.items()} == {
+            b: cluster.port(b) for b in cluster.ids
+        }
+        assert cluster.bootstrap == ",".join(f"localhost:{cluster.port(b)}" for b in cluster.ids)
+        assert "listening on" in Path(cluster.log_path(2)).read_text()
+    assert not os.path.exists(data)
+    assert [process_identity.started(pid) for pid in pids] == [None, None]
+    assert [cluster.exit_code(broker) for broker in cluster.ids] == [0, 0]
+
+
+def test_a_killed_broker_comes_back_on_its_port(cluster: LocalCluster) -> None:
+    pid, port = cluster.pid(1), cluster.port(1)
+    cluster.kill(1)
+    assert not cluster.is_running(1)
+    assert cluster.exit_code(1) == -signal.SIGKILL
+    assert cluster.how_it_ended(1) == "killed by SIGKILL"
+    assert cluster.is_running(2)
+    cluster.wait_ready()
+    cluster.start_broker(1)
+    assert cluster.port(1) == port
+    assert cluster.pid(1) != pid
+    assert cluster.metadata(1).brokers[1][1] == port
+
+
+def test_a_clean_stop_and_a_restart(cluster: LocalCluster) -> None:
+    assert cluster.stop(2) == 0
+    cluster.start_broker(2)
+    cluster.restart(2)
+    assert cluster.is_running(2)
+    with pytest.raises(ClusterFailed, match="runs already"):
+        cluster.start_broker(2)
+
+
+def test_a_paused_broker_lives_and_answers_nobody(cluster: LocalCluster) -> None:
+    cluster.pause(1)
+    eventually(lambda: Path(f"/proc/{cluster.pid(1)}/stat").read_text().split()[2] == "T")
+    with pytest.raises(ProbeFailed):
+        metadata_probe.ask_metadata("localhost", cluster.port(1), 0.2, [])
+    assert cluster.is_running(1)
+    cluster.wait_ready(5)  # the others
+    cluster.resume(1)
+    cluster.wait_ready(5)
+    cluster.pause(2)
+    cluster.close()  # ends paused ones too
+    assert cluster.exit_code(2) == 0
+
+
+def test_all_brokers_in_one_process() -> None:
+    with LocalCluster(brokers=3, one_process=True, entry=FAKE) as cluster:
+        assert len({cluster.pid(broker) for broker in cluster.ids}) == 1
+        assert len({cluster.port(broker) for broker in cluster.ids}) == 3
+        cluster.kill(2)
+        assert not cluster.is_running(1)
+        cluster.start_broker(1)
+        assert cluster.is_running(3)
+
+
+@pytest.mark.parametrize(
+    ("rack", "reason"),
+    [("fails", "the rack says so"), ("raises", "RuntimeError: the rack says so")],
+)
+def test_a_broker_that_does_not_start_is_told_with_its_reason(rack: str, reason: str) -> None:
+    cluster = LocalCluster(brokers=2, racks=["", rack], entry=FAKE)
+    with pytest.raises(ClusterFailed, match=rf"broker 2 ended: {reason}"):
+        cluster.start()
+    assert not cluster.is_running(1)
+    assert not os.path.exists(cluster.data)
+
+
+def test_no_broker_outlives_its_starter(tmp_path: Path) -> None:
+    code = (
+        "import time\n"
+        "from tidelog.shell.supervisor.cluster import LocalCluster\n"
+        f"cluster = LocalCluster(brokers=2, data={str(tmp_path)!r}, entry={FAKE!r})\n"
+        "cluster.start()\n"
+        "print(cluster.pid(1), cluster.pid(2), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as starter:
+        assert starter.stdout
+        pids = [int(word) for word in starter.stdout.readline().split()]
+        assert all(process_identity.started(pid) for pid in pids)
+        starter.kill()
+    eventually(lambda: not any(process_identity.started(pid) for pid in pids))
+    assert "stopped cleanly" in (tmp_path / "broker-1.log").read_text()
+
+
+ANSWER = bytes.fromhex(
+    "00000001"  # correlation
+    "00000001 00000007 0004 68 6f 73 74 00002384 0001 61"  # broker 7 at host:9092, rack a
+    "00000007"  # controller
+    "00000001 0000 0001 74 00"  # topic t
+    "00000002"
+    "0000 00000000 00000007 00000002 00000007 00000008 00000001 00000007"
+    "0005 00000001 ffffffff 00000000 00000000"
+)
+
+
+def serve_once(answer: bytes) -> tuple[int, threading.Thread]:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with server, server.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return server.getsockname()[1], thread
+
+
+def test_metadata_is_read_as_kafka_writes_it() -> None:
+    port, thread = serve_once(len(ANSWER).to_bytes(4, "big") + ANSWER)
+    view = metadata_probe.ask_metadata("127.0.0.1", port, 5, ["t"])
+    thread.join()
+    assert view.brokers == {7: ("host", 9092)}
+    assert view.controller_id == 7
+    assert view.topics == {
+        "t": {0: PartitionView(7, (7, 8), (7,)), 1: PartitionView(-1, (), ())},
+    }
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\0\0",
+        b"\xff\xff\xff\xff",
+        len(ANSWER).to_bytes(4, "big") + ANSWER[:-9],
+        b"\0\0\0\5abcde",
+    ],
+    ids=["nothing", "half a size", "no size", "half an answer", "another answer"],
+)
+def test_whatever_else_comes_is_a_failed_probe(answer: bytes) -> None:
+    port, thread = serve_once(answer)
+    with pytest.raises(ProbeFailed):
+        metadata_probe.ask_metadata("127.0.0.1", port, 5)
+    thread.join()
+
+
+def test_private_calls_carry_json_each_way() -> None:
+    document = b'{"ok": true}'
+    body = (1).to_bytes(4, "big") + len(document).to_bytes(4, "big") + document
+    port, thread = serve_once(len(body).to_bytes(4, "big") + body)
+    assert metadata_probe.call_private("127.0.0.1", port, 32003, {"a": 1}, 5) == {"ok": True}
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("said", "level", "text"),
+    [
+        (
+            {
+                "event": "recovering",
+                "broker": 1,
+                "partition": "orders-0",
+                "number": 3,
+                "of": 9,
+                "clean": False,
+            },
+            "INFO",
+            "broker 1: recovering orders-0 (3 of 9) after an unclean stop",
+        ),
+        ({"event": "acting", "broker": 2}, "INFO", "broker 2: part of the cluster"),
+        ({"event": "stopping", "broker": 2}, "INFO", "broker 2: stopping"),
+        (
+            {"event": "stopped", "broker": 2, "clean": False, "reason": "disk full"},
+            "ERROR",
+            "broker 2: stopped: disk full",
+        ),
+        ({"event": "log", "level": "WARN", "text": "a\nb"}, "WARN", "a b"),
+    ],
+)
+def test_reports_are_lines(said: dict[str, object], level: str, text: str) -> None:
+    assert describe(said) == (level, text)
+    assert log_line(said).endswith(f" {level:<5} {text}")
