@@ -72,6 +72,11 @@ class SqliteStore:
         self.committed = False
         """Whether this client changed something; for the caller to put back."""
 
+    @property
+    def registered(self) -> bool:
+        """Whether others know where to wake this client."""
+        return self._client is not None
+
     # -- writing ---------------------------------------------------------------------------
 
     def write(self, give_up_s: float, body: Callable[[WriteTransaction], Answer]) -> Answer:
@@ -112,8 +117,8 @@ class SqliteStore:
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if self.blocked_ms is None and is_busy(error):
-                    self.blocked_ms = boot_ms()
+                if is_busy(error):
+                    self._note_blocked(connection)
                 raise
 
         try:
@@ -122,7 +127,6 @@ class SqliteStore:
             if not is_busy(error):
                 self._drop()
                 raise
-            self._look_at_holder(connection)
             raise StoreBusy from error
 
     def _commit(self, connection: sqlite3.Connection) -> None:
@@ -132,7 +136,11 @@ class SqliteStore:
             self._drop()
             raise CommitUnknown from error
 
-    def _look_at_holder(self, connection: sqlite3.Connection) -> None:
+    def _note_blocked(self, connection: sqlite3.Connection) -> None:
+        if self.blocked_ms is None:
+            self.blocked_ms = boot_ms()
+        if not self._stuck.is_due(time.monotonic()):
+            return
         with suppress(sqlite3.Error):  # readers are not blocked, unless by a recovery
             rows = connection.execute("SELECT pid, started FROM client").fetchall()
             self._clients = [Process(pid, started) for pid, started in rows]

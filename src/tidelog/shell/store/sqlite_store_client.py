@@ -227,26 +227,37 @@ class SqliteStoreClient:
         self._store.to_wake = []
 
     def _look(self) -> None:
-        """What nobody asks for: news for the watch, sessions whose time is over."""
+        """What nobody asks for: ending sessions whose time is over, news for the watch."""
         try:
-            if self._store.blocked_ms is not None:
-                self._sweep()
-                self._probe_deaths(time.monotonic() + _RETRY_S)  # who blocked us may be dead
-            if self._next_expiry_ms is not None and self._next_expiry_ms <= boot_ms():
-                self._next_expiry_ms = self._store.next_expiry_ms()
-                if self._next_expiry_ms is not None and self._next_expiry_ms <= boot_ms():
-                    self._sweep()
+            self._keep_house()
+        except (CommitUnknown, *_FAILURES):
+            self._next_expiry_ms = boot_ms() + _LOOK_EVERY_MS
+        try:
             if self._store.changed_by_others() or self._store.committed or self._stale:
                 self._stale = self._store.committed = False
                 self._next_expiry_ms = self._store.next_expiry_ms()
                 self._pull()
-        except (CommitUnknown, *_FAILURES):
+        except _FAILURES:
             self._stale = True
-            self._next_expiry_ms = boot_ms() + _LOOK_EVERY_MS
 
-    def _sweep(self) -> None:
+    def _keep_house(self) -> None:
+        give_up_s = time.monotonic() + _RETRY_S
+        if self._store.blocked_ms is not None:
+            self._sweep(give_up_s)
+            self._probe_deaths(give_up_s)  # who blocked us may be dead
+        elif self._watch is not None and not self._store.registered:
+            self._sweep(give_up_s)  # others can't wake us before our first write
+        if self._is_session_over():
+            self._next_expiry_ms = self._store.next_expiry_ms()  # it may have been renewed
+            if self._is_session_over():
+                self._sweep(give_up_s)
+
+    def _is_session_over(self) -> bool:
+        return self._next_expiry_ms is not None and self._next_expiry_ms <= boot_ms()
+
+    def _sweep(self, give_up_s: float) -> None:
         """A write transaction ends sessions whose time is over, whatever else it does."""
-        self._store.write(time.monotonic() + _RETRY_S, lambda _transaction: None)
+        self._store.write(give_up_s, lambda _transaction: None)
         self._wake_others()
 
     def _pull(self) -> None:

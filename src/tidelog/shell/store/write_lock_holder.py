@@ -17,6 +17,7 @@ _WRITE_LOCK_BYTE = 120
 """Where SQLite's WAL format puts the write lock in the -shm file."""
 _STOPPED_SHARE = 3
 """A holder that is known to be stopped has no way on: a third of the time is enough for it."""
+_LOOK_EVERY_S = 0.2
 _LOOK_MAX_S = 1.5
 """Time between two looks that counts; more of it means that we were stopped ourselves."""
 
@@ -57,6 +58,10 @@ class StuckWriter:
         self._holder: Process | None = None
         self._held_s = self._looked_s = 0.0
         self._version = -1
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is time for another look; it costs a walk through /proc."""
+        return now_s - self._looked_s >= _LOOK_EVERY_S
 
     def look(self, now_s: float, version: int, clients: Iterable[Process]) -> bool:
         """Another try failed. True when the holder was stuck and has been killed.

@@ -1,0 +1,97 @@
+"""What other processes do to a store in these tests: `python store_worker.py ROLE PATH ...`.
+
+Each says "ready" on its standard output once it has done what the test waits for.
+"""
+
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+
+from blocking_store import LocalClient
+
+from tidelog.core.controller.metadata.metadata_store import (
+    Guard,
+    OutcomeUnknown,
+    Put,
+    TxnResult,
+)
+from tidelog.shell.store import cluster_file
+from tidelog.shell.store.log_dir_lock import LogDirLock
+from tidelog.shell.store.sqlite_store import SqliteStore
+from tidelog.shell.store.write_transaction import WriteTransaction
+
+
+def ready(text: str = "ready") -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+def member(path: str, log_dir: str, ttl_ms: str, writes: str) -> None:
+    """A broker as the store sees it: a lock, a session, a key; then it counts, then it waits."""
+    lock = LogDirLock.acquire(log_dir) if log_dir else None
+    client = LocalClient(path, lock.path if lock else "")
+    name = f"ids/{os.getpid()}"
+    session = client.open_session(int(ttl_ms))
+    client.transact((Guard(name, 0),), (Put(name, b"", session),))
+    ready()
+    count(client, int(writes))
+    ready("done")
+    sys.stdin.read()
+    client.close()
+
+
+def count(client: LocalClient, writes: int) -> None:
+    """Raise the counter and add a row for it, each time in one guarded transaction."""
+    rev, value = 0, 0
+    for number in range(writes):
+        row = f"rows/{os.getpid()}/{number:06d}"
+        while True:
+            ops = (Put("counter", b"%d" % (value + 1)), Put(row, b""))
+            answer = client.transact((Guard("counter", rev),), ops)
+            assert not isinstance(answer, OutcomeUnknown)
+            if isinstance(answer, TxnResult) and answer.ok:
+                rev, value = answer.rev, value + 1
+                break
+            if isinstance(answer, TxnResult):
+                kv = answer.now("counter")
+                rev, value = (0, 0) if kv is None else (kv.mod_rev, int(kv.value))
+
+
+def holder(path: str, manner: str) -> None:
+    """Take the write lock inside a transaction and keep it: stopped, hung, or as a stranger."""
+    if manner == "stranger":
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        ready()
+        sys.stdin.read()
+        return
+    store = SqliteStore(path, "", 9, 9_000, lambda _text: None)
+    store.write(time.monotonic() + 5, lambda _tx: None)  # now the store knows this process
+
+    def keep(transaction: WriteTransaction) -> None:
+        transaction.transact((), (Put("half", b"done"),))
+        ready()
+        if manner == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        sys.stdin.read()
+
+    store.write(time.monotonic() + 5, keep)
+    store.close()
+    ready("went on")
+
+
+def preparer(path: str, start_at: str) -> None:
+    """Call prepare at a given moment."""
+    time.sleep(max(0.0, float(start_at) - time.time()))
+    ready(" ".join(cluster_file.prepare(path)))
+
+
+if __name__ == "__main__":
+    roles: dict[str, Callable[..., None]] = {
+        "member": member,
+        "holder": holder,
+        "preparer": preparer,
+    }
+    roles[sys.argv[1]](*sys.argv[2:])

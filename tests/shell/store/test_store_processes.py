@@ -1,0 +1,317 @@
+"""The store shared by processes, some of which are killed or stopped while they use it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from blocking_store import LocalClient
+
+from tidelog.core.controller.metadata.metadata_store import (
+    Batch,
+    Put,
+    TxnResult,
+    Unavailable,
+)
+from tidelog.shell.store import cluster_file, sqlite_store_client
+from tidelog.shell.store.log_dir_lock import LogDirLock
+from tidelog.shell.store.wake_socket import WakeSocket
+from tidelog.shell.store.write_lock_holder import Process, holds_write_lock, this_process
+
+WORKER = Path(__file__).with_name("store_worker.py")
+CONTROLLER_TESTS = Path(__file__).parents[2] / "core" / "controller"
+linux_only = pytest.mark.skipif(
+    not Path("/proc/self/fdinfo").exists(), reason="only Linux says who holds a lock"
+)
+
+
+class Worker:
+    """A child process in some role."""
+
+    def __init__(self, *words: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER), *map(str, words)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(CONTROLLER_TESTS)},
+        )
+
+    @property
+    def key(self) -> str:
+        return f"ids/{self.process.pid}"
+
+    def said(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().strip()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """Clean up, whatever state it is in."""
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+Start = Callable[..., Worker]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    workers: list[Worker] = []
+
+    def start(*words: object) -> Worker:
+        workers.append(Worker(*words))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.end()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "cluster.db")
+    cluster_file.prepare(path)
+    return path
+
+
+@pytest.fixture
+def client(path: str, tmp_path: Path) -> Iterator[LocalClient]:
+    client = LocalClient(path, stuck_after_ms=900)
+    yield client
+    client.close()
+
+
+def keys(client: LocalClient) -> set[str]:
+    return {kv.key for kv in client.read().kvs}
+
+
+def log_dir(tmp_path: Path, name: str) -> Path:
+    (tmp_path / name).mkdir()
+    return tmp_path / name
+
+
+def test_nothing_is_lost_or_doubled_when_a_writer_is_killed(
+    start: Start, path: str, client: LocalClient, tmp_path: Path
+) -> None:
+    before = client.read()
+    seen = client.watch(before.rev)
+    members = [
+        start("member", path, log_dir(tmp_path, f"b{n}"), 60_000, writes)
+        for n, writes in enumerate((150, 150, 1_000_000))
+    ]
+    victim = members.pop()
+    assert victim.said() == "ready"
+    assert client.until(lambda: any(f"rows/{victim.process.pid}/" in str(b) for b in seen.batches))
+    victim.kill()
+    client.client.probe_deaths()
+    assert client.until(lambda: victim.key in _deleted(seen.batches), 2.0)
+    for member in members:
+        assert (member.said(), member.said()) == ("ready", "done")
+    after = client.read()
+    assert client.until(lambda: seen.batches[-1].rev == after.rev)
+    revisions = [batch.rev for batch in seen.batches]
+    assert revisions == list(range(before.rev + 1, after.rev + 1))
+    assert seen.image(before) == {kv.key: kv for kv in after.kvs}
+    rows = [kv.key for kv in after.kvs if kv.key.startswith("rows/")]
+    counted = [c.kv for b in seen.batches for c in b.changes if c.key == "counter" and c.kv]
+    assert len(rows) >= 300
+    assert int(counted[-1].value) == len(counted) == len(rows)
+    assert keys(client) >= {member.key for member in members}
+
+
+def _deleted(batches: list[Batch]) -> set[str]:
+    return {c.key for b in batches for c in b.changes if c.kv is None}
+
+
+def test_a_free_lock_ends_a_session_at_once(
+    start: Start, path: str, client: LocalClient, tmp_path: Path
+) -> None:
+    member = start("member", path, log_dir(tmp_path, "b1"), 60_000, 0)
+    assert member.said() == "ready"
+    client.client.probe_deaths()
+    assert member.key in keys(client)
+    seen = client.watch(client.read().rev)
+    member.kill()
+    killed = time.monotonic()
+    client.client.probe_deaths()
+    assert client.until(lambda: seen.batches, 2.0)
+    assert time.monotonic() - killed < 0.5
+    assert member.key not in keys(client)
+
+
+def test_a_new_file_at_the_locks_place_proves_nothing(
+    start: Start, path: str, client: LocalClient, tmp_path: Path
+) -> None:
+    folder = log_dir(tmp_path, "b1")
+    member = start("member", path, folder, 60_000, 0)
+    assert member.said() == "ready"
+    (folder / ".lock").unlink()
+    (folder / ".lock").touch()
+    client.client.probe_deaths()
+    assert member.key in keys(client)
+
+
+def test_a_broker_started_again_ends_its_earlier_session(
+    start: Start, path: str, client: LocalClient, tmp_path: Path
+) -> None:
+    folder = log_dir(tmp_path, "b1")
+    member = start("member", path, folder, 60_000, 0)
+    assert member.said() == "ready"
+    member.kill()
+    lock = LogDirLock.acquire(str(folder))
+    with closing(LocalClient(path, lock.path)) as again:
+        session = again.open_session()
+        assert member.key not in keys(client)
+        again.close_session(session)
+    lock.release()
+
+
+def test_without_a_lock_a_dead_member_is_gone_when_its_time_is_over(
+    start: Start, path: str, client: LocalClient
+) -> None:
+    member = start("member", path, "", 700, 0)
+    assert member.said() == "ready"
+    opened = time.monotonic()
+    seen = client.watch(client.read().rev)
+    member.kill()
+    client.client.probe_deaths()
+    assert client.until(lambda: seen.batches, 5.0)
+    assert _deleted(seen.batches) == {member.key}
+    assert 0.4 < time.monotonic() - opened < 2.5
+
+
+def test_news_from_another_process_needs_no_polling(
+    start: Start, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a datagram can wake this client in time."""
+    monkeypatch.setattr(sqlite_store_client, "_LOOK_EVERY_S", 60.0)
+    with closing(LocalClient(path)) as client:
+        seen = client.watch(client.read().rev)
+        member = start("member", path, "", 60_000, 50)
+        assert (member.said(), member.said()) == ("ready", "done")
+        assert client.until(lambda: len(seen.batches) == 51, 5.0)
+
+
+def test_a_lost_datagram_costs_a_second(
+    path: str, client: LocalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wake = WakeSocket.wake
+
+    def wake_only_oneself(socket: WakeSocket, port: int) -> None:
+        if port == socket.port:
+            wake(socket, port)
+
+    monkeypatch.setattr(WakeSocket, "wake", wake_only_oneself)
+    with closing(LocalClient(path)) as other:
+        seen = other.watch(other.read().rev)
+        assert not other.until(lambda: seen.batches, 0.1)
+        client.transact((), (Put("a", b""),))
+        assert other.until(lambda: seen.batches, 3.0)
+
+
+def test_a_writer_killed_inside_a_transaction_does_not_matter(
+    start: Start, path: str, client: LocalClient
+) -> None:
+    holder = start("holder", path, "hung")
+    assert holder.said() == "ready"
+    holder.kill()
+    assert isinstance(client.transact((), (Put("a", b""),)), TxnResult)
+    assert "half" not in keys(client)
+
+
+@linux_only
+def test_a_holder_stopped_in_a_transaction_is_killed(
+    start: Start, path: str, client: LocalClient
+) -> None:
+    holder = start("holder", path, "stopped")
+    assert holder.said() == "ready"
+    began = time.monotonic()
+    assert isinstance(client.transact((), (Put("a", b""),)), TxnResult)
+    assert 0.25 < time.monotonic() - began < 1.0
+    assert holder.process.wait(5) == -signal.SIGKILL
+    assert keys(client) == {"meta/cluster", "a"}
+    assert client.until(lambda: client.reports)
+    assert f"killed process {holder.process.pid}" in client.reports[0]
+
+
+@linux_only
+def test_a_holder_that_hangs_in_a_transaction_is_killed_later(
+    start: Start, path: str, tmp_path: Path
+) -> None:
+    """The call is answered in time, and the client goes on by itself to free the store."""
+    with closing(LocalClient(path, stuck_after_ms=1_500)) as client:
+        holder = start("holder", path, "hung")
+        assert holder.said() == "ready"
+        began = time.monotonic()
+        assert client.transact((), (Put("a", b""),)) == Unavailable()
+        assert 0.9 < time.monotonic() - began < 1.4
+        assert client.until(lambda: client.reports, 4.0)
+        assert time.monotonic() - began > 1.5
+        assert holder.process.wait(5) == -signal.SIGKILL
+        assert isinstance(client.transact((), (Put("a", b""),)), TxnResult)
+
+
+@linux_only
+def test_a_stranger_is_reported_and_left_alone(
+    start: Start, path: str, client: LocalClient
+) -> None:
+    holder = start("holder", path, "stranger")
+    assert holder.said() == "ready"
+    assert client.transact((), (Put("a", b""),)) == Unavailable()
+    assert client.until(lambda: client.reports, 4.0)
+    assert "no known broker" in client.reports[0]
+    assert holder.process.poll() is None
+    assert client.read().rev == 1  # who reads is not blocked
+    holder.kill()
+    assert isinstance(client.transact((), (Put("a", b""),)), TxnResult)
+
+
+@linux_only
+def test_only_the_very_process_counts_as_the_holder(start: Start, path: str) -> None:
+    holder = start("holder", path, "hung")
+    assert holder.said() == "ready"
+    pid = holder.process.pid
+    assert holds_write_lock(Process(pid, _started(pid)), path)
+    assert not holds_write_lock(Process(pid, "12345"), path)
+    assert not holds_write_lock(Process(pid, ""), path)
+    assert not holds_write_lock(Process(os.getppid(), _started(os.getppid())), path)
+    assert not holds_write_lock(this_process(), path)
+    assert not holds_write_lock(Process(pid, _started(pid)), path + "-other")
+
+
+def test_sessions_outlive_a_stretch_in_which_nobody_could_renew(
+    start: Start, path: str, client: LocalClient
+) -> None:
+    session = client.open_session(1_500)
+    client.transact((), (Put("mine", b"", session),))
+    holder = start("holder", path, "stranger")
+    assert holder.said() == "ready"
+    assert client.renew(session) == Unavailable()
+    time.sleep(0.8)
+    holder.kill()
+    assert not isinstance(client.renew(session), Unavailable)
+    assert "mine" in keys(client)
+
+
+def test_three_brokers_may_prepare_the_store_at_once(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "cluster.db"
+    moment = time.time() + 0.4
+    preparers = [start("preparer", path, moment) for _ in range(3)]
+    answers = {preparer.said() for preparer in preparers}
+    assert len(answers) == 1
+    assert answers == {" ".join(cluster_file.prepare(str(path)))}
+    assert [entry.name for entry in path.parent.iterdir()] == ["cluster.db"]
+
+
+def _started(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
