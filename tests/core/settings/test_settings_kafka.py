@@ -1,0 +1,79 @@
+"""The tables beside what Kafka 4.3.1 says of its own settings."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tidelog.core.settings.broker_keys import BROKER
+from tidelog.core.settings.kafka_names import KAFKA_NAMES
+from tidelog.core.settings.setting import READ_ONLY, spell
+from tidelog.core.settings.topic_keys import TOPIC
+
+DATA = Path(__file__).parents[2] / "data" / "kafka-4.3.1" / "settings.tsv"
+
+
+class Row(NamedTuple):
+    resource: str
+    name: str
+    type: str
+    default: str
+    change: str
+
+
+ROWS = [
+    Row(*line.split("\t")) for line in DATA.read_text().splitlines() if not line.startswith("#")
+]
+KAFKA = {
+    kind: {row.name: row for row in ROWS if row.resource == kind} for kind in ("broker", "topic")
+}
+
+OTHER_DEFAULT = {
+    "broker.id": "-1 is Kafka's way to say none",
+    "listener.security.protocol.map": "only PLAINTEXT is spoken",
+    "log.flush.interval.ms": "Kafka says none, and means never",
+    "log.flush.scheduler.interval.ms": "so that flush.ms holds",
+    "log.preallocate": "in small steps, so it costs little",
+    "preallocate": "in small steps, so it costs little",
+    "socket.receive.buffer.bytes": "the system chooses",
+    "socket.send.buffer.bytes": "the system chooses",
+}
+OTHER_TYPE = {"listener.security.protocol.map", "log.dir"}
+NOT_DYNAMIC_HERE = {
+    "listener.security.protocol.map",
+    "listeners",
+    "max.connections",
+    "max.connections.per.ip",
+    "producer.id.expiration.ms",
+}
+NOT_SHOWN_BY_KAFKA = {
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "producer.id.expiration.check.interval.ms",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+
+
+def test_every_name_of_kafkas_is_known() -> None:
+    assert set(KAFKA["topic"]) == set(TOPIC)
+    assert set(KAFKA["broker"]) <= {*BROKER, *KAFKA_NAMES}
+
+
+def test_every_name_is_kafkas_or_marked_as_our_own() -> None:
+    own = {name for name in BROKER if not name.startswith("tidelog.")} - set(KAFKA["broker"])
+    assert own == NOT_SHOWN_BY_KAFKA
+
+
+OURS = {"broker": BROKER, "topic": TOPIC}
+SHARED = [row for row in ROWS if row.name in OURS[row.resource]]
+
+
+@pytest.mark.parametrize("row", SHARED, ids=lambda row: f"{row.resource}:{row.name}")
+def test_types_and_defaults_are_kafkas(row: Row) -> None:
+    setting = OURS[row.resource][row.name]
+    assert (setting.type != row.type) == (row.name in OTHER_TYPE)
+    if row.default != "?":
+        default = "null" if setting.default is None else spell(setting.default)
+        assert (default != row.default) == (row.name in OTHER_DEFAULT)
+    ours = "read-only" if setting.dynamic == READ_ONLY else "dynamic"
+    assert (ours != row.change) == (row.name in NOT_DYNAMIC_HERE)
