@@ -173,6 +173,12 @@ class Node:
         """Whether this broker serves and leads."""
         return self._gate.acting
 
+    def describe(self, topic: str | None = None, partition: int | None = None) -> dict[str, Any]:
+        """What this broker knows of itself and its replicas, for people."""
+        from tidelog.core.node.serving.description import describe
+
+        return describe(self, self._turn.now_ms, topic, partition)
+
     # -- the step --------------------------------------------------------------------------
 
     def step(self, event: on.Event) -> list[Effect]:

@@ -5,7 +5,7 @@ log, then towards whoever asked. If the disk refuses, the exception leaves throu
 so nothing after it in the list happens: no answer can rest on records that were not written.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,6 +42,15 @@ class HostedReplica:
     """Long polls (serving/long_poll.py) that wait here, with their part for this replica."""
     resting: dict[Any, Any] = field(default_factory=dict)
     """Session partitions that have all there is, with their sessions (serving/fetch.py)."""
+    out_since_ms: dict[BrokerId, int] = field(default_factory=dict)
+    """Replicas outside the ISR, and when this broker heard of it."""
+
+    def note_isr(
+        self, replicas: Iterable[BrokerId], isr: Collection[BrokerId], now_ms: int
+    ) -> None:
+        """Keep in mind since when who is outside."""
+        before = self.out_since_ms
+        self.out_since_ms = {b: before.get(b, now_ms) for b in replicas if b not in isr}
 
 
 class Surroundings(Protocol):

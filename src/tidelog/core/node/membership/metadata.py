@@ -94,6 +94,7 @@ class Metadata:
             self._drop(name, key.topic_id)
             return
         replica = self._host(name, key.topic_id)
+        replica.note_isr(known.replicas, known.isr, self._turn.now_ms)
         if known.leader == self._config.broker_id and not self._gate.acting:
             self._held_back[key] = None
             return

@@ -1,0 +1,191 @@
+"""What a broker knows, for people: plain values that become a table or JSON.
+
+Nothing is decided by it. Of a follower the leader knows only what its fetches told; why one
+is not in the ISR is said as the leader sees it. Times are the host's clock in milliseconds,
+as the events bring it; None where there never was such a time.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.replication.isr import PendingExpand
+from tidelog.core.replication.log_end_offset import NEVER_MS, FollowerProgress
+from tidelog.core.storage.layout import format_topic_id
+from tidelog.core.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.core.node.node import Node
+
+Json = dict[str, Any]
+
+
+def describe(node: "Node", now_ms: int, topic: str | None, partition: int | None) -> Json:
+    """The broker, and its replicas of all topics, of one, or one replica."""
+    image = node.image
+    claim = image.controller
+    return {
+        "broker_id": node.config.broker_id,
+        "broker_epoch": node.broker_epoch,
+        "acting": node.acting,
+        "controller": None if claim is None else claim.broker,
+        "is_controller": node.seat.controller.in_office,
+        "controller_epoch": image.controller_epoch,
+        "revision": image.revision,
+        "now_ms": now_ms,
+        "partitions": [
+            _replica(node, replica, now_ms) for replica in _wanted(node, topic, partition)
+        ],
+        "losses": {"count": node.losses.count, "recent": _losses(node, topic, partition)},
+        "unclean_elections": _unclean_elections(node, topic, partition),
+    }
+
+
+def _wanted(node: "Node", topic: str | None, partition: int | None) -> list[HostedReplica]:
+    hosted = node.replicas
+    if topic is not None and partition is not None:
+        one = hosted.get(TopicPartition(topic, partition))
+        return [] if one is None else [one]
+    return [hosted[name] for name in sorted(hosted) if _fits(name, topic, partition)]
+
+
+def _fits(name: TopicPartition | None, topic: str | None, partition: int | None) -> bool:
+    if name is None:
+        return topic is None
+    return topic in (None, name.topic) and partition in (None, name.partition)
+
+
+def _replica(node: "Node", replica: HostedReplica, now_ms: int) -> Json:
+    name, partition, log = replica.topic_partition, replica.partition, replica.log
+    known = node.image.partition(*name)
+    state: Json = {
+        "topic": name.topic,
+        "partition": name.partition,
+        "topic_id": format_topic_id(replica.topic_id),
+        "role": _role(replica),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "log_start_offset": partition.log_start_offset,
+        "log_end_offset": partition.log_end_offset,
+        "high_watermark": partition.high_watermark,
+        "last_stable_offset": partition.last_stable_offset,
+        "recovery_point": log.recovery_point,
+        "epochs": [list(entry) for entry in partition.epochs.entries],
+        "size": log.size,
+        "segments": len(log.segments),
+        "replicas": list(partition.replicas),
+        "isr": [] if known is None else list(known.isr),
+        "maximal_isr": sorted(partition.isr.maximal) if partition.is_leader else None,
+        "elr": [] if known is None else list(known.elr),
+        "min_isr": partition.min_isr,
+        "unclean_election": None,
+        "followers": [],
+    }
+    if known is not None and known.unclean_election is not None:
+        state["unclean_election"] = _slots(known.unclean_election)
+    if partition.is_leader:
+        state["followers"] = [
+            _follower(node, replica, broker, now_ms) for broker in sorted(partition.followers)
+        ]
+    return state
+
+
+def _role(replica: HostedReplica) -> str:
+    if replica.partition.offline:
+        return "offline"
+    return "leader" if replica.partition.is_leader else "follower"
+
+
+def _follower(node: "Node", replica: HostedReplica, broker: BrokerId, now_ms: int) -> Json:
+    partition = replica.partition
+    progress = partition.followers[broker]
+    fetched, caught_up = _last_times(replica, broker, progress)
+    in_isr = broker in partition.isr.members
+    end = progress.log_end_offset
+    return {
+        "broker": broker,
+        "log_end_offset": end,
+        "log_start_offset": progress.log_start_offset,
+        "lag": None if end is None else partition.log_end_offset - end,
+        "last_caught_up_ms": caught_up,
+        "lag_ms": None if caught_up is None else max(0, now_ms - caught_up),
+        "last_fetch_ms": fetched,
+        "in_isr": in_isr,
+        "out_since_ms": None if in_isr else replica.out_since_ms.get(broker),
+        "why": None if in_isr else _why_out(node, replica, broker, now_ms),
+    }
+
+
+def _last_times(
+    replica: HostedReplica, broker: BrokerId, progress: FollowerProgress
+) -> tuple[int | None, int | None]:
+    """The last fetch, and when it last had all. A follower that rests fetches without the
+    partition being told, and has all there is."""
+    fetched, caught_up = progress.last_fetch_ms, progress.last_caught_up_ms
+    for session in replica.resting.values():
+        if session.request.replica == broker:
+            fetched = max(fetched, session.used_ms)
+            caught_up = max(caught_up, session.used_ms)
+    return _time(fetched), _time(caught_up)
+
+
+def _time(at_ms: int) -> int | None:
+    return None if at_ms == NEVER_MS else at_ms
+
+
+def _why_out(node: "Node", replica: HostedReplica, broker: BrokerId, now_ms: int) -> str:
+    """The first thing that keeps it out of the ISR."""
+    registered = node.image.brokers.get(broker)
+    if registered is None or not registered.registered:
+        return "not registered"
+    if registered.fenced:
+        return "fenced"
+    if registered.shutting_down:
+        return "shutting down"
+    partition = replica.partition
+    if isinstance(partition.isr, PendingExpand) and partition.isr.joining == broker:
+        return "joining: the controller was asked"
+    progress = partition.followers[broker]
+    if progress.log_end_offset is None:
+        return f"no fetch since leader epoch {partition.leader_epoch} began"
+    silent_ms = now_ms - progress.last_fetch_ms
+    if silent_ms > partition.config.replica_lag_time_max_ms:
+        return f"no fetch for {silent_ms} ms"
+    if progress.last_caught_up_ms == NEVER_MS:
+        return "never caught up"
+    return f"fetch lag: last caught up {now_ms - progress.last_caught_up_ms} ms ago"
+
+
+def _losses(node: "Node", topic: str | None, partition: int | None) -> list[Json]:
+    return [
+        {
+            "topic": loss.topic_partition.topic,
+            "partition": loss.topic_partition.partition,
+            "leader_epoch": loss.leader_epoch,
+            "start": loss.start,
+            "end": loss.end,
+            "high_watermark": loss.high_watermark,
+            "committed": loss.committed,
+            "restarted_at": loss.restarted_at,
+            "now_ms": loss.now_ms,
+        }
+        for loss in node.losses.recent
+        if _fits(loss.topic_partition, topic, partition)
+    ]
+
+
+def _unclean_elections(node: "Node", topic: str | None, partition: int | None) -> list[Json]:
+    """Those that this broker's controller made; the last of each partition is with it."""
+    found = []
+    for elected in node.seat.unclean_elections:
+        name = node.image.name_of(elected.key)
+        if _fits(name, topic, partition):
+            where = {"topic": name and name.topic, "partition": elected.key.partition}
+            found.append({**where, **_slots(elected.election)})
+    return found
+
+
+def _slots(value: Any) -> Json:
+    """The fields of a small slotted value; tuples become lists."""
+    fields = {name: getattr(value, name) for name in value.__slots__}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
