@@ -1,6 +1,7 @@
 """The tree of commands.
 
     up      a cluster on this machine; status and down look after it; broker is one of it
+    verify  clients and faults on a real cluster, and a check of all they saw
     story   small text plays of replicas, played on the broker's own code
     sim     whole clusters of that code under seeded faults
     model   every state of small models, and mutants that must be caught
@@ -20,6 +21,7 @@ COMMANDS = LazyCommands(
         "status": "tidelog.apps.cli.local.running:status",
         "down": "tidelog.apps.cli.local.running:down",
         "broker": "tidelog.apps.cli.local.broker:broker",
+        "verify": "tidelog.apps.cli.verify:verify",
         "story": "tidelog.apps.cli.story:story",
         "sim": "tidelog.apps.cli.sim:sim",
         "model": "tidelog.apps.cli.model:model",

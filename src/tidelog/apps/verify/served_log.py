@@ -1,7 +1,6 @@
 """Reading a whole partition once all is quiet: what clients are served, record by record."""
 
 from collections.abc import Iterator
-from struct import error as StructError
 
 from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.findings import Findings
@@ -33,9 +32,7 @@ from tidelog.shell.client.reader import (
 FETCH_BYTES = 4 << 20
 
 
-def read_log(
-    cluster: Cluster, topic: str, partition: int, tag: bytes, found: Findings
-) -> FinalLog:
+def read_log(cluster: Cluster, topic: str, partition: int, tag: bytes, found: Findings) -> FinalLog:
     """The log of a partition from its start to its end. Batches that are unsound go to
     `found`, and their records count as absent."""
     start = list_offset(cluster, topic, partition, EARLIEST).offset
@@ -97,7 +94,7 @@ def _quick_values(batch: RecordBatch, tag: bytes, partition: int) -> list[int] |
     for _ in range(batch.count):
         try:
             length, position = read_varint(data, position)
-        except (CorruptRecord, StructError):
+        except CorruptRecord:
             return None
         position += length
         end = position - 1

@@ -23,6 +23,8 @@ KINDS = {
     "epochs backwards": "a leader epoch smaller than the one before it in the log",
     "corrupt": "a batch whose checksum does not fit, or that does not open",
     "fatal error": "a client stopped for good: what the broker told it can't be",
+    "broker died": "a broker's process ended, and nobody had killed it",
+    "never settled": "after the last fault, some replica did not come back in sync",
     "replicas differ": "two brokers keep other bytes below the high watermark",
 }
 """Every anomaly, in the order of the report, and what it means."""

@@ -1,0 +1,132 @@
+"""The report of `tidelog verify` for people."""
+
+from rich.console import Console
+from rich.text import Text
+
+from tidelog.apps.cli import output
+from tidelog.apps.verify.checker.findings import KINDS
+from tidelog.apps.verify.history.rows import TICKS_A_SECOND
+from tidelog.apps.verify.report import Report
+
+LIMITS = (
+    "What this shows: in this run, under these faults, no client saw anything else than the log"
+    " that is there now. What it does not: power cuts (what a killed process wrote is still in"
+    " the system's cache), other machines, or schedules that did not come up. For those see"
+    " tidelog sim and tidelog model."
+)
+
+
+class VerifyView:
+    """Shows a report."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    def show(self, screen: Console) -> None:
+        """Figures, faults, waits, anomalies, the verdict."""
+        report = self.report
+        self._show_figures(screen)
+        if report.faults:
+            self._show_faults(screen)
+            self._show_waits(screen)
+        self._show_anomalies(screen)
+        for trouble in report.troubles:
+            screen.print(output.faint(f"note: {trouble}"), soft_wrap=True)
+        if report.kept:
+            screen.print(f"journals, logs and report.json: {report.kept}", soft_wrap=True)
+        screen.print(output.faint(LIMITS))
+        screen.print(f"repeat the plan of faults: {self._command()}", soft_wrap=True)
+        screen.print(output.verdict_line(report.holds, self._verdict()))
+
+    def _show_figures(self, screen: Console) -> None:
+        report, figures = self.report, self.report.figures
+        table = output.table(["figure", "value"], numbers=["value"])
+        rows = {
+            "acknowledged records": f"{figures.acked:,}",
+            "acknowledged a second": f"{figures.acked_a_second:,.0f}",
+            "unknown outcome": f"{figures.unknown:,}",
+            "refused": f"{figures.refused:,}",
+            **{f"read by {who}": f"{n:,}" for who, n in figures.read.items() if n},
+            "records in the final log": f"{figures.in_log:,}",
+            "batches": f"{figures.batches:,}",
+            "changes of leader in the log": f"{figures.leader_epochs:,}",
+            "replicas compared on disk": f"{figures.replicas_compared:,}",
+            "faults": f"{len(report.faults):,}",
+            "kill -9": f"{report.kills:,}",
+        }
+        for row in rows.items():
+            table.add_row(*row)
+        output.show_table(screen, table)
+
+    def _show_faults(self, screen: Console) -> None:
+        columns = ["#", "fault", "broker", "at s", "lasted s", "in sync after s", "led", "note"]
+        table = output.table(columns, numbers=["at s", "lasted s", "in sync after s"])
+        for number, fault in enumerate(self.report.faults, 1):
+            healthy = fault.healthy
+            table.add_row(
+                str(number),
+                fault.kind,
+                ", ".join(map(str, fault.brokers)),
+                _seconds(fault.begin),
+                _seconds(fault.end - fault.begin),
+                "never" if healthy is None else _seconds(healthy - fault.end),
+                ", ".join(map(str, fault.led)) or "-",
+                fault.note,
+            )
+        output.show_table(screen, table)
+
+    def _show_waits(self, screen: Console) -> None:
+        columns = ["from the fault to the next acknowledged write", "partitions", "p50 s", "max s"]
+        table = output.table(columns, numbers=columns[1:])
+        for kind, waits in self.report.waits_by_kind().items():
+            numbers = [_figure(waits.median_s), _figure(waits.longest_s)]
+            never = f" ({waits.never} never)" if waits.never else ""
+            table.add_row(kind, f"{waits.waited}{never}", *numbers)
+        output.show_table(screen, table)
+
+    def _show_anomalies(self, screen: Console) -> None:
+        findings, allowed = self.report.findings, self.report.promise.allows()
+        table = output.table(["anomaly", "count", ""], numbers=["count"])
+        for kind, meaning in KINDS.items():
+            count = findings.counts[kind]
+            style = output.GOOD if not count else output.WARN if kind in allowed else output.BAD
+            told = f"{meaning} (these settings allow it)" if kind in allowed else meaning
+            table.add_row(kind, Text(f"{count:,}", style), told)
+        output.show_table(screen, table)
+        for kind, examples in findings.examples.items():
+            screen.print(output.heading(kind))
+            for example in examples:
+                screen.print(output.indented(Text(example)))
+
+    def _command(self) -> str:
+        options = self.report.options
+        words = [f"tidelog verify --seed {options.seed} --seconds {options.seconds:g}"]
+        if options.bootstrap is not None:
+            words.append(f"--bootstrap {options.bootstrap}")
+        else:
+            words.append(f"--nemesis {','.join(options.kinds) or 'none'}")
+        return " ".join(words)
+
+    def _verdict(self) -> str:
+        report = self.report
+        broken = report.findings.broken(report.promise)
+        what = f"seed {report.options.seed}: {report.figures.acked:,} acknowledged"
+        if broken:
+            told = ", ".join(f"{count:,} {kind}" for kind, count in broken.items())
+            return f"{what}; {told}"
+        return (
+            f"{what}, 0 lost, 0 anomalies" if not self._allowed() else f"{what}; {self._allowed()}"
+        )
+
+    def _allowed(self) -> str:
+        counts = self.report.findings.counts
+        told = [f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind]]
+        return f"{', '.join(told)}, which these settings allow" if told else ""
+
+
+def _seconds(ticks: int) -> str:
+    return f"{ticks / TICKS_A_SECOND:.2f}"
+
+
+def _figure(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f}"

@@ -1,0 +1,60 @@
+"""From journals, a quiet cluster and the disks of a stopped one to findings and figures.
+
+One partition is in memory at a time.
+"""
+
+from tidelog.apps.verify.checker.findings import Findings
+from tidelog.apps.verify.checker.partition_check import History, check_partition
+from tidelog.apps.verify.checker.replicas import Served, check_replicas
+from tidelog.apps.verify.disk_logs import stored_batches
+from tidelog.apps.verify.history.rows import Kind, read_rows
+from tidelog.apps.verify.nemesis.failover import Failover, Injected, failovers
+from tidelog.apps.verify.served_log import read_log
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+
+class Judgement:
+    """What was found so far, and what it was found in."""
+
+    def __init__(self, topic: str, tag: bytes, partitions: int) -> None:
+        self.findings = Findings()
+        self.waits: list[Failover] = []
+        self.records = 0
+        self.batches = 0
+        self.leader_epochs = 0
+        self.replicas_compared = 0
+        self._topic = topic
+        self._tag = tag
+        self._partitions = range(partitions)
+        self._served: dict[int, Served] = {}
+
+    def judge_served(self, cluster: Cluster, history: History, faults: list[Injected]) -> None:
+        """Read every partition once more; compare it with all that clients saw."""
+        for partition in self._partitions:
+            log = read_log(cluster, self._topic, partition, self._tag, self.findings)
+            self.findings.merge(check_partition(log, history))
+            acks = [
+                read_rows(history.folder, Kind.ACKS, str(producer), partition)
+                for producer in history.sent
+            ]
+            self.waits += failovers(faults, partition, acks)
+            self._served[partition] = Served.of(log)
+            self.records += len(log.values)
+            self.batches += log.batches
+            self.leader_epochs += len(set(log.leader_epochs))
+
+    def judge_disks(self, local: LocalCluster) -> None:
+        """Stop all brokers cleanly; compare their logs with each other and with what was
+        served."""
+        local.close()
+        for broker in local.ids:
+            if local.exit_code(broker):
+                why = local.how_it_ended(broker)
+                self.findings.add("broker died", f"broker {broker}, told to stop: {why}")
+        for partition in self._partitions:
+            place = TopicPartition(self._topic, partition)
+            replicas = {b: stored_batches(local.log_dir(b), place) for b in local.ids}
+            self.findings.merge(check_replicas(partition, self._served[partition], dict(replicas)))
+            self.replicas_compared += len(replicas)

@@ -1,0 +1,204 @@
+"""Doing it: the faults of a plan on a cluster of ours.
+
+Always true: one fault at a time; when `inject` returns, the processes it stopped run again
+and its switches are off, whatever happened in between.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tidelog.apps.verify.nemesis.failover import Injected
+from tidelog.apps.verify.nemesis.plan import SESSION_S, Fault, choose
+from tidelog.shell.supervisor.cluster import LocalCluster
+from tidelog.shell.supervisor.metadata_probe import ProbeFailed
+
+HEALTH_S = 30.0
+"""How long a fault waits for every replica to be back in sync."""
+DISK_RECOVERY_S = 3.0
+POLL_S = 0.1
+
+
+class View(NamedTuple):
+    """Who holds which role."""
+
+    leaders: dict[int, int]
+    """By partition."""
+    controller: int
+
+
+class Nemesis:
+    """Injects faults into `cluster` and watches the partitions of `topic` recover.
+
+    `ticks` is the run's clock; `hold` waits so many seconds, and hears what is going on.
+    """
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        topic: str,
+        ticks: Callable[[], int],
+        hold: Callable[[float, str], None],
+    ) -> None:
+        self.injected: list[Injected] = []
+        self.died: list[str] = []
+        """Brokers whose process ended by itself."""
+        self._cluster = cluster
+        self._topic = topic
+        self._ticks = ticks
+        self._hold = hold
+        self._acts = {
+            "kill": self._kill,
+            "kill-two": self._kill,
+            "kill-all": self._kill,
+            "pause": self._pause,
+            "restart": self._restart,
+            "isolate": self._isolate,
+            "disk-full": self._fill_disk,
+        }
+
+    def inject(self, fault: Fault) -> None:
+        """One fault from its beginning until the cluster is healthy again."""
+        self.look_after_the_dead()
+        view = self._view()
+        targets = choose(fault, view.leaders, view.controller, list(self._cluster.ids))
+        if fault.kind == "rolling":
+            for broker in targets:
+                self._one(fault, [broker], self._restart)
+        else:
+            self._one(fault, targets, self._acts[fault.kind])
+
+    def _one(
+        self, fault: Fault, targets: list[int], act: Callable[[list[int], float, str], str]
+    ) -> None:
+        view = self._view()
+        led = tuple(sorted(p for p, leader in view.leaders.items() if leader in targets))
+        names = " and ".join(str(broker) for broker in targets)
+        kind = fault.kind
+        if kind in ("pause", "isolate") and fault.duration_s > SESSION_S:
+            kind = f"{kind}, long"
+        begin = self._ticks()
+        note = act(targets, fault.duration_s, f"{kind} broker {names}")
+        end = self._ticks()
+        healthy = self.await_health(HEALTH_S, f"after {kind} of broker {names}")
+        self.injected.append(
+            Injected(
+                kind,
+                fault.role,
+                tuple(targets),
+                begin,
+                end,
+                self._ticks() if healthy else None,
+                led,
+                note,
+            )
+        )
+
+    # -- what a fault does
+
+    def _kill(self, targets: list[int], seconds: float, what: str) -> str:
+        for broker in targets:
+            self._cluster.kill(broker)
+        with self._started_again(targets):
+            self._hold(seconds, what)
+        return ""
+
+    def _restart(self, targets: list[int], seconds: float, what: str) -> str:
+        with self._started_again(targets):
+            codes = [self._cluster.stop(broker) for broker in targets]
+            self._hold(min(seconds, 1.0), what)
+        return "" if not any(codes) else f"stopped with exit code {codes}"
+
+    def _pause(self, targets: list[int], seconds: float, what: str) -> str:
+        for broker in targets:
+            self._cluster.pause(broker)
+        try:
+            self._hold(seconds, what)
+        finally:
+            for broker in targets:
+                self._cluster.resume(broker)
+        self._hold(0.1, what)
+        ended = [broker for broker in targets if not self._cluster.is_running(broker)]
+        with self._started_again(ended):
+            return "its peers ended it while it hung" if ended else ""
+
+    def _isolate(self, targets: list[int], seconds: float, what: str) -> str:
+        for broker in targets:
+            self._cluster.isolate(broker)
+        try:
+            self._hold(seconds, what)
+        finally:
+            for broker in targets:
+                self._cluster.heal(broker)
+        return ""
+
+    def _fill_disk(self, targets: list[int], seconds: float, what: str) -> str:
+        for broker in targets:
+            self._cluster.set_faults(broker, {"disk_full": True})
+        self._hold(seconds, what)
+        for broker in targets:
+            if self._cluster.is_running(broker):
+                self._cluster.set_faults(broker, {"disk_full": False})
+        ended = [broker for broker in targets if not self._cluster.is_running(broker)]
+        if ended:
+            with self._started_again(ended):
+                return "it ended by itself, and was started again"
+        if self.await_health(DISK_RECOVERY_S, what):
+            return "went on by itself"
+        with self._started_again(targets):
+            for broker in targets:
+                self._cluster.stop(broker)
+        return "needed a restart"
+
+    @contextmanager
+    def _started_again(self, brokers: list[int]) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            for broker in brokers:
+                if not self._cluster.is_running(broker):
+                    self._cluster.start_broker(broker, wait=False)
+
+    # -- what can be seen
+
+    def look_after_the_dead(self) -> None:
+        """Brokers that nobody killed and that are gone: note it, start them again."""
+        for broker in self._cluster.ids:
+            if not self._cluster.is_running(broker):
+                code = self._cluster.exit_code(broker)
+                self.died.append(f"broker {broker} ended by itself with exit code {code}")
+                self._cluster.start_broker(broker, wait=False)
+
+    def _view(self) -> View:
+        for broker in self._cluster.ids:
+            try:
+                seen = self._cluster.metadata(broker, [self._topic])
+            except ProbeFailed:
+                continue
+            partitions = seen.topics.get(self._topic, {})
+            return View({p: state[0] for p, state in partitions.items()}, seen.controller_id)
+        return View({}, -1)
+
+    def await_health(self, seconds: float, what: str) -> bool:
+        """Wait until every broker says that all partitions have a leader and all replicas
+        are in sync; whether it came to that."""
+        until = self._ticks() + int(seconds * 10_000)
+        while not self._is_healthy():
+            if self._ticks() >= until:
+                return False
+            self._hold(POLL_S, what)
+        return True
+
+    def _is_healthy(self) -> bool:
+        for broker in self._cluster.ids:
+            try:
+                seen = self._cluster.metadata(broker, [self._topic])
+            except ProbeFailed:
+                return False
+            partitions = seen.topics.get(self._topic, {})
+            if len(seen.brokers) < len(self._cluster.ids) or not partitions:
+                return False
+            for leader, replicas, isr in partitions.values():
+                if leader < 0 or len(isr) < len(replicas):
+                    return False
+        return True

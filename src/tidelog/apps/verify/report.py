@@ -1,0 +1,123 @@
+"""The result of a run, as figures."""
+
+from typing import Any, NamedTuple
+
+from tidelog.apps.verify.checker.findings import KINDS, Findings, Promise
+from tidelog.apps.verify.history.rows import TICKS_A_SECOND
+from tidelog.apps.verify.nemesis.failover import Failover, Injected, Waits, summarise
+from tidelog.apps.verify.options import Options
+
+
+class Figures(NamedTuple):
+    """What was counted."""
+
+    seconds: float
+    """How long producers wrote."""
+    acked: int
+    unknown: int
+    refused: int
+    read: dict[str, int]
+    """Records by consumer."""
+    in_log: int
+    batches: int
+    leader_epochs: int
+    """Changes of leaders that the final logs show, all partitions together."""
+    replicas_compared: int
+
+    @property
+    def acked_a_second(self) -> float:
+        return self.acked / self.seconds if self.seconds else 0.0
+
+
+class Report(NamedTuple):
+    """All there is to say."""
+
+    options: Options
+    topic: str
+    figures: Figures
+    faults: list[Injected]
+    waits: list[Failover]
+    findings: Findings
+    troubles: list[str]
+    """What went wrong without breaking a promise: errors that clients met, slow recoveries."""
+    kept: str | None
+    """The folder with the evidence."""
+
+    @property
+    def promise(self) -> Promise:
+        return self.options.promise
+
+    @property
+    def holds(self) -> bool:
+        return not self.findings.broken(self.promise)
+
+    @property
+    def kills(self) -> int:
+        """Processes that were killed with -9."""
+        return sum(len(f.brokers) for f in self.faults if f.kind.startswith("kill"))
+
+    def waits_by_kind(self) -> dict[str, Waits]:
+        """How long writes stood still after the faults of each kind."""
+        by_kind: dict[str, list[float | None]] = {}
+        for wait in self.waits:
+            by_kind.setdefault(self.faults[wait.fault].kind, []).append(wait.seconds)
+        return {kind: summarise(waits) for kind, waits in sorted(by_kind.items())}
+
+    def as_data(self) -> dict[str, Any]:
+        """For `--format json`."""
+        figures, options = self.figures, self.options
+        allowed = self.promise.allows()
+        return {
+            "seed": options.seed,
+            "bootstrap": options.bootstrap,
+            "nemesis": list(options.kinds),
+            "producers": options.producers,
+            "rate": options.rate,
+            "acks": options.acks,
+            "idempotence": options.idempotence,
+            "partitions": options.partitions,
+            "client": options.client,
+            "topic": self.topic,
+            **figures._asdict(),
+            "seconds": options.seconds,
+            "wrote_seconds": round(figures.seconds, 2),
+            "acked_a_second": round(figures.acked_a_second),
+            "kills": self.kills,
+            "faults": [_fault(fault) for fault in self.faults],
+            "failover": {kind: _waits(waits) for kind, waits in self.waits_by_kind().items()},
+            "anomalies": {
+                kind: {
+                    "count": self.findings.counts[kind],
+                    "allowed": kind in allowed,
+                    "examples": self.findings.examples.get(kind, []),
+                }
+                for kind in KINDS
+            },
+            "troubles": self.troubles,
+            "kept": self.kept,
+        }
+
+
+def _fault(fault: Injected) -> dict[str, Any]:
+    seconds = {
+        "begin_s": fault.begin / TICKS_A_SECOND,
+        "end_s": fault.end / TICKS_A_SECOND,
+        "healthy_s": None if fault.healthy is None else fault.healthy / TICKS_A_SECOND,
+    }
+    return {
+        "kind": fault.kind,
+        "role": fault.role,
+        "brokers": list(fault.brokers),
+        "led": list(fault.led),
+        **seconds,
+        "note": fault.note,
+    }
+
+
+def _waits(waits: Waits) -> dict[str, Any]:
+    return {
+        "partitions": waits.waited,
+        "median_s": waits.median_s,
+        "max_s": waits.longest_s,
+        "never": waits.never,
+    }

@@ -1,0 +1,270 @@
+"""One run from the first broker to the report.
+
+Start a cluster (or take the one named), create a topic of its own, let producers and
+consumers work while the nemesis does, stop the producers, wait until all is quiet, let the
+consumers catch up, read every partition once more, stop the cluster, compare the disks.
+
+Always true: whatever happens, no process of the run is left; the folder is removed unless it
+was asked for or holds evidence of something broken.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from importlib.util import find_spec
+
+from tidelog.apps.verify.checker.partition_check import History
+from tidelog.apps.verify.judgement import Judgement
+from tidelog.apps.verify.nemesis.failover import Injected
+from tidelog.apps.verify.nemesis.faults import HEALTH_S, Nemesis
+from tidelog.apps.verify.nemesis.plan import make_plan
+from tidelog.apps.verify.options import BROKERS, MIN_ISR, Options
+from tidelog.apps.verify.report import Figures, Report
+from tidelog.apps.verify.workload.crew import Crew, Worker, WorkerFailed
+from tidelog.apps.verify.workload.orders import Task
+from tidelog.shell.client import admin
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.reader import list_offset
+from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
+
+Tell = Callable[[float, str], None]
+"""Hears how many seconds of the workload are done, and a word on it."""
+FIRST_ACK_S = 30.0
+SETTLE_S = 60.0
+STEP_S = 0.1
+SEGMENT_BYTES = 1 << 20
+"""Small, so that segments roll within a run."""
+
+
+class RunFailed(Exception):
+    """The run could not be made; the text is one line that says what to do."""
+
+
+def verify(options: Options, tell: Tell) -> Report:
+    """Make a run. Raises RunFailed if it could not be made; anomalies are in the report."""
+    if options.client != "own" and find_spec("confluent_kafka") is None:
+        raise RunFailed(
+            "librdkafka's Python package is missing; install tidelog[verify], or use --client own"
+        )
+    folder = options.keep or tempfile.mkdtemp(prefix="tidelog-verify-")
+    os.makedirs(folder, exist_ok=True)
+    keep = options.keep is not None
+    try:
+        report = Run(options, folder, tell).make()
+        keep |= not report.holds
+        report = report._replace(kept=folder if keep else None)
+        with open(os.path.join(folder, "report.json"), "w") as file:
+            json.dump({"holds": report.holds, **report.as_data()}, file, indent=2)
+        return report
+    except (ClientError, ClusterFailed, WorkerFailed) as error:
+        raise RunFailed(str(error)) from error
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Run:
+    """The parts of one run and its clock."""
+
+    def __init__(self, options: Options, folder: str, tell: Tell) -> None:
+        self._options = options
+        self._folder = folder
+        self._tell = tell
+        tag = os.urandom(8)
+        self._tag = tag
+        self._topic = f"tidelog-verify-{tag.hex()}"
+        self._began_ns = time.monotonic_ns()
+        self._began = time.monotonic()
+        self._crew = Crew()
+        self._judgement = Judgement(self._topic, tag, options.partitions)
+        self._troubles: list[str] = []
+        self._last_acked = (0.0, 0)
+        self._rate = 0.0
+
+    def make(self) -> Report:
+        """All of it."""
+        with ExitStack() as stack:
+            local, bootstrap = None, self._options.bootstrap
+            if bootstrap is None:
+                self._tell(0, "starting brokers")
+                data = os.path.join(self._folder, "data")
+                local = stack.enter_context(LocalCluster(BROKERS, data, fault_switches=True))
+                bootstrap = local.bootstrap
+            cluster = stack.enter_context(Cluster(bootstrap, "verify"))
+            self._create_topic(cluster, stack)
+            stack.callback(self._crew.close)
+            nemesis = Nemesis(local, self._topic, self._ticks, self._hold) if local else None
+            seconds = self._work(bootstrap, nemesis)
+            if nemesis is not None:
+                self._settle(nemesis)
+            self._end_readers(cluster)
+            faults = nemesis.injected if nemesis else []
+            self._judgement.judge_served(cluster, self._history(), faults)
+            if local is not None:
+                self._judgement.judge_disks(local)
+            return self._report(seconds, faults)
+
+    # -- setting up
+
+    def _create_topic(self, cluster: Cluster, stack: ExitStack) -> None:
+        replicas = min(BROKERS, len(cluster.metadata.brokers))
+        configs = {
+            "min.insync.replicas": str(min(MIN_ISR, replicas)),
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "segment.bytes": str(SEGMENT_BYTES),
+        }
+        admin.create_topic(cluster, self._topic, self._options.partitions, replicas, configs)
+        if self._options.bootstrap is not None:
+            stack.callback(self._delete_topic, cluster)
+
+    def _delete_topic(self, cluster: Cluster) -> None:
+        with suppress(ClientError):
+            admin.delete_topic(cluster, self._topic, missing_ok=True)
+
+    def _task(self, role: str, bootstrap: str, names: list[int], rate: float = 0.0) -> Task:
+        options = self._options
+        return Task(
+            role,
+            bootstrap,
+            self._topic,
+            options.partitions,
+            self._tag.hex(),
+            self._folder,
+            self._began_ns,
+            names,
+            rate,
+            options.acks,
+            options.idempotence,
+            options.seed,
+        )
+
+    def _start_crew(self, bootstrap: str) -> None:
+        options, crew = self._options, self._crew
+        names = list(range(1, options.producers + 1))
+        shares = {"own": names[1::2], "librdkafka": names[0::2]}
+        if options.client != "both":
+            shares = {options.client: names}
+        for client, producers in shares.items():
+            if producers:
+                rate = options.rate * len(producers) / len(names)
+                task = self._task(f"{client} producers", bootstrap, producers, rate)
+                crew.producers.append(Worker(task))
+        if options.client != "own":
+            crew.readers.append(Worker(self._task("librdkafka consumer", bootstrap, [1])))
+        crew.readers.append(Worker(self._task("own reader", bootstrap, [2])))
+
+    # -- while it runs
+
+    def _ticks(self) -> int:
+        return (time.monotonic_ns() - self._began_ns) // 100_000
+
+    def _work(self, bootstrap: str, nemesis: Nemesis | None) -> float:
+        """Write and read under faults; how long producers wrote."""
+        self._start_crew(bootstrap)
+        patience = time.monotonic() + FIRST_ACK_S
+        while not self._crew.tally()["acked"]:
+            self._hold(STEP_S, "waiting for the first acknowledged record")
+            if time.monotonic() > patience:
+                raise RunFailed(
+                    f"no record was acknowledged within {FIRST_ACK_S:g} s;"
+                    " look at the brokers' logs (--keep DIR)"
+                )
+        self._began = began = time.monotonic()
+        if nemesis is not None:
+            options = self._options
+            for fault in make_plan(options.seed, options.seconds, options.kinds):
+                self._hold(max(fault.gap_s, began + fault.at_s - time.monotonic()), "calm")
+                if time.monotonic() - began + fault.duration_s > options.seconds:
+                    break
+                nemesis.inject(fault)
+        self._hold(began + self._options.seconds - time.monotonic(), "calm")
+        for worker in self._crew.producers:
+            worker.tell_to_end()
+        for worker in self._crew.producers:
+            worker.await_end()
+        return time.monotonic() - began
+
+    def _hold(self, seconds: float, what: str) -> None:
+        """Wait, look after the workers, and say how it goes."""
+        until = time.monotonic() + seconds
+        while True:
+            self._crew.check()
+            now = time.monotonic()
+            acked = self._crew.tally()["acked"]
+            at, before = self._last_acked
+            if now - at >= 1.0:
+                self._rate = (acked - before) / (now - at)
+                self._last_acked = (now, acked)
+            done = min(now - self._began, self._options.seconds)
+            self._tell(done, f"{self._rate:,.0f} acked/s  {what}")
+            if now >= until:
+                return
+            time.sleep(min(STEP_S, until - now))
+
+    # -- afterwards
+
+    def _settle(self, nemesis: Nemesis) -> None:
+        """Wait until every replica is in sync."""
+        findings = self._judgement.findings
+        nemesis.look_after_the_dead()
+        if not nemesis.await_health(SETTLE_S, "settling"):
+            findings.add("never settled", f"replicas out of sync after {SETTLE_S:g} s of calm")
+        nemesis.look_after_the_dead()
+        for death in nemesis.died:
+            findings.add("broker died", death)
+        for number, fault in enumerate(nemesis.injected, 1):
+            if fault.healthy is None:
+                brokers = " and ".join(map(str, fault.brokers))
+                self._troubles.append(
+                    f"fault {number} ({fault.kind} of broker {brokers}): replicas not all in sync"
+                    f" {HEALTH_S:g} s after it was over"
+                )
+
+    def _end_readers(self, cluster: Cluster) -> None:
+        self._tell(self._options.seconds, "consumers catch up")
+        partitions = range(self._options.partitions)
+        ends = [list_offset(cluster, self._topic, p).offset for p in partitions]
+        for worker in self._crew.readers:
+            worker.tell_to_end(ends)
+        for worker in self._crew.readers:
+            worker.await_end()
+        self._tell(self._options.seconds, "checking")
+
+    def _history(self) -> History:
+        sent: dict[int, list[int]] = {}
+        for worker in self._crew.workers:
+            sent |= {int(name): counts for name, counts in worker.told.get("sent", {}).items()}
+            for text in worker.told.get("fatal", []):
+                self._judgement.findings.add("fatal error", text)
+            self._troubles += worker.told.get("troubles", [])
+        names = [(worker.task.role, worker.task.names[0]) for worker in self._crew.readers]
+        return History(
+            self._folder,
+            sent,
+            [f"consumer{name}" for role, name in names if role == "librdkafka consumer"],
+            [f"reader{name}" for role, name in names if role == "own reader"],
+        )
+
+    def _report(self, seconds: float, faults: list[Injected]) -> Report:
+        tally, judgement = self._crew.tally(), self._judgement
+        figures = Figures(
+            seconds,
+            tally["acked"],
+            tally["unknown"],
+            tally["refused"],
+            {"librdkafka": tally["read"], "own": tally["read raw"]},
+            judgement.records,
+            judgement.batches,
+            judgement.leader_epochs - self._options.partitions,
+            judgement.replicas_compared,
+        )
+        findings, waits = judgement.findings, judgement.waits
+        return Report(
+            self._options, self._topic, figures, faults, waits, findings, self._troubles, None
+        )
