@@ -229,13 +229,16 @@ def _sync(path: str) -> None:
 
 
 def _check_writable(connection: sqlite3.Connection) -> None:
+    """A write that changes nothing: on a read-only file, beginning alone succeeds."""
     try:
         connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE meta SET rev = rev")
     except sqlite3.OperationalError as error:
         if not is_busy(error):  # busy: others can write, so can we
             raise
-    else:
-        connection.execute("ROLLBACK")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _plain(path: str) -> sqlite3.Connection:

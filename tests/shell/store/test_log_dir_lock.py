@@ -1,0 +1,92 @@
+"""The lock of a log directory: one holder, gone with its process, safe to look at."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tidelog.shell.store.log_dir_lock import (
+    LogDirInUse,
+    LogDirLock,
+    identity_of,
+    is_abandoned,
+    is_free,
+)
+
+
+def test_one_holder_at_a_time_also_within_a_process(tmp_path: Path) -> None:
+    lock = LogDirLock.acquire(str(tmp_path))
+    began = time.monotonic()
+    with pytest.raises(LogDirInUse) as refused:
+        LogDirLock.acquire(str(tmp_path))
+    assert time.monotonic() - began < 1.5
+    assert str(refused.value) == (
+        f"log directory {tmp_path} is in use by process {os.getpid()};"
+        " stop that broker or choose another directory"
+    )
+    lock.release()
+    LogDirLock.acquire(str(tmp_path)).release()
+
+
+def test_looking_does_not_disturb(tmp_path: Path) -> None:
+    """Somebody who looks without a pause keeps no broker from starting."""
+    path = str(tmp_path / ".lock")
+    LogDirLock.acquire(str(tmp_path)).release()
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            is_free(path)
+
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for looker in lookers:
+        looker.start()
+    try:
+        for _ in range(5):
+            LogDirLock.acquire(str(tmp_path)).release()
+    finally:
+        stop.set()
+        for looker in lookers:
+            looker.join()
+
+
+def test_a_held_lock_is_not_free_and_a_missing_one_proves_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    assert not is_free(path)
+    assert identity_of(path) == ""
+    lock = LogDirLock.acquire(str(tmp_path))
+    assert lock.path == path
+    assert not is_free(path)
+    identity = identity_of(path)
+    lock.release()
+    assert is_free(path)
+    assert is_abandoned(path, identity)
+    assert not is_abandoned(path, "")
+    assert not is_abandoned(path, "1:1")
+
+
+def test_a_killed_process_drops_its_lock_though_its_child_lives(tmp_path: Path) -> None:
+    """A program that the broker started does not inherit the lock."""
+    script = (
+        "import subprocess, sys, time\n"
+        "from tidelog.shell.store.log_dir_lock import LogDirLock\n"
+        "lock = LogDirLock.acquire(sys.argv[1])\n"
+        "child = subprocess.Popen(['sleep', '20'], close_fds=False)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(20)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        try:
+            assert not is_free(str(tmp_path / ".lock"))
+            holder.kill()
+            holder.wait()
+            assert is_free(str(tmp_path / ".lock"))
+        finally:
+            os.kill(child, 9)
