@@ -86,7 +86,7 @@ def _change(broker: BrokerContext, resource: Struct) -> AlterConfigReceived:
         one = broker.node.config.broker_id
     current = cluster_configs(broker) if one is None else own_configs(broker)
     changes = _changes(resource["configs"], current, BROKER_SETTINGS)
-    # What was never set is as good as unset: Kafka's tools clear throttles that we lack.
+    # What does not exist is as good as unset: Kafka's tools clear more than we have.
     changes = {k: v for k, v in changes.items() if v is not None or k in BROKER_SETTINGS}
     for key, text in changes.items():
         if (problem := broker_problem(key, text, one)) is not None:

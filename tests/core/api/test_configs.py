@@ -1,0 +1,262 @@
+"""DescribeConfigs and IncrementalAlterConfigs: settings shown and changed while brokers run."""
+
+from typing import Any
+
+import pytest
+from api_cluster import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, ApiCluster
+
+from tidelog.core.errors import ErrorCode
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
+
+
+@pytest.fixture
+def cluster() -> ApiCluster:
+    cluster = ApiCluster(brokers=(1, 2)).start_all()
+    cluster.create("orders", configs={"retention.ms": "1000"})
+    return cluster
+
+
+def describe(
+    cluster: ApiCluster,
+    kind: int,
+    name: str,
+    *names: str,
+    broker: int = 1,
+    version: int = 4,
+    synonyms: bool = True,
+    documented: bool = False,
+) -> Any:
+    """The one result, its settings by name."""
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": names or None}
+    asked = {
+        "resources": [resource],
+        "include_synonyms": synonyms,
+        "include_documentation": documented,
+    }
+    [result] = cluster.request(broker, DESCRIBE_CONFIGS, asked, version)["results"]
+    assert (result["resource_type"], result["resource_name"]) == (kind, name)
+    result["configs"] = {config["name"]: config for config in result["configs"]}
+    return result
+
+
+def alter(
+    cluster: ApiCluster,
+    kind: int,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    broker: int = 1,
+    validate_only: bool = False,
+) -> ErrorCode:
+    resource = {
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": [
+            {"name": key, "config_operation": operation, "value": value}
+            for key, operation, value in changes
+        ],
+    }
+    asked = {"resources": [resource], "validate_only": validate_only}
+    [result] = cluster.request(broker, INCREMENTAL_ALTER_CONFIGS, asked)["responses"]
+    assert (result["resource_type"], result["resource_name"]) == (kind, name)
+    assert bool(result["error_message"]) == (result["error_code"] != ErrorCode.NONE)
+    cluster.settle()
+    return ErrorCode(result["error_code"])
+
+
+def value_of(cluster: ApiCluster, key: str, kind: int = TOPIC, name: str = "orders") -> Any:
+    config = describe(cluster, kind, name, key)["configs"].get(key)
+    return None if config is None else (config["value"], config["config_source"])
+
+
+# -- DescribeConfigs -----------------------------------------------------------------------
+
+
+def test_a_topic(cluster: ApiCluster) -> None:
+    cluster.texts["log.retention.hours"] = "2"
+    result = describe(cluster, TOPIC, "orders")
+    assert result["error_code"] == ErrorCode.NONE
+    retention = result["configs"]["retention.ms"]
+    assert retention["value"] == "1000"
+    assert retention["config_source"] == TOPIC_CONFIG
+    assert retention["config_type"] == 5
+    assert retention["read_only"] is False
+    assert retention["documentation"] is None
+    behind = [(s["name"], s["value"], s["source"]) for s in retention["synonyms"]]
+    assert behind[0] == ("retention.ms", "1000", TOPIC_CONFIG)
+    assert ("log.retention.hours", "2", STATIC) in behind
+    assert result["configs"]["cleanup.policy"]["config_type"] == 7
+    assert result["configs"]["preallocate"]["config_type"] == 1
+    assert result["configs"]["segment.bytes"]["config_source"] == DEFAULT
+
+
+def test_only_what_was_asked_for(cluster: ApiCluster) -> None:
+    result = describe(
+        cluster, TOPIC, "orders", "retention.ms", "nonsense", synonyms=False, documented=True
+    )
+    assert list(result["configs"]) == ["retention.ms"]
+    assert result["configs"]["retention.ms"]["synonyms"] == []
+    assert result["configs"]["retention.ms"]["documentation"]
+
+
+def test_no_names_are_all_names(cluster: ApiCluster) -> None:
+    resource = {"resource_type": TOPIC, "resource_name": "orders", "configuration_keys": []}
+    asked = {"resources": [resource], "include_synonyms": False}
+    [result] = cluster.request(1, DESCRIBE_CONFIGS, asked)["results"]
+    assert len(result["configs"]) == len(describe(cluster, TOPIC, "orders")["configs"])
+
+
+def test_a_broker(cluster: ApiCluster) -> None:
+    cluster.texts["log.segment.bytes"] = "2000000"
+    result = describe(cluster, BROKER, "2", broker=2)
+    segment = result["configs"]["log.segment.bytes"]
+    assert (segment["value"], segment["config_source"]) == ("2000000", STATIC)
+    assert [s["source"] for s in segment["synonyms"]] == [STATIC, DEFAULT]
+    assert segment["read_only"] is False
+    assert result["configs"]["node.id"]["value"] == "2"
+    assert result["configs"]["node.id"]["read_only"] is True
+
+
+def test_all_brokers_have_only_what_was_changed(cluster: ApiCluster) -> None:
+    assert describe(cluster, BROKER, "")["configs"] == {}
+    assert alter(cluster, BROKER, "", ("log.retention.ms", SET, "5000")) is ErrorCode.NONE
+    assert set(describe(cluster, BROKER, "", broker=2)["configs"]) == {"log.retention.ms"}
+    assert value_of(cluster, "log.retention.ms", BROKER, "1") == ("5000", DYNAMIC_DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "no where", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_can_not_be_described(
+    cluster: ApiCluster, kind: int, name: str, error: ErrorCode
+) -> None:
+    result = describe(cluster, kind, name)
+    assert result["error_code"] == error
+    assert result["error_message"]
+    assert result["configs"] == {}
+
+
+# -- IncrementalAlterConfigs ---------------------------------------------------------------
+
+
+def test_set_and_unset(cluster: ApiCluster) -> None:
+    changes = (("retention.ms", SET, " 2000 "), ("segment.bytes", SET, "3000000"))
+    assert alter(cluster, TOPIC, "orders", *changes, broker=2) is ErrorCode.NONE
+    assert value_of(cluster, "retention.ms") == ("2000", TOPIC_CONFIG)
+    assert value_of(cluster, "segment.bytes") == ("3000000", TOPIC_CONFIG)
+    assert alter(cluster, TOPIC, "orders", ("retention.ms", DELETE, None)) is ErrorCode.NONE
+    assert value_of(cluster, "retention.ms") == ("604800000", DEFAULT)
+    assert value_of(cluster, "segment.bytes") == ("3000000", TOPIC_CONFIG)
+
+
+def test_lists_grow_and_shrink(cluster: ApiCluster) -> None:
+    def policy(operation: int, text: str) -> Any:
+        assert alter(cluster, TOPIC, "orders", ("cleanup.policy", operation, text)) is ErrorCode.NONE
+        return value_of(cluster, "cleanup.policy")
+
+    assert policy(APPEND, "compact") == ("delete,compact", TOPIC_CONFIG), "from the default"
+    assert policy(APPEND, "compact") == ("delete,compact", TOPIC_CONFIG)
+    assert policy(SUBTRACT, "delete") == ("compact", TOPIC_CONFIG)
+
+
+def test_a_change_reaches_the_logs(cluster: ApiCluster) -> None:
+    leader = cluster.nodes[1].image.partition("orders", 0)
+    assert leader is not None
+    assert leader.leader is not None
+    name = next(iter(cluster.nodes[leader.leader].replicas))
+    alter(cluster, TOPIC, "orders", ("retention.ms", SET, "77"))
+    assert cluster.replica(leader.leader, name).log.config.retention_ms == 77
+    alter(cluster, TOPIC, "orders", ("retention.ms", DELETE, None))
+    alter(cluster, BROKER, "", ("log.retention.ms", SET, "88"))
+    assert cluster.replica(leader.leader, name).log.config.retention_ms == 88
+
+
+def test_validate_only_changes_nothing(cluster: ApiCluster) -> None:
+    change = ("retention.ms", SET, "2000")
+    assert alter(cluster, TOPIC, "orders", change, validate_only=True) is ErrorCode.NONE
+    assert value_of(cluster, "retention.ms") == ("1000", TOPIC_CONFIG)
+
+
+def test_one_broker(cluster: ApiCluster) -> None:
+    assert alter(cluster, BROKER, "2", ("log.retention.ms", SET, "9"), broker=2) is ErrorCode.NONE
+    config = describe(cluster, BROKER, "2", "log.retention.ms", broker=2)["configs"]
+    assert config["log.retention.ms"]["config_source"] == DYNAMIC_BROKER
+    assert value_of(cluster, "log.retention.ms", BROKER, "1") != ("9", DYNAMIC_BROKER)
+
+
+def test_kafkas_tools_clear_throttles_that_are_not_there(cluster: ApiCluster) -> None:
+    throttles = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+    changes = [(name, DELETE, None) for name in throttles]
+    assert alter(cluster, BROKER, "1", *changes) is ErrorCode.NONE
+
+
+def test_unsetting_what_does_not_exist_is_nothing(cluster: ApiCluster) -> None:
+    revision = cluster.store.revision
+    assert alter(cluster, BROKER, "", ("some.plugin.setting", DELETE, None)) is ErrorCode.NONE
+    assert cluster.store.revision == revision, "nothing was written"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "error"),
+    [
+        (TOPIC, "nowhere", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "no where", ("retention.ms", SET, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "orders", ("no.such.thing", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "orders", ("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "orders", ("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "orders", ("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "orders", ("cleanup.policy", SUBTRACT, "delete"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "orders", ("cleanup.policy", APPEND, "shred"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "orders", ("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("no.such.thing", SET, "7"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "2", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_changes_that_can_not_be(
+    cluster: ApiCluster,
+    kind: int,
+    name: str,
+    change: tuple[str, int, str | None],
+    error: ErrorCode,
+) -> None:
+    before = dict(cluster.nodes[1].image.configs)
+    assert alter(cluster, kind, name, change) is error
+    assert cluster.nodes[1].image.configs == before
+
+
+def test_twice_is_refused(cluster: ApiCluster) -> None:
+    change = ("retention.ms", SET, "5")
+    assert alter(cluster, TOPIC, "orders", change, change) is ErrorCode.INVALID_REQUEST
+    configs = [{"name": "retention.ms", "config_operation": SET, "value": "5"}]
+    resource = {"resource_type": TOPIC, "resource_name": "orders", "configs": configs}
+    asked = {"resources": [resource, resource], "validate_only": False}
+    [result] = cluster.request(1, INCREMENTAL_ALTER_CONFIGS, asked)["responses"]
+    assert result["error_code"] == ErrorCode.INVALID_REQUEST
+    assert value_of(cluster, "retention.ms") == ("1000", TOPIC_CONFIG)
+
+
+def test_each_resource_by_itself(cluster: ApiCluster) -> None:
+    configs = [{"name": "retention.ms", "config_operation": SET, "value": "5"}]
+    resources = [
+        {"resource_type": TOPIC, "resource_name": name, "configs": configs}
+        for name in ("orders", "nowhere")
+    ]
+    asked = {"resources": resources, "validate_only": False}
+    results = cluster.request(2, INCREMENTAL_ALTER_CONFIGS, asked)["responses"]
+    assert [ErrorCode(result["error_code"]) for result in results] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
