@@ -161,9 +161,7 @@ def _partition(version: int, part: FetchPartitionResponse, size: int) -> bytes:
 
 def _aborted(version: int, part: FetchPartitionResponse) -> bytes:
     found = part.aborted
-    if version >= FIRST_FLEXIBLE:
-        if found is None:
-            return uvarint(0)
+    if version >= FIRST_FLEXIBLE and found is not None:
         entries = (_TAGGED_ABORTED.pack(a.producer_id, a.first_offset, 0) for a in found)
         return uvarint(len(found) + 1) + b"".join(entries)
     if found is None:

@@ -44,10 +44,6 @@ class Source:
         layout = self._known.setdefault(name, Struct(">" + format_))
         return name, layout
 
-    def constant(self, name: str, value: object) -> str:
-        self._known[name] = value
-        return name
-
     def compile(self, name: str) -> Any:
         """The function that these lines are."""
         exec(compile("\n".join(self._lines), f"<{name}>", "exec"), self._known)
