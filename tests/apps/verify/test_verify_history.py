@@ -102,7 +102,12 @@ def write(folder: Path, kind: Kind, client: str, rows: list[tuple[int, ...]]) ->
         (Kind.READS, "consumer", Read(2, value_id(4, 2), 0), "read, then gone"),
         (Kind.BATCHES, "reader", ReadBatch(0, 1, 0, 8), "changed after read"),
         (Kind.MARKS, "reader", Mark(MarkKind.LIST_LATEST, 0, 1, 3, -1, -1), "offsets backwards"),
-        (Kind.MARKS, "consumer", Mark(MarkKind.OUT_OF_RANGE, -1, 1, -1, -1, -1), "offsets backwards"),
+        (
+            Kind.MARKS,
+            "consumer",
+            Mark(MarkKind.OUT_OF_RANGE, -1, 1, -1, -1, -1),
+            "offsets backwards",
+        ),
         (None, "", Ack(0, 0, 0, 0), ""),
     ],
     ids=["acks", "reads", "batches", "marks", "out of range", "clean"],

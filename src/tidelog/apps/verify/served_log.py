@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.history.rows import ReadBatch
-from tidelog.apps.verify.record_value import ABSENT, FIELDS, STRANGER, VALUE_SIZE, read_id
+from tidelog.apps.verify.record_value import ABSENT, STRANGER, VALUE_SIZE, read_id
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import (
@@ -30,6 +30,8 @@ from tidelog.shell.client.reader import (
 )
 
 FETCH_BYTES = 4 << 20
+_BEFORE_VALUE = b"\x01\xc8\x01"
+"""As varints: no key (-1), and a value of VALUE_SIZE (100) bytes."""
 
 
 def read_log(cluster: Cluster, topic: str, partition: int, tag: bytes, found: Findings) -> FinalLog:
@@ -44,7 +46,7 @@ def read_log(cluster: Cluster, topic: str, partition: int, tag: bytes, found: Fi
             if batch.base_offset < log.end:
                 continue
             row = (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
-            log.add_batch(ReadBatch(*row), _values(batch, tag, partition, found))
+            log.add_batch(ReadBatch(*row), value_ids(batch, tag, partition, found))
         if log.end == before:
             found.add("corrupt", f"partition {partition}: nothing to read at offset {before}")
             return log
@@ -63,7 +65,7 @@ def _fetch(cluster: Cluster, key: TopicPartition, offset: int) -> Iterator[Recor
     return iter(cluster.ask_leader(*key, ask))
 
 
-def _values(batch: RecordBatch, tag: bytes, partition: int, found: Findings) -> list[int]:
+def value_ids(batch: RecordBatch, tag: bytes, partition: int, found: Findings) -> list[int]:
     """One value id for each offset of the batch."""
     count = batch.last_offset - batch.base_offset + 1
     try:
@@ -99,7 +101,8 @@ def _quick_values(batch: RecordBatch, tag: bytes, partition: int) -> list[int] |
         position += length
         end = position - 1
         value = read_id(data[end - VALUE_SIZE : end], tag, partition)
-        if length < FIELDS.size or position > len(data) or data[end] or value == STRANGER:
+        before = data[end - VALUE_SIZE - len(_BEFORE_VALUE) : end - VALUE_SIZE]
+        if position > len(data) or data[end] or before != _BEFORE_VALUE or value == STRANGER:
             return None
         values.append(value)
     return values if position == len(data) else None
