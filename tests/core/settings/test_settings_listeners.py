@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.core.settings.broker_settings import settings_of
+from tidelog.core.settings.broker_settings import InvalidSettings, settings_of
 from tidelog.core.settings.listeners import (
     Listener,
     client_listener,
@@ -79,6 +79,7 @@ def test_protocols_must_be_kafkas() -> None:
         ({"listeners": "PLAINTEXT://127.0.0.1:0"}, ("127.0.0.1", 40001)),
         ({"advertised.listeners": "PLAINTEXT://kafka.example:29092"}, ("kafka.example", 29092)),
         ({"advertised.listeners": "PLAINTEXT://kafka.example:0"}, ("kafka.example", 40001)),
+        ({"advertised.listeners": "C://:1,PLAINTEXT://kafka.example:2"}, ("kafka.example", 2)),
     ],
 )
 def test_what_clients_are_told(texts: dict[str, str], told: tuple[str, int]) -> None:
@@ -87,3 +88,15 @@ def test_what_clients_are_told(texts: dict[str, str], told: tuple[str, int]) -> 
 
 def test_the_listener_for_brokers() -> None:
     assert settings_of(NODE).internal_listener == Listener("INTERNAL", "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("OTHER://kafka.example:9092", "must name the listener PLAINTEXT"),
+        ("PLAINTEXT://0.0.0.0:9092", "must have a host that clients can reach"),
+    ],
+)
+def test_clients_are_not_sent_astray(text: str, reason: str) -> None:
+    with pytest.raises(InvalidSettings, match=reason):
+        settings_of({**NODE, "advertised.listeners": text})

@@ -81,6 +81,10 @@ def test_unknown_keys_warn() -> None:
     ]
 
 
+def test_a_slip_alone_warns_too() -> None:
+    assert len(resolve([layer("file", node_id="1", colour="blue")]).warnings) == 1
+
+
 def test_more_in_sync_than_there_are_is_doubtful() -> None:
     layers = [layer("file", node_id="1", default_replication_factor="2", min_insync_replicas="3")]
     assert "min.insync.replicas is 3" in resolve(layers).warnings[0]

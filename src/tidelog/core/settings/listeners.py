@@ -96,9 +96,8 @@ def advertised_listener(
 
 def check_advertised(listener: Listener, advertised: tuple[str, ...]) -> None:
     """Raises WrongValue where clients would be sent astray."""
-    told = [parse_listener(text) for text in advertised]
-    if advertised and listener.name not in [one.name for one in told]:
+    told = [one for text in advertised if (one := parse_listener(text)).name == listener.name]
+    if advertised and not told:
         raise WrongValue(f"must name the listener {listener.name}")
-    for one in told:
-        if one.everywhere:
-            raise WrongValue(f"{one} must have a host that clients can reach")
+    if told and told[0].everywhere:
+        raise WrongValue(f"{told[0]} must have a host that clients can reach")
