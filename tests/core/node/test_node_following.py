@@ -220,10 +220,13 @@ def test_an_answer_after_the_time_out_is_dropped(follower: Follower) -> None:
 def test_a_broken_connection_is_tried_again_after_the_backoff(follower: Follower) -> None:
     send = follower.request()
     follower.step(on.RequestFailed(send.correlation, follower.now_ms))
-    follower.run(999)
-    assert follower.sent == []
-    follower.run(1)
-    assert isinstance(follower.request().request, Fetch)
+    for pause_ms in (10, 20, 40):
+        follower.run(pause_ms - 1)
+        assert follower.sent == []
+        follower.run(1)
+        send = follower.request()
+        assert isinstance(send.request, Fetch)
+        follower.step(on.RequestFailed(send.correlation, follower.now_ms))
 
 
 def test_a_restarted_leader_is_asked_anew_at_once(follower: Follower) -> None:

@@ -276,13 +276,18 @@ def test_kip_279_epochs_that_only_one_side_has_are_cut_one_by_one() -> None:
     ],
 )
 def test_an_error_is_followed_by_a_pause(error: ErrorCode) -> None:
-    config = PartitionConfig(replica_fetch_backoff_ms=200)
+    """Ten milliseconds at first, for a new leader hears of its office soon; then twice as
+    long each time, up to the backoff. An answer begins it anew."""
+    config = PartitionConfig(replica_fetch_backoff_ms=50)
     partition = follower(epochs=[(0, 0)], log=(0, 5), config=config)
-    assert Playbook(partition) >> reply(5, error=error, now=1_000) << None
-    assert partition.next_question(1_199) is None
-    assert partition.next_question(1_200) == position(5, last=0)
+    for pause_ms in (10, 20, 40, 50, 50):
+        assert Playbook(partition) >> reply(5, error=error, now=1_000) << None
+        assert partition.next_question(999 + pause_ms) is None
+        assert partition.next_question(1_000 + pause_ms) == position(5, last=0)
     partition.step(reply(5, now=1_300))
     assert partition.retry_at_ms is None
+    partition.step(reply(5, error=error, now=2_000))
+    assert partition.retry_at_ms == 2_010
 
 
 def test_fenced_it_stops_until_the_controller_speaks() -> None:
@@ -341,8 +346,8 @@ def test_an_error_while_asking_for_offsets_pauses_and_asks_again() -> None:
     partition = astray()
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert Playbook(partition) >> on.OffsetsAnswered(1, error, -1, -1, now_ms=70) << None
-    assert partition.next_question(1_069) is None
-    assert partition.next_question(1_070) == do.OffsetsQuestion(1)
+    assert partition.next_question(79) is None
+    assert partition.next_question(80) == do.OffsetsQuestion(1)
 
 
 def test_offsets_of_another_epoch_are_void() -> None:

@@ -127,8 +127,8 @@ def test_an_answer_to_a_question_no_longer_asked_is_void(late: on.EpochEndAnswer
 def test_an_error_while_asking_pauses_and_being_fenced_stops() -> None:
     partition = follower(epoch=5, epochs=[(4, 0)], log=(0, 6), policy=ASKS)
     partition.step(told(4, None, error=ErrorCode.UNKNOWN_LEADER_EPOCH))
-    assert partition.next_question(999) is None
-    assert partition.next_question(1_000) == do.EpochQuestion(4, 5)
+    assert partition.next_question(9) is None
+    assert partition.next_question(10) == do.EpochQuestion(4, 5)
     fenced = told(4, None, error=ErrorCode.FENCED_LEADER_EPOCH)
     assert Playbook(partition) >> fenced << do.StopFollowing()
     assert partition.next_question(9_999) is None

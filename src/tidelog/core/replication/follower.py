@@ -16,12 +16,22 @@ from tidelog.core.replication.replica import Following, Replica
 from tidelog.core.types import Offset
 
 
+FIRST_RETRY_MS = 10
+_DOUBLINGS_MAX = 16
+
+
+def backoff_ms(failures: int, most_ms: int) -> int:
+    """How long to wait after so many failures in a row before the latest."""
+    return min(FIRST_RETRY_MS << min(failures, _DOUBLINGS_MAX), most_ms)
+
+
 def begin_following(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
     """Follow whom the controller names, from a new leader epoch on."""
     replica.isr = NO_ISR
     replica.followers = {}
     replica.epoch_start_offset = None
     replica.retry_at_ms = None
+    replica.refusals = 0
     if event.leader is None:
         replica.following = Following.NOTHING
         return [do.StopFollowing()]
@@ -76,6 +86,7 @@ def fetch_answered(replica: Replica, event: on.FetchAnswered) -> list[do.Effect]
     if event.error is not ErrorCode.NONE:
         return _refused(replica, event.error, event.now_ms)
     replica.retry_at_ms = None
+    replica.refusals = 0
     effects: list[do.Effect] = []
     if event.diverging is not None:
         # The high watermark in this reply belongs to a log that is not yet ours (KAFKA-14704).
@@ -135,11 +146,18 @@ def _append(replica: Replica, event: on.FetchAnswered, effects: list[do.Effect])
 
 
 def _refused(replica: Replica, error: ErrorCode, now_ms: int) -> list[do.Effect]:
-    """Stop if the leader is ahead of the controller's word to us; otherwise try again later."""
+    """Stop if the leader is ahead of the controller's word to us; otherwise try again later.
+
+    A new leader that has not heard of its office yet will in a moment: so soon at first,
+    then less and less often.
+    """
     if error is ErrorCode.FENCED_LEADER_EPOCH:
         replica.following = Following.NOTHING
         return [do.StopFollowing()]
-    replica.retry_at_ms = now_ms + replica.config.replica_fetch_backoff_ms
+    replica.retry_at_ms = now_ms + backoff_ms(
+        replica.refusals, replica.config.replica_fetch_backoff_ms
+    )
+    replica.refusals += 1
     return []
 
 

@@ -69,6 +69,7 @@ class Replica:
         "partition_epoch",
         "policy",
         "producers",
+        "refusals",
         "replicas",
         "retry_at_ms",
     )
@@ -109,6 +110,8 @@ class Replica:
         self.following = Following.NOTHING
         self.retry_at_ms: int | None = None
         """A follower asks nothing before this time."""
+        self.refusals = 0
+        """How often in a row the leader refused: only how long to wait hangs on it."""
         self.offline = False
 
     @property

@@ -29,6 +29,7 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.replication.effects import FetchPosition
 from tidelog.core.replication.events import FetchAnswered
+from tidelog.core.replication.follower import backoff_ms
 from tidelog.core.types import BrokerEpoch, BrokerId, TopicPartition
 
 
@@ -52,6 +53,8 @@ class LeaderFetcher:
         """Partitions that wait after an error."""
         self._in_flight: int | None = None
         self._retry_at_ms: int | None = None
+        self._failures = 0
+        """Fetches in a row that were not answered."""
 
     def follow(self, replica: HostedReplica) -> None:
         self.followed[replica.topic_partition] = replica
@@ -74,6 +77,7 @@ class LeaderFetcher:
         self._questions.abandon()
         self._session.restart()
         self._retry_at_ms = None
+        self._failures = 0
 
     def pump(self, broker_epoch: BrokerEpoch | None) -> None:
         """Ask the next thing, if it is time. Unregistered, this broker asks nothing: its
@@ -144,10 +148,13 @@ class LeaderFetcher:
         self._back_off()
 
     def _back_off(self) -> None:
-        self._retry_at_ms = self._turn.now_ms + self._config.replica_fetch_backoff_ms
+        most_ms = self._config.replica_fetch_backoff_ms
+        self._retry_at_ms = self._turn.now_ms + backoff_ms(self._failures, most_ms)
+        self._failures += 1
 
     def _answered(self, response: FetchResponse) -> None:
         self._in_flight = None
+        self._failures = 0
         if not self._session.answered(response):
             return
         for part in response.partitions:
