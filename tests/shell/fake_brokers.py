@@ -1,6 +1,7 @@
 """Brokers that only listen and answer Metadata: for tests of those who watch over brokers.
 
-The rack says how one behaves: `fails` at the start, is `deaf` to SIGTERM, or `raises`.
+The rack says how one behaves: `fails` at the start, `raises`, is `silent` (does not listen) or
+`deaf` to SIGTERM.
 Brokers of one data folder know each other by a file each.
 """
 
@@ -31,6 +32,8 @@ def run_brokers(settings: list[Any], report: Callable[[dict[str, object]], None]
             raise RuntimeError("the rack says so")
         if rack == "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if rack == "silent":
+            continue
         listening.append(_start(one, report))
         poll.register(listening[-1], select.POLLIN)
     while True:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tidelog.shell.settings_sources import variable_to_name
 from tidelog.shell.supervisor.preflight import data_folder
-from tidelog.shell.supervisor.preflight.refusal import Refusal
+from tidelog.shell.supervisor.preflight.refusal import WrongSetting
 
 HOST = "localhost"
 REPLICATION_FACTOR, MIN_ISR = 3, 2
@@ -79,11 +79,11 @@ def defaults(brokers: int) -> dict[str, str]:
 
 
 def check_sets(sets: Iterable[str]) -> None:
-    """Raise Refusal for what can't be the same for all brokers."""
+    """Raise WrongSetting for what can't be the same for all brokers."""
     for text in sets:
         name = text.partition("=")[0].strip()
         if name in CHOSEN_HERE:
-            raise Refusal(
+            raise WrongSetting(
                 f"--set {name} can't be set for all brokers: tidelog up chooses it for each;"
                 " use --port and --data, or tidelog broker"
             )

@@ -65,6 +65,7 @@ class Supervisor:
         self._folder = -1
         self._life_line = (-1, -1)
         self._ports = {broker: plan.port_of(broker) for broker in plan.brokers}
+        self._ready = False
         self._stopping = False
         self._missed: dict[BrokerProcess, float] = {}
         """Ended ones that are to be replaced, and when."""
@@ -113,6 +114,7 @@ class Supervisor:
             if self.signals.received:
                 raise NotStarted("interrupted")
             pause_s = min(pause_s * 1.5, 0.05)
+        self._ready = True
         self._write_up_file()
 
     def is_ready(self) -> bool:
@@ -166,7 +168,7 @@ class Supervisor:
             self._write_up_file()
 
     def _heed_end(self, process: BrokerProcess) -> None:
-        if self._stopping:
+        if self._stopping or not self._ready:
             return
         what = f"{_names(process.brokers)} (pid {process.pid}) died: {process.how_it_ended()}"
         if not self._supervise:

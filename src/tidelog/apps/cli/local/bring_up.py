@@ -19,11 +19,11 @@ from tidelog.shell.settings_sources import load_settings
 from tidelog.shell.supervisor import broker_child, cluster_plan
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.preflight import data_folder, ports
-from tidelog.shell.supervisor.preflight.refusal import Refusal
+from tidelog.shell.supervisor.preflight.refusal import Refusal, WrongSetting
 from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor
 
 DATA = "tidelog-data"
-NOT_UP = 1
+NOT_UP, BAD_USAGE = 1, 2
 DIED_OF_SIGNAL = 128
 
 
@@ -58,7 +58,7 @@ def bring_up(options: UpOptions) -> int:
         supervisor = _start(options, prepared)
     except Refusal as refusal:
         complain(str(refusal))
-        return NOT_UP
+        return BAD_USAGE if isinstance(refusal, WrongSetting) else NOT_UP
     try:
         return _stay(supervisor, options, command, began)
     finally:
@@ -136,7 +136,7 @@ def _settings(prepared: Prepared, broker: int, port: int) -> Any:
             cluster_plan.defaults(len(plan.brokers)),
         )
     except ValueError as error:
-        raise Refusal("; ".join(str(error).splitlines())) from error
+        raise WrongSetting("; ".join(str(error).splitlines())) from error
 
 
 def _start(options: UpOptions, prepared: Prepared, private: Sequence[int] = ()) -> Supervisor:

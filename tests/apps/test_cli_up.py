@@ -1,0 +1,406 @@
+"""`tidelog up`, `status`, `down`: processes, signals, exit codes. The brokers in it are fakes."""
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.shell.supervisor import process_identity, up_file
+from tidelog.shell.supervisor.up_file import UpFile
+
+FAKES = Path(__file__).parents[1] / "shell"
+TIDELOG = [sys.executable, str(FAKES / "fake_up.py")]
+PATIENCE_S = 20.0
+
+
+def eventually(what: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "tidelog-data"
+
+
+def tidelog(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*TIDELOG, *words], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+class Up:
+    """A `tidelog up` in the foreground."""
+
+    def __init__(self, data: Path, *words: str) -> None:
+        self.data = data
+        self.announced = ""
+        self.process = subprocess.Popen(
+            [*TIDELOG, "up", "--port", "0", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ready(self) -> UpFile:
+        assert self.process.stdout
+        while not self.announced.endswith("producer.flush()\n"):
+            line = self.process.stdout.readline()
+            assert line, "it ended"
+            self.announced += line
+        return self.now()
+
+    def now(self) -> UpFile:
+        up = up_file.read(str(self.data))
+        assert up
+        return up
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def up(data: Path) -> Iterator[Callable[..., Up]]:
+    started: list[Up] = []
+
+    def start(*words: str) -> Up:
+        started.append(Up(data, *words))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
+
+
+def pids(up: UpFile) -> list[int]:
+    return [entry.pid for entry in up.brokers]
+
+
+def all_gone(up: UpFile) -> bool:
+    return not any(process_identity.started(pid) for pid in pids(up))
+
+
+# -- a command ---------------------------------------------------------------------------------
+
+SHOW = "import os; print(os.environ['KAFKA_BOOTSTRAP_SERVERS'], os.environ['TIDELOG_DATA'])"
+
+
+def test_a_command_gets_the_address_and_gives_its_exit_code(tmp_path: Path) -> None:
+    code = f"{SHOW}; raise SystemExit(7)"
+    ran = tidelog("up", "--ephemeral", "--port", "0", "--", sys.executable, "-c", code)
+    assert ran.returncode == 7
+    bootstrap, folder = ran.stdout.split()
+    assert len(bootstrap.split(",")) == 3
+    assert ran.stderr.startswith(f"tidelog: 3 brokers at {bootstrap} after ")
+    assert not os.path.exists(folder)
+    assert list(tmp_path.iterdir()) == [], "the temporary folder is gone"
+
+
+def test_a_command_that_dies_of_a_signal(data: Path) -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    ran = tidelog("up", "--port", "0", "--brokers", "1", "--", sys.executable, "-c", code)
+    assert ran.returncode == 128 + signal.SIGKILL
+    assert (data / "cluster.db").exists(), "this data is kept"
+    assert not (data / "up.json").exists()
+
+
+def test_a_command_hears_sigterm(up: Callable[..., Up]) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "print('here', flush=True); time.sleep(60)"
+    )
+    running = up("--", sys.executable, "-c", code)
+    assert running.process.stdout
+    assert running.process.stdout.readline() == "here\n"
+    found = running.now()
+    running.process.terminate()
+    assert running.end()[0] == 5
+    assert all_gone(found)
+
+
+def test_a_program_that_is_not_there_is_told_before_anything_starts(data: Path) -> None:
+    ran = tidelog("up", "--", "no-such-program")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("tidelog: no program 'no-such-program' to run")
+    assert not data.exists()
+
+
+# -- refusals ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--set", "num.partitions=many"], 2, "num.partitions=many"),
+        (["--set", "num.partitions"], 2, "must be key=value"),
+        (["--set", "node.id=3"], 2, "can't be set for all brokers"),
+        (["--data", "nowhere/x", "--ephemeral"], 2, "exclude each other"),
+        (["--detach", "--", "true"], 2, "not for a COMMAND"),
+        (["--brokers", "0"], 2, "1<=x<=100"),
+        (["--port", "65535"], 1, "above 65535"),
+    ],
+)
+def test_refusals_are_one_line_and_touch_nothing(
+    words: list[str], code: int, message: str, tmp_path: Path
+) -> None:
+    ran = tidelog("up", *words)
+    assert ran.returncode == code
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("tidelog: ")
+    assert ran.stderr.count("\n") == 1
+    assert message in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_in_use_is_named_with_its_owner(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ran = tidelog("up", "--port", str(port), "--brokers", "1")
+    assert ran.returncode == 1
+    assert f"port {port} is in use" in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    ran = tidelog("up", "--port", "0", "--data", ".")
+    assert ran.returncode == 1
+    assert "it holds thesis.tex" in ran.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_second_cluster_in_the_folder_is_refused(up: Callable[..., Up]) -> None:
+    found = up("--brokers", "1").ready()
+    ran = tidelog("up", "--port", "0")
+    assert ran.returncode == 1
+    assert f"a cluster is up there (pid {found.pid})" in ran.stderr
+
+
+def test_a_broker_that_fails_ends_all_with_its_reason(up: Callable[..., Up]) -> None:
+    code, out, err = up("--racks", "a,fails").end()
+    assert code == 1
+    assert out == ""
+    assert err == "tidelog: broker 2 did not start: the rack says so\n"
+
+
+def test_what_is_not_ready_in_time_is_given_up(up: Callable[..., Up]) -> None:
+    code, _, err = up("--racks", "a,silent", "--wait", "0.2").end()
+    assert code == 1
+    assert err.startswith("tidelog: not ready after 0.2 s: broker 2 does not listen yet; see ")
+
+
+# -- in the foreground -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_stop_the_cluster_cleanly(up: Callable[..., Up], number: int, data: Path) -> None:
+    running = up()
+    found = running.ready()
+    assert [entry.state for entry in found.brokers] == ["up"] * 3
+    running.process.send_signal(number)
+    assert running.end() == (0, "", "")
+    out = running.announced
+    assert out.startswith("Tidelog is up: 3 brokers, ready after ")
+    assert f"bootstrap  {found.bootstrap}" in out
+    assert f"kcat -b localhost:{found.brokers[0].port}" in out
+    assert '"bootstrap.servers"' in out
+    assert all_gone(found)
+    assert not (data / "up.json").exists()
+    assert "stopped cleanly" in (data / "broker-3.log").read_text()
+
+
+def test_a_second_signal_kills_what_does_not_stop(up: Callable[..., Up]) -> None:
+    running = up("--brokers", "2", "--racks", "a,deaf")
+    found = running.ready()
+    running.process.send_signal(signal.SIGINT)
+    eventually(lambda: not process_identity.started(pids(found)[0]))
+    assert process_identity.started(pids(found)[1])
+    running.process.send_signal(signal.SIGINT)
+    code, _, err = running.end()
+    assert code == 1
+    assert "not all brokers stopped cleanly" in err
+    assert all_gone(found)
+
+
+def test_a_terminals_ctrl_c_reaches_no_broker(up: Callable[..., Up]) -> None:
+    found = up("--brokers", "1").ready()
+    assert os.getsid(found.brokers[0].pid) == found.brokers[0].pid
+    assert os.getpgid(found.brokers[0].pid) != os.getpgid(found.pid)
+
+
+def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., Up]) -> None:
+    running = up()
+    found = running.ready()
+    os.kill(pids(found)[1], signal.SIGKILL)
+    eventually(lambda: running.now().brokers[1].state == "dead")
+    assert [entry.is_running() for entry in running.now().brokers] == [True, False, True]
+    ran = tidelog("status")
+    assert ran.returncode == 1
+    assert "2 of 3 brokers up" in ran.stdout
+    running.process.send_signal(signal.SIGINT)
+    code, _, err = running.end()
+    assert code == 0
+    assert err == f"tidelog: broker 2 (pid {pids(found)[1]}) died: killed by SIGKILL\n"
+
+
+def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
+    running = up("--brokers", "1")
+    os.kill(pids(running.ready())[0], signal.SIGKILL)
+    code, _, err = running.end()
+    assert code == 1
+    assert err.endswith("tidelog: no broker is left\n")
+
+
+def test_supervised_a_broker_comes_back_on_its_port(up: Callable[..., Up]) -> None:
+    running = up("--supervise")
+    found = running.ready()
+    os.kill(pids(found)[1], signal.SIGKILL)
+    eventually(
+        lambda: (
+            running.now().brokers[1].pid != pids(found)[1]
+            and running.now().brokers[1].state == "up"
+        )
+    )
+    assert running.now().bootstrap == found.bootstrap
+    assert tidelog("status").returncode == 0
+    running.process.send_signal(signal.SIGINT)
+    code, _, err = running.end()
+    assert code == 0
+    assert "died: killed by SIGKILL; starting it again in 0.5 s" in err
+    assert "broker 2 started again (pid " in err
+
+
+def test_no_broker_outlives_a_killed_supervisor(up: Callable[..., Up], data: Path) -> None:
+    running = up()
+    found = running.ready()
+    running.process.kill()
+    eventually(lambda: all_gone(found))
+    assert "stopped cleanly" in (data / "broker-2.log").read_text()
+    stale = tidelog("status")
+    assert stale.returncode == 1
+    assert f"the supervisor (pid {found.pid}) is gone" in stale.stdout
+    assert up("--brokers", "3").ready().pid != found.pid, "a stale file is no obstacle"
+
+
+def test_a_terminal_sees_the_cluster_in_one_line(data: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+    with subprocess.Popen(
+        [*TIDELOG, "up", "--port", "0"], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while b"brokers up" not in shown:
+                shown += os.read(ours, 4096)
+        finally:
+            process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # so Linux says that the other end is closed
+            while part := os.read(ours, 4096):
+                shown += part
+        assert process.wait() == 0
+    os.close(ours)
+    text = shown.decode()
+    assert "3 of 3 brokers up · controller 1 · 0 topics, 0 partitions · 0 under-replicated" in text
+    assert "tidelog: stopped" in text
+
+
+def test_json_is_one_object_when_it_is_ready(up: Callable[..., Up]) -> None:
+    running = up("--brokers", "2", "--format", "json", "--one-process")
+    assert running.process.stdout
+    lines = ""
+    while not lines.endswith("\n}\n"):
+        lines += running.process.stdout.readline()
+    found: dict[str, Any] = json.loads(lines)
+    assert found["holds"] is True
+    assert found["one_process"] is True
+    assert len({broker["pid"] for broker in found["brokers"]}) == 1
+    assert found["bootstrap"] == ",".join(f"localhost:{b['port']}" for b in found["brokers"])
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == (0, "", "")
+
+
+# -- in the background -------------------------------------------------------------------------
+
+
+def test_detached_it_returns_when_ready_and_goes_on(data: Path) -> None:
+    began = tidelog("up", "--detach", "--port", "0", "--brokers", "2")
+    assert began.returncode == 0, began.stderr
+    assert "stop       tidelog down\n" in began.stdout
+    found = up_file.read(str(data))
+    assert found
+    try:
+        assert found.alive()
+        assert os.getsid(found.pid) == found.pid
+        seen = tidelog("status", "--format", "json")
+        assert seen.returncode == 0
+        told = json.loads(seen.stdout)
+        assert [b["state"] for b in told["brokers"]] == ["up", "up"]
+        assert [b["controller"] for b in told["brokers"]] == [True, False]
+    finally:
+        ended = tidelog("down")
+    assert ended.returncode == 0
+    assert "stopped 2 brokers" in ended.stdout
+    assert all_gone(found)
+    again = tidelog("down")
+    assert again.returncode == 0
+    assert "nothing is up" in again.stdout
+
+
+def test_detached_and_ephemeral_leaves_nothing(tmp_path: Path) -> None:
+    began = tidelog(
+        "up", "--detach", "--port", "0", "--ephemeral", "--brokers", "1", "--format", "json"
+    )
+    assert began.returncode == 0, began.stderr
+    folder = json.loads(began.stdout)["data"]
+    assert tidelog("down", "--data", folder).returncode == 0
+    eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+def test_detached_a_failure_is_told_to_the_caller(tmp_path: Path) -> None:
+    began = tidelog("up", "--detach", "--port", "0", "--ephemeral", "--racks", "a,b,fails")
+    assert began.returncode == 1
+    assert began.stderr == "tidelog: broker 3 did not start: the rack says so\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_down_kills_what_does_not_stop(up: Callable[..., Up]) -> None:
+    running = up("--brokers", "2", "--racks", "a,deaf")
+    found = running.ready()
+    ended = tidelog("down", "--wait", "0.5", "--format", "json")
+    assert ended.returncode == 1
+    assert pids(found)[1] in json.loads(ended.stdout)["killed"]
+    assert all_gone(found)
+    assert running.end()[0] == -signal.SIGKILL
+
+
+def test_where_nothing_is_up(tmp_path: Path) -> None:
+    assert tidelog("status").returncode == 1
+    missing = tidelog("down")
+    assert missing.returncode == 2
+    assert "there is no folder tidelog-data" in missing.stderr
