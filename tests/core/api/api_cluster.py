@@ -127,9 +127,7 @@ class ApiCluster(Cluster):
         return self.request(self.controller(), CREATE_TOPICS, asked)
 
 
-def creatable(
-    name: str, partitions: int = 1, replication_factor: int = 1, **topic: Any
-) -> Struct:
+def creatable(name: str, partitions: int = 1, replication_factor: int = 1, **topic: Any) -> Struct:
     """One topic of a CreateTopics request; `configs` as a dict, `assignments` as lists."""
     configs = topic.get("configs", {})
     return {

@@ -161,7 +161,9 @@ def test_set_and_unset(cluster: ApiCluster) -> None:
 
 def test_lists_grow_and_shrink(cluster: ApiCluster) -> None:
     def policy(operation: int, text: str) -> Any:
-        assert alter(cluster, TOPIC, "orders", ("cleanup.policy", operation, text)) is ErrorCode.NONE
+        assert (
+            alter(cluster, TOPIC, "orders", ("cleanup.policy", operation, text)) is ErrorCode.NONE
+        )
         return value_of(cluster, "cleanup.policy")
 
     assert policy(APPEND, "compact") == ("delete,compact", TOPIC_CONFIG), "from the default"

@@ -226,9 +226,7 @@ def test_records_that_stay(
 
 
 def test_compacted_topics_keep_their_records(cluster: ApiCluster) -> None:
-    cluster.create(
-        "keyed", -1, -1, assignments={0: [1]}, configs={"cleanup.policy": "compact"}
-    )
+    cluster.create("keyed", -1, -1, assignments={0: [1]}, configs={"cleanup.policy": "compact"})
     assert delete(cluster, 0, topic="keyed") == (ErrorCode.POLICY_VIOLATION, -1)
 
 

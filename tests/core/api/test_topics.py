@@ -192,9 +192,9 @@ def test_delete_by_name_and_by_id(cluster: ApiCluster) -> None:
         (None, b"u" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
     assert topics_known(cluster) == {"c"}
-    [topic] = cluster.request(
-        1, METADATA, {"topics": [{"name": None, "topic_id": ids["a"]}]}
-    )["topics"]
+    [topic] = cluster.request(1, METADATA, {"topics": [{"name": None, "topic_id": ids["a"]}]})[
+        "topics"
+    ]
     assert topic["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -286,7 +286,9 @@ def test_partitions_that_can_not_be(
 def test_partitions_of_several_topics(cluster: ApiCluster) -> None:
     cluster.create("a")
     cluster.create("b")
-    topics = [{"name": name, "count": 2, "assignments": None} for name in ("a", "nowhere", "b", "b")]
+    topics = [
+        {"name": name, "count": 2, "assignments": None} for name in ("a", "nowhere", "b", "b")
+    ]
     asked = {"topics": topics, "timeout_ms": 1000, "validate_only": False}
     answer = cluster.request(1, CREATE_PARTITIONS, asked)
     assert errors(answer["results"]) == {

@@ -1,0 +1,238 @@
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
+
+from typing import Any
+
+import pytest
+from api_cluster import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+    ApiCluster,
+)
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import FetchResponse, Produce, ProducePartition
+from tidelog.core.record.encoder import encode_value
+from tidelog.core.types import TopicPartition
+
+PREFERRED, UNCLEAN = 0, 1
+NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
+
+
+@pytest.fixture
+def cluster() -> ApiCluster:
+    """Broker 1 is preferred everywhere."""
+    cluster = ApiCluster().start_all()
+    cluster.create("orders", -1, -1, assignments={0: [1, 2, 3], 1: [1, 2, 3]})
+    cluster.create("other", -1, -1, assignments={0: [2, 3]})
+    return cluster
+
+
+def leader(cluster: ApiCluster, topic: str = "orders", partition: int = 0) -> int | None:
+    cluster.settle()
+    registration = cluster.nodes[2].image.partition(topic, partition)
+    assert registration is not None
+    return registration.leader
+
+
+def elect(
+    cluster: ApiCluster,
+    *partitions: TopicPartition,
+    broker: int = 2,
+    election_type: int = PREFERRED,
+    everywhere: bool = False,
+    error: ErrorCode = ErrorCode.NONE,
+) -> dict[TopicPartition, ErrorCode]:
+    topics = [{"topic": p.topic, "partitions": [p.partition]} for p in partitions]
+    asked = {
+        "election_type": election_type,
+        "topic_partitions": None if everywhere else topics,
+        "timeout_ms": 1000,
+    }
+    answer = cluster.request(broker, ELECT_LEADERS, asked)
+    assert answer["error_code"] == error
+    results = {}
+    for topic in answer["replica_election_results"]:
+        for partition in topic["partition_result"]:
+            name = TopicPartition(topic["topic"], partition["partition_id"])
+            results[name] = ErrorCode(partition["error_code"])
+    return results
+
+
+def lose_leadership(cluster: ApiCluster) -> None:
+    """Broker 1 is away for a while, comes back and is in sync again."""
+    cluster.crash(1, proof=True)
+    cluster.run_until(lambda: leader(cluster) == 2)
+    cluster.start(1, port=9091)
+
+    def in_sync() -> bool:
+        image = cluster.nodes[2].image
+        both = [image.partition("orders", index) for index in (0, 1)]
+        return all(p is not None and 1 in p.isr for p in both)
+
+    cluster.run_until(in_sync)
+
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def test_back_to_the_preferred_replica(cluster: ApiCluster) -> None:
+    lose_leadership(cluster)
+    other = TopicPartition("other", 0)
+    results = elect(cluster, ORDERS, other, broker=3)
+    assert results == {ORDERS: ErrorCode.NONE, other: NOT_NEEDED}
+    assert leader(cluster) == 1
+    assert leader(cluster, partition=1) == 2
+
+
+def test_everywhere_tells_only_of_those_that_needed_it(cluster: ApiCluster) -> None:
+    assert elect(cluster, everywhere=True) == {}
+    lose_leadership(cluster)
+    assert elect(cluster, everywhere=True) == {
+        TopicPartition("orders", 0): ErrorCode.NONE,
+        TopicPartition("orders", 1): ErrorCode.NONE,
+    }
+    assert leader(cluster) == leader(cluster, partition=1) == 1
+
+
+def test_elections_that_can_not_be(cluster: ApiCluster) -> None:
+    nowhere, beyond = TopicPartition("nowhere", 0), TopicPartition("orders", 7)
+    assert elect(cluster, nowhere, beyond) == {
+        nowhere: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        beyond: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert elect(cluster, ORDERS, election_type=UNCLEAN) == {ORDERS: NOT_NEEDED}
+    invalid = ErrorCode.INVALID_REQUEST
+    assert elect(cluster, ORDERS, election_type=5, error=invalid) == {ORDERS: invalid}
+    cluster.crash(1, proof=True)
+    cluster.run_until(lambda: leader(cluster) == 2)
+    unavailable = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert elect(cluster, ORDERS) == {ORDERS: unavailable}
+
+
+def test_no_replica_is_alive_for_an_unclean_election(cluster: ApiCluster) -> None:
+    cluster.create("lonely", -1, -1, assignments={0: [1]})
+    cluster.crash(1, proof=True)
+    cluster.run_until(lambda: leader(cluster, "lonely") is None)
+    lonely = TopicPartition("lonely", 0)
+    unavailable = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert elect(cluster, lonely, election_type=UNCLEAN) == {lonely: unavailable}
+
+
+def cut_off(cluster: ApiCluster) -> int:
+    """A broker that can't reach the controller."""
+    controller = cluster.controller()
+    asked = next(broker for broker in cluster.brokers if broker != controller)
+    cluster.cut |= {(asked, controller)}
+    return asked
+
+
+def test_no_election_without_a_controller(cluster: ApiCluster) -> None:
+    nobody = ErrorCode.NOT_CONTROLLER
+    assert elect(cluster, ORDERS, broker=cut_off(cluster), error=nobody) == {ORDERS: nobody}
+
+
+# -- reassignments -------------------------------------------------------------------------
+
+
+def move(
+    cluster: ApiCluster, *moves: tuple[str, int, list[int] | None], broker: int = 2, **request: Any
+) -> Any:
+    topics = [
+        {"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
+        for topic, partition, replicas in moves
+    ]
+    asked = {"timeout_ms": 1000, "topics": topics, **request}
+    answer = cluster.request(broker, ALTER_PARTITION_REASSIGNMENTS, asked)
+    if answer["error_code"] != ErrorCode.NONE:
+        assert answer["responses"] == []
+        return ErrorCode(answer["error_code"])
+    return {
+        TopicPartition(topic["name"], p["partition_index"]): ErrorCode(p["error_code"])
+        for topic in answer["responses"]
+        for p in topic["partitions"]
+        if (p["error_code"] == ErrorCode.NONE) == (p["error_message"] is None)
+    }
+
+
+def moving(cluster: ApiCluster, **request: Any) -> Any:
+    asked = {"timeout_ms": 1000, "topics": None, **request}
+    answer = cluster.request(3, LIST_PARTITION_REASSIGNMENTS, asked)
+    assert answer["error_code"] == ErrorCode.NONE
+    return {
+        TopicPartition(topic["name"], p["partition_index"]): (
+            p["replicas"],
+            p["adding_replicas"],
+            p["removing_replicas"],
+        )
+        for topic in answer["topics"]
+        for p in topic["partitions"]
+    }
+
+
+OTHER = TopicPartition("other", 0)
+
+
+def hold(cluster: ApiCluster) -> None:
+    """Broker 1 has something to copy and can't, so that moves to it do not end."""
+    produced = Produce(-1, 1000, [ProducePartition(OTHER, encode_value(b"x"))])
+    assert cluster.call(2, produced).partitions[0].error is ErrorCode.NONE
+
+    def drop(_sender: int, asker: int, response: object) -> object:
+        return None if asker == 1 and isinstance(response, FetchResponse) else response
+
+    cluster.tamper = drop
+
+
+def test_a_move_and_its_end(cluster: ApiCluster) -> None:
+    assert move(cluster, ("other", 0, [1, 2])) == {OTHER: ErrorCode.NONE}
+    cluster.run_until(lambda: moving(cluster) == {})
+    registration = cluster.nodes[2].image.partition("other", 0)
+    assert registration is not None
+    assert registration.replicas == (1, 2)
+
+
+def test_a_move_is_listed_and_taken_back(cluster: ApiCluster) -> None:
+    hold(cluster)
+    assert move(cluster, ("other", 0, [1, 2])) == {OTHER: ErrorCode.NONE}
+    cluster.settle()
+    listed = {OTHER: ([1, 2, 3], [1], [3])}
+    assert moving(cluster) == listed
+    named = [{"name": "other", "partition_indexes": [0, 5]}]
+    assert moving(cluster, topics=named) == listed
+    assert moving(cluster, topics=[{"name": "orders", "partition_indexes": [0]}]) == {}
+    assert moving(cluster, topics=[]) == {}
+    assert move(cluster, ("other", 0, None)) == {OTHER: ErrorCode.NONE}
+    assert moving(cluster) == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (("nowhere", 0, [1]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (("other", 5, [1]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (("other", 0, None), ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        (("other", 0, []), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (("other", 0, [9]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (("other", 0, [2, 2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_moves_that_can_not_be(
+    cluster: ApiCluster, wanted: tuple[str, int, list[int] | None], error: ErrorCode
+) -> None:
+    good = TopicPartition("orders", 0)
+    results = move(cluster, wanted, ("orders", 0, [1, 2, 3]))
+    assert results == {TopicPartition(wanted[0], wanted[1]): error, good: ErrorCode.NONE}
+
+
+def test_the_replication_factor_may_be_held(cluster: ApiCluster) -> None:
+    moves = (("other", 0, [1]), ("orders", 0, [3, 2, 1]))
+    assert move(cluster, *moves, allow_replication_factor_change=False) == {
+        OTHER: ErrorCode.INVALID_REPLICATION_FACTOR,
+        ORDERS: ErrorCode.NONE,
+    }
+
+
+def test_no_move_without_a_controller(cluster: ApiCluster) -> None:
+    asked = cut_off(cluster)
+    assert move(cluster, ("other", 0, [1]), broker=asked) is ErrorCode.NOT_CONTROLLER
