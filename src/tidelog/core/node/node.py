@@ -54,7 +54,7 @@ from tidelog.core.replication.events import LogFailed
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import LogOffline
-from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.storage.log_directory import LogDirectory, Progress
 from tidelog.core.types import BrokerEpoch, BrokerId, TopicPartition
 
 CONTROLLER_TICK_MS = 500
@@ -70,12 +70,13 @@ class Node:
         incarnation: int,
         now_ms: int,
         policy: TruncationPolicy = LEADER_EPOCH,
+        progress: Progress | None = None,
     ) -> None:
         self.config = config
         self.image = ClusterImage()
         self.halted: Halt | None = None
         self._turn = turn = Turn(now_ms)
-        self.directory = LogDirectory.open(disk, now_ms, lambda _: config.log)
+        self.directory = LogDirectory.open(disk, now_ms, lambda _: config.log, progress)
         self._replicas = Replicas(turn, self.directory)
         self._replicas.surroundings = self
         self._calls = Calls(turn)

@@ -15,7 +15,6 @@ from tidelog.core.replication.leader import drop_before
 from tidelog.core.replication.replica import Following, Replica
 from tidelog.core.types import Offset
 
-
 FIRST_RETRY_MS = 10
 _DOUBLINGS_MAX = 16
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError, parent, read_file, replace_file
 from tidelog.core.storage.layout import format_topic_id, parse_topic_id
-from tidelog.core.types import EpochEntry, Offset, TopicId, TopicPartition
+from tidelog.core.types import BrokerId, EpochEntry, Offset, TopicId, TopicPartition
 
 VERSION = 0
 
@@ -174,6 +174,17 @@ class MetaProperties(NamedTuple):
 
     values: dict[str, str]
     comments: tuple[str, ...] = ()
+
+    def mismatch(self, cluster_id: str, node_id: BrokerId) -> str | None:
+        """Why this is not the directory of that broker of that cluster; None if it is. What
+        the file does not say does not speak against it: older formats say less."""
+        found = self.values.get("cluster.id", cluster_id)
+        if found != cluster_id:
+            return f"it belongs to cluster {found}, not to {cluster_id}"
+        found = self.values.get("node.id", self.values.get("broker.id", str(node_id)))
+        if found != str(node_id):
+            return f"it belongs to broker {found}, not to {node_id}"
+        return None
 
     def format(self) -> bytes:
         pairs = [f"{key}={value}" for key, value in self.values.items()]

@@ -8,6 +8,7 @@ to a minute, the high watermark by seconds. Each is safe when it is too low.
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import NO_BROKER_EPOCH, MetaProperties
@@ -19,6 +20,25 @@ from tidelog.core.types import Offset, TopicId, TopicPartition
 
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's own Raft log; it is read by nobody here and left alone."""
+
+
+class RecoveryProgress(NamedTuple):
+    """Which log is being opened: the `number`th of `total`, counted from 1."""
+
+    partition: TopicPartition
+    number: int
+    total: int
+    clean: bool
+    """After a clean stop logs are opened without being read."""
+    report: RecoveryReport | None = None
+    """What was found and done; None before."""
+
+
+Progress: TypeAlias = Callable[[RecoveryProgress], None]
+
+
+def _tell_nobody(_progress: RecoveryProgress) -> None:
+    """Nobody watches."""
 
 
 class LogDirectory:
@@ -47,9 +67,11 @@ class LogDirectory:
         disk: Disk,
         now_ms: int,
         config_for: Callable[[TopicPartition], LogConfig] | None = None,
+        progress: Progress | None = None,
     ) -> "LogDirectory":
         """Load everything in the directory. Without `config_for` the topics' settings are
-        unknown, and any may have been compacted. Raises CheckpointError for a `meta.properties`
+        unknown, and any may have been compacted. `progress` hears of each log before and
+        after it is opened. Raises CheckpointError for a `meta.properties`
         or a `partition.metadata` that can't be read, UnsupportedFormat for records of before
         0.11, and DiskError where the disk fails or records that were synced are damaged."""
         directory = cls(disk)
@@ -58,37 +80,36 @@ class LogDirectory:
         if broker_epoch is not None:
             directory.clean = True
             directory.broker_epoch = broker_epoch
-        directory._load(now_ms, config_for)
+        directory._load(now_ms, config_for, progress or _tell_nobody)
         return directory
 
-    def _load(self, now_ms: int, config_for: Callable[[TopicPartition], LogConfig] | None) -> None:
+    def _load(
+        self,
+        now_ms: int,
+        config_for: Callable[[TopicPartition], LogConfig] | None,
+        progress: Progress,
+    ) -> None:
         recovery_points = self._read_offsets(layout.RECOVERY_POINTS)
         log_starts = self._read_offsets(layout.LOG_STARTS)
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
         cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
         any_cleaned = config_for is None or layout.CLEANER_OFFSETS in self._refused
         stale = lost = False
-        for name in self.disk.list_dir(""):
-            if layout.parse_mark(name) == "delete":
-                self._leaving.append((now_ms, name))
-                continue
-            partition = layout.parse_dir(name)
-            if partition is None or partition.topic == METADATA_TOPIC:
-                continue
-            if not self.disk.is_dir(name):
-                self.warnings.append(f"{name}: a file with a partition's name; left alone")
-                continue
-            config = LogConfig() if config_for is None else config_for(partition)
+        partitions = self._find(now_ms)
+        for number, partition in enumerate(partitions, start=1):
+            told = RecoveryProgress(partition, number, len(partitions), self.clean)
+            progress(told)
             log, report = open_log(
                 self.disk,
                 partition,
-                config,
+                LogConfig() if config_for is None else config_for(partition),
                 now_ms,
                 recovery_point=recovery_points.get(partition, 0),
                 log_start_offset=log_starts.get(partition, 0),
                 clean=self.clean,
                 compacted=any_cleaned or partition in cleaned,
             )
+            progress(told._replace(report=report))
             self.logs[partition] = log
             self.reports[partition] = report
             checkpointed = high_watermarks.get(partition, 0)
@@ -107,6 +128,22 @@ class LogDirectory:
         if lost or any(recovery_points.get(partition, 0) > 0 for partition in self._departed):
             # Records are gone that were on disk: whoever counts on a clean stop must not.
             self.broker_epoch = NO_BROKER_EPOCH
+
+    def _find(self, now_ms: int) -> list[TopicPartition]:
+        """Whose logs lie here; what is on its way out is noted."""
+        found = []
+        for name in self.disk.list_dir(""):
+            if layout.parse_mark(name) == "delete":
+                self._leaving.append((now_ms, name))
+                continue
+            partition = layout.parse_dir(name)
+            if partition is None or partition.topic == METADATA_TOPIC:
+                continue
+            if self.disk.is_dir(name):
+                found.append(partition)
+            else:
+                self.warnings.append(f"{name}: a file with a partition's name; left alone")
+        return found
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
         offsets, warnings = checkpoint.read_offsets(self.disk, name)
