@@ -168,7 +168,39 @@ def test_an_error_that_stays_means_that_nothing_was_written(log: OneLog, cluster
     with pytest.raises(BrokerError, match=r"append to orders-0: MESSAGE_TOO_LARGE \(why\)"):
         producer.append("orders", 0, records("a"))
     producer.append("orders", 0, records("b"))
-    assert log.stamps() == [(101, 0)], "its numbers were not used up"
+    assert log.stamps() == [(102, 0)], "numbers that were given once are given to nobody else"
+
+
+def test_an_error_after_silence_does_not_mean_that_nothing_was_written(
+    log: OneLog, cluster: Cluster
+) -> None:
+    log.mishaps = [("answer", SILENCE), 45]  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    with pytest.raises(Unresolved, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+        Producer(cluster).append("orders", 0, records("a"))
+
+
+def test_a_cluster_that_is_gone_for_a_moment(log: OneLog) -> None:
+    """The metadata can't be asked either; the batch stays one."""
+    with fake_brokers(1) as (other,):
+        other.tell_metadata([log.broker], {"orders": [1]})
+        moments = [True]
+        tell = other.answers[3]
+
+        def answer(version: int, request: dict[str, Any]) -> Any:
+            return (
+                HANG_UP
+                if len(log.batches) == 1 and moments and moments.pop()
+                else tell(version, request)
+            )
+
+        other.answers[3] = answer
+        other.answers[INIT_PRODUCER_ID] = log.on_init
+        with Cluster(other.address, timeout_s=0.5) as cluster:
+            producer = Producer(cluster)
+            log.mishaps = [("answer", HANG_UP)]
+            assert producer.append("orders", 0, records("a")) == 0
+            assert producer.append("orders", 0, records("b")) == 1
+    assert log.stamps() == [(101, 0), (101, 1)]
 
 
 def test_without_idempotence_nothing_is_sent_twice_that_may_be_written(

@@ -16,9 +16,8 @@ from tidelog.shell.client.api_keys import METADATA
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
-    Disconnected,
-    NoAnswer,
     NoSuchTopic,
+    Unresolved,
 )
 from tidelog.shell.client.cluster_metadata import (
     NO_LEADER,
@@ -144,7 +143,7 @@ class Cluster:
         while True:
             try:
                 return ask(self.any_broker())
-            except (Disconnected, NoAnswer) as error:
+            except Unresolved as error:
                 deadline.pause(error)
 
     def topic(self, name: str) -> TopicMetadata:
@@ -193,28 +192,34 @@ class Cluster:
         """Ask the leader; the new one if it changed, until the time is up. `ask` raises
         BrokerError for an error code; it must do no harm when it is asked twice."""
         deadline = Deadline(self.timeout_s if timeout_s is None else timeout_s)
+        stale = False
         while True:
             try:
+                if stale:
+                    self.refresh([topic])
                 found = self.leader(topic, partition, deadline)
                 return ask(self.broker(found.leader), found)
-            except (BrokerError, CannotConnect, Disconnected, NoAnswer) as error:
+            except (BrokerError, CannotConnect, Unresolved) as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise
                 deadline.pause(error)
-                self.refresh([topic])
+                stale = True
 
     def ask_controller(self, ask: Callable[[KafkaConnection], T]) -> T:
         """Ask the controller; the new one if it changed, until the time is up. What was sent
         and not answered is not sent again."""
         deadline = Deadline(self.timeout_s)
+        stale = False
         while True:
             try:
+                if stale:
+                    self.refresh([])
                 return ask(self.controller())
             except (CannotConnect, BrokerError) as error:
                 if isinstance(error, BrokerError) and error.code != ErrorCode.NOT_CONTROLLER:
                     raise
                 deadline.pause(error)
-                self.refresh([])
+                stale = True
 
 
 class Deadline:

@@ -24,8 +24,6 @@ from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
     ClientError,
-    Disconnected,
-    NoAnswer,
     Unresolved,
 )
 from tidelog.shell.client.cluster import Cluster, Deadline
@@ -91,8 +89,9 @@ class Producer:
         batch = encode_batch(records, attributes=self.codec, producer=stamp)
         try:
             produced = self._settle(key, batch, deadline)
-        except Unresolved:
-            # Whether these numbers are used up is not known: go on as another producer.
+        except BaseException:
+            # Whether these numbers are used up is not always known, and they must never be
+            # given to other records: go on as another producer.
             self._id = None
             self._sequences.clear()
             raise
@@ -107,24 +106,26 @@ class Producer:
     def _settle(self, key: TopicPartition, batch: Buffer, deadline: Deadline) -> Produced:
         """Send until the batch is known to be in the log."""
         maybe_written = False
+        first = True
         while True:
             error: ClientError
             try:
+                if not first:
+                    self.cluster.refresh([key.topic])
+                first = False
                 produced = self._send(key, batch, deadline)
                 if produced.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     return produced
                 error = BrokerError(f"append to {key}", produced.error, produced.message)
-                if not error.retriable:
-                    raise _verdict(error, maybe_written and not self._idempotent)
-                maybe_written |= produced.error not in _NOTHING_WRITTEN
-            except CannotConnect as failed:
+                maybe_written |= error.retriable and produced.error not in _NOTHING_WRITTEN
+                again = error.retriable
+            except ClientError as failed:
                 error = failed
-            except (Disconnected, NoAnswer) as failed:
-                error, maybe_written = failed, True
-            if maybe_written and not self._idempotent:
-                raise _verdict(error, True)
+                maybe_written |= isinstance(failed, Unresolved)
+                again = isinstance(failed, CannotConnect | Unresolved)
+            if not again or (maybe_written and not self._idempotent):
+                raise _verdict(error, maybe_written)
             deadline.pause(_verdict(error, maybe_written))
-            self.cluster.refresh([key.topic])
 
     def _send(self, key: TopicPartition, batch: Buffer, deadline: Deadline) -> Produced:
         leader = self.cluster.leader(*key, deadline)
@@ -193,5 +194,5 @@ def init_producer_id(cluster: Cluster, deadline: Deadline | None = None) -> tupl
             if not error.retriable:
                 raise error
             deadline.pause(error)
-        except (Disconnected, NoAnswer) as failed:
+        except Unresolved as failed:
             deadline.pause(failed)  # an id that was given and not heard of is no loss
