@@ -1,6 +1,5 @@
 """Brokers that are asked in bytes, as clients ask: frame, codec, handler, node, and back."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any
@@ -62,19 +61,17 @@ class ApiCluster(Cluster):
         api_key: int,
         request: Struct,
         version: int | None = None,
-        meanwhile: Callable[[], None] = lambda: None,
+        listener: str = "CLIENT",
     ) -> Struct:
-        """Ask over the wire; `meanwhile` happens after the handler has asked the node."""
+        """Ask over the wire."""
         version = OFFERED[api_key].last if version is None else version
         frame = memoryview(encode_request(api_key, version, 7, "test", request))[4:]
         header = parse_request_header(frame)
         decoded = decode_request(api_key, version, frame, header.position)
-        context = BrokerContext(self._broker(broker), version, "test", "CLIENT", self.now_ms)
+        context = BrokerContext(self._broker(broker), version, "test", listener, self.now_ms)
         handling = resolve(api_key)(context, decoded)
         response = (
-            self._drive(broker, handling, meanwhile)
-            if isinstance(handling, GeneratorType)
-            else handling
+            self._drive(broker, handling) if isinstance(handling, GeneratorType) else handling
         )
         assert isinstance(response, dict)
         correlation_id, answer = decode_response(
@@ -83,7 +80,7 @@ class ApiCluster(Cluster):
         assert correlation_id == 7
         return answer
 
-    def _drive(self, broker: BrokerId, handling: Any, meanwhile: Callable[[], None]) -> Any:
+    def _drive(self, broker: BrokerId, handling: Any) -> Any:
         answers = None
         while True:
             try:
@@ -91,7 +88,6 @@ class ApiCluster(Cluster):
             except StopIteration as done:
                 return done.value
             asked = [self.ask(broker, request) for request in requests]
-            meanwhile()
             self.run_until(lambda asked=asked: all(n in self.answers for n in asked))  # type: ignore[misc]
             answers = [self.answers.pop(number) for number in asked]
 

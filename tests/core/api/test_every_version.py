@@ -25,7 +25,20 @@ from api_cluster import (
     creatable,
 )
 
-from tidelog.core.api.offered import FETCH, HANDLERS, OFFERED, PRODUCE
+from tidelog.core.api.handlers import (
+    api_versions,
+    cluster,
+    config_changes,
+    configs,
+    coordinators,
+    elections,
+    metadata,
+    offsets,
+    partitions,
+    reassignments,
+    topics,
+)
+from tidelog.core.api.offered import FETCH, HANDLERS, OFFERED, PRODUCE, resolve
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.apis import spoken_versions
 
@@ -136,9 +149,9 @@ def all_error_codes(value: Any) -> set[int]:
     ids=str,
 )
 def test_every_offered_version_is_answered(api_key: int, version: int) -> None:
-    cluster = ApiCluster(brokers=(1,)).start_all()
-    cluster.create("orders")
-    answer = cluster.request(1, api_key, REQUESTS[api_key], version)
+    brokers = ApiCluster(brokers=(1,)).start_all()
+    brokers.create("orders")
+    answer = brokers.request(1, api_key, REQUESTS[api_key], version)
     codes = all_error_codes(answer)
     assert codes
     assert codes <= EXPECTED.get(api_key, {ErrorCode.NONE})
@@ -156,3 +169,67 @@ def test_what_is_offered_can_be_read_and_handled() -> None:
         assert api.serves(api.last)
         assert not api.serves(api.last + 1)
         assert api.advertised_first == (0 if key == PRODUCE else api.first)
+
+
+def test_the_table_names_the_right_functions() -> None:
+    assert {key: resolve(key) for key in HANDLERS} == {
+        LIST_OFFSETS: offsets.list_offsets,
+        METADATA: metadata.metadata,
+        FIND_COORDINATOR: coordinators.find_coordinator,
+        API_VERSIONS: api_versions.api_versions,
+        CREATE_TOPICS: topics.create_topics,
+        DELETE_TOPICS: topics.delete_topics,
+        DELETE_RECORDS: offsets.delete_records,
+        INIT_PRODUCER_ID: coordinators.init_producer_id,
+        OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
+        DESCRIBE_CONFIGS: configs.describe_configs,
+        CREATE_PARTITIONS: partitions.create_partitions,
+        ELECT_LEADERS: elections.elect_leaders,
+        INCREMENTAL_ALTER_CONFIGS: config_changes.incremental_alter_configs,
+        ALTER_PARTITION_REASSIGNMENTS: reassignments.alter_partition_reassignments,
+        LIST_PARTITION_REASSIGNMENTS: reassignments.list_partition_reassignments,
+        DESCRIBE_CLUSTER: cluster.describe_cluster,
+    }
+
+
+LONG = "x" * 32767
+"""As long as a text can be in versions before the flexible ones."""
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "request_"),
+    [
+        (CREATE_TOPICS, 4, {"topics": [creatable(LONG)] * 2}),
+        (CREATE_TOPICS, 4, {"topics": [creatable(LONG)]}),
+        (CREATE_TOPICS, 4, {"topics": [creatable("a", configs={LONG: None})]}),
+        (CREATE_TOPICS, 4, {"topics": [creatable("a", configs={"retention.ms": LONG})]}),
+        (DELETE_TOPICS, 3, {"topic_names": [LONG, LONG]}),
+        (CREATE_PARTITIONS, 1, {"topics": [{"name": LONG, "count": 3, "assignments": None}] * 2}),
+        (ELECT_LEADERS, 1, {"topic_partitions": [{"topic": LONG, "partitions": [0]}]}),
+        (
+            DESCRIBE_CONFIGS,
+            3,
+            {"resources": [{"resource_type": 4, "resource_name": LONG}]},
+        ),
+        (
+            INCREMENTAL_ALTER_CONFIGS,
+            0,
+            {
+                "resources": [
+                    {
+                        "resource_type": 2,
+                        "resource_name": "orders",
+                        "configs": [{"name": LONG, "config_operation": 0, "value": LONG}],
+                    }
+                ]
+            },
+        ),
+    ],
+)
+def test_the_longest_names_are_refused_in_answers_that_fit(
+    api_key: int, version: int, request_: dict[str, Any]
+) -> None:
+    brokers = ApiCluster(brokers=(1,)).start_all()
+    brokers.create("orders")
+    answer = brokers.request(1, api_key, {**REQUESTS[api_key], **request_}, version)
+    assert all_error_codes(answer) - {ErrorCode.NONE}

@@ -229,6 +229,17 @@ def test_a_partition_without_a_leader(cluster: ApiCluster) -> None:
     assert partition["leader_epoch"] >= 0
 
 
+def test_a_listener_that_brokers_do_not_have(cluster: ApiCluster) -> None:
+    asked = {"topics": [{"name": "orders", "topic_id": NO_TOPIC_ID}]}
+    answer = cluster.request(1, METADATA, asked, listener="ELSEWHERE")
+    assert answer["brokers"] == []
+    for partition in answer["topics"][0]["partitions"]:
+        assert partition["error_code"] == ErrorCode.LEADER_NOT_AVAILABLE
+        assert len(partition["offline_replicas"]) == 3
+    described = {"include_cluster_authorized_operations": False}
+    assert cluster.request(1, DESCRIBE_CLUSTER, described, listener="ELSEWHERE")["brokers"] == []
+
+
 def test_before_any_broker_is_known() -> None:
     cluster = ApiCluster(brokers=(1,))
     cluster.start()

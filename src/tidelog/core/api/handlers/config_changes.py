@@ -11,13 +11,12 @@ from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.configs import (
     BROKER,
     TOPIC,
-    Refused,
     check_own_id,
     cluster_configs,
     own_configs,
     topic_configs,
 )
-from tidelog.core.api.handlers.topic_names import name_problem
+from tidelog.core.api.handlers.refusals import Refused, name_problem, told
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
@@ -55,7 +54,7 @@ def incremental_alter_configs(broker: BrokerContext, request: Struct) -> Handlin
         "responses": [
             {
                 "error_code": answer.error,
-                "error_message": answer.message or None,
+                "error_message": told(answer.message),
                 "resource_type": kind,
                 "resource_name": name,
             }

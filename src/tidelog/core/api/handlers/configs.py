@@ -7,7 +7,7 @@ to the broker it is about.
 from collections.abc import Mapping
 
 from tidelog.core.api.context import BrokerContext, Struct
-from tidelog.core.api.handlers.topic_names import name_problem
+from tidelog.core.api.handlers.refusals import Refused, name_problem, told
 from tidelog.core.controller.metadata import keys
 from tidelog.core.errors import ErrorCode
 from tidelog.core.settings.described import (
@@ -19,15 +19,6 @@ from tidelog.core.settings.described import (
 
 TOPIC = 2
 BROKER = 4
-
-
-class Refused(Exception):
-    """A resource that can't be described or changed."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 def describe_configs(broker: BrokerContext, request: Struct) -> Struct:
@@ -44,7 +35,7 @@ def describe_configs(broker: BrokerContext, request: Struct) -> Struct:
         results.append(
             {
                 "error_code": error,
-                "error_message": message,
+                "error_message": told(message),
                 "resource_type": resource["resource_type"],
                 "resource_name": resource["resource_name"],
                 "configs": [_config(each, synonyms, documented) for each in found],

@@ -1,6 +1,7 @@
 """ElectLeaders 0-2: leadership back to the preferred replica, or to any at all."""
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.refusals import told
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
@@ -53,7 +54,7 @@ def _response(error: ErrorCode, results: dict[TopicPartition, ErrorCode]) -> Str
             {
                 "partition_id": name.partition,
                 "error_code": code,
-                "error_message": None if message is None else f"{name}: {message}",
+                "error_message": None if message is None else told(f"{name}: {message}"),
             }
         )
     return {

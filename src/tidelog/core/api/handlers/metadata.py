@@ -16,7 +16,7 @@ from tidelog.core.api.handlers.cluster import (
     alive_brokers,
     controller_id,
 )
-from tidelog.core.api.handlers.topic_names import INTERNAL, name_problem
+from tidelog.core.api.handlers.refusals import INTERNAL, name_problem
 from tidelog.core.controller.events import CreateTopicReceived
 from tidelog.core.controller.metadata.cluster_image import partitions_of
 from tidelog.core.controller.metadata.registrations import PartitionRegistration

@@ -7,7 +7,7 @@ or waits to be uploaded is nothing.
 from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.topic_names import INTERNAL
+from tidelog.core.api.handlers.refusals import INTERNAL
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     EARLIEST,

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.refusals import told
 from tidelog.core.api.handlers.topics import PARTITIONS_MAX
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreatePartitionsReceived
@@ -44,7 +45,7 @@ def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
     return {
         "throttle_time_ms": 0,
         "results": [
-            {"name": name, "error_code": answer.error, "error_message": answer.message or None}
+            {"name": name, "error_code": answer.error, "error_message": told(answer.message)}
             for name, answer in results.items()
         ],
     }

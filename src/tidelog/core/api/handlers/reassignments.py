@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.refusals import told
 from tidelog.core.controller.events import AlterReassignmentsReceived, ListReassignmentsReceived
 from tidelog.core.controller.metadata.registrations import PartitionKey, PartitionRegistration
 from tidelog.core.errors import ErrorCode
@@ -69,7 +70,7 @@ def _size(partition: PartitionRegistration) -> int:
 
 def _message(error: ErrorCode, name: TopicPartition, replicas: object) -> str | None:
     message = _MESSAGES.get(error)
-    return None if message is None else message.format(name=name, replicas=replicas)
+    return None if message is None else told(message.format(name=name, replicas=replicas))
 
 
 def list_partition_reassignments(broker: BrokerContext, request: Struct) -> Handling:

@@ -8,7 +8,7 @@ from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.configs import effective_topic_configs
-from tidelog.core.api.handlers.topic_names import name_problem
+from tidelog.core.api.handlers.refusals import name_problem, told
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreateTopicReceived, DeleteTopicReceived
 from tidelog.core.errors import ErrorCode
@@ -129,7 +129,7 @@ def _created(name: str, answer: TopicAnswer, configs: list[Struct]) -> Struct:
         "name": name,
         "topic_id": answer.topic_id or NO_TOPIC_ID,
         "error_code": answer.error,
-        "error_message": answer.message or None,
+        "error_message": told(answer.message),
         "topic_config_error_code": ErrorCode.NONE,
         "num_partitions": answer.partitions,
         "replication_factor": answer.replication_factor,
@@ -185,5 +185,5 @@ def _deleted(name: str | None, topic_id: TopicId, answer: TopicAnswer) -> Struct
         "name": name,
         "topic_id": topic_id,
         "error_code": answer.error,
-        "error_message": answer.message or None,
+        "error_message": told(answer.message),
     }
