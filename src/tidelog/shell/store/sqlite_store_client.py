@@ -6,8 +6,8 @@ once and in order. The thread sleeps until a call, another process's commit (it 
 datagram) or the end of a session wakes it; once a second it looks whether a datagram got lost.
 """
 
+import _thread
 import sqlite3
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -97,8 +97,9 @@ class SqliteStoreClient:
         self._next_expiry_ms: int | None = None
         self._wake = WakeSocket()
         self._store = SqliteStore(path, lock_path, self._wake.port, stuck_after_ms, self._tell)
-        self._thread = threading.Thread(target=self._run, name="metadata-store", daemon=True)
-        self._thread.start()
+        self._ended = _thread.allocate_lock()  # cheaper to import than threading
+        self._ended.acquire()
+        _thread.start_new_thread(self._run, ())
 
     # -- the host's thread -----------------------------------------------------------------
 
@@ -146,7 +147,8 @@ class SqliteStoreClient:
         """Answer what was asked, then stop."""
         self._closing = True
         self._wake.wake(self._wake.port)
-        self._thread.join(_JOIN_S)
+        if self._ended.acquire(timeout=_JOIN_S):
+            self._ended.release()
 
     def _ask(
         self,
@@ -191,8 +193,8 @@ class SqliteStoreClient:
             while self._calls:
                 self._refuse(self._calls.popleft())
             self._store.close()
-            self._wake_others()
             self._wake.close()
+            self._ended.release()
 
     def _sleep_s(self) -> float:
         if self._store.blocked_ms is not None:

@@ -6,7 +6,9 @@ go in one revision; every revision is written to the watch log with the change i
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import chain
+from typing import Any
 
 from tidelog.core.controller.metadata.metadata_store import (
     KV,
@@ -26,7 +28,10 @@ REVISIONS_KEPT = 10_000
 _FORGOTTEN_AT_ONCE = 64
 _FORGET_EVERY = 16
 
-_SELECT = "SELECT k, v, create_rev, mod_rev, session FROM kv "
+_ROWS_AT_ONCE = 100
+"""Some builds of SQLite take no more than 999 parameters."""
+_OVER = "(expires <= ? OR expires - ttl > ?)"
+"""Sessions whose time is over. One with more left than it ever had is of another boot."""
 
 
 class WriteTransaction:
@@ -43,15 +48,17 @@ class WriteTransaction:
         self.changed = False
         self.rev: Revision
         self.compacted: Revision
-        self.rev, self.compacted, boot = connection.execute(
-            "SELECT rev, compacted, boot_id FROM meta"
+        self.rev, self.compacted, boot, over = connection.execute(
+            f"SELECT rev, compacted, boot_id, (SELECT count(*) FROM sess WHERE {_OVER}) FROM meta",
+            (now_ms, now_ms),
         ).fetchone()
         if boot != boot_id:
             self._begin_boot(boot_id)
-        if spare_from_ms is not None:
+        if over and spare_from_ms is not None:
             sql = "UPDATE sess SET expires = ? + ttl WHERE expires >= ?"
             self._write(sql, now_ms, spare_from_ms)
-        self._sweep()
+        if over:
+            self._end_all(f"SELECT id FROM sess WHERE {_OVER} ORDER BY id", now_ms, now_ms)
 
     # -- keys ------------------------------------------------------------------------------
 
@@ -59,19 +66,19 @@ class WriteTransaction:
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...]
     ) -> TxnResult | SessionExpired:
         """All operations at one revision if every guard holds, else none."""
-        current = tuple((guard.key, self.get(guard.key)) for guard in guards)
-        holds = (guard.holds_for(kv) for guard, (_, kv) in zip(guards, current, strict=True))
-        if not all(holds):
+        known = self._find({item.key for item in (*guards, *ops)})
+        current = tuple((guard.key, known.get(guard.key)) for guard in guards)
+        if not all(guard.holds_for(known.get(guard.key)) for guard in guards):
             return TxnResult(False, self.rev, current)
         sessions = {op.session for op in ops if isinstance(op, Put) and op.session != NO_SESSION}
-        if not all(self.alive(session) for session in sessions):
+        if not self._all_alive(sessions):
             return SessionExpired()
-        self._apply(ops)
+        self._apply(ops, known)
         return TxnResult(True, self.rev, current)
 
-    def get(self, key: str) -> KV | None:
-        row = self._connection.execute(_SELECT + "WHERE k = ?", (key,)).fetchone()
-        return None if row is None else KV._make(row)
+    def _find(self, keys: Collection[str]) -> dict[str, KV]:
+        rows = self._in_chunks("SELECT k, v, create_rev, mod_rev, session FROM kv WHERE k IN", keys)
+        return {row[0]: KV._make(row) for row in rows}
 
     def compact(self, rev: Revision) -> None:
         """Forget the changes up to and including a revision."""
@@ -81,41 +88,35 @@ class WriteTransaction:
             self._write("UPDATE meta SET compacted = ?", rev)
             self._write("DELETE FROM ev WHERE rev <= ?", rev)
 
-    def _apply(self, ops: Iterable[Operation]) -> None:
+    def _apply(self, ops: Iterable[Operation], known: dict[str, KV]) -> None:
         rev = self.rev + 1
         changes: dict[str, KV | None] = {}
         for op in ops:
             if isinstance(op, Put):
-                old = self.get(op.key)
+                old = known.get(op.key)
                 created = rev if old is None else old.create_rev
-                kv = KV(op.key, op.value, created, rev, op.session)
-                self._write("REPLACE INTO kv VALUES (?, ?, ?, ?, ?)", *kv)
-                changes[op.key] = kv
-            else:
-                for key in self._matching(op):
-                    self._write("DELETE FROM kv WHERE k = ?", key)
-                    changes[key] = None
+                changes[op.key] = KV(op.key, op.value, created, rev, op.session)
+            elif op.prefix:
+                changes.update(dict.fromkeys(self._under(op.key)))
+            elif op.key in known:
+                changes[op.key] = None
         if changes:
+            self._in_chunks("DELETE FROM kv WHERE k IN", [k for k, kv in changes.items() if not kv])
+            self._insert("REPLACE INTO kv VALUES", [kv for kv in changes.values() if kv])
             self._log(rev, changes)
 
-    def _matching(self, op: Delete) -> list[str]:
-        if not op.prefix:
-            rows = self._connection.execute("SELECT k FROM kv WHERE k = ?", (op.key,))
-        elif end := _after_prefix(op.key):
-            sql = "SELECT k FROM kv WHERE k >= ? AND k < ? ORDER BY k"
-            rows = self._connection.execute(sql, (op.key, end))
-        else:
-            rows = self._connection.execute("SELECT k FROM kv WHERE k >= ? ORDER BY k", (op.key,))
+    def _under(self, prefix: str) -> list[str]:
+        end = _after_prefix(prefix)
+        sql = f"SELECT k FROM kv WHERE k >= ? {'AND k < ?' if end else ''} ORDER BY k"
+        rows = self._connection.execute(sql, (prefix, end) if end else (prefix,))
         return [key for (key,) in rows]
 
     def _log(self, rev: Revision, changes: dict[str, KV | None]) -> None:
-        self._connection.executemany(
-            "INSERT INTO ev VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (rev, number, key, *((None,) * 3 if kv is None else (kv.value, kv[2], kv.session)))
-                for number, (key, kv) in enumerate(changes.items())
-            ],
-        )
+        rows = [
+            (rev, number, key, *((kv.value, kv.create_rev, kv.session) if kv else (None,) * 3))
+            for number, (key, kv) in enumerate(changes.items())
+        ]
+        self._insert("INSERT INTO ev VALUES", rows)
         self.rev = rev
         self._write("UPDATE meta SET rev = ?", rev)
         if rev % _FORGET_EVERY == 0:
@@ -141,19 +142,16 @@ class WriteTransaction:
     def end_session(self, session: SessionId) -> None:
         """End it, by its holder, by time or by proof: its keys go in one revision."""
         rows = self._connection.execute(
-            f"SELECT k FROM kv WHERE session = ? AND session != {NO_SESSION} ORDER BY k", (session,)
+            "SELECT k, v, create_rev, mod_rev, session FROM kv"
+            f" WHERE session = ? AND session != {NO_SESSION} ORDER BY k",
+            (session,),
         )
-        self._apply([Delete(key) for (key,) in rows.fetchall()])
+        owned = {row[0]: KV._make(row) for row in rows.fetchall()}
+        self._apply([Delete(key) for key in owned], owned)
         self._write("DELETE FROM sess WHERE id = ?", session)
 
-    def alive(self, session: SessionId) -> bool:
-        found = self._connection.execute("SELECT 1 FROM sess WHERE id = ?", (session,))
-        return found.fetchone() is not None
-
-    def _sweep(self) -> None:
-        """End who has run out. Time to live beyond its own length is a clock gone back."""
-        sql = "SELECT id FROM sess WHERE expires <= ? OR expires - ttl > ? ORDER BY id"
-        self._end_all(sql, self._now_ms, self._now_ms)
+    def _all_alive(self, sessions: set[SessionId]) -> bool:
+        return len(self._in_chunks("SELECT id FROM sess WHERE id IN", sessions)) == len(sessions)
 
     def _begin_boot(self, boot_id: str) -> None:
         self._end_all("SELECT id FROM sess ORDER BY id")
@@ -190,11 +188,34 @@ class WriteTransaction:
         rows = self._connection.execute("SELECT port FROM client WHERE id != ?", (client,))
         return [port for (port,) in rows]
 
+    # -- statements ------------------------------------------------------------------------
+    # Few and long ones: the interpreter may go to another thread at each, and be long in
+    # coming back, while every other writer waits for this one.
+
     def _write(self, sql: str, *parameters: object) -> sqlite3.Cursor:
         cursor = self._connection.execute(sql, parameters)
         if cursor.rowcount > 0:
             self.changed = True
         return cursor
+
+    def _in_chunks(self, sql: str, items: Collection[object]) -> list[tuple[Any, ...]]:
+        """A statement that ends in IN, for any number of items."""
+        left, rows = list(items), []
+        while left:
+            chunk, left = left[:_ROWS_AT_ONCE], left[_ROWS_AT_ONCE:]
+            rows += self._write(f"{sql} ({_marks(len(chunk))})", *chunk).fetchall()
+        return rows
+
+    def _insert(self, sql: str, rows: list[Any]) -> None:
+        """A statement that ends in VALUES, for any number of rows."""
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            chunk = rows[start : start + _ROWS_AT_ONCE]
+            row = f"({_marks(len(chunk[0]))})"
+            self._write(f"{sql} {', '.join([row] * len(chunk))}", *chain.from_iterable(chunk))
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
 
 
 def _after_prefix(prefix: str) -> str:
