@@ -18,6 +18,8 @@ from tidelog.shell.supervisor.broker_child import Run
 
 _BOOT = "from tidelog.shell.supervisor.broker_child import main; main()"
 LONG_S = 3600.0
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+"""Signals for which the starter may have handlers."""
 
 
 class Listening(NamedTuple):
@@ -62,16 +64,20 @@ class BrokerProcess:
         log_fd = _open_log(log)
         sys.stdout.flush()
         sys.stderr.flush()
+        # Else a signal that comes at once would be noted by the starter's handler, in the child.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         pid = os.fork()
         if pid:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             os.close(out)
             os.close(log_fd)
             return cls(pid, reports, tuple(brokers))
         try:
             os.setsid()  # a Ctrl-C in the terminal is the starter's to answer
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            for number in HANDLED:
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             for source, target in ((life_line[0], 0), (out, 1), (log_fd, 2)):
                 os.dup2(source, target)
             for file in {*life_line, out, log_fd, reports, *not_for_it}:
@@ -153,9 +159,9 @@ class BrokerProcess:
         """Whether it has, as far as was looked."""
         return self.exit_code is not None
 
-    def is_listening(self) -> bool:
-        """Whether all its brokers have their ports."""
-        return len(self.listening) == len(self.brokers)
+    def is_acting(self) -> bool:
+        """Whether all its brokers listen and have said that they are part of the cluster."""
+        return len(self.listening) == len(self.acting) == len(self.brokers)
 
     def how_it_ended(self) -> str:
         """In a few words, such as "killed by SIGKILL"."""

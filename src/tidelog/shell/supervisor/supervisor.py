@@ -119,7 +119,7 @@ class Supervisor:
 
     def is_ready(self) -> bool:
         """Whether all brokers see each other, asked of each."""
-        if not all(process.is_listening() for process in self.processes):
+        if not all(process.is_acting() for process in self.processes):
             return False
         wanted = set(self.plan.brokers)
         for where in self.listening().values():
@@ -224,9 +224,13 @@ class Supervisor:
         self.signals.restore()
 
     def _what_is_missing(self) -> str:
-        silent = [b for p in self.processes for b in p.brokers if b not in p.listening]
-        if silent:
-            return f"{_names(silent)} does not listen yet; see {self.plan.log_of(silent[0])}"
+        for process in self.processes:
+            for broker in process.brokers:
+                if broker not in process.listening:
+                    return f"broker {broker} does not listen yet; see {self.plan.log_of(broker)}"
+                if broker not in process.acting:
+                    log = self.plan.log_of(broker)
+                    return f"broker {broker} is not yet part of the cluster; see {log}"
         return f"the brokers do not see each other; see {self.plan.log_of(self.plan.brokers[0])}"
 
     def up(self) -> UpFile:
@@ -268,6 +272,6 @@ class Supervisor:
             self._say(f"can't write {up_file.path(self.plan.data)}: {error.strerror}")
 
 
-def _names(brokers: tuple[int, ...] | list[int]) -> str:
+def _names(brokers: tuple[int, ...]) -> str:
     word = "broker" if len(brokers) == 1 else "brokers"
     return f"{word} {', '.join(map(str, brokers))}"
