@@ -16,13 +16,14 @@ from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.checkpoint import CheckpointError, MetaProperties, read_properties
 from tidelog.core.storage.disk import DiskError
+from tidelog.core.storage.log_directory import RecoveryProgress
 from tidelog.shell.broker.fault_switches import FaultyDisk
 from tidelog.shell.broker.host import BrokerHost
 from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import CannotListen, Limits, Listener, Service, bind
 from tidelog.shell.os_disk import OsDisk
-from tidelog.shell.store.cluster_file import ClusterIdentity, prepare
+from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError, prepare
 from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
@@ -72,7 +73,12 @@ class BrokerRun:
                 )
             )
         self._store = SqliteStoreClient(
-            store_path, self._lock.path, loop.clock.now_ms, loop.call_from_thread
+            store_path,
+            self._lock.path,
+            loop.clock.now_ms,
+            loop.call_from_thread,
+            stuck_after_ms=settings.get("broker.session.timeout.ms"),
+            report=lambda text: self._tell("log", level="WARN", text=text),
         )
         self._host = BrokerHost(
             loop, self._node, disk, settings, identity, self._store, self._halted
@@ -89,13 +95,9 @@ class BrokerRun:
     def _properties(self, identity: ClusterIdentity) -> MetaProperties | None:
         properties = read_properties(self._disk)
         if properties is not None:
-            wanted = {"cluster.id": identity.cluster_id, "node.id": str(self.id)}
-            for name, value in wanted.items():
-                if properties.values.get(name, value) != value:
-                    found = properties.values[name]
-                    raise CannotStart(
-                        f"{self._settings.log_dir} is not this broker's: {name} is {found}"
-                    )
+            problem = properties.mismatch(identity.cluster_id, self.id)
+            if problem is not None:
+                raise CannotStart(f"{self._settings.log_dir} is not this broker's: {problem}")
         return properties
 
     def _bind(self) -> tuple[list[socket.socket], list[socket.socket]]:
@@ -108,7 +110,9 @@ class BrokerRun:
         told = (advertised.host, advertised.port, *internal.getsockname()[:2])
         config = node_config(settings, *told)
         incarnation = int.from_bytes(os.urandom(4), "big") >> 1
-        return Node(config, self._disk, incarnation, self._loop.clock.now_ms())
+        return Node(
+            config, self._disk, incarnation, self._loop.clock.now_ms(), progress=self._recovering
+        )
 
     def _listen(self, sock: socket.socket, service: Service) -> Listener:
         get = self._settings.get
@@ -159,6 +163,16 @@ class BrokerRun:
 
     # -- what people hear ------------------------------------------------------------------
 
+    def _recovering(self, progress: RecoveryProgress) -> None:
+        if progress.report is not None and not progress.clean:
+            self._tell(
+                "recovering",
+                partition=str(progress.partition),
+                number=progress.number,
+                of=progress.total,
+                clean=progress.clean,
+            )
+
     def _tell(self, event: str, **facts: object) -> None:
         self._report({"event": event, "broker": self.id, **facts})
 
@@ -194,6 +208,7 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
         CannotStart,
         CannotListen,
         LogDirInUse,
+        StoreError,
         CheckpointError,
         DiskError,
         OSError,
