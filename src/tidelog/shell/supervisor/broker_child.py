@@ -41,7 +41,7 @@ def serve(run: Run, settings: list[Any]) -> NoReturn:
     status = FAILED
     try:
         os.set_blocking(1, False)
-        _thread.start_new_thread(_follow_the_starter, ())
+        _start_following()
         status = run(settings, report)
     except Exception as error:  # noqa: BLE001 - a process's last words
         import traceback
@@ -68,6 +68,13 @@ def _write(file: int, data: bytes) -> None:
         os.write(file, data)
     except OSError:
         return  # nobody reads, or the disk is full: no reason to stop a broker
+
+
+def _start_following() -> None:
+    """In a thread that no signal is given to: one that it took would not wake the brokers."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    _thread.start_new_thread(_follow_the_starter, ())
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _follow_the_starter() -> None:
