@@ -49,6 +49,24 @@ def test_requests_decode_as_by_schema(version: int, data: st.DataObject) -> None
     ]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [1, 2, 200])
+def test_short_and_long_ones(version: int, count: int) -> None:
+    for size in (1, 126, 127, 500, 20_000 // count):
+        parts = [{"index": index, "records": bytes([index]) * size} for index in range(count)]
+        topic = {"name": "t", "topic_id": ID, "partition_data": parts}
+        frame = encoded(PRODUCE, version, REQUEST, {"acks": -1, "topic_data": [topic]})
+        frame = frame[LENGTH_SIZE:]
+        position = parse_request_header(frame).position
+        request, _ = decode_produce(version, frame, position, {ID: "t"})
+        assert request.acks == -1
+        assert [(p.topic_partition, bytes(p.records)) for p in request.partitions] == [
+            (("t", part["index"]), part["records"]) for part in parts
+        ]
+        # One more byte is not looked at.
+        assert decode_produce(version, frame + b"x", position, {ID: "t"})[0] == request
+
+
 def test_ids_become_names() -> None:
     topics = [{"topic_id": i, "partition_data": [{"index": 5}]} for i in (ID, OTHER_ID)]
     frame = encoded(PRODUCE, 13, REQUEST, {"topic_data": topics})[LENGTH_SIZE:]

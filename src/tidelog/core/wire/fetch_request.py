@@ -53,6 +53,9 @@ _TAIL = Struct(">BBBBiqB")
 """Empty rack; one tagged field: the replica's state."""
 _TOPIC_SIZE_MIN = 3
 
+new = tuple.__new__
+"""Makes a TopicPartition in half the time that its own constructor takes."""
+
 
 def decode_fetch(version: int, frame: Buffer, position: int, names: TopicNames) -> Fetch:
     """Raises MalformedRequest."""
@@ -82,7 +85,7 @@ def _decode_flexible(version: int, data: Buffer, position: int, names: TopicName
             position += _PARTITION.size
             partitions.append(
                 FetchPartition(
-                    TopicPartition(topic, index),
+                    new(TopicPartition, (topic, index)),
                     topic_id,
                     offset,
                     size,
@@ -195,7 +198,7 @@ def _read_plain_partitions(
             position += form.size
             partitions.append(
                 FetchPartition(
-                    TopicPartition(topic, index),
+                    new(TopicPartition, (topic, index)),
                     None,
                     offset,
                     size,

@@ -22,7 +22,6 @@ from tidelog.core.wire.primitives import (
     MalformedRequest,
     compact_string,
     read_compact_count,
-    read_optional_compact_count,
     read_tags,
     read_uvarint,
     skip_tags,
@@ -45,7 +44,11 @@ MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _THROTTLE = INT32.pack(0)
 _HEAD = Struct(">ihi")
 """Throttle time, error, session."""
+_FLEXIBLE_HEAD = Struct(">iiBihi")
+"""Length, correlation id, tags, and the same."""
 _PARTITION = Struct(">ihqqq")
+_FLEXIBLE_PARTITION = Struct(">ihqqqBi")
+"""With no aborted transactions, which is the rule, and the preferred replica."""
 _PARTITION_4 = Struct(">ihqq")
 _ABORTED = Struct(">qq")
 _TAGGED_ABORTED = Struct(">qqb")
@@ -55,6 +58,11 @@ _TOPIC_SIZE_MIN = 18
 _PARTITION_SIZE_MIN = _PARTITION.size + 7
 _ERRORS = {int(code): code for code in ErrorCode}
 
+_NONE = ErrorCode.NONE
+
+new = tuple.__new__
+"""Makes a TopicPartition in half the time that its own constructor takes."""
+
 Chunk = bytes | Region | bytearray | memoryview
 
 
@@ -63,14 +71,11 @@ def encode_fetch_response(
 ) -> list[Chunk]:
     """What to send, in this order; the first chunk begins with the length of all."""
     flexible = version >= FIRST_FLEXIBLE
-    hints = None if leader_of is None or version < FIRST_WITH_HINTS else LeaderHints(leader_of)
-    first = frame = begin_response(FETCH, version, correlation_id)
-    if version >= FIRST_WITH_SESSIONS:
-        frame += _HEAD.pack(0, response.error, response.session_id)
-    else:
-        frame += _THROTTLE
+    hints = None
+    if leader_of is not None and version >= FIRST_WITH_HINTS:
+        hints = LeaderHints(leader_of)
     topics = _by_topic(version, response.partitions)
-    frame += uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics))
+    first = frame = _begin(version, correlation_id, response, len(topics))
     chunks: list[Chunk] = []
     more = 0
     for parts in topics:
@@ -80,11 +85,11 @@ def encode_fetch_response(
             records = part.records
             size = 0
             if records is not None:
-                size = records.length if isinstance(records, Region) else len(records)
+                size = records.length if type(records) is Region else len(records)
             frame += _partition(version, part, size)
             if size and records is not None:
                 chunks += (frame, records)
-                more += size
+                more += size + len(frame)
                 frame = bytearray()
             if flexible:
                 frame += _partition_tags(part, hints)
@@ -92,19 +97,33 @@ def encode_fetch_response(
             frame += NO_TAGS
     if flexible:
         frame += NO_TAGS if hints is None else hints.node_endpoints()
-    if frame is not first:
-        more += sum(len(chunk) for chunk in chunks[2::2]) + len(frame)
-        if frame:
-            chunks.append(frame)
-        chunks[0] = finish(first, more)
-        return chunks
-    return [finish(first)]
+    if frame is first:
+        return [finish(first)]
+    if frame:
+        chunks.append(frame)
+    chunks[0] = finish(first, more + len(frame) - len(first))
+    return chunks
+
+
+def _begin(version: int, correlation_id: int, response: FetchResponse, topics: int) -> bytearray:
+    """Up to the first topic."""
+    if version >= FIRST_FLEXIBLE:
+        head = _FLEXIBLE_HEAD.pack(0, correlation_id, 0, 0, response.error, response.session_id)
+        return bytearray(head + uvarint(topics + 1))
+    frame = begin_response(FETCH, version, correlation_id)
+    if version >= FIRST_WITH_SESSIONS:
+        frame += _HEAD.pack(0, response.error, response.session_id)
+    else:
+        frame += _THROTTLE
+    return frame + INT32.pack(topics)
 
 
 def _by_topic(
     version: int, partitions: list[FetchPartitionResponse]
 ) -> list[list[FetchPartitionResponse]]:
     """Neighbours of the same topic together."""
+    if len(partitions) == 1:
+        return [partitions]
     topics: list[list[FetchPartitionResponse]] = []
     last: object = None
     for part in partitions:
@@ -180,10 +199,6 @@ def _partition_tags(part: FetchPartitionResponse, hints: LeaderHints | None) -> 
     return NO_TAGS
 
 
-_FLEXIBLE_PARTITION = Struct(">ihqqqBi")
-"""With no aborted transactions, which is the rule."""
-
-
 def decode_fetch_response(frame: Buffer, position: int, names: TopicNames) -> FetchResponse:
     """The body of version 18 that begins at `position`. Raises MalformedRequest."""
     try:
@@ -205,7 +220,8 @@ def _decode(data: Buffer, position: int, names: TopicNames) -> FetchResponse:
             index, code, high_watermark, last_stable, log_start = _PARTITION.unpack_from(
                 data, position
             )
-            position = _skip_aborted(data, position + _PARTITION.size)
+            position += _PARTITION.size
+            position = _skip_aborted(data, position) if data[position] else position + 1
             (preferred,) = INT32.unpack_from(data, position)
             size, start = read_uvarint(data, position + 4)
             position = start + size - 1 if size else start
@@ -219,9 +235,9 @@ def _decode(data: Buffer, position: int, names: TopicNames) -> FetchResponse:
                     diverging = EpochEnd(*_EPOCH_END.unpack_from(tags[DIVERGING_TAG]))
             partitions.append(
                 FetchPartitionResponse(
-                    TopicPartition(topic, index),
+                    new(TopicPartition, (topic, index)),
                     topic_id,
-                    _error(code),
+                    _error(code) if code else _NONE,
                     high_watermark,
                     last_stable,
                     log_start,
@@ -243,7 +259,7 @@ def _error(code: int) -> ErrorCode:
 
 def _skip_aborted(data: Buffer, position: int) -> int:
     """A follower copies them with the records; nothing is to be skipped."""
-    count, position = read_optional_compact_count(data, position, _TAGGED_ABORTED.size)
+    count, position = read_compact_count(data, position, _TAGGED_ABORTED.size)
     for _ in range(count):
         position = skip_tags(data, position + _ABORTED.size)
     return position

@@ -217,7 +217,11 @@ def read_optional_count(data: Buffer, position: int, size_min: int) -> tuple[int
 
 def read_optional_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
     """The same in flexible versions."""
-    count, position = read_uvarint(data, position)
+    count = data[position]
+    if count < 0x80:
+        position += 1
+    else:
+        count, position = read_uvarint(data, position)
     count -= 1
     if count * size_min > len(data) - position:
         raise MalformedRequest(f"an array of {count} elements in {len(data) - position} bytes")
