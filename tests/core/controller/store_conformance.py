@@ -135,6 +135,35 @@ class StoreConformance:
         store.txn((), (Delete("topics/T1/", prefix=True),))
         assert [kv.key for kv in store.range("").kvs] == ["topics/T10/0"]
 
+    def test_prefixes_one_in_the_other_delete_a_key_once(self, store: Store) -> None:
+        for key in ("a", "a/b", "a/b/c", "b"):
+            put(store, key)
+        before = store.get("b")[1]
+        store.txn((), (Delete("a/b"), Delete("a/", prefix=True), Delete("a", prefix=True)))
+        assert store.watch("", before) == [
+            Batch(before + 1, (Change("a/b", None), Change("a/b/c", None), Change("a", None)))
+        ]
+
+    def test_an_empty_prefix_deletes_all(self, store: Store) -> None:
+        put(store, "a")
+        put(store, "\U0010ffff")
+        store.txn((), (Delete("", prefix=True),))
+        assert store.range("").kvs == ()
+
+    def test_a_large_transaction_is_one_revision(self, store: Store) -> None:
+        names = [f"topics/{n:03d}" for n in range(OPERATIONS_MAX)]
+        made = store.txn(
+            tuple(Guard(key, ABSENT) for key in names), tuple(Put(key, b"1") for key in names)
+        )
+        assert made == TxnResult(True, 1, tuple((key, None) for key in names))
+        guards = tuple(Guard(key, 1) for key in names)
+        changed = store.txn(guards, tuple(Put(key, b"2") for key in names))
+        assert isinstance(changed, TxnResult)
+        assert changed.current == tuple((key, KV(key, b"1", 1, 1)) for key in names)
+        store.txn((), (Delete("topics/", prefix=True),))
+        batches = store.watch("", 2)
+        assert batches == [Batch(3, tuple(Change(key, None) for key in names))]
+
     def test_a_watch_gives_every_revision_once_and_whole(self, store: Store) -> None:
         start = put(store, "other")
         first = store.txn((), (Put("p/a", b"1"), Put("p/b", b"2"), Put("other", b"")))
@@ -202,6 +231,21 @@ class StoreConformance:
         store.expire(session)
         assert store.txn((), (Put("a", b"", session), Put("b", b""))) == SessionExpired()
         assert store.range("").kvs == ()
+
+    def test_a_failed_guard_is_told_before_an_ended_session(self, store: Store) -> None:
+        session = store.open_session()
+        store.expire(session)
+        result = store.txn((Guard("a", 7),), (Put("a", b"", session),))
+        assert isinstance(result, TxnResult)
+        assert not result.ok
+
+    def test_a_session_that_never_was_can_put_nothing(self, store: Store) -> None:
+        assert store.txn((), (Put("a", b"", 99),)) == SessionExpired()
+
+    def test_session_numbers_are_used_once(self, store: Store) -> None:
+        first = store.open_session()
+        store.expire(first)
+        assert store.open_session() > first
 
     def test_sessions_are_apart(self, store: Store) -> None:
         one, other = store.open_session(), store.open_session()

@@ -142,7 +142,8 @@ class BlockingStore:
 
     def __init__(self, path: Path, clients: int) -> None:
         self._path = str(path)
-        cluster_file.create(self._path, {})
+        if not path.exists():
+            cluster_file.create(self._path, {})
         self._clients = [LocalClient(self._path) for _ in range(clients)]
 
     def _next(self) -> LocalClient:

@@ -4,15 +4,18 @@ Each says "ready" on its standard output once it has done what the test waits fo
 """
 
 import os
+import pickle
 import signal
 import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from blocking_store import LocalClient
+from blocking_store import BlockingStore, LocalClient
 
 from tidelog.core.controller.metadata.metadata_store import (
+    Delete,
     Guard,
     OutcomeUnknown,
     Put,
@@ -82,6 +85,52 @@ def holder(path: str, manner: str) -> None:
     ready("went on")
 
 
+def server() -> None:
+    """Do as the test says, on its behalf: pickled calls in, pickled answers out."""
+    store: BlockingStore | None = None
+    while True:
+        try:
+            name, args = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        if name == "open":
+            store, answer = BlockingStore(Path(args[0]), clients=1), None
+        elif name == "die":
+            answer = None
+            die_in_a_transaction(*args)
+        else:
+            try:
+                answer = getattr(store, name)(*args)
+            except ValueError as error:
+                answer = error
+        pickle.dump(answer, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def die_in_a_transaction(path: str) -> None:
+    """A process writes half of a transaction, and is killed."""
+    hear, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        store = SqliteStore(path, "", 9, 9_000, lambda _text: None)
+
+        def half(transaction: WriteTransaction) -> None:
+            transaction.transact((), (Put("half", b"x" * 10_000), Delete("", prefix=True)))
+            os.write(tell, b"!")
+            time.sleep(60)
+
+        try:
+            store.write(time.monotonic() + 5, half)
+        finally:
+            os._exit(1)
+    os.close(tell)
+    begun = os.read(hear, 1)
+    os.close(hear)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert begun == b"!"
+
+
 def preparer(path: str, start_at: str) -> None:
     """Call prepare at a given moment."""
     time.sleep(max(0.0, float(start_at) - time.time()))
@@ -93,5 +142,6 @@ if __name__ == "__main__":
         "member": member,
         "holder": holder,
         "preparer": preparer,
+        "server": server,
     }
     roles[sys.argv[1]](*sys.argv[2:])

@@ -2,15 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from blocking_store import LocalClient
+from worker_process import Start
 
 from tidelog.core.controller.metadata.metadata_store import (
     Batch,
@@ -23,49 +22,14 @@ from tidelog.shell.store.log_dir_lock import LogDirLock
 from tidelog.shell.store.wake_socket import WakeSocket
 from tidelog.shell.store.write_lock_holder import Process, holds_write_lock, this_process
 
-WORKER = Path(__file__).with_name("store_worker.py")
-CONTROLLER_TESTS = Path(__file__).parents[2] / "core" / "controller"
 linux_only = pytest.mark.skipif(
     not Path("/proc/self/fdinfo").exists(), reason="only Linux says who holds a lock"
 )
 
 
-class Worker:
-    """A child process in some role."""
-
-    def __init__(self, *words: object) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), *map(str, words)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(CONTROLLER_TESTS)},
-        )
-
-    @property
-    def key(self) -> str:
-        return f"ids/{self.process.pid}"
-
-    def said(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().decode().strip()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def end(self) -> None:
-        """Clean up, whatever state it is in."""
-        self.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-
-Start = Callable[..., Worker]
-
-
 @pytest.fixture
 def start() -> Iterator[Start]:
+    """Starts workers; all of them are ended with the test."""
     workers: list[Worker] = []
 
     def start(*words: object) -> Worker:

@@ -147,11 +147,15 @@ def _connect(path: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
+        if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+            raise StoreUnusable(
+                f"metadata store {path} lies on a file system that processes can't share;"
+                " put it on a local disk"
+            )
         connection.execute("PRAGMA synchronous = FULL")
         if sys.platform == "darwin":
             connection.execute("PRAGMA fullfsync = 1")
-    except sqlite3.Error:
+    except BaseException:
         connection.close()
         raise
     return connection

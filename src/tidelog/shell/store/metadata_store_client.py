@@ -39,6 +39,7 @@ Opened: TypeAlias = Callable[[SessionGrant | Unavailable], None]
 RenewalAnswered: TypeAlias = Callable[[Renewed | SessionExpired | Unavailable], None]
 ReadAnswered: TypeAlias = Callable[[Snapshot | Unavailable], None]
 Transacted: TypeAlias = Callable[[TxnAnswer], None]
+Probed: TypeAlias = Callable[[Revision | Unavailable], None]
 
 
 class MetadataStoreClient(Protocol):
@@ -69,8 +70,8 @@ class MetadataStoreClient(Protocol):
     ) -> None:
         """All operations at one revision if every guard holds."""
 
-    def probe_deaths(self) -> None:
-        """End the sessions of brokers that are proved dead."""
+    def probe_deaths(self, answered: Probed | None = None) -> None:
+        """End the sessions of brokers that are proved dead; the store's revision after it."""
 
     def close(self) -> None:
         """Stop. What is still unanswered is answered; later calls are Unavailable."""

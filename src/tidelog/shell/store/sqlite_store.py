@@ -148,6 +148,11 @@ class SqliteStore:
 
     # -- reading ---------------------------------------------------------------------------
 
+    def revision(self, give_up_s: float) -> Revision:
+        """The latest."""
+        rows = self._read(give_up_s, _fetch("SELECT rev FROM meta"))
+        return int(rows[0][0])
+
     def snapshot(self, give_up_s: float) -> Snapshot:
         """Every key, as of one revision."""
 

@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from tidelog.shell.store.cluster_file import StoreError
 from tidelog.shell.store.log_dir_lock import identity_of
 from tidelog.shell.store.metadata_store_client import (
     Opened,
+    Probed,
     ReadAnswered,
     RenewalAnswered,
     Renewed,
@@ -134,9 +136,9 @@ class SqliteStoreClient:
         check_limits(guards, ops)
         self._ask(partial(self._transact, guards, ops), answered, OutcomeUnknown())
 
-    def probe_deaths(self) -> None:
+    def probe_deaths(self, answered: Probed | None = None) -> None:
         """End the sessions of brokers that are proved dead by their free locks."""
-        self._ask(self._probe_deaths, _ignoring(None))
+        self._ask(self._probe_deaths, answered or _ignoring(None))
 
     def compact(self, rev: Revision, done: Callable[[], None] | None = None) -> None:
         """Forget the changes up to a revision."""
@@ -159,13 +161,17 @@ class SqliteStoreClient:
         self._post(_Call(time.monotonic() + PATIENCE_S, act, answered, unknown))
 
     def _post(self, call: _Call | _Watch) -> None:
-        if self._closing:
-            self._refuse(call)
-            return
         self._calls.append(call)
-        if not self._signalled:
+        if self._closing:
+            self._refuse_all()
+        elif not self._signalled:
             self._signalled = True
             self._wake.wake(self._wake.port)
+
+    def _refuse_all(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._refuse(self._calls.popleft())
 
     def _refuse(self, call: _Call | _Watch) -> None:
         if isinstance(call, _Call):
@@ -190,11 +196,12 @@ class SqliteStoreClient:
             self._serve()
         finally:
             self._closing = True
-            while self._calls:
-                self._refuse(self._calls.popleft())
-            self._store.close()
-            self._wake.close()
-            self._ended.release()
+            try:
+                self._refuse_all()
+            finally:
+                self._store.close()
+                self._wake.close()
+                self._ended.release()
 
     def _sleep_s(self) -> float:
         if self._store.blocked_ms is not None:
@@ -298,18 +305,20 @@ class SqliteStoreClient:
     ) -> TxnAnswer:
         return self._store.write(give_up_s, lambda tx: tx.transact(guards, ops))
 
-    def _probe_deaths(self, give_up_s: float) -> None:
+    def _probe_deaths(self, give_up_s: float) -> Revision:
         dead = self._store.dead()
         if not dead:
-            return
+            return self._store.revision(give_up_s)
 
-        def bury(transaction: WriteTransaction) -> None:
+        def bury(transaction: WriteTransaction) -> Revision:
             for session, lock in dead:
                 transaction.end_session(session)
                 transaction.forget_clients(lock)
+            return transaction.rev
 
-        self._store.write(give_up_s, bury)
+        revision = self._store.write(give_up_s, bury)
         self._wake_others()
+        return revision
 
     def _tell(self, text: str) -> None:
         if self._report is not None:
