@@ -40,6 +40,11 @@ def test_every_command_of_the_tree_is_there() -> None:
         "model table",
         "model check",
         "model mutants",
+        "verify",
+        "inspect",
+        "inspect segment",
+        "inspect epochs",
+        "inspect checkpoints",
     }
 
 

@@ -24,6 +24,17 @@ def _known_faults(
     return kinds
 
 
+def _addresses(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    from tidelog.shell.client.cluster import parse_address
+
+    try:
+        for address in text.split(",") if text is not None else ():
+            parse_address(address)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return text
+
+
 def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
     if path is not None and os.path.isdir(path) and os.listdir(path):
         raise click.BadParameter(f"{path} is not empty; name a new folder")
@@ -53,6 +64,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
 )
 @click.option(
     "--bootstrap",
+    callback=_addresses,
     metavar="ADDRESS",
     help="Verify this cluster, any Kafka, without faults.  [default: three brokers of our own]",
 )

@@ -31,6 +31,7 @@ from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.reader import list_offset
 from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
+from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 Tell = Callable[[float, str], None]
 """Hears how many seconds of the workload are done, and a word on it."""
@@ -61,7 +62,7 @@ def verify(options: Options, tell: Tell) -> Report:
         with open(os.path.join(folder, "report.json"), "w") as file:
             json.dump({"holds": report.holds, **report.as_data()}, file, indent=2)
         return report
-    except (ClientError, ClusterFailed, WorkerFailed) as error:
+    except (ClientError, ClusterFailed, ProbeFailed, WorkerFailed) as error:
         raise RunFailed(str(error)) from error
     finally:
         if not keep:
@@ -81,6 +82,7 @@ class Run:
         self._began_ns = time.monotonic_ns()
         self._began = time.monotonic()
         self._crew = Crew()
+        self._nemesis: Nemesis | None = None
         self._judgement = Judgement(self._topic, tag, options.partitions)
         self._troubles: list[str] = []
         self._last_acked = (0.0, 0)
@@ -98,12 +100,13 @@ class Run:
             cluster = stack.enter_context(Cluster(bootstrap, "verify"))
             self._create_topic(cluster, stack)
             stack.callback(self._crew.close)
-            nemesis = Nemesis(local, self._topic, self._ticks, self._hold) if local else None
-            seconds = self._work(bootstrap, nemesis)
-            if nemesis is not None:
-                self._settle(nemesis)
+            if local is not None:
+                self._nemesis = Nemesis(local, self._topic, self._ticks, self._hold)
+            seconds = self._work(bootstrap)
+            if self._nemesis is not None:
+                self._settle(self._nemesis)
             self._end_readers(cluster)
-            faults = nemesis.injected if nemesis else []
+            faults = self._nemesis.injected if self._nemesis else []
             self._judgement.judge_served(cluster, self._history(), faults)
             if local is not None:
                 self._judgement.judge_disks(local)
@@ -164,7 +167,7 @@ class Run:
     def _ticks(self) -> int:
         return (time.monotonic_ns() - self._began_ns) // 100_000
 
-    def _work(self, bootstrap: str, nemesis: Nemesis | None) -> float:
+    def _work(self, bootstrap: str) -> float:
         """Write and read under faults; how long producers wrote."""
         self._start_crew(bootstrap)
         patience = time.monotonic() + FIRST_ACK_S
@@ -176,13 +179,13 @@ class Run:
                     " look at the brokers' logs (--keep DIR)"
                 )
         self._began = began = time.monotonic()
-        if nemesis is not None:
+        if self._nemesis is not None:
             options = self._options
             for fault in make_plan(options.seed, options.seconds, options.kinds):
                 self._hold(max(fault.gap_s, began + fault.at_s - time.monotonic()), "calm")
                 if time.monotonic() - began + fault.duration_s > options.seconds:
                     break
-                nemesis.inject(fault)
+                self._nemesis.inject(fault)
         self._hold(began + self._options.seconds - time.monotonic(), "calm")
         for worker in self._crew.producers:
             worker.tell_to_end()
@@ -202,7 +205,8 @@ class Run:
                 self._rate = (acked - before) / (now - at)
                 self._last_acked = (now, acked)
             done = min(now - self._began, self._options.seconds)
-            self._tell(done, f"{self._rate:,.0f} acked/s  {what}")
+            faults = len(self._nemesis.injected) if self._nemesis else 0
+            self._tell(done, f"{self._rate:,.0f} acked/s  {faults} faults  {what}")
             if now >= until:
                 return
             time.sleep(min(STEP_S, until - now))

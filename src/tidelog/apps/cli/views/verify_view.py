@@ -6,12 +6,13 @@ from rich.text import Text
 from tidelog.apps.cli import output
 from tidelog.apps.verify.checker.findings import KINDS
 from tidelog.apps.verify.history.rows import TICKS_A_SECOND
+from tidelog.apps.verify.options import Options
 from tidelog.apps.verify.report import Report
 
 LIMITS = (
-    "What this shows: in this run, under these faults, no client saw anything else than the log"
-    " that is there now. What it does not: power cuts (what a killed process wrote is still in"
-    " the system's cache), other machines, or schedules that did not come up. For those see"
+    "A clean run shows that under these faults no client saw anything but the log that is there"
+    " now. It does not show what a power cut does (what a killed process wrote is still in the"
+    " system's cache), nor other machines, nor schedules that did not come up; for those see"
     " tidelog sim and tidelog model."
 )
 
@@ -35,7 +36,7 @@ class VerifyView:
         if report.kept:
             screen.print(f"journals, logs and report.json: {report.kept}", soft_wrap=True)
         screen.print(output.faint(LIMITS))
-        screen.print(f"repeat the plan of faults: {self._command()}", soft_wrap=True)
+        screen.print(f"again, with the same plan of faults: {self._command()}", soft_wrap=True)
         screen.print(output.verdict_line(report.holds, self._verdict()))
 
     def _show_figures(self, screen: Console) -> None:
@@ -99,12 +100,19 @@ class VerifyView:
                 screen.print(output.indented(Text(example)))
 
     def _command(self) -> str:
+        """What makes this run again, but for where it leaves its evidence."""
         options = self.report.options
+        usual = Options(options.seed)
         words = [f"tidelog verify --seed {options.seed} --seconds {options.seconds:g}"]
         if options.bootstrap is not None:
             words.append(f"--bootstrap {options.bootstrap}")
         else:
             words.append(f"--nemesis {','.join(options.kinds) or 'none'}")
+        names = ("producers", "rate", "acks", "partitions", "client")
+        unusual = [name for name in names if getattr(options, name) != getattr(usual, name)]
+        words += [f"--{name} {getattr(options, name)}" for name in unusual]
+        if options.acks == "all" and not options.idempotence:
+            words.append("--no-idempotence")
         return " ".join(words)
 
     def _verdict(self) -> str:
@@ -112,15 +120,13 @@ class VerifyView:
         broken = report.findings.broken(report.promise)
         what = f"seed {report.options.seed}: {report.figures.acked:,} acknowledged"
         if broken:
-            told = ", ".join(f"{count:,} {kind}" for kind, count in broken.items())
+            told = ", ".join(f"{count:,} × {kind}" for kind, count in broken.items())
             return f"{what}; {told}"
-        return (
-            f"{what}, 0 lost, 0 anomalies" if not self._allowed() else f"{what}; {self._allowed()}"
-        )
+        return f"{what}; {self._allowed() or '0 lost, 0 anomalies'}"
 
     def _allowed(self) -> str:
         counts = self.report.findings.counts
-        told = [f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind]]
+        told = [f"{counts[kind]:,} × {kind}" for kind in KINDS if counts[kind]]
         return f"{', '.join(told)}, which these settings allow" if told else ""
 
 

@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from tidelog.apps.verify.nemesis.failover import Injected
 from tidelog.apps.verify.nemesis.plan import SESSION_S, Fault, choose
-from tidelog.shell.supervisor.cluster import LocalCluster
-from tidelog.shell.supervisor.metadata_probe import ProbeFailed
+from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
+from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 
 HEALTH_S = 30.0
 """How long a fault waits for every replica to be back in sync."""
 DISK_RECOVERY_S = 3.0
+GOING_S = 0.5
 POLL_S = 0.1
 
 
@@ -134,11 +135,11 @@ class Nemesis:
 
     def _fill_disk(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
-            self._cluster.set_faults(broker, {"disk_full": True})
+            self._switch(broker, {"disk_full": True})
         self._hold(seconds, what)
         for broker in targets:
             if self._cluster.is_running(broker):
-                self._cluster.set_faults(broker, {"disk_full": False})
+                self._switch(broker, {"disk_full": False})
         ended = [broker for broker in targets if not self._cluster.is_running(broker)]
         if ended:
             with self._started_again(ended):
@@ -149,6 +150,15 @@ class Nemesis:
             for broker in targets:
                 self._cluster.stop(broker)
         return "needed a restart"
+
+    def _switch(self, broker: int, faults: dict[str, bool]) -> None:
+        """A broker that can't write may be gone before it can answer."""
+        try:
+            self._cluster.set_faults(broker, faults)
+        except (ProbeFailed, ClusterFailed):
+            self._hold(GOING_S, "")
+            if self._cluster.is_running(broker):
+                raise
 
     @contextmanager
     def _started_again(self, brokers: list[int]) -> Iterator[None]:
@@ -170,14 +180,21 @@ class Nemesis:
                 self._cluster.start_broker(broker, wait=False)
 
     def _view(self) -> View:
-        for broker in self._cluster.ids:
-            try:
-                seen = self._cluster.metadata(broker, [self._topic])
-            except ProbeFailed:
-                continue
-            partitions = seen.topics.get(self._topic, {})
-            return View({p: state[0] for p, state in partitions.items()}, seen.controller_id)
-        return View({}, -1)
+        """As the controller sees it, or whoever answers."""
+        seen = next(filter(None, map(self._ask, self._cluster.ids)), None)
+        if seen is None:
+            return View({}, -1)
+        if seen.controller_id in self._cluster.ids:
+            seen = self._ask(seen.controller_id) or seen
+        partitions = seen.topics.get(self._topic, {})
+        return View({p: state.leader for p, state in partitions.items()}, seen.controller_id)
+
+    def _ask(self, broker: int) -> MetadataView | None:
+        """The topic as a broker sees it; None if it does not answer."""
+        try:
+            return self._cluster.metadata(broker, [self._topic])
+        except ProbeFailed:
+            return None
 
     def await_health(self, seconds: float, what: str) -> bool:
         """Wait until every broker says that all partitions have a leader and all replicas
@@ -191,12 +208,11 @@ class Nemesis:
 
     def _is_healthy(self) -> bool:
         for broker in self._cluster.ids:
-            try:
-                seen = self._cluster.metadata(broker, [self._topic])
-            except ProbeFailed:
+            seen = self._ask(broker)
+            if seen is None or len(seen.brokers) < len(self._cluster.ids):
                 return False
             partitions = seen.topics.get(self._topic, {})
-            if len(seen.brokers) < len(self._cluster.ids) or not partitions:
+            if not partitions:
                 return False
             for leader, replicas, isr in partitions.values():
                 if leader < 0 or len(isr) < len(replicas):

@@ -77,7 +77,7 @@ class Worker:
         if not self.told.get("done"):
             raise WorkerFailed(
                 f"{self.task.role} did not end within {END_S:g} s"
-                if self._process.poll() is None
+                if self._listener.is_alive()
                 else self._last_words()
             )
 

@@ -1,0 +1,145 @@
+"""`tidelog verify`: what the command line refuses, and what a report looks like."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from click.testing import Result as Invocation
+from rich.console import Console
+
+from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.views.verify_view import VerifyView
+from tidelog.apps.verify.checker.findings import KINDS, Findings
+from tidelog.apps.verify.nemesis.failover import Failover, Injected
+from tidelog.apps.verify.options import Options
+from tidelog.apps.verify.report import Figures, Report
+
+
+def run(*arguments: str) -> Invocation:
+    return CliRunner(env={"COLUMNS": "120"}).invoke(cli, ["verify", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--nemesis", "kil"], "no fault 'kil'; did you mean kill"),
+        (["--nemesis", "kill,none"], "no fault 'none'"),
+        (["--bootstrap", "localhost:1", "--nemesis", "kill"], "leave out --bootstrap"),
+        (["--bootstrap", "localhost:1", "--seconds", "1"], "can't connect to localhost:1"),
+        (["--bootstrap", "localhost:notaport"], "is no address"),
+        (["--acks", "0"], "--acks"),
+        (["--seconds", "0"], "--seconds"),
+        (["--client", "java"], "--client"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_is_said_in_one_line(arguments: list[str], reason: str) -> None:
+    found = run(*arguments)
+    assert found.exit_code == 2
+    assert found.stdout == ""
+    assert len(found.stderr.splitlines()) == 1
+    assert reason in found.stderr
+
+
+def test_evidence_goes_to_a_new_folder(tmp_path: Path) -> None:
+    (tmp_path / "something").touch()
+    found = run("--keep", str(tmp_path))
+    assert found.exit_code == 2
+    assert "is not empty; name a new folder" in found.stderr
+
+
+FAULTS = [
+    Injected("kill", "leader", (2,), 20_000, 31_000, 45_000, (0, 3)),
+    Injected("kill", "any", (1,), 90_000, 91_000, None, (1,)),
+    Injected("pause, long", "leader", (3,), 150_000, 260_000, 270_000, (2,), "a note"),
+]
+WAITS = [Failover(0, 0, 0.25), Failover(0, 3, 0.5), Failover(1, 1, None), Failover(2, 2, 9.5)]
+FIGURES = Figures(
+    30.0, 150_000, 3, 0, {"librdkafka": 150_001, "own": 150_002}, 150_003, 9_000, 7, 18
+)
+
+
+def report(findings: Findings | None = None, **changed: object) -> Report:
+    options = Options(17, 30, kinds=("kill", "pause"))._replace(**changed)  # type: ignore[arg-type]
+    trouble = ["fault 2 took long"]
+    return Report(options, "t", FIGURES, FAULTS, WAITS, findings or Findings(), trouble, None)
+
+
+def text(shown: Report) -> str:
+    console = Console(width=140, markup=False, highlight=False)
+    with console.capture() as captured:
+        VerifyView(shown).show(console)
+    return captured.get()
+
+
+def test_a_clean_report() -> None:
+    shown = text(report())
+    assert all(kind in shown for kind in KINDS)
+    assert "5,000" in shown
+    assert "note: fault 2 took long" in shown
+    assert "A clean run shows" in shown
+    assert "tidelog verify --seed 17 --seconds 30 --nemesis kill,pause\n" in shown
+    assert "✓ seed 17: 150,000 acknowledged; 0 lost, 0 anomalies" in shown.splitlines()[-1]
+
+
+def test_the_times_of_a_report() -> None:
+    lines = [line.split() for line in text(report()).splitlines()]
+    assert ["1", "kill", "2", "2.00", "1.10", "1.40", "0,", "3"] in lines
+    assert ["2", "kill", "1", "9.00", "0.10", "never", "1"] in lines
+    assert ["kill", "3", "(1", "never)", "0.500", "0.500"] in lines
+    assert ["pause,", "long", "1", "9.500", "9.500"] in lines
+
+
+def broken() -> Findings:
+    found = Findings()
+    found.add("lost", "partition 0: record 7", 3)
+    return found
+
+
+def test_a_broken_promise_is_told_with_examples() -> None:
+    shown = text(report(broken()))
+    assert "partition 0: record 7" in shown
+    assert "✗ seed 17: 150,000 acknowledged; 3 × lost" in shown.splitlines()[-1]
+
+
+def test_what_the_settings_allow_is_told_and_breaks_nothing() -> None:
+    weak = report(broken(), acks="1", idempotence=False)
+    assert weak.holds
+    shown = text(weak)
+    assert "these settings allow it" in shown
+    assert "--acks 1\n" in shown
+    assert "✓ seed 17: 150,000 acknowledged; 3 × lost, which these settings allow" in shown
+
+
+def test_the_command_to_repeat_has_what_was_not_usual() -> None:
+    shown = text(report(idempotence=False, producers=2, partitions=3, rate=10, client="own"))
+    wanted = "--producers 2 --rate 10 --partitions 3 --client own --no-idempotence\n"
+    assert wanted in shown
+    assert "--bootstrap host:1\n" in text(report(bootstrap="host:1", kinds=()))
+
+
+def test_the_report_as_data() -> None:
+    data = json.loads(json.dumps(report(broken()).as_data()))
+    assert data["seed"] == 17
+    assert (data["seconds"], data["wrote_seconds"]) == (30, 30.0)
+    assert data["kills"] == 2
+    assert data["acked_a_second"] == 5000
+    assert data["anomalies"]["lost"] == {
+        "count": 3,
+        "allowed": False,
+        "examples": ["partition 0: record 7"],
+    }
+    assert set(data["anomalies"]) == set(KINDS)
+    assert data["failover"]["kill"] == {"partitions": 3, "median_s": 0.5, "max_s": 0.5, "never": 1}
+    assert data["faults"][1]["healthy_s"] is None
+    assert data["faults"][0] == {
+        "kind": "kill",
+        "role": "leader",
+        "brokers": [2],
+        "led": [0, 3],
+        "begin_s": 2.0,
+        "end_s": 3.1,
+        "healthy_s": 4.5,
+        "note": "",
+    }

@@ -1,0 +1,100 @@
+"""Whole runs on real brokers."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tidelog.apps.cli.main import cli
+from tidelog.apps.verify.checker.findings import Findings
+from tidelog.apps.verify.checker.replicas import Served, check_replicas
+from tidelog.apps.verify.disk_logs import stored_batches
+from tidelog.apps.verify.nemesis.plan import make_plan
+from tidelog.core.types import TopicPartition
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+
+def run(*arguments: str) -> dict[str, Any]:
+    """A run that must find nothing."""
+    found = CliRunner().invoke(cli, ["verify", *arguments, "--format", "json"])
+    assert found.exit_code == 0, found.output
+    data: dict[str, Any] = json.loads(found.stdout)
+    assert data["holds"] is True
+    assert not {kind for kind, told in data["anomalies"].items() if told["count"]}
+    return data
+
+
+def seed_with_kill(seconds: float) -> int:
+    """A seed whose plan has a kill of a leader within so few seconds."""
+    plans = ((seed, make_plan(seed, seconds, ("kill",))) for seed in range(1000))
+    return next(seed for seed, plan in plans if plan and plan[0].role == "leader")
+
+
+def test_a_leader_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    seed = seed_with_kill(6)
+    data = run(
+        "--seconds", "6", "--nemesis", "kill", "--seed", str(seed), "--rate", "1500",
+        "--keep", str(folder),
+    )  # fmt: skip
+    assert data["kills"] >= 1
+    assert data["acked"] > 1500
+    assert data["failover"]["kill"]["never"] == 0
+    assert data["replicas_compared"] == 18
+    assert data["read"]["librdkafka"] == data["read"]["own"] == data["in_log"]
+    assert json.loads((folder / "report.json").read_text())["seed"] == seed
+    assert tampering_is_found(folder, data["topic"]) == {"replicas differ": 1}
+
+
+def tampering_is_found(folder: Path, topic: str) -> dict[str, int]:
+    """Cut the last batch off one replica's log, and compare again."""
+    place = TopicPartition(topic, 0)
+    log_dirs = {broker: folder / "data" / f"broker-{broker}" for broker in (1, 2, 3)}
+    whole = list(stored_batches(str(log_dirs[1]), place))
+    segments = sorted((log_dirs[2] / f"{topic}-0").glob("*.log"))
+    full = [path for path in segments if path.stat().st_size]
+    os.truncate(full[-1], full[-1].stat().st_size - len(whole[-1].data))
+    served = Served(0, whole[-1].batch.last_offset + 1, "")
+    replicas = {b: stored_batches(str(folder), place) for b, folder in log_dirs.items()}
+    found: Findings = check_replicas(0, served, dict(replicas))
+    return dict(found.counts)
+
+
+def test_a_cluster_that_is_there_is_verified_and_left_as_it_was() -> None:
+    with LocalCluster() as cluster:
+        data = run(
+            "--bootstrap", cluster.bootstrap, "--seconds", "2", "--rate", "1000",
+            "--client", "own", "--producers", "2", "--partitions", "3",
+        )  # fmt: skip
+        assert cluster.metadata(1).topics == {}
+    assert data["nemesis"] == []
+    assert data["faults"] == []
+    assert data["replicas_compared"] == 0
+    assert data["acked"] == data["in_log"] > 1000
+    assert data["read"] == {"librdkafka": 0, "own": data["in_log"]}
+
+
+@pytest.mark.slow
+def test_all_kinds_of_faults() -> None:
+    data = run(
+        "--seconds", "20", "--nemesis", "kill,pause,restart,isolate,disk-full", "--seed", "4"
+    )
+    assert data["kills"] >= 2
+    assert len({fault["kind"] for fault in data["faults"]}) >= 2
+    assert all(fault["healthy_s"] is not None for fault in data["faults"])
+
+
+@pytest.mark.slow
+def test_acks_1_shows_that_the_checker_has_teeth() -> None:
+    """Records that one broker alone acknowledged die with it; the report says how many."""
+    found = CliRunner().invoke(
+        cli,
+        ["verify", "--seconds", "15", "--acks", "1", "--nemesis", "kill", "--format", "json"],
+    )
+    data = json.loads(found.stdout)
+    assert data["idempotence"] is False
+    assert data["anomalies"]["lost"]["allowed"] is True
+    assert data["anomalies"]["lost"]["count"] > 0
