@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from blocking_store import LocalClient
-from worker_process import Start
+from worker_process import Start, Worker
 
 from tidelog.core.controller.metadata.metadata_store import (
     Batch,
