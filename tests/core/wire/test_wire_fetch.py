@@ -106,6 +106,15 @@ def test_a_request_cut_anywhere_is_refused(version: int) -> None:
             decode_fetch(version, frame[:end], position, {})
 
 
+def test_who_asks_is_no_tagged_field_before_version_15() -> None:
+    state = {"replica_state": {"replica_id": 1, "replica_epoch": 2}}
+    frame = bytearray(encoded(FETCH, 15, REQUEST, state)[LENGTH_SIZE:])
+    tags = frame[-16:]
+    older = encoded(FETCH, 14, REQUEST, {"replica_id": -1})[LENGTH_SIZE:-1] + tags
+    assert decode_fetch(15, frame, parse_request_header(frame).position, {}).replica == 1
+    assert decode_fetch(14, older, parse_request_header(older).position, {}).replica is None
+
+
 # -- answers -----------------------------------------------------------------------------------
 
 

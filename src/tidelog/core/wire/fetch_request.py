@@ -96,11 +96,16 @@ def _decode_flexible(version: int, data: Buffer, position: int, names: TopicName
             )
             position = skip_tags(data, position) if data[position] else position + 1
         position = skip_tags(data, position) if data[position] else position + 1
-    forgotten, position = _read_forgotten(version, data, position, names)
+    forgotten: list[TopicPartition] = []
+    if data[position] == 1:
+        position += 1
+    else:
+        forgotten, position = _read_forgotten(version, data, position, names)
     rack_id, position = read_compact_string(data, position)
-    tags, _ = read_tags(data, position)
-    if REPLICA_STATE_TAG in tags:
-        replica, broker_epoch = _REPLICA_STATE.unpack_from(tags[REPLICA_STATE_TAG])
+    if data[position]:
+        tags, _ = read_tags(data, position)
+        if version >= FIRST_WITH_REPLICA_STATE and REPLICA_STATE_TAG in tags:
+            replica, broker_epoch = _REPLICA_STATE.unpack_from(tags[REPLICA_STATE_TAG])
     return Fetch(
         None if replica < 0 else replica,
         None if broker_epoch < 0 else broker_epoch,
