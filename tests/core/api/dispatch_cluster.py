@@ -1,0 +1,115 @@
+"""Brokers behind their dispatch: frames go in at one end and come out at the other."""
+
+from collections.abc import Callable
+from typing import Any
+
+from api_cluster import ApiCluster
+from node_cluster import resolve_records
+
+from tidelog.core.api.dispatch import Dispatch
+from tidelog.core.api.exchange import Chunks
+from tidelog.core.api.internal_dispatch import InternalDispatch
+from tidelog.core.node import effects as do
+from tidelog.core.types import BrokerId
+from tidelog.core.wire.codec import decode_response, encode_request
+
+SECRET = "of the cluster"
+PROBE_MS = 50
+
+
+class Answer:
+    """One answer's place."""
+
+    def __init__(self, line: "Line") -> None:
+        self.line = line
+        self.frame: bytes | None = None
+
+    def fill(self, chunks: Chunks) -> None:
+        assert self.frame is None, "answered twice"
+        self.frame = b"".join(bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]
+
+    def refuse(self, reason: str) -> None:
+        self.line.refuse(reason)
+
+
+class Line:
+    """A connection: what was answered on it, and why it was closed."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.closed: str | None = None
+        self.session: Any = None
+
+    def reserve(self) -> Answer:
+        self.answers.append(Answer(self))
+        return self.answers[-1]
+
+    def send_now(self, chunks: Chunks) -> None:
+        self.reserve().fill(chunks)
+
+    def refuse(self, reason: str) -> None:
+        self.closed = reason
+
+
+class DispatchCluster(ApiCluster):
+    """Its brokers answer to lines."""
+
+    set_faults: Any = None
+
+    def dispatch(self, broker: BrokerId) -> Dispatch:
+        return Dispatch(
+            self._broker(broker),
+            lambda event: self.step(broker, event),
+            lambda: self.now_ms,
+            self._when_settled,
+        )
+
+    def _when_settled(self, act: Callable[[], None], unsettled: Callable[[], bool]) -> None:
+        """Now, or when the store has been asked who is dead."""
+        if unsettled():
+            self.at(self.now_ms + PROBE_MS, act)
+        else:
+            act()
+
+    def internal(self, broker: BrokerId) -> InternalDispatch:
+        return InternalDispatch(
+            self.dispatch(broker),
+            SECRET,
+            self.nodes[broker].image.topic_names,
+            lambda event: self.step(broker, event),
+            lambda: self.now_ms,
+            self.set_faults,
+        )
+
+    def _respond(self, broker: BrokerId, peer: Any, correlation: int, response: Any) -> None:
+        if hasattr(peer, "respond"):
+            resolve_records(self.disks[broker], response)
+            peer.respond(correlation, response)
+        else:
+            super()._respond(broker, peer, correlation, response)
+
+    def _carry_out(self, broker: BrokerId, node: Any, effect: do.Effect) -> None:
+        if isinstance(effect, do.Close):
+            effect.peer.refuse("by the node")  # type: ignore[attr-defined]
+        else:
+            super()._carry_out(broker, node, effect)
+
+    def send(self, dispatch: Any, line: Line, frame: bytes) -> None:
+        """A frame without its length, in a buffer that may be written to."""
+        dispatch.frame(line, memoryview(bytearray(frame)))
+
+    def exchange(
+        self, dispatch: Any, api_key: int, version: int, request: Any, line: Line | None = None
+    ) -> Any:
+        """Ask, and wait for the one answer."""
+        line = line or Line()
+        before = len(line.answers)
+        self.send(dispatch, line, encode_request(api_key, version, 5, "test", request)[4:])
+        assert line.closed is None, line.closed
+        [answer] = line.answers[before:]
+        self.run_until(lambda: answer.frame is not None)
+        assert answer.frame is not None
+        assert int.from_bytes(answer.frame[:4], "big") == len(answer.frame) - 4
+        correlation_id, response = decode_response(api_key, version, answer.frame[4:])
+        assert correlation_id == 5
+        return response

@@ -1,0 +1,243 @@
+"""A client's frames: answered, refused, or left unanswered if the client wants that."""
+
+import json
+from typing import Any
+
+import pytest
+from api_cluster import API_VERSIONS, CLUSTER_ID, CREATE_TOPICS, DELETE_TOPICS, METADATA, creatable
+from dispatch_cluster import DispatchCluster, Line
+
+from tidelog.core.api.settling import names_a_dead_leader
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.encoder import encode_value
+from tidelog.core.wire.codec import decode_response, encode_request
+
+PRODUCE, FETCH, DESCRIBE_STATE = 0, 1, 32000
+
+
+@pytest.fixture
+def cluster() -> DispatchCluster:
+    cluster = DispatchCluster(brokers=(1, 2))
+    cluster.start_all()
+    cluster.create("orders", -1, -1, assignments={0: [1, 2]})
+    return cluster
+
+
+def topic_id(cluster: DispatchCluster) -> bytes:
+    return cluster.nodes[1].image.topics["orders"].topic_id
+
+
+def produce(cluster: DispatchCluster, acks: int = -1, records: Any = None) -> dict[str, Any]:
+    records = bytes(encode_value(b"x")) if records is None else records
+    partition = {"index": 0, "records": records}
+    topic = {"topic_id": topic_id(cluster), "name": "orders", "partition_data": [partition]}
+    return {
+        "transactional_id": None,
+        "acks": acks,
+        "timeout_ms": 1000,
+        "topic_data": [topic],
+    }
+
+
+def fetch(cluster: DispatchCluster, replica_id: int = -1) -> dict[str, Any]:
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 1_000_000,
+    }
+    topic = {"topic": "orders", "topic_id": topic_id(cluster), "partitions": [partition]}
+    return {
+        "replica_id": replica_id,
+        "replica_state": {"replica_id": replica_id, "replica_epoch": -1},
+        "max_wait_ms": 100,
+        "min_bytes": 1,
+        "max_bytes": 1_000_000,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [topic],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+
+
+# -- what is answered ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+def test_produce_and_fetch(cluster: DispatchCluster, version: int) -> None:
+    dispatch = cluster.dispatch(1)
+    answer = cluster.exchange(dispatch, PRODUCE, version, produce(cluster))
+    [partition] = answer["responses"][0]["partition_responses"]
+    assert (partition["error_code"], partition["base_offset"]) == (ErrorCode.NONE, 0)
+    for fetch_version in (4, 12, 13, 18):
+        answer = cluster.exchange(dispatch, FETCH, fetch_version, fetch(cluster))
+        [partition] = answer["responses"][0]["partitions"]
+        assert (partition["error_code"], partition["high_watermark"]) == (ErrorCode.NONE, 1)
+        assert bytes(partition["records"])
+
+
+def test_a_follower_tells_who_leads(cluster: DispatchCluster) -> None:
+    answer = cluster.exchange(cluster.dispatch(2), PRODUCE, 13, produce(cluster))
+    [partition] = answer["responses"][0]["partition_responses"]
+    assert partition["error_code"] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition["current_leader"] == {"leader_id": 1, "leader_epoch": 0}
+    [endpoint] = answer["node_endpoints"]
+    assert (endpoint["node_id"], endpoint["host"], endpoint["port"]) == (1, "localhost", 9091)
+
+
+def test_nobody_is_told_to_lead_where_nobody_does(cluster: DispatchCluster) -> None:
+    cluster.create("lonely", -1, -1, assignments={0: [1]})
+    lonely = cluster.nodes[2].image.topics["lonely"].topic_id
+    cluster.crash(1, proof=True)
+    cluster.run_until(lambda: cluster.nodes[2].image.partition("lonely", 0).leader is None)  # type: ignore[union-attr]
+    request = produce(cluster_of(cluster, 2))
+    request["topic_data"][0]["topic_id"] = lonely
+    answer = cluster.exchange(cluster.dispatch(2), PRODUCE, 13, request)
+    [partition] = answer["responses"][0]["partition_responses"]
+    assert partition["error_code"] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answer["node_endpoints"] == []
+
+
+def cluster_of(cluster: DispatchCluster, broker: int) -> DispatchCluster:
+    """The same cluster; broker 1 is only a name for whoever is left."""
+    cluster.nodes.setdefault(1, cluster.nodes[broker])
+    return cluster
+
+
+def test_handlers_that_ask_nothing(cluster: DispatchCluster) -> None:
+    """One that answers at once, and one that finds nothing to ask."""
+    dispatch = cluster.dispatch(1)
+    named = {"client_software_name": "test", "client_software_version": "1"}
+    answer = cluster.exchange(dispatch, API_VERSIONS, 4, named)
+    assert answer["error_code"] == ErrorCode.NONE
+    unknown = {"topics": [{"name": None, "topic_id": b"u" * 16}], "timeout_ms": 1000}
+    answer = cluster.exchange(dispatch, DELETE_TOPICS, 6, unknown)
+    assert answer["responses"][0]["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_answers_have_their_places_in_the_order_of_requests(cluster: DispatchCluster) -> None:
+    dispatch, line = cluster.dispatch(2), Line()
+    created = {"topics": [creatable("new")], "timeout_ms": 1000, "validate_only": False}
+    cluster.send(dispatch, line, encode_request(CREATE_TOPICS, 7, 1, "test", created)[4:])
+    cluster.send(dispatch, line, encode_request(METADATA, 12, 2, "test", {"topics": []})[4:])
+    first, second = line.answers
+    assert [first.frame is None, second.frame is None] == [True, False], "asked elsewhere"
+    cluster.run_until(lambda: first.frame is not None)
+    assert first.frame is not None
+    number, answer = decode_response(CREATE_TOPICS, 7, first.frame[4:])
+    assert number == 1
+    assert answer["topics"][0]["error_code"] == ErrorCode.NONE
+
+
+def test_a_leader_that_is_gone_is_seen_until_another_leads(cluster: DispatchCluster) -> None:
+    """Whoever asks just then is held back for a moment, then told what there is."""
+    image = cluster.nodes[2].image
+    asked: list[Any] = [
+        None,
+        [{"name": "orders"}],
+        [{"name": None, "topic_id": topic_id(cluster)}, {"name": "nowhere"}],
+    ]
+
+    def dead() -> list[bool]:
+        return [names_a_dead_leader(image, {"topics": topics}) for topics in asked]
+
+    assert dead() == [False] * 3
+    cluster.crash(1)
+    cluster.run_until(lambda: not image.brokers[1].registered)
+    assert dead() == [True] * 3
+    assert not names_a_dead_leader(image, {"topics": [{"name": "nowhere"}]})
+    request = {"topics": [{"name": "orders", "topic_id": bytes(16)}]}
+    answer = cluster.exchange(cluster.dispatch(2), METADATA, 13, request)
+    [partition] = answer["topics"][0]["partitions"]
+    assert partition["leader_id"] != 1
+    cluster.run_until(lambda: not any(dead()))
+    assert cluster.leader() == 2
+
+
+def test_too_new_api_versions_is_answered_in_version_0(cluster: DispatchCluster) -> None:
+    line = Line()
+    # Key 18, version 9, number 66, no client id, and what no broker of today can read.
+    frame = bytes.fromhex("0012 0009 00000042 ffff 00 0102030405")
+    cluster.send(cluster.dispatch(1), line, frame)
+    [answer] = line.answers
+    assert answer.frame is not None
+    number, struct = decode_response(API_VERSIONS, 0, answer.frame[4:])
+    assert number == 0x42
+    assert struct["error_code"] == ErrorCode.UNSUPPORTED_VERSION
+    assert struct["api_keys"] == [{"api_key": 18, "min_version": 0, "max_version": 4}]
+
+
+def test_describe_state(cluster: DispatchCluster) -> None:
+    for document in (b"", b"{}", b'{"topic": "orders", "partition": 0}'):
+        request = {"document": document}
+        answer = cluster.exchange(cluster.dispatch(2), DESCRIBE_STATE, 0, request)
+        state = json.loads(answer["document"])
+        assert state["broker_id"] == 2
+        assert state["cluster_id"] == CLUSTER_ID
+        assert [partition["topic"] for partition in state["partitions"]] == ["orders"]
+
+
+# -- what is not ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0",
+        bytes.fromhex("0003 000e 00000001 0000 00"),
+        bytes.fromhex("0000 0002 00000001 0000"),
+        bytes.fromhex("0063 0000 00000001 0000"),
+        bytes.fromhex("7d02 0000 00000001 0000"),
+        bytes.fromhex("0003 0001 00000001 0000 7fffffff"),
+        bytes.fromhex("0003 0001"),
+        encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b"{"})[4:],
+        encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b"[]"})[4:],
+    ],
+    ids=[
+        "empty",
+        "one byte",
+        "a version too new",
+        "a version too old",
+        "an API nobody has",
+        "an API for brokers",
+        "more topics than bytes",
+        "half a header",
+        "broken JSON",
+        "JSON of another kind",
+    ],
+)
+def test_nonsense_closes_the_connection(cluster: DispatchCluster, frame: bytes) -> None:
+    line = Line()
+    cluster.send(cluster.dispatch(1), line, frame)
+    assert line.closed
+    assert all(answer.frame is None for answer in line.answers)
+
+
+@pytest.mark.parametrize("version", [12, 18])
+def test_clients_are_no_replicas(cluster: DispatchCluster, version: int) -> None:
+    line = Line()
+    frame = encode_request(FETCH, version, 1, "test", fetch(cluster, replica_id=2))[4:]
+    cluster.send(cluster.dispatch(1), line, frame)
+    assert line.closed is not None
+    assert "replica" in line.closed
+
+
+def test_a_producer_that_wants_no_answer_gets_none(cluster: DispatchCluster) -> None:
+    dispatch, line = cluster.dispatch(1), Line()
+    frame = encode_request(PRODUCE, 13, 1, "test", produce(cluster, acks=0))[4:]
+    cluster.send(dispatch, line, frame)
+    assert (line.answers, line.closed) == ([], None)
+    cluster.run(1000)
+    assert cluster.replica(1).log.log_end_offset == 1
+
+
+def test_its_errors_close_the_connection(cluster: DispatchCluster) -> None:
+    line = Line()
+    frame = encode_request(PRODUCE, 13, 1, "test", produce(cluster, acks=0))[4:]
+    cluster.send(cluster.dispatch(2), line, frame)
+    assert line.answers == []
+    assert line.closed == "by the node"

@@ -1,0 +1,125 @@
+"""What brokers say to each other: only after a Hello, and each in its own name."""
+
+import json
+from typing import Any
+
+import pytest
+from dispatch_cluster import SECRET, DispatchCluster, Line
+from node_cluster import ORDERS
+
+from tidelog.core.api.internal_dispatch import CONTROLLER_CALL, HELLO, SET_FAULTS
+from tidelog.core.controller.effects import ReassignmentsAnswer
+from tidelog.core.controller.events import ListReassignmentsReceived
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import Fetch, FetchPartition, Forwarded
+from tidelog.core.wire.codec import decode_response, encode_request
+from tidelog.core.wire.controller_calls import decode_call, encode_call
+from tidelog.core.wire.fetch_request import FollowerFetches
+
+
+@pytest.fixture
+def cluster() -> DispatchCluster:
+    cluster = DispatchCluster(brokers=(1, 2))
+    cluster.start_all()
+    cluster.create("orders", -1, -1, assignments={0: [1, 2]})
+    return cluster
+
+
+def say(cluster: DispatchCluster, line: Line, api_key: int, document: bytes) -> None:
+    frame = encode_request(api_key, 0, 5, "broker-2", {"document": document})[4:]
+    cluster.send(cluster.internal(1), line, frame)
+
+
+def hello(cluster: DispatchCluster, **document: Any) -> Line:
+    line = Line()
+    said = {"broker": 2, "secret": SECRET, **document}
+    say(cluster, line, HELLO, json.dumps(said).encode())
+    return line
+
+
+def follow(cluster: DispatchCluster, line: Line, replica: int) -> FollowerFetches:
+    fetches = FollowerFetches("broker-2")
+    topic_id = cluster.nodes[1].image.topics["orders"].topic_id
+    epoch = cluster.nodes[2].broker_epoch
+    asked = Fetch(
+        replica, epoch, 50, 1, 1000, [FetchPartition(ORDERS, topic_id, 0, 1000, 0, None, 0)]
+    )
+    cluster.send(cluster.internal(1), line, fetches.encode(6, asked)[4:])
+    return fetches
+
+
+def test_hello_and_a_fetch(cluster: DispatchCluster) -> None:
+    line = hello(cluster)
+    assert (line.session, line.closed, line.answers) == (2, None, [])
+    fetches = follow(cluster, line, 2)
+    cluster.run_until(lambda: bool(line.answers))
+    [answer] = line.answers
+    assert answer.frame is not None
+    number, response = fetches.decode(answer.frame[4:])
+    assert number == 6
+    assert response.error is ErrorCode.NONE
+    assert line.closed is None
+
+
+def test_a_call_to_the_controller(cluster: DispatchCluster) -> None:
+    line = hello(cluster)
+    assert cluster.controller() == 1
+    say(cluster, line, CONTROLLER_CALL, encode_call(Forwarded(ListReassignmentsReceived(0))))
+    cluster.run_until(lambda: bool(line.answers))
+    [answer] = line.answers
+    assert answer.frame is not None
+    number, struct = decode_response(CONTROLLER_CALL, 0, answer.frame[4:])
+    assert number == 5
+    assert decode_call(struct["document"]) == ReassignmentsAnswer(ErrorCode.NONE, ())
+
+
+def test_without_the_secret_nothing_is_answered(cluster: DispatchCluster) -> None:
+    line = hello(cluster, secret="guessed")
+    assert line.closed is not None
+    assert line.session is None
+
+
+def test_before_the_hello_nothing_is_answered(cluster: DispatchCluster) -> None:
+    for say_it in (
+        lambda line: follow(cluster, line, 2),
+        lambda line: say(cluster, line, CONTROLLER_CALL, encode_call(ListReassignmentsReceived(0))),
+    ):
+        line = Line()
+        say_it(line)
+        assert line.closed is not None
+        assert line.answers == []
+
+
+def test_nobody_fetches_for_another(cluster: DispatchCluster) -> None:
+    line = hello(cluster)
+    follow(cluster, line, 3)
+    assert line.closed is not None
+    assert "3" in line.closed
+
+
+@pytest.mark.parametrize(
+    ("api_key", "document"),
+    [
+        (HELLO, b"{"),
+        (HELLO, b"[]"),
+        (CONTROLLER_CALL, b"{"),
+        (CONTROLLER_CALL, b'{"class": "Node", "value": {}}'),
+        (SET_FAULTS, b"{}"),
+        (32000, b"{}"),
+    ],
+)
+def test_nonsense_of_brokers(cluster: DispatchCluster, api_key: int, document: bytes) -> None:
+    line = hello(cluster)
+    say(cluster, line, api_key, document)
+    assert line.closed
+    assert line.answers == []
+
+
+def test_fault_switches_where_they_are_allowed(cluster: DispatchCluster) -> None:
+    cluster.set_faults = lambda document: {"set": document}
+    line = hello(cluster)
+    say(cluster, line, SET_FAULTS, b'{"isolated": true}')
+    [answer] = line.answers
+    assert answer.frame is not None
+    _, struct = decode_response(SET_FAULTS, 0, answer.frame[4:])
+    assert json.loads(struct["document"]) == {"set": {"isolated": True}}
