@@ -89,7 +89,7 @@ def prepare(path: str) -> ClusterIdentity:
             found = connection.execute("SELECT v FROM kv WHERE k = ?", (IDENTITY_KEY,)).fetchone()
             _check_writable(connection)
     except (OSError, sqlite3.Error) as error:
-        raise StoreUnusable(f"metadata store {path} can't be used: {_reason(error)}") from error
+        raise StoreUnusable(f"metadata store {path} can't be used: {reason(error)}") from error
     if found is None:
         raise NotAStore(f"metadata store {path} names no cluster; restore a backup of it")
     return _parse_identity(found[0])
@@ -200,7 +200,7 @@ def backup(path: str, target: str) -> None:
         finally:
             _discard(draft)
     except (OSError, sqlite3.Error) as error:
-        raise StoreUnusable(f"no backup of {path} at {target}: {_reason(error)}") from error
+        raise StoreUnusable(f"no backup of {path} at {target}: {reason(error)}") from error
 
 
 def _make_folder(path: str) -> None:
@@ -253,7 +253,8 @@ def _quoted(path: str) -> str:
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
-def _reason(error: OSError | sqlite3.Error) -> str:
+def reason(error: OSError | sqlite3.Error) -> str:
+    """What the system said, in the words of a sentence's end."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from signal import SIG_BLOCK, SIG_SETMASK, SIGCHLD, SIGHUP, SIGINT, SIGTERM, pthread_sigmask
 from typing import Any, NamedTuple
 
 from tidelog.core.controller.metadata.metadata_store import (
@@ -101,7 +102,10 @@ class SqliteStoreClient:
         self._store = SqliteStore(path, lock_path, self._wake.port, stuck_after_ms, self._tell)
         self._ended = _thread.allocate_lock()  # cheaper to import than threading
         self._ended.acquire()
+        # A signal that the kernel gave to this thread would not wake the host's.
+        before = pthread_sigmask(SIG_BLOCK, (SIGHUP, SIGINT, SIGTERM, SIGCHLD))
         _thread.start_new_thread(self._run, ())
+        pthread_sigmask(SIG_SETMASK, before)
 
     # -- the host's thread -----------------------------------------------------------------
 

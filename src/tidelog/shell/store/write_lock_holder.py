@@ -8,6 +8,7 @@ kernel names as the holder at that moment. Elsewhere nobody is killed; it is onl
 """
 
 import os
+import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
@@ -86,8 +87,6 @@ class StuckWriter:
         return self._stuck_after_s / (_STOPPED_SHARE if stopped else 1)
 
     def _kill(self, holder: Process) -> bool:
-        import signal  # costs half a millisecond, and is hardly ever needed
-
         try:
             handle = os.pidfd_open(holder.pid)
         except (AttributeError, OSError):

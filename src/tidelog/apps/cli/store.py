@@ -1,0 +1,151 @@
+"""`tidelog store`: look into a cluster's metadata store, and copy it, while brokers use it.
+
+Always true: the store itself is not changed, and no secret is printed.
+"""
+
+import os
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from tidelog.apps.cli.usage import Section, examples, format_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tidelog.core.controller.metadata.metadata_store import KV
+    from tidelog.shell.store.store_contents import StoreContents
+
+FILE_NAME = "cluster.db"
+"""The store's file in a data folder."""
+SHOWN_MAX = 100
+"""Characters of a value that a table shows."""
+HIDDEN = "(hidden)"
+
+
+@click.group(
+    cls=Section,
+    epilog=examples(
+        "tidelog store show tidelog-data",
+        "tidelog store backup tidelog-data cluster-backup.db",
+    ),
+)
+def store() -> None:
+    """Show and back up the metadata store of a cluster on this machine."""
+
+
+@store.command(
+    "show",
+    epilog=examples(
+        "tidelog store show tidelog-data",
+        "tidelog store show tidelog-data/cluster.db --prefix topics/",
+        "tidelog store show tidelog-data --format json",
+    ),
+)
+@click.argument("path")
+@click.option("--prefix", default="", help="Only keys that start with this.")
+@format_option()
+def show_command(path: str, prefix: str, form: str) -> int:
+    """List the keys and sessions of a metadata store.
+
+    PATH is a data folder of `tidelog up`, or the store's file. Brokers may be running. Values
+    that hold secrets are left out.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.shell.store.cluster_file import StoreError
+    from tidelog.shell.store.store_contents import read_contents
+
+    try:
+        contents = read_contents(_file(path))
+    except StoreError as error:
+        _refuse(error)
+    kept = tuple(kv for kv in contents.kvs if kv.key.startswith(prefix))
+    contents = contents._replace(kvs=kept)
+    return output.conclude(form, True, _as_data(contents), lambda screen: _show(screen, contents))
+
+
+@store.command("backup", epilog=examples("tidelog store backup tidelog-data cluster-backup.db"))
+@click.argument("path")
+@click.argument("target")
+@format_option()
+def backup_command(path: str, target: str, form: str) -> int:
+    """Copy a metadata store to a new file, also while brokers use it.
+
+    PATH is a data folder of `tidelog up`, or the store's file. TARGET must not exist yet. The
+    copy is the whole store as of one moment.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.shell.store.cluster_file import StoreError, backup
+    from tidelog.shell.store.store_contents import read_contents
+
+    try:
+        backup(_file(path), target)
+        rev = read_contents(target).rev
+    except StoreError as error:
+        _refuse(error)
+    size = os.path.getsize(target)
+    data = {"target": target, "revision": rev, "bytes": size}
+    line = output.verdict_line(True, f"{target} holds the store at revision {rev}, {size} bytes")
+    return output.conclude(form, True, data, lambda screen: screen.print(line))
+
+
+def _file(path: str) -> str:
+    return os.path.join(path, FILE_NAME) if os.path.isdir(path) else path
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise click.UsageError(str(error), click.get_current_context()) from error
+
+
+def _as_data(contents: "StoreContents") -> dict[str, Any]:
+    return {
+        "format": contents.format,
+        "revision": contents.rev,
+        "compacted": contents.compacted,
+        "keys": [
+            {
+                "key": kv.key,
+                "value": _value(kv),
+                "create_revision": kv.create_rev,
+                "mod_revision": kv.mod_rev,
+                "session": kv.session or None,
+            }
+            for kv in contents.kvs
+        ],
+        "sessions": [state._asdict() for state in contents.sessions],
+    }
+
+
+def _value(kv: "KV") -> str | None:
+    """As text; bytes that are none are escaped. None when it is secret."""
+    from tidelog.shell.store.store_contents import is_secret
+
+    return None if is_secret(kv.key) else kv.value.decode("utf-8", "backslashreplace")
+
+
+def _show(screen: "Console", contents: "StoreContents") -> None:
+    from tidelog.apps.cli import output
+
+    keys = output.table(("key", "value", "made", "changed", "session"), numbers=("made", "changed"))
+    for kv in contents.kvs:
+        value = _value(kv)
+        text = HIDDEN if value is None else value[:SHOWN_MAX]
+        more = "…" if value is not None and len(value) > SHOWN_MAX else ""
+        keys.add_row(
+            kv.key, text + more, str(kv.create_rev), str(kv.mod_rev), str(kv.session or "")
+        )
+    output.show_table(screen, keys)
+    if contents.sessions:
+        sessions = output.table(("session", "lasts ms", "left ms", "lock", "broker"))
+        for state in contents.sessions:
+            sessions.add_row(
+                str(state.session),
+                str(state.ttl_ms),
+                str(state.left_ms),
+                state.lock,
+                output.mark(not state.proved_dead, "not proved dead", "dead"),
+            )
+        output.show_table(screen, sessions)
+    screen.print(
+        output.faint(f"revision {contents.rev}; watches can start at {contents.compacted}")
+    )

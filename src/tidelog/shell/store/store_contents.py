@@ -1,0 +1,80 @@
+"""What is in a store's file, for people who look from outside while brokers use it.
+
+Always true: nothing is written, and what is told is of one moment. Secrets are not told.
+"""
+
+import sqlite3
+import time
+from contextlib import closing
+from typing import NamedTuple
+
+from tidelog.core.controller.metadata.metadata_store import KV, Revision, SessionId
+from tidelog.shell.store.boot_clock import boot_id, boot_ms
+from tidelog.shell.store.cluster_file import (
+    IDENTITY_KEY,
+    SCHEMA_VERSION,
+    StoreUnusable,
+    check,
+    connect,
+    reason,
+)
+from tidelog.shell.store.log_dir_lock import is_abandoned
+
+_PATIENCE_S = 2.0
+_SECRET_KEYS = (IDENTITY_KEY, "user/")
+
+
+class SessionState(NamedTuple):
+    """A session: the lock that its broker holds, and how long it has without a renewal."""
+
+    session: SessionId
+    ttl_ms: int
+    left_ms: int
+    lock: str
+    proved_dead: bool
+
+
+class StoreContents(NamedTuple):
+    """A store as of one revision."""
+
+    format: int
+    rev: Revision
+    compacted: Revision
+    kvs: tuple[KV, ...]
+    sessions: tuple[SessionState, ...]
+
+
+def read_contents(path: str) -> StoreContents:
+    """Everything in the store; values that hold secrets are empty."""
+    try:
+        check(path)
+        with closing(connect(path, time.monotonic() + _PATIENCE_S)) as connection:
+            connection.execute("BEGIN")
+            return _read(connection)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreUnusable(f"metadata store {path} can't be read: {reason(error)}") from error
+
+
+def is_secret(key: str) -> bool:
+    """Whether the key's value is not for everybody's eyes."""
+    return key.startswith(_SECRET_KEYS)
+
+
+def _read(connection: sqlite3.Connection) -> StoreContents:
+    rev, compacted, boot = connection.execute("SELECT rev, compacted, boot_id FROM meta").fetchone()
+    rows = connection.execute("SELECT k, v, create_rev, mod_rev, session FROM kv ORDER BY k")
+    kvs = tuple(kv._replace(value=b"") if is_secret(kv.key) else kv for kv in map(KV._make, rows))
+    now = boot_ms() if boot == boot_id() else None
+    sessions = tuple(
+        SessionState(
+            session,
+            ttl,
+            0 if now is None else max(0, expires - now),
+            lock,
+            now is None or is_abandoned(lock, identity),
+        )
+        for session, ttl, expires, lock, identity in connection.execute(
+            "SELECT id, ttl, expires, lock, lock_identity FROM sess ORDER BY id"
+        )
+    )
+    return StoreContents(SCHEMA_VERSION, rev, compacted, kvs, sessions)
