@@ -1,6 +1,7 @@
 """`tidelog verify`: what the command line refuses, and what a report looks like."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from rich.console import Console
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.views.verify_view import VerifyView
-from tidelog.apps.verify.checker.findings import KINDS, Findings
+from tidelog.apps.verify.checker.findings import KINDS, Findings, Promise
 from tidelog.apps.verify.nemesis.failover import Failover, Injected
+from tidelog.apps.verify.nemesis.plan import KINDS as FAULT_KINDS
 from tidelog.apps.verify.options import Options
 from tidelog.apps.verify.report import Figures, Report
 
@@ -143,3 +145,24 @@ def test_the_report_as_data() -> None:
         "healthy_s": 4.5,
         "note": "",
     }
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [("Faults", FAULT_KINDS), ("Anomalies", KINDS)],
+    ids=["faults", "anomalies"],
+)
+def test_the_reference_has_every_kind(section: str, names: dict[str, str]) -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "verify.md"
+    text = page.read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE) == list(names)
+
+
+def test_the_reference_says_what_settings_allow() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "verify.md"
+    rows = re.findall(r"^\| `([^`]+)` \|.*\|([^|]*)\|$", page.read_text(), re.MULTILINE)
+    allowed = {kind: told for kind, told in rows if kind in KINDS}
+    acks_1 = {kind for kind, told in allowed.items() if "`--acks 1`" in told}
+    unnumbered = {kind for kind, told in allowed.items() if "`--no-idempotence`" in told}
+    assert acks_1 == Promise(acks_all=False, idempotence=False).allows()
+    assert unnumbered == Promise(idempotence=False).allows()

@@ -10,19 +10,20 @@ from importlib import import_module
 from tidelog.apps.verify.workload.orders import Orders
 
 ROLES = {
-    "librdkafka producers": "librdkafka_producers",
-    "own producers": "own_producers",
-    "librdkafka consumer": "librdkafka_consumer",
-    "own reader": "raw_reader",
+    "librdkafka producers": "tidelog.apps.verify.workload.librdkafka_producers:run",
+    "own producers": "tidelog.apps.verify.workload.own_producers:run",
+    "librdkafka consumer": "tidelog.apps.verify.workload.librdkafka_consumer:run",
+    "own reader": "tidelog.apps.verify.workload.raw_reader:run",
 }
-"""Each role and the module whose `run` plays it."""
+"""Each role and what plays it. Only that is imported: a machine may have no librdkafka."""
 
 
 def main() -> None:
     """Do the task that stdin names. Ctrl-C is for the run, which then tells its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders = Orders()
-    import_module(f"tidelog.apps.verify.workload.{ROLES[orders.task.role]}").run(orders)
+    module, _, name = ROLES[orders.task.role].partition(":")
+    getattr(import_module(module), name)(orders)
 
 
 if __name__ == "__main__":
