@@ -7,6 +7,7 @@ from typing import Any
 from node_cluster import Cluster
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
+from tidelog.core.api.departed_brokers import DepartedBrokers
 from tidelog.core.api.offered import OFFERED, resolve
 from tidelog.core.errors import ErrorCode
 from tidelog.core.settings.broker_settings import settings_of
@@ -48,6 +49,7 @@ class ApiCluster(Cluster):
     texts: dict[str, str] = field(default_factory=dict)
     """Settings of every broker, as in their files."""
     made_ids: int = 0
+    departed: DepartedBrokers = field(default_factory=DepartedBrokers)
 
     def start_all(self) -> "ApiCluster":
         for broker in self.brokers:
@@ -93,7 +95,8 @@ class ApiCluster(Cluster):
 
     def _broker(self, broker: BrokerId) -> Broker:
         settings = settings_of({"node.id": str(broker), **self.texts})
-        return Broker(self.nodes[broker], settings, CLUSTER_ID, self._new_topic_id, lambda: 0)
+        node, departed = self.nodes[broker], self.departed
+        return Broker(node, settings, CLUSTER_ID, self._new_topic_id, lambda: 0, departed)
 
     def _new_topic_id(self) -> bytes:
         self.made_ids += 1

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
+from tidelog.core.api.departed_brokers import DepartedBrokers
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import TopicId
@@ -25,6 +26,7 @@ class Broker(NamedTuple):
     """Random, so it comes from the shell."""
     start_index: Callable[[], int]
     """Where to begin when replicas are spread; random too."""
+    departed: DepartedBrokers
 
 
 class BrokerContext:

@@ -11,7 +11,7 @@ Nobody passes for a replica on the client listener.
 from collections.abc import Callable
 from struct import Struct as Layout
 from types import GeneratorType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
 from tidelog.core.api.exchange import (
@@ -23,6 +23,7 @@ from tidelog.core.api.exchange import (
     Reply,
 )
 from tidelog.core.api.offered import OFFERED, resolve
+from tidelog.core.api.settling import names_a_dead_leader
 from tidelog.core.node import events as on
 from tidelog.core.node.messages import Fetch
 from tidelog.core.replication.events import ACKS_NONE
@@ -34,9 +35,13 @@ from tidelog.core.wire.produce import decode_produce
 
 PRODUCE = 0
 FETCH = 1
+METADATA = 3
 API_VERSIONS = 18
 DESCRIBE_STATE = 32000
 _KEY = Layout(">hh")
+
+WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
+"""Does the first once the second is false, or after a moment."""
 
 
 class Refused(Exception):
@@ -61,12 +66,17 @@ class Dispatch:
     """All requests of one broker's clients."""
 
     def __init__(
-        self, broker: Broker, step: Callable[[on.Event], None], now_ms: Callable[[], int]
+        self,
+        broker: Broker,
+        step: Callable[[on.Event], None],
+        now_ms: Callable[[], int],
+        when_settled: WhenSettled,
     ) -> None:
         self._broker = broker
         self._names = broker.node.image.topic_names
         self._step = step
         self._now_ms = now_ms
+        self._when_settled = when_settled
         self._hints = LeaderOf(broker.node.image)
 
     def frame(self, connection: Line, frame: memoryview) -> None:
@@ -136,12 +146,19 @@ class Dispatch:
         def encode(response: Struct) -> bytes:
             return encode_response(key, version, header.correlation_id, response)
 
-        handling = resolve(key)(context, request)
-        if isinstance(handling, GeneratorType):
-            HandlerExchange(reply, handling, self._ask, encode).begin()
+        def begin() -> None:
+            handling = resolve(key)(context, request)
+            if isinstance(handling, GeneratorType):
+                HandlerExchange(reply, handling, self._ask, encode).begin()
+            else:
+                assert isinstance(handling, dict), "a handler answers or goes on"
+                reply.fill([encode(handling)])
+
+        if key == METADATA:
+            image = self._broker.node.image
+            self._when_settled(begin, lambda: names_a_dead_leader(image, request))
         else:
-            assert isinstance(handling, dict), "a handler answers or goes on"
-            reply.fill([encode(handling)])
+            begin()
 
     def _ask(self, exchange: HandlerExchange, number: int, request: object) -> None:
         self._step(on.RequestReceived(exchange, number, request, self._now_ms()))

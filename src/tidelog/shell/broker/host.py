@@ -4,8 +4,7 @@ Events come from sockets, the store, the clock and the flusher; each is one step
 node. Effects are carried out in the order in which the node gave them, also when carrying
 one out leads to another step: those effects come after.
 
-The host decides nothing. What it adds is the proof of death: when the link to another
-broker breaks, the store is asked to look whether that broker's lock is free.
+The host decides nothing. What it adds is the proof of death (death_watch.py).
 """
 
 import os
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tidelog.core.api.context import Broker
+from tidelog.core.api.departed_brokers import DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import INTERNAL_LISTENER
 from tidelog.core.api.internal_dispatch import InternalDispatch
@@ -23,6 +23,7 @@ from tidelog.core.node import events as on
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import BrokerId
+from tidelog.shell.broker.death_watch import DeathWatch
 from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
 from tidelog.shell.broker.flusher import Flusher
 from tidelog.shell.broker.store_keeper import StoreKeeper
@@ -32,9 +33,6 @@ from tidelog.shell.net.peer_link import LinkEvents, PeerLink, hello_frame
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.store.cluster_file import ClusterIdentity
 from tidelog.shell.store.metadata_store_client import MetadataStoreClient
-
-PROBE_DELAYS_MS = (0, 5, 20, 60, 150, 400, 1000)
-"""A dying process closes its sockets before its lock, or after: look more than once."""
 
 Halted: TypeAlias = Callable[[do.Halt], None]
 
@@ -57,7 +55,6 @@ class BrokerHost:
         self.brokers = BrokerService(self)
         self._loop = loop
         self._disk = disk
-        self._store = store
         self._halted = halted
         self._client_id = f"broker-{node.config.broker_id}"
         self._hello = hello_frame(node.config.broker_id, identity.secret, self._client_id)
@@ -69,9 +66,18 @@ class BrokerHost:
         self._flusher = Flusher(loop, disk, self.step)
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
-        broker = Broker(node, settings, identity.cluster_id, _new_topic_id, _start_index)
+        self._departed = DepartedBrokers()
+        broker = Broker(
+            node,
+            settings,
+            identity.cluster_id,
+            _new_topic_id,
+            _start_index,
+            self._departed,
+        )
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
-        self.dispatch = Dispatch(broker, self.step, now_ms)
+        self._deaths = DeathWatch(loop, node, store)
+        self.dispatch = Dispatch(broker, self.step, now_ms, self._deaths.when_settled)
         self.internal_dispatch = InternalDispatch(
             self.dispatch,
             identity.secret,
@@ -80,7 +86,6 @@ class BrokerHost:
             now_ms,
             switches.set if switches is not None else None,
         )
-        self._probes_from_ms = 0
 
     def _table(self) -> dict[type, Callable[[Any], None]]:
         return {
@@ -119,6 +124,9 @@ class BrokerHost:
                 self._carry_out[type(effect)](effect)
         finally:
             self._working = False
+        if isinstance(event, on.StoreChanged | on.StoreRead):
+            self._departed.note(self.node.image, event.now_ms)
+            self._deaths.image_advanced()
 
     def next_deadline_ms(self) -> int | None:
         return self.node.next_deadline_ms()
@@ -173,12 +181,7 @@ class BrokerHost:
         """Another broker may be dead: see whether that can be proved."""
         if self.node.halted is not None:
             return
-        for delay_ms in PROBE_DELAYS_MS:
-            self._loop.after(delay_ms, self._probe)
-
-    def _probe(self) -> None:
-        if self.node.halted is None:
-            self._store.probe_deaths()
+        self._deaths.peer_lost()
 
     def _isolate(self, isolated: bool) -> None:
         """A fault switch: nothing passes between this broker and the others."""

@@ -15,6 +15,7 @@ from tidelog.core.api.handlers.cluster import (
     TOPIC_OPERATIONS,
     alive_brokers,
     controller_id,
+    endpoint_of,
 )
 from tidelog.core.api.handlers.refusals import INTERNAL, name_problem
 from tidelog.core.controller.events import CreateTopicReceived
@@ -115,15 +116,7 @@ class _View:
         cluster_operations = self._request.get("include_cluster_authorized_operations", False)
         return {
             "throttle_time_ms": 0,
-            "brokers": [
-                {
-                    "node_id": id,
-                    "host": endpoint.host,
-                    "port": endpoint.port,
-                    "rack": self.image.brokers[id].rack,
-                }
-                for id, endpoint in sorted(self._alive.items())
-            ],
+            "brokers": self._brokers(),
             "cluster_id": self._broker.cluster_id,
             "controller_id": controller_id(self.image, self._alive),
             "topics": topics,
@@ -132,6 +125,23 @@ class _View:
             ),
             "error_code": ErrorCode.NONE,
         }
+
+    def _brokers(self) -> list[Struct]:
+        """Those that are alive, and those that were a moment ago."""
+        broker = self._broker
+        departed = broker.broker.departed.lately(broker.now_ms)
+        known = [*departed, *(self.image.brokers[id] for id in self._alive)]
+        named = {}
+        for one in known:
+            endpoint = endpoint_of(one, broker.listener)
+            if endpoint is not None:
+                named[one.id] = {
+                    "node_id": one.id,
+                    "host": endpoint.host,
+                    "port": endpoint.port,
+                    "rack": one.rack,
+                }
+        return [named[id] for id in sorted(named)]
 
     def topic(self, name: str) -> Struct:
         topic = self.image.topics[name]

@@ -1,0 +1,111 @@
+"""How long a partition can't be written after its leader is killed, or hangs.
+
+A librdkafka producer with its defaults (acks=all, idempotent) sends a record every few
+milliseconds to one partition of a three-broker cluster. Its leader is killed with -9, or
+stopped with SIGSTOP; printed is the time from that moment to the first acknowledgement of
+a record sent after it. Apache Kafka needs 10 s for either at its defaults.
+
+    make bench-failover
+"""
+
+import argparse
+import statistics
+import time
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+TOPIC = "failover"
+EVERY_S = 0.005
+
+
+class Writer:
+    """Sends all the time; knows when each record was sent and acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.sent = 0
+        self.acknowledged: dict[int, float] = {}
+        self.failed = 0
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
+        )
+
+    def go_on(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.send()
+
+    def send(self) -> None:
+        number = self.sent
+        self.sent += 1
+
+        def told(error: KafkaError | None, _message: Message) -> None:
+            if error is None:
+                self.acknowledged[number] = time.monotonic()
+            else:
+                self.failed += 1
+
+        self._producer.produce(TOPIC, b"%d" % number, on_delivery=told)
+        self._producer.poll(EVERY_S)
+
+    def gap_after(self, moment: float, patience_s: float) -> float:
+        """Until a record sent from now on is acknowledged."""
+        first = self.sent
+        while time.monotonic() < moment + patience_s:
+            self.send()
+            later = [at for number, at in self.acknowledged.items() if number >= first]
+            if later:
+                return min(later) - moment
+        raise SystemExit(f"no acknowledgement within {patience_s} s")
+
+    def finish(self) -> None:
+        self._producer.flush(30)
+
+
+def leader_of(cluster: LocalCluster) -> int:
+    with Cluster(cluster.bootstrap) as client:
+        return client.leader(TOPIC, 0).leader
+
+
+def measure(cluster: LocalCluster, writer: Writer, fault: str, patience_s: float) -> float:
+    leader = leader_of(cluster)
+    writer.go_on(1.0)
+    moment = time.monotonic()
+    if fault == "kill":
+        cluster.kill(leader)
+    else:
+        cluster.pause(leader)
+    gap = writer.gap_after(moment, patience_s)
+    writer.go_on(0.5)
+    if fault == "kill":
+        cluster.start_broker(leader)
+    else:
+        cluster.resume(leader)
+    writer.go_on(2.0)
+    return gap
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--pauses", type=int, default=2)
+    asked = parser.parse_args()
+    with LocalCluster(brokers=3) as cluster:
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, TOPIC, 1, 3)
+        writer = Writer(cluster.bootstrap)
+        writer.go_on(2.0)
+        for fault, times in (("kill", asked.kills), ("pause", asked.pauses)):
+            gaps = [measure(cluster, writer, fault, 40.0) for _ in range(times)]
+            if gaps:
+                told = " ".join(f"{gap:.3f}" for gap in gaps)
+                print(f"{fault}: median {statistics.median(gaps):.3f} s, each: {told}", flush=True)
+        writer.finish()
+        print(f"sent {writer.sent}, acknowledged {len(writer.acknowledged)}, failed {writer.failed}")
+
+
+if __name__ == "__main__":
+    main()
