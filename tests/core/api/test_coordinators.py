@@ -60,7 +60,7 @@ def test_without_a_controller_producers_are_to_come_again(cluster: ApiCluster) -
 @pytest.mark.parametrize(
     ("key_type", "error"),
     [
-        (GROUP, ErrorCode.UNSUPPORTED_VERSION),
+        (GROUP, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
@@ -77,4 +77,4 @@ def test_nobody_coordinates(cluster: ApiCluster, key_type: int, error: ErrorCode
 
 def test_version_0_asks_for_groups(cluster: ApiCluster) -> None:
     answer = cluster.request(1, FIND_COORDINATOR, {"key": "a"}, 0)
-    assert answer["error_code"] == ErrorCode.UNSUPPORTED_VERSION
+    assert answer["error_code"] == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,9 +1,12 @@
 """FindCoordinator 0-6 and InitProducerId 0-5: what Kafka's coordinators answer.
 
 There is no group and no transaction coordinator here yet. FindCoordinator is offered all the
-same, because librdkafka compresses with lz4 only where it is; it says that there is none, in
-a way that makes clients stop and show it. Java's and librdkafka's transactional producers
-give up at once on TRANSACTIONAL_ID_AUTHORIZATION_FAILED and on nothing milder.
+same, because librdkafka compresses with lz4 only where it is.
+
+For groups it says COORDINATOR_NOT_AVAILABLE. Consumers that have a group's name and assign
+their partitions themselves ask too, and must not fail: anything worse ends up in their
+application. Transactional producers can do nothing without a coordinator, and give up at
+once on TRANSACTIONAL_ID_AUTHORIZATION_FAILED and, librdkafka's, on nothing milder.
 """
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
@@ -21,7 +24,7 @@ def find_coordinator(_broker: BrokerContext, request: Struct) -> Struct:
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         message = "This cluster has no transactions yet; leave transactional.id out."
     else:
-        error = ErrorCode.UNSUPPORTED_VERSION
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         message = "This cluster has no consumer groups yet; assign partitions by hand."
     nobody = {
         "node_id": _NOBODY,
