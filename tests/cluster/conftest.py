@@ -1,0 +1,21 @@
+"""One calm cluster for all tests that break nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def calm() -> Iterator[LocalCluster]:
+    with LocalCluster(settings={"log.retention.check.interval.ms": "300"}) as cluster:
+        yield cluster
+        assert all(cluster.is_running(broker) for broker in cluster.ids)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic of this test alone."""
+    text = request.node.name.removeprefix("test_")
+    return "".join(c if c.isalnum() else "-" for c in text).strip("-")

@@ -1,0 +1,268 @@
+"""Real brokers for tests, and librdkafka to talk to them.
+
+Every wait is bounded. Clients' own log lines are turned off: a broker that is killed on
+purpose is no news.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tidelog.shell.client import admin
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+from tidelog.shell.supervisor.metadata_probe import ProbeFailed
+
+T = TypeVar("T")
+PATIENCE_S = 30.0
+LOOK_S = 0.02
+NO_GROUPS_YET = KafkaError.UNSUPPORTED_VERSION
+"""What a consumer hears when it looks for its group's coordinator; reading goes on."""
+QUICK_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+"""A hang is noticed after two seconds, not after nine."""
+
+
+def _quiet(bootstrap: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "log_level": 0,
+        "reconnect.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 200,
+        **(conf or {}),
+    }
+
+
+def eventually(look: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
+    """The first thing that is true; what can't be asked just now is asked again."""
+    until = time.monotonic() + timeout_s
+    last: object = None
+    while time.monotonic() < until:
+        try:
+            last = found = look()
+            if found:
+                return found
+        except (ClientError, ProbeFailed, KafkaException, OSError) as error:
+            last = error
+        time.sleep(LOOK_S)
+    raise AssertionError(f"not within {timeout_s:g} s: {what}; last seen: {last!r}")
+
+
+# -- records ---------------------------------------------------------------------------------
+
+
+class Sent:
+    """What became of the records that a librdkafka producer was given."""
+
+    def __init__(self, bootstrap: str, topic: str, conf: Mapping[str, Any] | None = None) -> None:
+        self.topic = topic
+        self.acknowledged: dict[bytes, int] = {}
+        """Value -> offset."""
+        self.failed: dict[bytes, KafkaError] = {}
+        self.client = Producer(_quiet(bootstrap, {"linger.ms": 1, **(conf or {})}))
+
+    def send(self, value: bytes, partition: int = 0, **more: Any) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.failed[value] = error
+            else:
+                offset = message.offset()
+                self.acknowledged[value] = -1 if offset is None else offset
+
+        while True:
+            try:
+                self.client.produce(
+                    self.topic, value, partition=partition, on_delivery=delivered, **more
+                )
+            except BufferError:
+                self.client.poll(0.1)
+                continue
+            self.client.poll(0)
+            return
+
+    def settle(self, timeout_s: float = PATIENCE_S) -> "Sent":
+        left = self.client.flush(timeout_s)
+        assert left == 0, f"{left} records have no answer after {timeout_s:g} s"
+        return self
+
+
+def send_all(
+    bootstrap: str,
+    topic: str,
+    values: Iterable[bytes],
+    partition: int = 0,
+    conf: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> list[int]:
+    """The offsets under which the records were acknowledged."""
+    sent = Sent(bootstrap, topic, conf)
+    values = list(values)
+    for value in values:
+        sent.send(value, partition, **more)
+    sent.settle()
+    assert not sent.failed, next(iter(sent.failed.items()))
+    return [sent.acknowledged[value] for value in values]
+
+
+@contextmanager
+def consumer(bootstrap: str, conf: Mapping[str, Any] | None = None) -> Iterator[Consumer]:
+    """Without a group: it has to assign."""
+    wanted = {
+        "group.id": "none",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 100,
+        "check.crcs": True,
+    }
+    client = Consumer(_quiet(bootstrap, {**wanted, **(conf or {})}))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def read(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    partition: int = 0,
+    offset: int = 0,
+    conf: Mapping[str, Any] | None = None,
+) -> list[Message]:
+    """The next `count` records from `offset` on."""
+    with consumer(bootstrap, conf) as client:
+        client.assign([TopicPartition(topic, partition, offset)])
+        return take(client, count)
+
+
+def take(client: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[Message]:
+    found: list[Message] = []
+    until = time.monotonic() + timeout_s
+    while len(found) < count:
+        assert time.monotonic() < until, f"{len(found)} of {count} records came"
+        for message in client.consume(count - len(found), 0.2):
+            error = message.error()
+            assert error is None or error.retriable() or error.code() == NO_GROUPS_YET, error
+            if error is None:
+                found.append(message)
+    return found
+
+
+def read_values(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
+    """All values up to what readers may see now."""
+    with consumer(bootstrap) as client:
+        low, high = ends(client, topic, partition)
+        client.assign([TopicPartition(topic, partition, low)])
+        return [message.value() or b"" for message in take(client, high - low)]
+
+
+def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
+    found = client.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
+    assert found is not None
+    return found
+
+
+# -- topics ----------------------------------------------------------------------------------
+
+
+def admin_client(bootstrap: str) -> AdminClient:
+    return AdminClient(_quiet(bootstrap, None))
+
+
+def make_topic(
+    bootstrap: str,
+    name: str,
+    partitions: int = 1,
+    replicas: int = -1,
+    configs: Mapping[str, str] | None = None,
+) -> str:
+    """Returns once every broker knows it and each partition has all its replicas in the ISR."""
+    with Cluster(bootstrap, timeout_s=PATIENCE_S) as client:
+        admin.create_topic(client, name, partitions, replicas, configs)
+        eventually(lambda: _is_everywhere(client, name), f"topic {name} on all brokers")
+    return name
+
+
+def _is_everywhere(client: Cluster, name: str) -> bool:
+    for broker in client.refresh([name]).brokers:
+        state = admin.describe_state(client, broker, name)
+        assert state is not None
+        for partition in state["partitions"]:
+            if partition["role"] == "leader" and len(partition["isr"]) < len(partition["replicas"]):
+                return False
+    topic = client.metadata.topics[name]
+    return all(p.leader >= 0 and len(p.isr) == len(p.replicas) for p in topic.partitions.values())
+
+
+def leader_of(cluster: LocalCluster, topic: str, partition: int = 0) -> int:
+    """As the living brokers say."""
+    return eventually(
+        lambda: _leader(cluster, topic, partition), f"a leader of {topic}-{partition}"
+    )
+
+
+def _leader(cluster: LocalCluster, topic: str, partition: int) -> int | None:
+    with Cluster(cluster.bootstrap, timeout_s=5) as client:
+        found = client.refresh([topic]).topics[topic].partitions[partition].leader
+        return found if found > 0 else None
+
+
+def isr_of(cluster: LocalCluster, topic: str, partition: int = 0) -> list[int]:
+    with Cluster(cluster.bootstrap, timeout_s=5) as client:
+        return sorted(client.refresh([topic]).topics[topic].partitions[partition].isr)
+
+
+def await_isr(
+    cluster: LocalCluster,
+    topic: str,
+    wanted: Iterable[int],
+    partition: int = 0,
+    timeout_s: float = PATIENCE_S,
+) -> None:
+    want = sorted(wanted)
+    eventually(
+        lambda: isr_of(cluster, topic, partition) == want,
+        f"the ISR of {topic}-{partition} is {want}",
+        timeout_s,
+    )
+
+
+def state_of(cluster: LocalCluster, broker: int, topic: str, partition: int = 0) -> dict[str, Any]:
+    """A replica as its broker describes it."""
+    with Cluster(cluster.bootstrap, timeout_s=5) as client:
+        client.refresh([topic])
+        state = admin.describe_state(client, broker, topic, partition)
+        assert state is not None
+        (found,) = state["partitions"]
+        return dict(found)
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def partition_dir(cluster: LocalCluster, broker: int, topic: str, partition: int = 0) -> Path:
+    return Path(cluster.log_dir(broker), f"{topic}-{partition}")
+
+
+def segment_bytes(cluster: LocalCluster, broker: int, topic: str, partition: int = 0) -> bytes:
+    """All segments of a log, one behind the other."""
+    files = sorted(partition_dir(cluster, broker, topic, partition).glob("*.log"))
+    return b"".join(file.read_bytes() for file in files)
+
+
+def said(cluster: LocalCluster, broker: int) -> str:
+    """The broker's text log."""
+    return Path(cluster.log_path(broker)).read_text()
+
+
+def resident_mb(pid: int) -> float:
+    """Memory that a process holds."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
