@@ -1,12 +1,13 @@
 """Finding brokers, leaders and the controller, and finding them again."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
-from fake_broker import HANG_UP, METADATA, FakeBroker, fake_brokers, topic_id
+from fake_broker import HANG_UP, METADATA, SILENCE, FakeBroker, fake_brokers, topic_id
 
 from tidelog.shell.client import admin
-from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoSuchTopic
+from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoAnswer, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster, parse_address
 from tidelog.shell.client.reader import EARLIEST, LATEST, MAX_TIMESTAMP, epoch_end, list_offset
 
@@ -277,3 +278,34 @@ def test_what_kind_of_broker_it_is(brokers: list[FakeBroker]) -> None:
         brokers[2].close()
         with pytest.raises(CannotConnect):
             admin.describe_state(cluster, 3)
+
+
+def test_a_broker_that_hangs_does_not_hide_the_others(brokers: list[FakeBroker]) -> None:
+    tell(brokers, {"orders": [2]})
+    brokers[0].answers[METADATA] = lambda *_: SILENCE
+    with Cluster([broker.address for broker in brokers], timeout_s=1.5) as cluster:
+        began = time.monotonic()
+        assert cluster.leader("orders", 0).leader == 2
+        cluster.refresh()
+        assert time.monotonic() - began < 1.4, "it was asked once, for its share of the time"
+    assert len(brokers[0].requests(METADATA)) == 1
+
+
+def test_when_all_hang_the_time_is_up_some_day(brokers: list[FakeBroker]) -> None:
+    for broker in brokers:
+        broker.answers[METADATA] = lambda *_: SILENCE
+    with Cluster([broker.address for broker in brokers], timeout_s=0.6) as cluster:
+        began = time.monotonic()
+        with pytest.raises(NoAnswer):
+            cluster.refresh()
+        assert time.monotonic() - began < 3
+
+
+def test_a_cluster_that_comes_back_is_found(brokers: list[FakeBroker]) -> None:
+    """Every connection was cut; the next question is asked over new ones."""
+    tell(brokers, {"orders": [2]})
+    with Cluster(brokers[0].address, timeout_s=2) as cluster:
+        cluster.refresh()
+        for broker in brokers:
+            broker.hang_up()
+        assert cluster.refresh().cluster_id == "fake"

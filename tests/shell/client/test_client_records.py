@@ -13,6 +13,7 @@ from tidelog.core.record.encoder import encode_batch, encode_marker
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL, CorruptRecord, parse
 from tidelog.core.types import TopicPartition
+from tidelog.shell.client import producer as producing
 from tidelog.shell.client.client_errors import BrokerError, Unresolved
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer, init_producer_id, produce
@@ -98,9 +99,10 @@ class OneLog:
 
 
 @pytest.fixture
-def log() -> Iterator[OneLog]:
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneLog]:
     with fake_brokers(1) as (broker,):
         broker.tell_metadata([broker], {"orders": [1]})
+        monkeypatch.setattr(producing, "REQUEST_TIMEOUT_MS", 200)
         yield OneLog(broker)
 
 

@@ -18,6 +18,7 @@ from tidelog.shell.client.connection import KafkaConnection
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+MIN_ISR = "min.insync.replicas"
 CLUSTER_DEFAULT = -1
 """As a number of partitions or replicas: what the broker's settings say."""
 
@@ -95,7 +96,7 @@ def topic_configs(
     """Settings in force, by topic; topics that are gone are left out."""
     if not topics:
         return {}
-    return _describe_configs(cluster.any_broker(), TOPIC_RESOURCE, topics, keys)
+    return cluster.ask_any(lambda one: _describe_configs(one, TOPIC_RESOURCE, topics, keys))
 
 
 def broker_configs(

@@ -94,6 +94,7 @@ class NoAnswer(Unresolved):
             " it may have been carried out all the same"
         )
         self.address = address
+        self.timeout_s = timeout_s
 
 
 class Disconnected(Unresolved):

@@ -32,6 +32,7 @@ T = TypeVar("T")
 DEFAULT_PORT = 9092
 PAUSE_S = 0.05
 PAUSE_MAX_S = 1.0
+SHARES_MAX = 4
 
 
 class Cluster:
@@ -50,6 +51,8 @@ class Cluster:
         self.client_id = client_id
         self.timeout_s = timeout_s
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
+        self._suspects: set[tuple[str, int]] = set()
+        """Those that did not answer when they were last asked."""
         self._metadata: ClusterMetadata | None = None
 
     def __enter__(self) -> "Cluster":
@@ -72,20 +75,43 @@ class Cluster:
 
     def any_broker(self) -> KafkaConnection:
         """A broker that can be reached: one that is connected, one of the bootstrap list, or
-        one that metadata told of. Raises the first bootstrap address's error if none can."""
-        for connection in self._connections.values():
-            if not connection.closed:
-                return connection
+        one that metadata told of; those that failed last come last. Raises the error of the
+        first address if none can."""
         first: CannotConnect | None = None
-        known = self._metadata.brokers.values() if self._metadata else ()
-        places = [*self.bootstrap, *((broker.host, broker.port) for broker in known)]
-        for host, port in dict.fromkeys(places):
+        for host, port in self._places():
             try:
                 return self._connect(host, port, advertised=False)
             except CannotConnect as error:
+                self._suspects.add((host, port))
                 first = first or error
+        self._suspects.clear()
         assert first is not None
         raise first
+
+    def _places(self) -> list[tuple[str, int]]:
+        """Every address that is known, the best first."""
+        connected = [place for place, one in self._connections.items() if not one.closed]
+        known = self._metadata.brokers.values() if self._metadata else ()
+        told = [(broker.host, broker.port) for broker in known]
+        places = list(dict.fromkeys([*connected, *self.bootstrap, *told]))
+        return sorted(places, key=lambda place: place in self._suspects)
+
+    def ask_any(self, ask: Callable[[KafkaConnection], T]) -> T:
+        """Ask any broker; another one if it hangs up or hangs. For what may be asked twice."""
+        deadline = Deadline(self.timeout_s)
+        while True:
+            broker = self.any_broker()
+            place = next(at for at, one in self._connections.items() if one is broker)
+            try:
+                answer = ask(broker)
+            except Unresolved as error:
+                untried = [each for each in self._places() if each not in self._suspects]
+                self._suspects.add(place)
+                if untried in ([], [place]):
+                    deadline.pause(error)
+            else:
+                self._suspects.discard(place)
+                return answer
 
     def broker(self, broker_id: BrokerId) -> KafkaConnection:
         """The broker of that id, at the address it advertises."""
@@ -128,7 +154,13 @@ class Cluster:
             "topics": None if topics is None else [{"name": topic} for topic in topics],
             "allow_auto_topic_creation": False,
         }
-        fresh = self._ask_any(lambda broker: read_metadata(broker.call(METADATA, request)))
+        # Nobody may take so long that the others are not asked: each gets its share.
+        share_s = max(self.timeout_s / len(self._places()), self.timeout_s / SHARES_MAX)
+
+        def ask(broker: KafkaConnection) -> ClusterMetadata:
+            return read_metadata(broker.call(METADATA, request, timeout_s=share_s))
+
+        fresh = self.ask_any(ask)
         if topics is not None and self._metadata is not None:
             kept = {
                 name: topic for name, topic in self._metadata.topics.items() if name not in topics
@@ -136,15 +168,6 @@ class Cluster:
             fresh = fresh._replace(topics={**kept, **fresh.topics})
         self._metadata = fresh
         return fresh
-
-    def _ask_any(self, ask: Callable[[KafkaConnection], T]) -> T:
-        """Of any broker; another one if it hangs up. Reading twice does no harm."""
-        deadline = Deadline(self.timeout_s)
-        while True:
-            try:
-                return ask(self.any_broker())
-            except Unresolved as error:
-                deadline.pause(error)
 
     def topic(self, name: str) -> TopicMetadata:
         """A topic, asked for if it is not known. Raises NoSuchTopic."""

@@ -86,10 +86,13 @@ class KafkaConnection:
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
         """What the broker offers: lowest and highest version by API."""
+        return self._agree(self.timeout_s)
+
+    def _agree(self, timeout_s: float) -> Mapping[int, tuple[int, int]]:
         if self._versions is None:
-            answer = self._ask_versions(API_VERSIONS_NEWEST)
+            answer = self._ask_versions(API_VERSIONS_NEWEST, timeout_s)
             if answer is None:
-                answer = self._ask_versions(0)
+                answer = self._ask_versions(0, timeout_s)
             if answer is None or answer["error_code"] != ErrorCode.NONE:
                 code = ErrorCode.UNSUPPORTED_VERSION if answer is None else answer["error_code"]
                 raise BrokerError(f"ApiVersions of {self.address}", code)
@@ -99,10 +102,10 @@ class KafkaConnection:
             }
         return self._versions
 
-    def _ask_versions(self, version: int) -> Struct | None:
+    def _ask_versions(self, version: int, timeout_s: float) -> Struct | None:
         """None: the broker does not know this version of the question."""
         request = {"client_software_name": "tidelog", "client_software_version": "0"}
-        frame = self._exchange(API_VERSIONS, version, request, self.timeout_s)
+        frame = self._exchange(API_VERSIONS, version, request, timeout_s)
         if len(frame) < _ERROR_CODE.size:
             raise self._not_kafka(f"an answer of {len(frame)} bytes")
         if _ERROR_CODE.unpack_from(frame)[0] == ErrorCode.UNSUPPORTED_VERSION:
@@ -148,8 +151,9 @@ class KafkaConnection:
         timeout_s: float | None = None,
     ) -> Struct:
         """Ask, and wait for the answer. Raises ClientError."""
-        version = self.version(api_key, max_version)
         wait_s = self.timeout_s if timeout_s is None else timeout_s
+        self._agree(wait_s)
+        version = self.version(api_key, max_version)
         return self._decode(api_key, version, self._exchange(api_key, version, request, wait_s))
 
     def send(self, api_key: int, request: Struct, max_version: int | None = None) -> None:

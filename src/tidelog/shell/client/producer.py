@@ -33,6 +33,8 @@ from tidelog.shell.client.connection import KafkaConnection
 ALL = -1
 NO_OFFSET = -1
 REQUEST_TIMEOUT_MS = 5_000
+"""How long a broker may wait for replicas before it says that it gave up."""
+ANSWER_S = 2.0
 TIMEOUT_S = 30.0
 LAST_VERSION_WITH_NAMES = 12
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
@@ -169,7 +171,7 @@ def produce(
         leader.send(PRODUCE, request, newest)
         return Produced(ErrorCode.NONE, NO_OFFSET, -1, -1, None)
     # The broker itself waits up to timeout_ms for replicas; its answer needs a way back.
-    wait_s = timeout_ms / 1000 + leader.timeout_s
+    wait_s = timeout_ms / 1000 + min(leader.timeout_s, ANSWER_S)
     answer = leader.call(PRODUCE, request, newest, wait_s)
     found = answer["responses"][0]["partition_responses"][0]
     return Produced(
@@ -187,7 +189,7 @@ def init_producer_id(cluster: Cluster, deadline: Deadline | None = None) -> tupl
     request = {"transactional_id": None, "transaction_timeout_ms": _NO_TRANSACTION_TIMEOUT_MS}
     while True:
         try:
-            answer = cluster.any_broker().call(INIT_PRODUCER_ID, request)
+            answer = cluster.ask_any(lambda broker: broker.call(INIT_PRODUCER_ID, request))
             if not answer["error_code"]:
                 return answer["producer_id"], answer["producer_epoch"]
             error = BrokerError("getting a producer id", answer["error_code"])

@@ -1,0 +1,1 @@
+"""What commands find out about a running cluster, ours or any Kafka, before it is shown."""

@@ -1,0 +1,75 @@
+"""Which cluster a command talks to.
+
+In this order: `--bootstrap`, `KAFKA_BOOTSTRAP_SERVERS`, the cluster that `tidelog up` runs
+from the data folder in the current directory, localhost:9092.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.apps.cli.usage import F
+
+if TYPE_CHECKING:
+    from tidelog.shell.client.cluster import Cluster
+
+VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
+DATA = "tidelog-data"
+LAST_RESORT = "localhost:9092"
+TIMEOUT_S = 5.0
+NOT_ANSWERED = 1
+
+
+def bootstrap_option() -> Callable[[F], F]:
+    """`--bootstrap`: the cluster to ask."""
+    return click.option(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help=f"Brokers to begin with, separated by commas.  [default: {VARIABLE}, else the"
+        f" cluster of ./{DATA}, else {LAST_RESORT}]",
+    )
+
+
+def timeout_option() -> Callable[[F], F]:
+    """`--timeout`: how long to wait for an answer."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.1),
+        default=TIMEOUT_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for a broker.",
+    )
+
+
+def find_bootstrap(given: str | None) -> str:
+    """The addresses to begin with."""
+    if given or os.environ.get(VARIABLE):
+        return given or os.environ[VARIABLE]
+    from tidelog.shell.supervisor import up_file
+
+    running = up_file.read(DATA)
+    return running.bootstrap if running is not None and running.alive() else LAST_RESORT
+
+
+@contextmanager
+def asked_cluster(given: str | None, timeout_s: float) -> Iterator["Cluster"]:
+    """The cluster; what goes wrong with it is one line and exit code 1."""
+    from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
+    from tidelog.shell.client.cluster import Cluster
+
+    context = click.get_current_context()
+    try:
+        with Cluster(find_bootstrap(given), timeout_s=timeout_s) as cluster:
+            yield cluster
+    except ValueError as error:
+        raise click.UsageError(str(error), context) from error
+    except NoSuchTopic as error:
+        raise click.ClickException(str(error)) from error
+    except ClientError as error:
+        click.echo(f"tidelog: {error}", err=True)
+        context.exit(NOT_ANSWERED)

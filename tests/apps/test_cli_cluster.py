@@ -1,0 +1,238 @@
+"""`tidelog cluster`: who is there, and what is in danger (M16)."""
+
+import io
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.remote import bootstrap as cli_bootstrap
+from tidelog.apps.cli.remote.cluster_report import Ailing, Health
+from tidelog.apps.cli.views import cluster_view
+from tidelog.core.record.record import Record
+from tidelog.shell.client import admin
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import Producer
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+PATIENCE_S = 20
+
+
+def run(bootstrap: str, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["cluster", *arguments, "--bootstrap", bootstrap])
+
+
+def read(bootstrap: str, *arguments: str) -> dict[str, Any]:
+    found = run(bootstrap, *arguments, "--format", "json")
+    assert found.stderr == ""
+    document: dict[str, Any] = json.loads(found.stdout)
+    assert document["holds"] is (found.exit_code == 0)
+    return document
+
+
+@pytest.fixture
+def running() -> Iterator[LocalCluster]:
+    """Three brokers; topics of three replicas and of one."""
+    with LocalCluster(brokers=3, racks=("a", "b", "c")) as one:
+        with Cluster(one.bootstrap) as cluster:
+            admin.create_topic(cluster, "orders", 3, 3, {"min.insync.replicas": "2"})
+            admin.create_topic(cluster, "strict", 1, 3, {"min.insync.replicas": "3"})
+            admin.create_topic(cluster, "alone", 3, 1)
+            Producer(cluster).append("orders", 0, [Record(None, b"x" * 5000, 1)])
+        yield one
+
+
+def health_until(bootstrap: str, wanted: bool) -> dict[str, Any]:
+    """Leaders and ISRs settle within moments."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = read(bootstrap, "health")
+        if found["holds"] is wanted or time.monotonic() > deadline:
+            assert found["holds"] is wanted, found
+            return found
+        time.sleep(0.1)
+
+
+def names(ailing: list[dict[str, Any]]) -> list[str]:
+    return [f"{each['topic']}/{each['partition']}" for each in ailing]
+
+
+def test_a_whole_cluster_and_one_that_lost_a_broker(running: LocalCluster) -> None:
+    whole = health_until(running.bootstrap, True)
+    assert whole["partitions"] == 7
+    assert names(whole["at_min_isr"]) == ["alone/0", "alone/1", "alone/2", "strict/0"]
+    info = read(running.bootstrap, "info")
+    assert info["kind"] == "Tidelog"
+    assert info["controller"] in (1, 2, 3)
+    assert (info["partitions"], info["replicas"]) == (7, 15)
+    assert {topic["name"]: topic["replication_factor"] for topic in info["topics"]} == {
+        "alone": 1,
+        "orders": 3,
+        "strict": 3,
+    }
+    brokers = read(running.bootstrap, "brokers")["brokers"]
+    assert [broker["rack"] for broker in brokers] == ["a", "b", "c"]
+    assert sum(broker["leads"] for broker in brokers) == 7
+    assert sum(broker["leads"] + broker["follows"] for broker in brokers) == 15
+    assert all(broker["log_bytes"] is not None for broker in brokers)
+    assert sum(broker["log_bytes"] for broker in brokers) > 3 * 5000
+    assert [broker["controller"] for broker in brokers].count(True) == 1
+
+    with Cluster(running.bootstrap) as cluster:
+        alone = cluster.topic("alone").partitions
+    running.kill(3)
+    sick = health_until(running.bootstrap, False)
+    deadline = time.monotonic() + PATIENCE_S
+    lost = [f"alone/{number}" for number, each in alone.items() if each.replicas == [3]]
+    while names(sick["offline"]) != lost or len(sick["under_replicated"]) != 4 + len(lost):
+        assert time.monotonic() < deadline, sick
+        time.sleep(0.1)
+        sick = read(running.bootstrap, "health")
+    assert names(sick["under_min_isr"]) == [*lost, "strict/0"]
+    assert sick["brokers_away"] == [3]
+    gone = read(running.bootstrap, "brokers")
+    assert gone["holds"] is False
+    assert [broker["fenced"] for broker in gone["brokers"]] == [False, False, True]
+    shown = run(running.bootstrap, "health")
+    assert shown.exit_code == 1
+    assert "1 offline: neither written nor read" in shown.stdout
+    assert "strict/0" in shown.stdout
+    assert "not in the cluster" in run(running.bootstrap, "brokers").stdout
+
+
+def test_text_for_people(running: LocalCluster) -> None:
+    health_until(running.bootstrap, True)
+    info = run(running.bootstrap, "info")
+    assert info.exit_code == 0
+    assert "Tidelog cluster " in info.stdout
+    assert "brokers: 3, topics: 3, partitions: 7, replicas: 15" in info.stdout
+    health = run(running.bootstrap, "health")
+    assert health.stdout.splitlines()[-1] == "✓ partitions: 7; every replica is in sync"
+
+
+def test_a_broker_that_hangs_is_named(running: LocalCluster) -> None:
+    health_until(running.bootstrap, True)
+    running.pause(1)
+    try:
+        words = ["cluster", "brokers", "--timeout", "1", "--format", "json"]
+        found = CliRunner().invoke(cli, [*words, "--bootstrap", running.bootstrap])
+        hung = {each["id"]: each["unreachable"] for each in json.loads(found.stdout)["brokers"]}
+        assert found.exit_code == 1
+        assert hung == {1: "nothing within 1 s", 2: None, 3: None}
+    finally:
+        running.resume(1)
+
+
+# -- brokers of another make -----------------------------------------------------------------
+
+
+def test_any_kafka_can_be_looked_at() -> None:
+    confluent_kafka: Any = pytest.importorskip("confluent_kafka")
+    mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    mock.produce("orders", b"x")
+    assert mock.flush(10) == 0
+    brokers = mock.list_topics(timeout=10).brokers.values()
+    address = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    info = read(address, "info")
+    assert (info["kind"], len(info["brokers"])) == ("Kafka", 3)
+    assert [topic["name"] for topic in info["topics"]] == ["orders"]
+    health = read(address, "health")
+    assert health["min_isr_unknown"] is True, "the mock knows no DescribeConfigs"
+    assert health["partitions"] == info["partitions"]
+
+
+# -- which cluster ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody() -> str:
+    free = socket.create_server(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+    free.close()
+    return f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("command", ["info", "health", "brokers"])
+def test_no_cluster_is_one_line(nobody: str, command: str) -> None:
+    found = run(nobody, command)
+    assert found.exit_code == 1
+    assert found.stdout == ""
+    assert found.stderr == (
+        f"tidelog: can't connect to {nobody}: connection refused;"
+        " is the cluster up? try tidelog status\n"
+    )
+
+
+def test_a_bad_address_is_one_line() -> None:
+    found = run("localhost:x", "info")
+    assert found.exit_code == 2
+    assert "'localhost:x' is no address; write host:port" in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_where_the_address_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(cli_bootstrap.VARIABLE, raising=False)
+    assert cli_bootstrap.find_bootstrap(None) == "localhost:9092"
+    monkeypatch.setenv(cli_bootstrap.VARIABLE, "elsewhere:1")
+    assert cli_bootstrap.find_bootstrap(None) == "elsewhere:1"
+    assert cli_bootstrap.find_bootstrap("given:2") == "given:2"
+
+
+def test_the_cluster_of_the_current_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `tidelog up` notes it; the note of one that is gone is not believed."""
+    import os
+
+    from tidelog.shell.supervisor import process_identity, up_file
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(cli_bootstrap.VARIABLE, raising=False)
+    (tmp_path / "tidelog-data").mkdir()
+    started = process_identity.started(os.getpid())
+    assert started is not None
+    note = up_file.UpFile(
+        pid=os.getpid(),
+        started=started,
+        bootstrap="localhost:7777",
+        data=str(tmp_path / "tidelog-data"),
+        ephemeral=False,
+        one_process=False,
+        supervise=False,
+        brokers=[],
+    )
+    up_file.write(note)
+    assert cli_bootstrap.find_bootstrap(None) == "localhost:7777"
+    up_file.write(note._replace(started="another"))
+    assert cli_bootstrap.find_bootstrap(None) == "localhost:9092"
+
+
+# -- as text ---------------------------------------------------------------------------------
+
+
+def test_long_lists_are_cut_and_say_so() -> None:
+    many = [Ailing("orders", number, 1, [1, 2], [1], 1) for number in range(50)]
+    health = Health(50, [], [], many, [], [], True, [2], False)
+    out = io.StringIO()
+    cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
+    text = out.getvalue()
+    assert "no controller: no leader can be elected now" in text
+    assert "50 under-replicated" in text
+    assert "orders/19 " in text
+    assert "orders/20 " not in text
+    assert "and 30 more; --format json lists all" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")]
+)
+def test_sizes(count: int, text: str) -> None:
+    assert cluster_view.size(count) == text

@@ -1,0 +1,299 @@
+"""`tidelog partition describe`: on a real cluster, on brokers of another make, and as text."""
+
+import io
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.remote.partition_report import Partition, Replica, Report
+from tidelog.apps.cli.views import partition_view
+from tidelog.core.record.record import Record
+from tidelog.shell.client import admin
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import Producer
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+PATIENCE_S = 20
+
+
+def run(bootstrap: str, *arguments: str) -> Result:
+    words = ["partition", "describe", *arguments, "--bootstrap", bootstrap]
+    return CliRunner().invoke(cli, words)
+
+
+def read(bootstrap: str, *arguments: str) -> dict[str, Any]:
+    found = run(bootstrap, *arguments, "--format", "json")
+    assert found.stderr == ""
+    document: dict[str, Any] = json.loads(found.stdout)
+    assert document["holds"] is (found.exit_code == 0)
+    return document
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[LocalCluster]:
+    """Three brokers; `orders` has 20 records in each of two partitions."""
+    with LocalCluster(brokers=3) as running:
+        with Cluster(running.bootstrap) as cluster:
+            admin.create_topic(cluster, "orders", 2, 3, {"min.insync.replicas": "2"})
+            append(cluster, "orders", 20)
+        yield running
+
+
+def append(cluster: Cluster, topic: str, count: int) -> None:
+    producer = Producer(cluster)
+    for partition in cluster.topic(topic).partitions:
+        producer.append(topic, partition, [Record(None, b"x" * 50, 1)] * count)
+
+
+def settled(bootstrap: str, name: str, *, isr: int, high_watermark: int) -> dict[str, Any]:
+    """The partition once so many are in sync and all of them know the high watermark."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        (found,) = read(bootstrap, name)["partitions"]
+        known = [each["high_watermark"] for each in found["replicas"] if each["in_isr"]]
+        if len(found["isr"]) == isr and known == [high_watermark] * isr:
+            return dict(found)
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+# -- a real cluster --------------------------------------------------------------------------
+
+
+def test_every_replica_tells_of_itself(ours: LocalCluster) -> None:
+    found = settled(ours.bootstrap, "orders/1", isr=3, high_watermark=20)
+    assert (found["topic"], found["partition"], found["min_isr"]) == ("orders", 1, 2)
+    assert sorted(each["broker"] for each in found["replicas"]) == [1, 2, 3]
+    assert sorted(each["role"] for each in found["replicas"]) == ["follower", "follower", "leader"]
+    for each in found["replicas"]:
+        assert (each["log_start_offset"], each["log_end_offset"], each["lag"]) == (0, 20, 0)
+        assert each["epochs"] == [[found["leader_epoch"], 0]]
+        assert each["size"] > 20 * 50
+        assert each["unreachable"] is None
+
+
+def test_a_topic_alone_is_all_its_partitions(ours: LocalCluster) -> None:
+    settled(ours.bootstrap, "orders/0", isr=3, high_watermark=20)
+    assert [each["partition"] for each in read(ours.bootstrap, "orders")["partitions"]] == [0, 1]
+    shown = run(ours.bootstrap, "orders")
+    assert shown.exit_code == 0, shown.output
+    assert "orders/0  leader" in shown.stdout
+    assert "orders/1  leader" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "✓ every replica is in sync"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing/0", "there is no topic 'nothing' in the cluster"),
+        ("orders/7", "there is no partition 7 of topic 'orders'"),
+        ("orders/x", "'orders/x' is not TOPIC or TOPIC/PARTITION"),
+        ("/1", "is not TOPIC or TOPIC/PARTITION"),
+    ],
+)
+def test_what_does_not_exist_is_one_line(ours: LocalCluster, name: str, message: str) -> None:
+    found = run(ours.bootstrap, name)
+    assert found.exit_code == 2
+    assert message in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_a_broker_that_was_killed_is_shown_with_the_reason() -> None:
+    with LocalCluster(brokers=3) as running:
+        with Cluster(running.bootstrap) as cluster:
+            admin.create_topic(cluster, "orders", 1, 3, {"min.insync.replicas": "2"})
+            append(cluster, "orders", 10)
+            leader = cluster.leader("orders", 0).leader
+            running.kill(leader)
+            append(cluster, "orders", 5)
+        found = settled(running.bootstrap, "orders/0", isr=2, high_watermark=15)
+        assert found["leader"] != leader
+        assert leader not in found["isr"]
+        (gone,) = [each for each in found["replicas"] if each["broker"] == leader]
+        assert gone["unreachable"] is not None
+        assert gone["out_for_ms"] is not None
+        assert gone["why_out"]
+        epochs = [each["epochs"] for each in found["replicas"] if each["in_isr"]]
+        assert epochs[0] == epochs[1]
+        assert [start for _, start in epochs[0]] == [0, 10]
+        shown = run(running.bootstrap, "orders/0")
+        assert shown.exit_code == 1
+        assert f"broker {leader} did not answer: " in shown.stdout
+        assert f"broker {leader} is out of the ISR for " in shown.stdout
+        running.start_broker(leader)
+        whole = settled(running.bootstrap, "orders/0", isr=3, high_watermark=15)
+        assert {each["log_end_offset"] for each in whole["replicas"]} == {15}
+
+
+# -- brokers of another make -----------------------------------------------------------------
+
+
+@pytest.fixture
+def mock() -> Iterator[str]:
+    confluent_kafka: Any = pytest.importorskip("confluent_kafka")
+    producer = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    brokers = producer.list_topics(timeout=10).brokers.values()
+    producer.produce("orders", b"x", partition=0)
+    producer.produce("orders", b"y", partition=0)
+    assert producer.flush(10) == 0
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    producer.flush(1)  # the mock lives as long as its producer
+
+
+def test_of_another_kafka_what_it_tells_is_shown_and_what_not_is_said(mock: str) -> None:
+    document = read(mock, "orders/0")
+    (found,) = document["partitions"]
+    assert "this is no Tidelog" in document["missing"]
+    (leader,) = [each for each in found["replicas"] if each["role"] == "leader"]
+    assert (leader["log_start_offset"], leader["high_watermark"]) == (0, 2)
+    assert leader["log_end_offset"] is None
+    shown = run(mock, "orders/0").stdout
+    assert "this is no Tidelog" in shown
+
+
+# -- as text ---------------------------------------------------------------------------------
+
+
+def replica(broker: int, end: int | None, watermark: int | None, **more: Any) -> Replica:
+    more = {"log_start_offset": 0, "in_isr": True, "role": "follower", **more}
+    return Replica(
+        broker=broker, address=None, log_end_offset=end, high_watermark=watermark, **more
+    )
+
+
+def bars(*replicas: Replica) -> list[str]:
+    return [line.plain.rstrip() for line in partition_view.bars(list(replicas))]
+
+
+def test_bars_share_one_scale() -> None:
+    full, light = partition_view.COMMITTED, partition_view.UNCOMMITTED
+    assert bars(replica(1, 80, 40), replica(2, 40, 40), replica(3, 20, 20)) == [
+        f"   1 {full * 20}{light * 20} 80",
+        f"   2 {full * 20}{' ' * 20} 40",
+        f"   3 {full * 10}{' ' * 30} 20",
+    ]
+
+
+def test_a_bar_begins_where_the_log_begins() -> None:
+    full = partition_view.COMMITTED
+    later = replica(2, 300, 300, log_start_offset=200)
+    assert bars(replica(1, 300, 300, log_start_offset=100), later) == [
+        f"   1 {full * 40} 300",
+        f"   2 {' ' * 20}{full * 20} 300",
+    ]
+
+
+def test_one_record_above_the_high_watermark_is_seen() -> None:
+    (line,) = bars(replica(1, 1_000_000, 999_999))
+    assert line == f"   1 {partition_view.COMMITTED * 39}{partition_view.UNCOMMITTED} 1000000"
+
+
+def test_a_replica_that_did_not_answer_is_drawn_by_what_its_leader_saw() -> None:
+    """Its own high watermark is not known; the leader's is."""
+    seen = replica(2, 40, None, in_isr=False, role="unknown")
+    assert bars(replica(1, 80, 60), seen)[1] == f"   2 {partition_view.COMMITTED * 20}{' ' * 20} 40"
+    assert bars(replica(1, 80, 60), replica(3, None, None)) == bars(replica(1, 80, 60))
+
+
+def test_empty_logs_have_no_bars() -> None:
+    assert bars(replica(1, 0, 0), replica(2, 0, 0)) == []
+    assert bars() == []
+
+
+def partition(**more: Any) -> Partition:
+    usual = {
+        "topic": "orders",
+        "partition": 0,
+        "topic_id": None,
+        "leader": 1,
+        "leader_epoch": 3,
+        "partition_epoch": 5,
+        "isr": [1, 2],
+        "elr": [],
+        "min_isr": 2,
+        "replicas": [replica(1, 9, 9, role="leader"), replica(2, 9, 9)],
+        "unclean_election": None,
+        "losses": [],
+    }
+    return Partition(**{**usual, **more})
+
+
+def shown(one: Partition) -> str:
+    out = io.StringIO()
+    screen = Console(file=out, width=120, markup=False, highlight=False)
+    partition_view.show(screen, Report([one], None))
+    return out.getvalue()
+
+
+def test_nothing_is_said_of_a_partition_that_is_whole() -> None:
+    text = shown(partition())
+    assert "in sync: 1, 2 (min.insync.replicas 2)" in text
+    assert text.endswith("✓ every replica is in sync\n")
+    for word in ("out of", "lost", "truncated", "nobody", "refused"):
+        assert word not in text
+
+
+def test_an_offline_partition_says_who_may_lead() -> None:
+    text = shown(partition(leader=None, isr=[], elr=[2]))
+    assert "nobody leads: it is neither written nor read; broker 2 may lead" in text
+    assert "0 in sync, 2 wanted: acks=all is refused" in text
+    assert text.endswith("✗ 0 of 1 partitions are whole\n")
+
+
+def test_losses_are_told() -> None:
+    election = {"leader": 2, "leader_epoch": 3, "old_leader": 1, "old_isr": [1], "old_elr": []}
+    loss = {
+        "broker": 1,
+        "topic": "orders",
+        "partition": 0,
+        "leader_epoch": 3,
+        "start": 7,
+        "end": 12,
+        "high_watermark": 10,
+        "committed": 3,
+        "now_ms": 5,
+    }
+    lines = " ".join(shown(partition(unclean_election=election, losses=[loss])).split())
+    assert "unclean election: broker 2 leads since leader epoch 3 instead of broker 1" in lines
+    assert "broker 1 truncated offsets 7 to 11 in leader epoch 3; 3 of them committed" in lines
+
+
+def test_epochs_are_told_with_their_starts_the_last_ones_first_to_stay() -> None:
+    many = [[number, number * 10] for number in range(6)]
+    text = shown(partition(replicas=[replica(1, 60, 60, epochs=many, role="leader")], isr=[1]))
+    assert "… 2@20 3@30 4@40 5@50" in text
+
+
+def test_a_narrow_screen_has_it_all() -> None:
+    out = io.StringIO()
+    screen = Console(file=out, width=50, markup=False, highlight=False)
+    partition_view.show(screen, Report([partition()], None))
+    assert "log end: 9" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(5, "5 ms"), (3_240, "3.2 s"), (125_000, "2 min"), (7_300_000, "2 h")]
+)
+def test_durations(ms: int, text: str) -> None:
+    assert partition_view.duration(ms) == text
+
+
+def test_watching_goes_on_until_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = [Report([partition()], None), Report([partition(leader=None, isr=[])], None)]
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", nap)
+    last = partition_view.watch(lambda: reports[-1], reports[0])
+    assert last is reports[-1]
+    assert naps == [partition_view.WATCH_S] * 3
