@@ -19,9 +19,9 @@ from tidelog.core.controller.metadata.metadata_store import NO_SESSION
 Answer = TypeVar("Answer")
 IDENTITY_KEY = "meta/cluster"
 SCHEMA_VERSION = 1
-BUSY_MS = 20
-"""How long one statement waits for another process; whoever wants more tries again."""
 
+_PAUSE_S, _PAUSE_GROWTH, _PAUSE_MAX_S = 0.0005, 1.2, 0.02
+"""Between two tries. SQLite's own pauses grow so fast that a busy writer starves the others."""
 _PATIENCE_S = 2.0
 _APPLICATION_ID = 0x54494445  # "TIDE"
 _MAGIC = b"SQLite format 3\0"
@@ -124,13 +124,16 @@ def connect(path: str, give_up_s: float) -> sqlite3.Connection:
 
 
 def patiently(give_up_s: float, act: Callable[[], Answer]) -> Answer:
-    """Do it again while another process is in the way, at least once."""
+    """Do it, and again while another process is in the way."""
+    pause_s = _PAUSE_S
     while True:
         try:
             return act()
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() >= give_up_s:
                 raise
+        time.sleep(pause_s)
+        pause_s = min(_PAUSE_MAX_S, pause_s * _PAUSE_GROWTH)
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -142,7 +145,7 @@ def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{_quoted(os.path.abspath(path))}?mode=rw",
         uri=True,
-        timeout=BUSY_MS / 1000,
+        timeout=0,
         isolation_level=None,
         check_same_thread=False,
     )
