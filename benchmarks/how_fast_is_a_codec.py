@@ -127,7 +127,7 @@ def read_request(
     )
 
 
-def response_body(api_key: int, version: int, frame: bytes) -> bytes:
+def response_body(api_key: int, frame: bytes) -> bytes:
     header = LENGTH_SIZE + (4 if api_key == API_VERSIONS else 5)
     return frame[header:]
 
@@ -144,7 +144,7 @@ def write_response(
         name,
         cost_us(lambda: encode_response(api_key, version, 1, struct)),
         None if by_hand is None else cost_us(by_hand),
-        kio_write_us(api_key, version, "response", response_body(api_key, version, frame)),
+        kio_write_us(api_key, version, "response", response_body(api_key, frame)),
     )
 
 
@@ -154,7 +154,7 @@ def read_response(name: str, api_key: int, version: int, struct: dict[str, Any])
         name,
         cost_us(lambda: decode_response(api_key, version, frame[LENGTH_SIZE:])),
         None,
-        kio_read_us(api_key, version, "response", response_body(api_key, version, frame)),
+        kio_read_us(api_key, version, "response", response_body(api_key, frame)),
     )
 
 

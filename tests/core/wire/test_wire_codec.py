@@ -158,6 +158,16 @@ def test_damage_is_refused(api_key: int, version: int, body: str) -> None:
         decode_request(api_key, version, bytes.fromhex(body), 0)
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 127, 128])
+@pytest.mark.parametrize("version", [1, 2])
+def test_arrays_short_and_long(version: int, count: int) -> None:
+    """ElectLeaders before and after it became flexible."""
+    topics = [{"topic": f"t{i}", "partitions": list(range(i))} for i in (count, 0)]
+    struct = {"election_type": 1, "topic_partitions": topics * (1 + count // 2), "timeout_ms": 9}
+    frame = encode_request(43, version, 7, "client", struct)
+    assert decoded(43, version, REQUEST, frame) == struct
+
+
 def test_plain_bytes_that_may_be_null() -> None:
     """No message has them in a version before compact lengths but Produce and Fetch."""
     fields = parse_fields(["data bytes ?, ids []uuid, port u16, share f64"])

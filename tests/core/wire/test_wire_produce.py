@@ -110,8 +110,8 @@ def test_records_longer_than_the_frame_are_refused() -> None:
 
 
 def test_hints_without_a_moved_leader() -> None:
-    response = ProduceResponse([answer("a", 0, ErrorCode.NONE)])
-    request = asked(10, ("a", ID, 0))
+    response = ProduceResponse([answer("a", 0, ErrorCode.NONE), answer("a", 1, ErrorCode.NONE)])
+    request = asked(10, ("a", ID, 0), ("a", ID, 1))
     frame = encode_produce_response(9, request, response, lambda _: CurrentLeader(1, 1))
     assert frame == encode_produce_response(9, request, response)
 

@@ -10,6 +10,7 @@ anything is made of that size. Out of bytes is IndexError or struct.error here, 
 ValueError: the codecs turn all of them into MalformedRequest in one place (`UNREADABLE`).
 """
 
+from collections.abc import Sequence
 from struct import Struct, error
 from typing import TypeAlias
 
@@ -242,3 +243,32 @@ def read_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int,
     if count < 0:
         raise MalformedRequest("null where an array must be")
     return count, position
+
+
+# -- arrays of int32: replicas and partitions, by the thousand in a Metadata answer ------------
+
+_SHORT = 8
+_INT32S = [Struct(f">{count}i") for count in range(_SHORT)]
+_COUNTED_INT32S = [Struct(f">i{count}i") for count in range(_SHORT)]
+_COMPACT_INT32S = [Struct(f">B{count}i") for count in range(_SHORT)]
+
+
+def read_int32s(data: Buffer, position: int, count: int) -> list[int]:
+    """The elements, once their count is read and found to fit."""
+    form = _INT32S[count] if count < _SHORT else Struct(f">{count}i")
+    return list(form.unpack_from(data, position))
+
+
+def int32s(numbers: Sequence[int]) -> bytes:
+    """The whole array."""
+    count = len(numbers)
+    form = _COUNTED_INT32S[count] if count < _SHORT else Struct(f">i{count}i")
+    return form.pack(count, *numbers)
+
+
+def compact_int32s(numbers: Sequence[int]) -> bytes:
+    """The same in flexible versions."""
+    count = len(numbers)
+    if count < _SHORT:
+        return _COMPACT_INT32S[count].pack(count + 1, *numbers)
+    return uvarint(count + 1) + Struct(f">{count}i").pack(*numbers)

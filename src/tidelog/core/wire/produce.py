@@ -57,6 +57,8 @@ _PARTITION_SIZE_MIN = 6
 _TOPIC_SIZE_MIN = 3
 
 _ANSWER = Struct(">ihqqq")
+_GOOD_ANSWER = Struct(">ihqqqBBB")
+"""The same with no record errors, no message, no tags, in flexible versions."""
 _ANSWER_BEFORE_START = Struct(">ihqq")
 """Before version 5: without the log start offset."""
 _PLAIN_NO_ERRORS = INT32.pack(0) + optional_string(None)
@@ -246,22 +248,22 @@ def _topic(asked: ProducePartition, version: int) -> bytes:
 
 def _answer(answer: ProducePartitionResponse, version: int, hints: LeaderHints | None) -> bytes:
     base, appended, start = answer.base_offset, answer.log_append_time_ms, answer.log_start_offset
-    fixed = (
-        answer.topic_partition.partition,
-        answer.error,
-        -1 if base is None else base,
-        -1 if appended is None else appended,
-    )
+    index, error = answer.topic_partition.partition, answer.error
+    base = -1 if base is None else base
+    appended = -1 if appended is None else appended
+    start = -1 if start is None else start
+    if version >= FIRST_FLEXIBLE and error is _NONE:
+        return _GOOD_ANSWER.pack(index, 0, base, appended, start, 1, 0, 0)
     if version < 5:
-        return _ANSWER_BEFORE_START.pack(*fixed)
-    body = _ANSWER.pack(*fixed, -1 if start is None else start)
+        return _ANSWER_BEFORE_START.pack(index, error, base, appended)
+    body = _ANSWER.pack(index, error, base, appended, start)
     if version < 8:
         return body
     errors = answer.record_errors or answer.error_message is not None
     if version < FIRST_FLEXIBLE:
         return body + (_plain_errors(answer) if errors else _PLAIN_NO_ERRORS)
     body += _flexible_errors(answer) if errors else _FLEXIBLE_NO_ERRORS
-    if hints is not None and answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+    if hints is not None and error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         leader = hints.current_leader(answer.topic_partition)
         if leader:
             return body + tagged({0: leader})

@@ -9,7 +9,6 @@ skipped.
 """
 
 from collections.abc import Callable
-from struct import unpack_from
 from typing import Any, TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
@@ -120,12 +119,11 @@ def _read_array(
     size = _element_size_min(source, field, element)
     source.line(f"{count}, position = {source.use(reader)}(data, position, {size})")
     source.line(f"{target} = None if {count} < 0 else []")
-    if element in FORMATS and element != "uuid":
-        unpack = source.use(unpack_from)
+    if element == "i32":
         source.line(f"if {count} > 0:")
-        form = f"f'>{{{count}}}{FORMATS[element]}'"
-        source.line(f"    {target} = list({unpack}({form}, data, position))")
-        source.line(f"    position += {size} * {count}")
+        read = source.use(primitives.read_int32s)
+        source.line(f"    {target} = {read}(data, position, {count})")
+        source.line(f"    position += 4 * {count}")
         return
     source.line(f"for _ in range({count}):")
     source.indent()

@@ -6,7 +6,6 @@ at. A tagged field that says no more than its default is left out, as Kafka does
 """
 
 from collections.abc import Callable
-from struct import pack
 from typing import Any, TypeAlias
 
 from tidelog.core.wire import primitives
@@ -92,14 +91,15 @@ def _write_sized(source: Source, output: str, value: str, field: Field, *, nulla
         source.line(f"    {output} += {prefix}(-1)")
         source.line("else:")
         source.indent()
-    source.line(f"{output} += {prefix}(len({value}))")
     element = field.type.removeprefix(ARRAY)
-    if field.type in ("bytes", "records"):
+    if element == "i32":
+        writer = source.use(primitives.compact_int32s if source.flexible else primitives.int32s)
+        source.line(f"{output} += {writer}({value})")
+    elif field.type in ("bytes", "records"):
+        source.line(f"{output} += {prefix}(len({value}))")
         source.line(f"{output} += {value}")
-    elif element in FORMATS and element != "uuid":
-        packer = source.use(pack)
-        source.line(f"{output} += {packer}(f'>{{len({value})}}{FORMATS[element]}', *{value})")
     else:
+        source.line(f"{output} += {prefix}(len({value}))")
         inner = source.name("element")
         source.line(f"for {inner} in {value}:")
         source.indent()
