@@ -75,7 +75,7 @@ def test_every_module_is_imported_by_something() -> None:
                 imported.update(f"{node.module}.{alias.name}" for alias in node.names)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 imported.update(LAZY_IMPORT.findall(node.value))
-    entry_points = {"tidelog.__main__", "tidelog.apps.cli.main"}
+    entry_points = {"tidelog.__main__"}
     modules = {
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         for path in SOURCES

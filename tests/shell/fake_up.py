@@ -1,6 +1,6 @@
 """The `tidelog` command with fake brokers in it: `python fake_up.py up ...`."""
 
-from tidelog.apps.cli.main import main
+from tidelog.apps.cli.launch import main
 from tidelog.shell.supervisor import broker_child
 
 if __name__ == "__main__":

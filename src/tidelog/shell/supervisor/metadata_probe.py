@@ -79,7 +79,7 @@ def _exchange(
     head = struct.pack(">hhih", api_key, version, 1, len(CLIENT_ID)) + CLIENT_ID
     until = time.monotonic() + timeout_s
     try:
-        with socket.create_connection((host, port), timeout_s) as connection:
+        with _connect(host, port, timeout_s) as connection:
             connection.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
             (size,) = struct.unpack(">i", _receive(connection, 4, until))
             if not 4 <= size <= ANSWER_MAX:
@@ -87,6 +87,25 @@ def _exchange(
             return _receive(connection, size, until)[4:]
     except OSError as error:
         raise ProbeFailed(f"{host}:{port}: {error.strerror or error}") from error
+
+
+def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
+    """To the first address that takes us. The name goes as bytes: a str would be encoded by a
+    codec whose import costs more than the whole call."""
+    refused: OSError = ConnectionRefusedError("no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host.encode(), port, type=socket.SOCK_STREAM
+    ):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            refused = error
+        else:
+            return connection
+    raise refused
 
 
 def _receive(connection: socket.socket, size: int, until: float) -> bytes:

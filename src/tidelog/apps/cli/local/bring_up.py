@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tidelog.apps.cli.local import up_text
+from tidelog.apps.cli.local.up_options import UpOptions
 from tidelog.shell.settings_sources import load_settings
 from tidelog.shell.supervisor import broker_child, cluster_plan
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
@@ -25,23 +26,6 @@ from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor
 DATA = "tidelog-data"
 NOT_UP, BAD_USAGE = 1, 2
 DIED_OF_SIGNAL = 128
-
-
-class UpOptions(NamedTuple):
-    """As given on the command line."""
-
-    brokers: int | None = None
-    port: int = 9092
-    data: str | None = None
-    ephemeral: bool = False
-    one_process: bool = False
-    detach: bool = False
-    supervise: bool = False
-    sets: tuple[str, ...] = ()
-    racks: str = ""
-    wait: float = 30.0
-    form: str = "text"
-    command: tuple[str, ...] = ()
 
 
 def bring_up(options: UpOptions) -> int:

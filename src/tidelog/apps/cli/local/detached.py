@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
 from tidelog.apps.cli.local import bring_up, up_text
-from tidelog.apps.cli.local.bring_up import UpOptions
+from tidelog.apps.cli.local.up_options import UpOptions
 from tidelog.shell.supervisor import up_file
 from tidelog.shell.supervisor.preflight.refusal import Refusal
 from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor

@@ -1,0 +1,30 @@
+"""What the `tidelog` script calls. The way to a plain `tidelog up` is short, for its speed.
+
+Always true: it does what the tree of commands would do, with the same exit code; the tree is
+only not imported where it is not needed.
+"""
+
+import os
+import sys
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command, and end the process."""
+    words = sys.argv[1:]
+    if words[:1] == ["up"] and "_TIDELOG_COMPLETE" not in os.environ:
+        from tidelog.apps.cli.local.up_options import read_plain
+
+        options = read_plain(words[1:])
+        if options is not None:
+            from tidelog.apps.cli.local.bring_up import bring_up
+
+            try:
+                sys.exit(bring_up(options))
+            except KeyboardInterrupt:
+                sys.stderr.write("\ntidelog: interrupted\n")
+                sys.exit(INTERRUPTED)
+    from tidelog.apps.cli import main as tree
+
+    tree.main()
