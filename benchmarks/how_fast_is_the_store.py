@@ -1,0 +1,204 @@
+"""How long does a change of metadata take, and how long until other brokers know?
+
+Sketch first: a guarded transaction is eight statements of some 10 µs and one fdatasync, so
+it is as fast as the disk; another process hears of it by a datagram (0.1 ms) and two reads.
+
+    python benchmarks/how_fast_is_the_store.py [--format json]
+
+Wall time of one call after the other, so other work on the machine shows; the plain
+fdatasync of the same folder is measured beside it for comparison.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from tidelog.core.controller.metadata.metadata_store import Batch, Guard, Put, TxnResult
+from tidelog.shell.store import cluster_file
+from tidelog.shell.store.boot_clock import boot_ms
+from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
+
+VALUE = b"x" * 200
+TTL_MS = 60_000
+
+
+class Client:
+    """A store client whose answers are waited for."""
+
+    def __init__(self, path: str) -> None:
+        self.news: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.client = SqliteStoreClient(path, "", boot_ms, self.news.put)
+
+    def ask(self, call: Callable[..., None], *args: object) -> Any:
+        answers: list[Any] = []
+        call(*args, answers.append)
+        while not answers:
+            self.news.get()()
+        return answers[0]
+
+    def put(self, key: str, value: bytes, rev: int | None = None) -> int:
+        guards = () if rev is None else (Guard(key, rev),)
+        answer = self.ask(self.client.transact, guards, (Put(key, value),))
+        assert isinstance(answer, TxnResult)
+        assert answer.ok
+        return answer.rev
+
+
+def quantiles(times_s: list[float]) -> dict[str, float]:
+    times_s.sort()
+    ranks = {"p50": len(times_s) // 2, "p99": len(times_s) * 99 // 100}
+    return {name: round(times_s[rank] * 1000, 3) for name, rank in ranks.items()}
+
+
+def timed(times: int, act: Callable[[], object]) -> dict[str, float]:
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        act()
+        taken.append(time.perf_counter() - began)
+    return quantiles(taken)
+
+
+def sync_alone(folder: str) -> dict[str, float]:
+    fd = os.open(os.path.join(folder, "plain"), os.O_CREAT | os.O_RDWR)
+
+    def append() -> None:
+        os.write(fd, VALUE)
+        os.fsync(fd)
+
+    try:
+        return timed(500, append)
+    finally:
+        os.close(fd)
+
+
+def write_many(path: str, key: str) -> dict[str, float]:
+    client = Client(path)
+    rev = 0
+
+    def put() -> None:
+        nonlocal rev
+        rev = client.put(key, VALUE, rev)
+
+    put()
+    figures = timed(500, put)
+    client.client.close()
+    return figures
+
+
+def three_processes(path: str) -> dict[str, float]:
+    """The middle one of three that all write without a pause."""
+    command = [sys.executable, __file__, "--role", "writer", "--path", path, "--key"]
+    children = [
+        subprocess.Popen([*command, f"w{n}"], stdout=subprocess.PIPE, text=True) for n in range(3)
+    ]
+    figures = [json.loads(child.communicate()[0]) for child in children]
+    return sorted(figures, key=lambda figure: float(figure["p50"]))[1]
+
+
+def stamp(path: str) -> None:
+    """Put the time, again and again, for somebody else to compare."""
+    client = Client(path)
+    for _ in range(200):
+        client.put("time", b"%d" % time.monotonic_ns())
+        time.sleep(0.01)
+    client.client.close()
+
+
+def other_process_hears(path: str) -> dict[str, float]:
+    """From before a transaction is asked for to another process's loop having the change."""
+    client = Client(path)
+    lags: list[float] = []
+
+    def changed(batch: Batch) -> None:
+        now = time.monotonic_ns()
+        lags.extend((now - int(c.kv.value)) / 1e9 for c in batch.changes if c.kv)
+
+    client.client.watch(client.put("before", b"0"), changed, lambda: None)
+    child = subprocess.Popen([sys.executable, __file__, "--role", "stamper", "--path", path])
+    while len(lags) < 200:
+        client.news.get()()
+    child.wait()
+    client.client.close()
+    return quantiles(lags)
+
+
+def rest(path: str) -> dict[str, float]:
+    """CPU of a client with a session and a watch, and memory of one more client."""
+    before_kb = resident_kb()
+    client = Client(path)
+    client.ask(client.client.open_session, TTL_MS)
+    client.client.watch(client.put("before", b"0"), lambda _batch: None, lambda: None)
+    time.sleep(1.0)
+    after_kb = resident_kb()
+    cpu_s, wall_s = time.process_time(), time.monotonic()
+    time.sleep(10.0)
+    cost = (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
+    client.client.close()
+    return {"idle CPU-s/s": round(cost, 6), "KiB": after_kb - before_kb}
+
+
+def resident_kb() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def ten_thousand_keys(path: str) -> dict[str, dict[str, float]]:
+    client = Client(path)
+    for topic in range(100):
+        ops = tuple(Put(f"topics/id/{topic:032x}/{n:06d}", VALUE) for n in range(100))
+        client.ask(client.client.transact, (), ops)
+    figures = {
+        "transaction of 100 puts, ms": timed(
+            50, lambda: client.ask(client.client.transact, (), ops)
+        ),
+        "snapshot of 10,000 keys, ms": timed(10, lambda: client.ask(client.client.read)),
+    }
+    client.client.close()
+    return figures
+
+
+def measure() -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "cluster.db")
+        began = time.perf_counter()
+        cluster_file.prepare(path)
+        made = time.perf_counter()
+        return {
+            "make the file, ms": {"once": round((made - began) * 1000, 3)},
+            "append and fsync, ms": sync_alone(folder),
+            "guarded transaction, ms": write_many(path, "k"),
+            "the same in three processes at once, ms": three_processes(path),
+            "another process knows, ms": other_process_hears(path),
+            **ten_thousand_keys(path),
+            "a client at rest": rest(path),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--role", help=argparse.SUPPRESS)
+    parser.add_argument("--path", help=argparse.SUPPRESS)
+    parser.add_argument("--key", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.role == "writer":
+        print(json.dumps(write_many(asked.path, asked.key)))
+    elif asked.role == "stamper":
+        stamp(asked.path)
+    elif asked.format == "json":
+        print(json.dumps(measure(), indent=2))
+    else:
+        for what, figures in measure().items():
+            print(f"{what:42}", "  ".join(f"{name} {n}" for name, n in figures.items()))
+
+
+if __name__ == "__main__":
+    main()
