@@ -1,10 +1,13 @@
 """The tree of commands.
 
-    up      a cluster on this machine; status and down look after it; broker is one of it
-    verify  clients and faults on a real cluster, and a check of all they saw
-    story   small text plays of replicas, played on the broker's own code
-    sim     whole clusters of that code under seeded faults
-    model   every state of small models, and mutants that must be caught
+    up         a cluster on this machine; status and down look after it; broker is one of it
+    cluster    who is in a running cluster, and what is in danger
+    partition  every replica of a partition, side by side
+    inspect    the files of a log directory, without a broker
+    verify     clients and faults on a real cluster, and a check of all they saw
+    story      small text plays of replicas, played on the broker's own code
+    sim        whole clusters of that code under seeded faults
+    model      every state of small models, and mutants that must be caught
 
 Always true: a command's module is imported when that command is asked for, and no other's;
 so what one command needs is paid for by that command alone.
@@ -21,11 +24,13 @@ COMMANDS = LazyCommands(
         "status": "tidelog.apps.cli.local.running:status",
         "down": "tidelog.apps.cli.local.running:down",
         "broker": "tidelog.apps.cli.local.broker:broker",
+        "cluster": "tidelog.apps.cli.cluster:cluster",
+        "partition": "tidelog.apps.cli.partition:partition",
+        "inspect": "tidelog.apps.cli.inspect:inspect",
         "verify": "tidelog.apps.cli.verify:verify",
         "story": "tidelog.apps.cli.story:story",
         "sim": "tidelog.apps.cli.sim:sim",
         "model": "tidelog.apps.cli.model:model",
-        "inspect": "tidelog.apps.cli.inspect:inspect",
     }
 )
 """Name -> "module:attribute", in the order in which they are best learnt."""
