@@ -20,7 +20,7 @@ from tidelog.core.wire.schema.decoder import make_decoder
 from tidelog.core.wire.schema.encoder import make_encoder
 from tidelog.core.wire.schema.notation import Field, Versions, parse_fields
 
-METADATA, API_VERSIONS, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = 3, 18, 19, 75
+METADATA, SYNC_GROUP, API_VERSIONS, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = 3, 14, 18, 19, 75
 
 
 def decoded(api_key: int, version: int, kind: str, frame: bytes) -> dict[str, Any]:
@@ -146,8 +146,8 @@ LENGTHY = {
     "bytes longer than the frame": (32000, 0, "7fffffff"),
     "null bytes": (32000, 0, "ffffffff"),
     "negative bytes": (32000, 0, "fffffffe"),
-    "compact bytes longer than the frame": (14, 4, "020167" + "00000001" + "016d" + "7f"),
-    "null compact bytes": (14, 4, "0201" + "00000001" + "01" + "00" + "0201" + "00" * 4),
+    "compact bytes longer than the frame": (SYNC_GROUP, 4, "01 00000001 01 00 02 01 7f 0000"),
+    "null compact bytes": (SYNC_GROUP, 4, "01 00000001 01 00 02 01 00 0000"),
     "nothing": (METADATA, 1, ""),
 }
 

@@ -67,6 +67,23 @@ def test_short_and_long_ones(version: int, count: int) -> None:
         assert decode_produce(version, frame + b"x", position, {ID: "t"})[0] == request
 
 
+@pytest.mark.parametrize("version", range(3, 13))
+def test_names_of_any_length_but_none(version: int) -> None:
+    for name in ("", "n" * 126, "n" * 127, "n" * 249):
+        topic = {"name": name, "partition_data": [{"index": 1, "records": b"abc"}]}
+        frame = encoded(PRODUCE, version, REQUEST, {"topic_data": [topic]})[LENGTH_SIZE:]
+        position = parse_request_header(frame).position
+        request, _ = decode_produce(version, frame, position, {})
+        assert request.partitions[0].topic_partition == (name, 1)
+    if version >= 9:
+        nameless = encoded(PRODUCE, version, REQUEST, {"topic_data": [{"name": ""}]})[LENGTH_SIZE:]
+        position = parse_request_header(nameless).position
+        at = position + 8
+        assert nameless[at] == 1
+        with pytest.raises(MalformedRequest, match="null"):
+            decode_produce(version, nameless[:at] + b"\0" + nameless[at + 1 :], position, {})
+
+
 def test_ids_become_names() -> None:
     topics = [{"topic_id": i, "partition_data": [{"index": 5}]} for i in (ID, OTHER_ID)]
     frame = encoded(PRODUCE, 13, REQUEST, {"topic_data": topics})[LENGTH_SIZE:]
