@@ -14,7 +14,7 @@ def named(cluster: ApiCluster) -> list[int]:
     return [broker["node_id"] for broker in answer["brokers"]]
 
 
-def test_a_dead_broker_is_named_until_its_session_would_have_ended() -> None:
+def test_a_dead_broker_is_named_for_a_moment() -> None:
     cluster = ApiCluster().start_all()
     cluster.departed.note(cluster.nodes[1].image, cluster.now_ms)
     cluster.lose_session(3)

@@ -1,16 +1,16 @@
 """Brokers that left a moment ago are still named in Metadata.
 
-Others lead instead of them at once, but clients need not forget their address at once: a
-broker that is gone from the list makes librdkafka give up its connection, and with it for a
-second the partitions that have just moved elsewhere. Kafka names a dead broker until its
-session ends; we do for as long, although we know earlier.
+Others lead instead of them at once, but clients should not hear both at once: a broker that
+is gone from the list makes librdkafka give up its connection, and with it for a second the
+partitions that have just moved elsewhere. So the first answers after a death still name the
+dead; Kafka does for as long as its session lasts.
 """
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import BrokerRegistration
 from tidelog.core.types import BrokerId
 
-KEPT_MS = 9000
+KEPT_MS = 1000
 
 
 class DepartedBrokers:

@@ -1,0 +1,74 @@
+"""Whatever well-formed request comes, each handler has an answer to it that can be sent."""
+
+from typing import Any
+
+import pytest
+from api_cluster import ApiCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wire_structs import fields_of, structs
+
+from tidelog.core.api.offered import HANDLERS, OFFERED
+from tidelog.core.wire.codec import REQUEST
+
+USUAL: dict[str, tuple[Any, ...]] = {
+    "name": ("orders", "new", "retention.ms", "cleanup.policy"),
+    "topic": ("orders",),
+    "topic_names": (["orders", "new"],),
+    "resource_name": ("orders", "", "1"),
+    "resource_type": (2, 4),
+    "config_operation": (0, 1, 2, 3),
+    "value": ("1", "compact", None),
+    "partition_index": (0, 1),
+    "partition": (0,),
+    "partitions": ([0, 0],),
+    "broker_ids": ([1], [2, 1]),
+    "replicas": ([1], None),
+    "num_partitions": (1, 2, -1),
+    "replication_factor": (1, 2, -1),
+    "count": (2, 3),
+    "timestamp": (-1, -2, -3, -4, -5, -6, 0),
+    "offset": (-1, 0),
+    "current_leader_epoch": (-1, 0),
+    "leader_epoch": (-1, 0),
+    "election_type": (0, 1),
+    "transactional_id": (None,),
+    "producer_id": (-1,),
+    "producer_epoch": (-1,),
+    "assignments": ([],),
+    "timeout_ms": (0, 100),
+}
+"""Values that get a request further than random ones do."""
+
+
+def usual(data: st.DataObject, value: Any) -> Any:
+    """The same struct, with values here and there that are likely to be meant."""
+    if isinstance(value, list):
+        return [usual(data, each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {}
+    for name, each in value.items():
+        flat = not isinstance(each, list) or all(not isinstance(item, dict) for item in each)
+        if name in USUAL and (flat or name == "assignments") and data.draw(st.booleans()):
+            changed[name] = data.draw(st.sampled_from(USUAL[name]))
+        else:
+            changed[name] = usual(data, each)
+    return changed
+
+
+@pytest.fixture(scope="module")
+def cluster() -> ApiCluster:
+    cluster = ApiCluster(brokers=(1, 2)).start_all()
+    cluster.create("orders")
+    return cluster
+
+
+@pytest.mark.parametrize("api_key", sorted(HANDLERS), ids=lambda key: OFFERED[key].name)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_every_request_has_an_answer(cluster: ApiCluster, api_key: int, data: Any) -> None:
+    api = OFFERED[api_key]
+    version = data.draw(st.integers(api.first, api.last))
+    request = usual(data, data.draw(structs(fields_of(api_key, version, REQUEST), version)))
+    assert cluster.request(data.draw(st.sampled_from((1, 2))), api_key, request, version)
