@@ -87,8 +87,8 @@ def test_a_clean_report() -> None:
 
 def test_the_times_of_a_report() -> None:
     lines = [line.split() for line in text(report()).splitlines()]
-    assert ["1", "kill", "2", "2.00", "1.10", "1.40", "0,", "3"] in lines
-    assert ["2", "kill", "1", "9.00", "0.10", "never", "1"] in lines
+    assert ["1", "kill", "2", "2.00", "1.10", "0.500", "1.40", "0,", "3"] in lines
+    assert ["2", "kill", "1", "9.00", "0.10", "never", "never", "1"] in lines
     assert ["kill", "3", "(1", "never)", "0.500", "0.500"] in lines
     assert ["pause,", "long", "1", "9.500", "9.500"] in lines
 
@@ -144,6 +144,7 @@ def test_the_report_as_data() -> None:
         "end_s": 3.1,
         "healthy_s": 4.5,
         "note": "",
+        "failover_s": {"0": 0.25, "3": 0.5},
     }
 
 

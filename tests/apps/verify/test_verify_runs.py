@@ -91,6 +91,13 @@ def test_other_faults_than_kills() -> None:
 
 
 @pytest.mark.slow
+def test_all_brokers_are_killed_at_once_and_nothing_is_lost() -> None:
+    data = run("--seconds", "12", "--nemesis", "kill-all")
+    assert data["kills"] >= 3
+    assert data["failover"]["kill-all"]["never"] == 0
+
+
+@pytest.mark.slow
 def test_acks_1_shows_that_the_checker_has_teeth() -> None:
     """Records that one broker alone acknowledged die with it; the report says how many."""
     found = CliRunner().invoke(

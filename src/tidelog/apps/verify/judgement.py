@@ -3,6 +3,8 @@
 One partition is in memory at a time.
 """
 
+from collections.abc import Callable
+
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.checker.partition_check import History, check_partition
 from tidelog.apps.verify.checker.replicas import Served, check_replicas
@@ -18,7 +20,9 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 class Judgement:
     """What was found so far, and what it was found in."""
 
-    def __init__(self, topic: str, tag: bytes, partitions: int) -> None:
+    def __init__(
+        self, topic: str, tag: bytes, partitions: int, tell: Callable[[str], None]
+    ) -> None:
         self.findings = Findings()
         self.waits: list[Failover] = []
         self.records = 0
@@ -27,12 +31,14 @@ class Judgement:
         self.replicas_compared = 0
         self._topic = topic
         self._tag = tag
+        self._tell = tell
         self._partitions = range(partitions)
         self._served: dict[int, Served] = {}
 
     def judge_served(self, cluster: Cluster, history: History, faults: list[Injected]) -> None:
         """Read every partition once more; compare it with all that clients saw."""
         for partition in self._partitions:
+            self._tell(f"checking partition {partition} of {len(self._partitions)}")
             log = read_log(cluster, self._topic, partition, self._tag, self.findings)
             self.findings.merge(check_partition(log, history))
             acks = [
@@ -48,11 +54,12 @@ class Judgement:
     def judge_disks(self, local: LocalCluster) -> None:
         """Stop all brokers cleanly; compare their logs with each other and with what was
         served."""
+        self._tell("stopping brokers, comparing their disks")
         local.close()
         for broker in local.ids:
             if local.exit_code(broker):
                 why = local.how_it_ended(broker)
-                self.findings.add("broker died", f"broker {broker}, told to stop: {why}")
+                self.findings.add("broker failed", f"broker {broker}, told to stop: {why}")
         for partition in self._partitions:
             place = TopicPartition(self._topic, partition)
             replicas = {b: stored_batches(local.log_dir(b), place) for b in local.ids}

@@ -56,6 +56,10 @@ class Report(NamedTuple):
         """Processes that were killed with -9."""
         return sum(len(f.brokers) for f in self.faults if f.kind.startswith("kill"))
 
+    def waits_after(self, fault: int) -> dict[int, float | None]:
+        """By partition: how long writes to it stood still after this fault."""
+        return {wait.partition: wait.seconds for wait in self.waits if wait.fault == fault}
+
     def waits_by_kind(self) -> dict[str, Waits]:
         """How long writes stood still after the faults of each kind."""
         by_kind: dict[str, list[float | None]] = {}
@@ -83,7 +87,10 @@ class Report(NamedTuple):
             "wrote_seconds": round(figures.seconds, 2),
             "acked_a_second": round(figures.acked_a_second),
             "kills": self.kills,
-            "faults": [_fault(fault) for fault in self.faults],
+            "faults": [
+                {**_fault(fault), "failover_s": self.waits_after(number)}
+                for number, fault in enumerate(self.faults)
+            ],
             "failover": {kind: _waits(waits) for kind, waits in self.waits_by_kind().items()},
             "anomalies": {
                 kind: {

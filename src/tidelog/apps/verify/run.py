@@ -80,10 +80,13 @@ class Run:
         self._tag = tag
         self._topic = f"tidelog-verify-{tag.hex()}"
         self._began_ns = time.monotonic_ns()
-        self._began = time.monotonic()
+        self._began: float | None = None
+        """When the first record was acknowledged."""
         self._crew = Crew()
         self._nemesis: Nemesis | None = None
-        self._judgement = Judgement(self._topic, tag, options.partitions)
+        self._judgement = Judgement(
+            self._topic, tag, options.partitions, lambda what: tell(options.seconds, what)
+        )
         self._troubles: list[str] = []
         self._last_acked = (0.0, 0)
         self._rate = 0.0
@@ -204,9 +207,9 @@ class Run:
             if now - at >= 1.0:
                 self._rate = (acked - before) / (now - at)
                 self._last_acked = (now, acked)
-            done = min(now - self._began, self._options.seconds)
+            done = 0.0 if self._began is None else min(now - self._began, self._options.seconds)
             faults = len(self._nemesis.injected) if self._nemesis else 0
-            self._tell(done, f"{self._rate:,.0f} acked/s  {faults} faults  {what}")
+            self._tell(done, f"{self._rate:,.0f} acked/s, faults: {faults}, {what}")
             if now >= until:
                 return
             time.sleep(min(STEP_S, until - now))
@@ -220,8 +223,8 @@ class Run:
         if not nemesis.await_health(SETTLE_S, "settling"):
             findings.add("never settled", f"replicas out of sync after {SETTLE_S:g} s of calm")
         nemesis.look_after_the_dead()
-        for death in nemesis.died:
-            findings.add("broker died", death)
+        for failure in nemesis.failures:
+            findings.add("broker failed", failure)
         for number, fault in enumerate(nemesis.injected, 1):
             if fault.healthy is None:
                 brokers = " and ".join(map(str, fault.brokers))
@@ -238,7 +241,6 @@ class Run:
             worker.tell_to_end(ends)
         for worker in self._crew.readers:
             worker.await_end()
-        self._tell(self._options.seconds, "checking")
 
     def _history(self) -> History:
         sent: dict[int, list[int]] = {}

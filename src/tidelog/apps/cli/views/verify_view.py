@@ -60,16 +60,19 @@ class VerifyView:
         output.show_table(screen, table)
 
     def _show_faults(self, screen: Console) -> None:
-        columns = ["#", "fault", "broker", "at s", "lasted s", "in sync after s", "led", "note"]
-        table = output.table(columns, numbers=["at s", "lasted s", "in sync after s"])
+        numbers = ["at s", "lasted s", "next ack after s", "in sync after s"]
+        columns = ["#", "fault", "broker", *numbers, "led", "note"]
+        table = output.table(columns, numbers=numbers)
         for number, fault in enumerate(self.report.faults, 1):
             healthy = fault.healthy
+            waits = self.report.waits_after(number - 1).values()
             table.add_row(
                 str(number),
                 fault.kind,
                 ", ".join(map(str, fault.brokers)),
                 _seconds(fault.begin),
                 _seconds(fault.end - fault.begin),
+                _longest(list(waits)),
                 "never" if healthy is None else _seconds(healthy - fault.end),
                 ", ".join(map(str, fault.led)) or "-",
                 fault.note,
@@ -132,6 +135,12 @@ class VerifyView:
 
 def _seconds(ticks: int) -> str:
     return f"{ticks / TICKS_A_SECOND:.2f}"
+
+
+def _longest(waits: list[float | None]) -> str:
+    if not waits:
+        return "-"
+    return "never" if None in waits else _figure(max(wait for wait in waits if wait is not None))
 
 
 def _figure(seconds: float | None) -> str:

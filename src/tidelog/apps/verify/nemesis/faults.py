@@ -17,6 +17,7 @@ HEALTH_S = 30.0
 """How long a fault waits for every replica to be back in sync."""
 DISK_RECOVERY_S = 3.0
 GOING_S = 0.5
+STOPPED_S_MAX = 1.0
 POLL_S = 0.1
 
 
@@ -42,8 +43,8 @@ class Nemesis:
         hold: Callable[[float, str], None],
     ) -> None:
         self.injected: list[Injected] = []
-        self.died: list[str] = []
-        """Brokers whose process ended by itself."""
+        self.failures: list[str] = []
+        """Brokers that ended by themselves, or did not stop when they were told to."""
         self._cluster = cluster
         self._topic = topic
         self._ticks = ticks
@@ -106,9 +107,10 @@ class Nemesis:
 
     def _restart(self, targets: list[int], seconds: float, what: str) -> str:
         with self._started_again(targets):
-            codes = [self._cluster.stop(broker) for broker in targets]
-            self._hold(min(seconds, 1.0), what)
-        return "" if not any(codes) else f"stopped with exit code {codes}"
+            for broker in targets:
+                self._stop(broker)
+            self._hold(min(seconds, STOPPED_S_MAX), what)
+        return ""
 
     def _pause(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
@@ -148,8 +150,20 @@ class Nemesis:
             return "went on by itself"
         with self._started_again(targets):
             for broker in targets:
-                self._cluster.stop(broker)
+                self._stop(broker)
         return "needed a restart"
+
+    def _stop(self, broker: int) -> None:
+        """A clean stop; what does not stop cleanly is noted, and killed."""
+        try:
+            code = self._cluster.stop(broker)
+        except ClusterFailed as error:
+            self.failures.append(str(error))
+            self._cluster.kill(broker)
+            return
+        if code:
+            why = self._cluster.how_it_ended(broker)
+            self.failures.append(f"broker {broker}, told to stop: {why}")
 
     def _switch(self, broker: int, faults: dict[str, bool]) -> None:
         """A broker that can't write may be gone before it can answer."""
@@ -175,8 +189,8 @@ class Nemesis:
         """Brokers that nobody killed and that are gone: note it, start them again."""
         for broker in self._cluster.ids:
             if not self._cluster.is_running(broker):
-                code = self._cluster.exit_code(broker)
-                self.died.append(f"broker {broker} ended by itself with exit code {code}")
+                why = self._cluster.how_it_ended(broker)
+                self.failures.append(f"broker {broker} ended by itself: {why}")
                 self._cluster.start_broker(broker, wait=False)
 
     def _view(self) -> View:
