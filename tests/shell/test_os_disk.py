@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from tidelog.core.storage.disk import (
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.types import TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
+from tidelog.shell import os_disk
 from tidelog.shell.os_disk import OsDisk
 
 
@@ -361,3 +363,74 @@ def test_a_log_on_a_real_disk(tmp_path: Path) -> None:
     found = last.logs[orders].offset_for_timestamp(500)
     assert found is not None
     assert found.offset == 500
+
+
+# -- many syncs at once
+
+
+def fill_directories(disk: Disk, count: int) -> tuple[list[str], list[str]]:
+    directories = [f"d{n}" for n in range(count)]
+    for directory in directories:
+        disk.make_dir(directory)
+        disk.append(f"{directory}/f", [b"abc"])
+    return [f"{directory}/f" for directory in directories], directories
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_many_are_synced_and_gone_ones_passed_over(disk: Disk, count: int) -> None:
+    files, directories = fill_directories(disk, count)
+    disk.sync_many([*files, "gone"], directories)
+    disk.sync_many([], [])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has syncfs")
+def test_many_take_one_sync_of_the_file_system(
+    real: OsDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(os, "fdatasync", lambda _: calls.append("file"))
+    monkeypatch.setattr(os, "fsync", lambda _: calls.append("directory"))
+
+    def syncfs(_fd: int) -> int:
+        calls.append("all")
+        return 0
+
+    monkeypatch.setattr(os_disk, "_find_syncfs", lambda: syncfs)
+    files, directories = fill_directories(real, 8)
+    real.sync_many(files, directories)
+    assert calls == ["all"]
+    calls.clear()
+    real.sync_many(files, directories[:7])
+    assert calls == ["file"] * 8 + ["directory"] * 7
+
+
+def test_a_sync_of_the_file_system_that_fails_is_a_disk_error(
+    real: OsDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os_disk, "_find_syncfs", lambda: lambda _: -1)
+    files, directories = fill_directories(real, 20)
+    with pytest.raises(DiskError):
+        real.sync_many(files, directories)
+
+
+@pytest.mark.parametrize("release", ["4.19.0-27-amd64", "5.7.1", "strange"])
+def test_old_kernels_hide_errors_so_each_is_synced(
+    real: OsDisk, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    monkeypatch.setattr(os_disk, "_kernel_release", lambda: release)
+    os_disk._find_syncfs.cache_clear()
+    try:
+        assert os_disk._find_syncfs() is None
+        real.sync_many(*fill_directories(real, 20))
+    finally:
+        os_disk._find_syncfs.cache_clear()
+
+
+def test_renaming_a_directory_forgets_its_open_files(real: OsDisk) -> None:
+    real.make_dir("a")
+    real.append("a/f", [b"one"])
+    real.rename("a", "b")
+    real.make_dir("a")
+    real.append("a/f", [b"two"])
+    assert read_file(real, "b/f") == b"one"
+    assert read_file(real, "a/f") == b"two"

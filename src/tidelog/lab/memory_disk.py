@@ -6,7 +6,7 @@ It forgets nothing and syncs nothing; the simulator's disk that does lies on top
 from collections.abc import Sequence
 
 from tidelog.core.record.crc32c import Buffer
-from tidelog.core.storage.disk import DiskError, MissingFile, parent
+from tidelog.core.storage.disk import DiskError, MissingFile, parent, sync_each
 
 
 class MemoryDisk:
@@ -82,6 +82,9 @@ class MemoryDisk:
     def sync_dir(self, path: str) -> None:
         if path not in self.directories:
             raise MissingFile("sync of a missing directory", path)
+
+    def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
+        sync_each(self, files, directories)
 
     def _file(self, path: str) -> bytearray:
         try:

@@ -21,7 +21,6 @@ from tidelog.core.record.control import ControlType
 from tidelog.core.record.encoder import Producer, encode_marker
 from tidelog.core.record.record_batch import TRANSACTIONAL, parse
 from tidelog.core.storage.disk import DiskFull
-from tidelog.core.storage.flush import carry_out
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.lab.memory_disk import MemoryDisk
@@ -143,7 +142,7 @@ def test_a_file_deleted_during_a_flush_needs_no_sync() -> None:
     flush = log.start_flush()
     assert flush is not None
     log.drop_before(20, now_ms=0)
-    carry_out(disk, flush)
+    disk.sync_many(flush.files, flush.directories)
     log.flush_completed(flush)
     assert log.recovery_point == 20
 
@@ -256,7 +255,7 @@ def test_flush_messages_bounds_what_a_power_failure_takes(
         if due is not None:
             flush = log.start_flush(due)
             assert flush is not None
-            carry_out(disk, flush)
+            disk.sync_many(flush.files, flush.directories)
             log.flush_completed(flush)
         assert log.log_end_offset - log.recovery_point < flush_messages
         before = contents(log)

@@ -95,14 +95,7 @@ class Node:
         )
         self._registration.stop = self._prepare_to_stop
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, incarnation)
-        self._fetches = FetchService(
-            turn,
-            self.image,
-            self._replicas,
-            self._gate,
-            sessions,
-            rack_aware=config.rack_aware_reads,
-        )
+        self._fetches = FetchService(config, turn, self.image, self._replicas, self._gate, sessions)
         self._producer_ids = ProducerIds(config, turn, self._seat, self._registration)
         self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
         self._offsets = OffsetService(turn, self._replicas, self._gate)
@@ -206,6 +199,7 @@ class Node:
             self._fetchers.pump(self.broker_epoch)
             if not self._replicas.touched and not self._replicas.deposed:
                 break
+        self._replicas.write_epochs()
         if self._replicas.truncated:
             self._replicas.truncated = False
             self.directory.write_recovery_points()

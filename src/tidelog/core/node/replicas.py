@@ -92,6 +92,8 @@ class Replicas:
         self.truncated = False
         """Recovery points are to be written before this step's effects leave: a log that
         grows again must not be trusted up to where it once was flushed."""
+        self._unwritten: dict[HostedReplica, None] = {}
+        """Whose leader epochs are newer than the file."""
         self.surroundings: Surroundings
         self._turn = turn
         self._carry_out: dict[type, Callable[[HostedReplica, Any], None]] = {
@@ -126,6 +128,8 @@ class Replicas:
     # -- the log ---------------------------------------------------------------------------
 
     def _append_records(self, replica: HostedReplica, effect: do.AppendRecords) -> None:
+        if self._unwritten:
+            self.write_epochs()
         replica.log.append(effect.batches, self._turn.now_ms)  # type: ignore[arg-type]
         self.touched[replica] = None
         self.surroundings.log_changed(replica)
@@ -178,7 +182,17 @@ class Replicas:
         self._advance_low_watermark(replica)
 
     def _write_epochs(self, replica: HostedReplica, _effect: do.WriteEpochs) -> None:
-        replica.log.write_epochs()
+        self._unwritten[replica] = None
+
+    def write_epochs(self) -> None:
+        """Put the leader epochs on disk that changed in this step, all with one sync: before
+        a record of a new epoch is appended, and before the step's effects leave."""
+        unwritten, self._unwritten = self._unwritten, {}
+        logs = [r.log for r in unwritten if self.hosted.get(r.topic_partition) is r]
+        if len(logs) == 1:
+            logs[0].write_epochs()
+        elif logs:
+            self.directory.write_epochs(logs)
 
     # -- who asked -------------------------------------------------------------------------
 

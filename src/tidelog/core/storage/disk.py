@@ -9,12 +9,14 @@ atomic replacement of a file is spelled out in these primitives (`replace_file`)
 simulated crash can strike between any two of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from tidelog.core.record.crc32c import Buffer
 
 DELETED_SUFFIX = ".deleted"
+TEMPORARY_SUFFIX = ".tmp"
 
 
 class DiskError(Exception):
@@ -103,6 +105,11 @@ class Disk(Protocol):
         """Make the names in a directory survive a power failure."""
         ...
 
+    def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
+        """As `sync` for these files and then `sync_dir` for these directories, perhaps all at
+        once. A file that is gone needs no sync."""
+        ...
+
 
 def parent(path: str) -> str:
     """The directory a path lies in; "" is the root."""
@@ -111,11 +118,31 @@ def parent(path: str) -> str:
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     """Put `data` in place of the file so that a crash leaves the old or the new, whole."""
-    temporary = path + ".tmp"
+    temporary = path + TEMPORARY_SUFFIX
     disk.write(temporary, data)
     disk.sync(temporary)
     disk.rename(temporary, path)
     disk.sync_dir(parent(path))
+
+
+def replace_files(disk: Disk, contents: Mapping[str, Buffer], beside: Sequence[str] = ()) -> None:
+    """As `replace_file` for many, with two syncs for all of them. `beside` are directories
+    whose names are to be on disk with them."""
+    for path, data in contents.items():
+        disk.write(path + TEMPORARY_SUFFIX, data)
+    disk.sync_many([path + TEMPORARY_SUFFIX for path in contents], ())
+    for path in contents:
+        disk.rename(path + TEMPORARY_SUFFIX, path)
+    disk.sync_many((), [*dict.fromkeys(map(parent, contents)), *beside])
+
+
+def sync_each(disk: Disk, files: Sequence[str], directories: Sequence[str]) -> None:
+    """`sync_many` of a disk that knows no better way."""
+    for path in files:
+        with suppress(MissingFile):
+            disk.sync(path)
+    for path in directories:
+        disk.sync_dir(path)
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:

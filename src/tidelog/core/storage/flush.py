@@ -12,10 +12,8 @@ power failure what the operating system had not written since the last roll; wit
 bounds the loss by time.
 """
 
-from contextlib import suppress
 from typing import NamedTuple
 
-from tidelog.core.storage.disk import Disk, MissingFile
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import Offset
 
@@ -28,6 +26,21 @@ class Flush(NamedTuple):
     files: tuple[str, ...]
     directories: tuple[str, ...]
     generation: int
+
+
+class Closing(NamedTuple):
+    """A clean stop under way: sync these, then it is done."""
+
+    indexes: list[str]
+    flush: Flush | None
+
+    @property
+    def files(self) -> list[str]:
+        return self.indexes if self.flush is None else [*self.indexes, *self.flush.files]
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return () if self.flush is None else self.flush.directories
 
 
 class FlushState:
@@ -94,12 +107,3 @@ class FlushState:
         self.truncated(offset)
         self.recovery_point = self._requested = offset
         self._oldest_unflushed_ms = None
-
-
-def carry_out(disk: Disk, flush: Flush) -> None:
-    """Sync what a flush names. A file that was deleted meanwhile needs no sync."""
-    for path in flush.files:
-        with suppress(MissingFile):
-            disk.sync(path)
-    for path in flush.directories:
-        disk.sync_dir(path)

@@ -23,7 +23,6 @@ TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
-TEMPORARY_SUFFIX = ".tmp"
 SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

@@ -21,7 +21,7 @@ from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import checkpoint, layout, log_reader, retention
 from tidelog.core.storage.disk import Disk, DiskError, Region, read_region
-from tidelog.core.storage.flush import Flush, FlushState, carry_out
+from tidelog.core.storage.flush import Closing, Flush, FlushState
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.log_reader import TimestampAndOffset
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots
@@ -290,8 +290,11 @@ class Log:
     def write_epochs(self) -> None:
         """Put `leader-epoch-checkpoint` on disk as the cache is now."""
         with self._writing():
-            path = f"{self.directory}/{layout.LEADER_EPOCHS}"
-            checkpoint.write_epochs(self._disk, path, self.epochs.entries)
+            checkpoint.write_epochs(self._disk, self.epochs_path, self.epochs.entries)
+
+    @property
+    def epochs_path(self) -> str:
+        return f"{self.directory}/{layout.LEADER_EPOCHS}"
 
     def retention_point(self, now_ms: int, high_watermark: Offset) -> Offset | None:
         """Where time and size ask the log to begin; None if they ask nothing."""
@@ -350,21 +353,40 @@ class Log:
         flush = self.start_flush()
         if flush is not None:
             with self._writing():
-                carry_out(self._disk, flush)
+                self._disk.sync_many(flush.files, flush.directories)
             self.flush_completed(flush)
 
-    def close(self) -> None:
-        """Put everything on disk for a clean stop. The log is not to be used afterwards.
+    def start_close(self) -> Closing | None:
+        """Make the files what a clean stop leaves, and say what of it to sync; None if nothing
+        has changed since the last clean stop. The log is not to be used afterwards.
 
         The snapshot is not waited for: one that a power failure tears is recognised.
         """
+        active = self._segments.active
+        end = self.log_end_offset
+        empty = end == self._segments.first.base_offset
+        recorded = empty or self._snapshots.newest == end
+        if end <= self.recovery_point and recorded and active.indexes_synced:
+            return None
         with self._writing():
-            active = self._segments.active
             active.finish()
-            active.sync_indexes()
-            if self.log_end_offset > self._segments.first.base_offset:
-                self._snapshots.write(self.producers, self.log_end_offset)
-        self.flush()
+            indexes = active.unsynced_indexes()
+            if not empty:
+                self._snapshots.write(self.producers, end)
+        return Closing(indexes, self.start_flush())
+
+    def close(self) -> None:
+        """A clean stop of this log alone."""
+        closing = self.start_close()
+        if closing is not None:
+            with self._writing():
+                self._disk.sync_many(closing.files, closing.directories)
+            self.closed(closing)
+
+    def closed(self, closing: Closing) -> None:
+        """What `closing` names is synced."""
+        if closing.flush is not None:
+            self.flush_completed(closing.flush)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -7,12 +7,12 @@ Offsets in the checkpoints lag behind by design: the recovery point and the log 
 to a minute, the high watermark by seconds. Each is safe when it is too low.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import NO_BROKER_EPOCH, MetaProperties
-from tidelog.core.storage.disk import Disk, replace_file
+from tidelog.core.storage.disk import Disk, DiskError, replace_file, replace_files
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
@@ -32,6 +32,14 @@ class RecoveryProgress(NamedTuple):
     """After a clean stop logs are opened without being read."""
     report: RecoveryReport | None = None
     """What was found and done; None before."""
+
+
+class NewLog(NamedTuple):
+    """A log that is to be made."""
+
+    partition: TopicPartition
+    topic_id: TopicId
+    config: LogConfig
 
 
 Progress: TypeAlias = Callable[[RecoveryProgress], None]
@@ -159,21 +167,40 @@ class LogDirectory:
         now_ms: int,
         config: LogConfig | None = None,
     ) -> Log:
-        """A new, empty log. Its topic id is on disk before any record can be, and nothing that
-        was said of an earlier log of that name is left."""
-        assert partition not in self.logs, f"{partition} exists"
-        if partition in self._departed:
+        """A new, empty log."""
+        self.create_all([NewLog(partition, topic_id, config or LogConfig())], now_ms)
+        return self.logs[partition]
+
+    def create_all(self, wanted: Sequence[NewLog], now_ms: int) -> None:
+        """New, empty logs. Their topic ids are on disk before any record can be, and nothing
+        that was said of earlier logs of those names is left."""
+        assert self.logs.keys().isdisjoint(new.partition for new in wanted), "logs that exist"
+        if not self._departed.isdisjoint(new.partition for new in wanted):
             self._forget_departed()
-        name = layout.partition_dir(partition)
-        self.disk.make_dir(name)
-        path = f"{name}/{layout.PARTITION_METADATA}"
-        checkpoint.write_topic_metadata(self.disk, path, topic_id)
-        self.disk.sync_dir("")
-        log, report = open_log(self.disk, partition, config or LogConfig(), now_ms, clean=True)
-        self.logs[partition] = log
-        self.reports[partition] = report
-        self.high_watermarks[partition] = 0
-        return log
+        contents = {}
+        for new in wanted:
+            name = layout.partition_dir(new.partition)
+            self.disk.make_dir(name)
+            path = f"{name}/{layout.PARTITION_METADATA}"
+            contents[path] = checkpoint.format_topic_metadata(new.topic_id)
+        replace_files(self.disk, contents, beside=[""])
+        for new in wanted:
+            log, report = open_log(self.disk, new.partition, new.config, now_ms, clean=True)
+            self.logs[new.partition] = log
+            self.reports[new.partition] = report
+            self.high_watermarks[new.partition] = 0
+
+    def write_epochs(self, logs: Sequence[Log]) -> None:
+        """Put the leader epochs of these logs on disk, with as few syncs as for one."""
+        try:
+            replace_files(
+                self.disk,
+                {log.epochs_path: checkpoint.format_epochs(log.epochs.entries) for log in logs},
+            )
+        except DiskError:
+            for log in logs:
+                log.offline = True
+            raise
 
     def _forget_departed(self) -> None:
         """Let the checkpoints tell only of logs that are there: the log start of a deleted one
@@ -244,8 +271,17 @@ class LogDirectory:
         broker_epoch: int = NO_BROKER_EPOCH,
     ) -> None:
         """A clean stop: everything on disk, then the mark that says so."""
-        for log in self.logs.values():
-            log.close()
+        closings = [(log, log.start_close()) for log in self.logs.values()]
+        files: list[str] = []
+        directories: list[str] = []
+        for _, closing in closings:
+            if closing is not None:
+                files += closing.files
+                directories += closing.directories
+        self.disk.sync_many(files, directories)
+        for log, closing in closings:
+            if closing is not None:
+                log.closed(closing)
         self.write_recovery_points()
         self.write_log_starts()
         self.write_high_watermarks(high_watermarks)

@@ -38,6 +38,11 @@ class ProducerSnapshots:
     def _path(self, offset: Offset) -> str:
         return f"{self._directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
 
+    @property
+    def newest(self) -> Offset | None:
+        """At which offset the newest was taken."""
+        return self._offsets[-1] if self._offsets else None
+
     def write(self, producers: ProducerState, offset: Offset) -> str:
         """Not synced: a torn one is recognised by its checksum. The path written."""
         path = self._path(offset)

@@ -8,7 +8,7 @@ become `.swap`: what was renamed from the smallest `.cleaned` on is rubbish too.
 """
 
 from tidelog.core.storage import layout
-from tidelog.core.storage.disk import DELETED_SUFFIX, Disk
+from tidelog.core.storage.disk import DELETED_SUFFIX, TEMPORARY_SUFFIX, Disk
 from tidelog.core.storage.layout import FileName
 from tidelog.core.storage.segment.batch_scan import spans
 from tidelog.core.types import Offset
@@ -19,7 +19,7 @@ def complete_swaps(disk: Disk, directory: str, listed: list[str]) -> list[str] |
     removed; None if there was nothing to do."""
     names = [name for name in map(layout.parse_file, listed) if name is not None]
     cleaned = [name.base_offset for name in names if name.suffix == layout.CLEANED_SUFFIX]
-    rubbish = [name for name in listed if name.endswith(layout.TEMPORARY_SUFFIX)]
+    rubbish = [name for name in listed if name.endswith(TEMPORARY_SUFFIX)]
     swaps: list[FileName] = []
     for name in names:
         if name.suffix in (DELETED_SUFFIX, layout.CLEANED_SUFFIX):

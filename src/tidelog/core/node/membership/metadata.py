@@ -34,6 +34,7 @@ from tidelog.core.replication.partition import Partition
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_directory import NewLog
 from tidelog.core.types import BrokerEpoch, BrokerId, TopicId, TopicPartition
 
 
@@ -73,7 +74,9 @@ class Metadata:
         concerned = self._configure(delta.configs) if delta.configs else ()
         if delta.brokers and self._brokers_changed(delta.brokers):
             concerned = self._replicas.hosted.keys()
-        for key in sorted(delta.partitions):
+        changed = sorted(delta.partitions)
+        self._make_logs(changed)
+        for key in changed:
             self._partition_changed(key)
         hosted = self._replicas.hosted
         self._reconsider([hosted[name] for name in list(concerned) if name in hosted])
@@ -102,6 +105,20 @@ class Metadata:
         self._replicas.step(replica, _event(known, self._turn.now_ms))
         # Followers that rest here may have left the ISR: their fetches count again.
         self._replicas.touched[replica] = None
+
+    def _make_logs(self, changed: list[PartitionKey]) -> None:
+        """The logs that will be missed, all with the syncs of one."""
+        directory = self._replicas.directory
+        new = []
+        for key in changed:
+            name = self._image.name_of(key)
+            if name is None or self._config.broker_id not in self._image.partitions[key].replicas:
+                continue
+            if name not in directory.logs:
+                settings = log_config(self._config, self._image, key.topic_id)
+                new.append(NewLog(name, key.topic_id, settings))
+        if new:
+            directory.create_all(new, self._turn.now_ms)
 
     def _host(self, name: TopicPartition, topic_id: TopicId) -> HostedReplica:
         replica = self._replicas.hosted.get(name)

@@ -8,6 +8,7 @@ before a record is appended. So the leader knows exactly what it would have know
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer
@@ -32,15 +33,14 @@ class FetchService:
 
     def __init__(
         self,
+        config: NodeConfig,
         turn: Turn,
         image: ClusterImage,
         replicas: Replicas,
         gate: Gate,
         sessions: FetchSessions,
-        *,
-        rack_aware: bool = False,
     ) -> None:
-        self._rack_aware = rack_aware
+        self._rack_aware = config.rack_aware_reads
         self._turn = turn
         self._image = image
         self._replicas = replicas

@@ -209,12 +209,23 @@ class Segment:
             self._disk.truncate(self.path, self.size)
             self._reserved = 0
 
-    def sync_indexes(self) -> None:
-        """Put the index files on disk, those that are not."""
+    @property
+    def indexes_synced(self) -> bool:
+        return not (self._offset_index.unsynced or self._time_index.unsynced)
+
+    def unsynced_indexes(self) -> list[str]:
+        """The index files that are not on disk; whoever asks syncs them."""
+        found = []
         for index in (self._offset_index, self._time_index):
             if index.unsynced:
-                self._disk.sync(index.path)
+                found.append(index.path)
                 index.unsynced = False
+        return found
+
+    def sync_indexes(self) -> None:
+        """Put the index files on disk, those that are not."""
+        for path in self.unsynced_indexes():
+            self._disk.sync(path)
 
     def write_indexes(self) -> None:
         """Bring the index files up to date; without this they may lag behind."""
@@ -274,14 +285,13 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Index every batch of the file again, from the headers."""
-        self._disk.delete(self.file(layout.OFFSET_INDEX))
-        self._disk.delete(self.file(layout.TIME_INDEX))
         self._forget_indexes()
         self._loaded = True
         for span in self.spans():
             self._index(span.last_offset, span.position, span.size, span.max_timestamp)
         self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
-        self.write_indexes()
+        self._offset_index.write_anew()
+        self._time_index.write_anew()
 
     def _forget_indexes(self) -> None:
         self._offset_index = OffsetIndex(

@@ -49,6 +49,19 @@ class SparseIndex(ABC):
             self._written = len(self)
             self.unsynced = True
 
+    def write_anew(self) -> None:
+        """Make the file hold these entries and no others. After most crashes it does already,
+        but whether that is on disk is not known."""
+        if self._disk.exists(self.path):
+            size = self._disk.size(self.path)
+            wanted = self._packed(0)
+            if size != len(wanted) or self._disk.read(self.path, 0, size) != wanted:
+                self._disk.delete(self.path)
+            else:
+                self._written = len(self)
+                self.unsynced = True
+        self.write_out()
+
     def _shrink_file(self) -> None:
         if self._written > len(self):
             self._disk.truncate(self.path, len(self) * self.entry.size)

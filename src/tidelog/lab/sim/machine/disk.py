@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
-from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, parent
+from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, parent, sync_each
 from tidelog.lab.sim.world import World
 
 STALL_MAX_MS = 300
@@ -201,6 +201,9 @@ class SimDisk:
         self._check_broken(path)
         self._dawdle()
         self._journals.pop(path, None)
+
+    def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
+        sync_each(self, files, directories)
 
     # -- syncs that take their time ------------------------------------------------------
 

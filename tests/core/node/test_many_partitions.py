@@ -1,0 +1,130 @@
+"""A broker with many partitions syncs once where it could sync a thousand times."""
+
+from collections.abc import Sequence
+
+import pytest
+from node_cluster import Cluster
+
+from tidelog.core.controller.events import CreateTopicReceived, DeleteTopicReceived
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import Produce, ProducePartition
+from tidelog.core.record.encoder import encode_value
+from tidelog.core.storage import checkpoint
+from tidelog.core.storage.disk import DiskError
+from tidelog.core.types import EpochEntry, TopicPartition
+from tidelog.lab.memory_disk import MemoryDisk
+
+COUNT = 40
+
+
+class CountedSyncs(MemoryDisk):
+    """Remembers each sync: one entry, however many files it covers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.syncs: list[tuple[str, ...]] = []
+        self.broken = False
+
+    def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
+        if self.broken:
+            raise DiskError("broken", "")
+        self.syncs.append((*files, *directories))
+
+    def sync(self, path: str) -> None:
+        super().sync(path)
+        self.syncs.append((path,))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    cluster.disks = {broker: CountedSyncs() for broker in (1, 2, 3)}
+    cluster.start()
+    cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))
+    return cluster
+
+
+def make_topic(cluster: Cluster) -> None:
+    for disk in cluster.disks.values():
+        disk.syncs.clear()
+    request = CreateTopicReceived(0, "orders", b"t" * 16, COUNT, 3)
+    assert cluster.call(cluster.controller(), request).error is ErrorCode.NONE
+    cluster.run_until(lambda: all(len(n.replicas) == COUNT for n in cluster.nodes.values()))
+
+
+def names() -> list[TopicPartition]:
+    return [TopicPartition("orders", n) for n in range(COUNT)]
+
+
+def test_a_topic_is_made_with_a_few_syncs(cluster: Cluster) -> None:
+    make_topic(cluster)
+    for disk in cluster.disks.values():
+        assert len(disk.syncs) == 4, "ids and their names, epochs and their names"
+
+
+def test_epochs_are_on_disk_when_the_step_ends(cluster: Cluster) -> None:
+    make_topic(cluster)
+    for broker, node in cluster.nodes.items():
+        led = [name for name in names() if node.replicas[name].partition.is_leader]
+        assert led
+        for name in led:
+            log = node.replicas[name].log
+            assert checkpoint.read_epochs(cluster.disks[broker], log.epochs_path) == [
+                EpochEntry(0, 0)
+            ]
+
+
+def test_failover_takes_a_few_syncs_too(cluster: Cluster) -> None:
+    make_topic(cluster)
+    cluster.run(1000)
+    gone = max(set(cluster.nodes) - {cluster.controller()})
+    for disk in cluster.disks.values():
+        disk.syncs.clear()
+    cluster.crash(gone, proof=True)
+    cluster.run_until(lambda: all(cluster.leader(name) is not None for name in names()))
+    for broker in cluster.nodes:
+        assert len(cluster.disks[broker].syncs) <= 4
+
+
+def test_an_epoch_is_on_disk_before_its_first_record(cluster: Cluster) -> None:
+    make_topic(cluster)
+    name = names()[0]
+    leader = cluster.leader(name)
+    assert leader is not None
+    follower = min(set(cluster.nodes) - {leader})
+    disk = cluster.disks[follower]
+    path = cluster.nodes[follower].replicas[name].log.epochs_path
+    seen: list[bytes] = []
+    append = disk.append
+
+    def watched(path_: str, buffers: Sequence[bytes]) -> int:
+        if path_.startswith("orders-0/") and path_.endswith(".log"):
+            seen.append(bytes(disk.files[path]))
+        return int(append(path_, buffers))
+
+    disk.append = watched
+    produced = Produce(-1, 1000, [ProducePartition(name, encode_value(b"one"))])
+    assert cluster.call(leader, produced).partitions[0].error is ErrorCode.NONE
+    assert seen == [b"0\n1\n0 0\n"]
+
+
+def test_a_disk_that_fails_there_ends_the_broker(cluster: Cluster) -> None:
+    make_topic(cluster)
+    broker = max(set(cluster.nodes) - {cluster.controller()})
+    cluster.disks[broker].broken = True
+    gone = min(set(cluster.nodes) - {broker, cluster.controller()}, default=0) or 2
+    cluster.crash(gone, proof=True)
+    cluster.run_until(lambda: broker in cluster.halted)
+    assert not cluster.halted[broker].clean
+
+
+def test_a_topic_made_and_deleted_in_one_look_leaves_no_epochs(cluster: Cluster) -> None:
+    """A snapshot may bring both at once; what was to be written has no place any more."""
+    make_topic(cluster)
+    node = cluster.nodes[1]
+    replica = next(iter(node.replicas.values()))
+    node._replicas._unwritten[replica] = None
+    cluster.call(cluster.controller(), DeleteTopicReceived(0, "orders"))
+    cluster.run(100)
+    assert not cluster.nodes[1].replicas
+    assert 1 not in cluster.halted
