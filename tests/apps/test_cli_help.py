@@ -44,6 +44,9 @@ def test_every_command_of_the_tree_is_there() -> None:
         "inspect segment",
         "inspect epochs",
         "inspect checkpoints",
+        "store",
+        "store show",
+        "store backup",
         "verify",
         "story",
         "story list",
@@ -108,7 +111,7 @@ def test_the_policies_in_the_help_are_those_there_are() -> None:
 
 
 WRONG = {
-    "a mistyped command": (["stroy"], "no command 'stroy'; did you mean story?"),
+    "a mistyped command": (["stroy"], "no command 'stroy'; did you mean story or store?"),
     "a command nothing is near to": (["xyz"], "choose from: up, status, down, "),
     "a mistyped subcommand": (["model", "tabel"], "did you mean table?"),
     "a mistyped option": (["sim", "run", "--sed", "3"], "--seeds"),

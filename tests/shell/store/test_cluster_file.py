@@ -119,6 +119,21 @@ def test_a_newer_format_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == content
 
 
+def test_an_older_format_is_brought_up_to_date_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "cluster.db")
+    identity = prepare(path)
+    upgrades = (("ALTER TABLE sess ADD COLUMN note TEXT", "UPDATE meta SET rev = rev + 100"),)
+    monkeypatch.setattr(cluster_file, "UPGRADES", upgrades)
+    monkeypatch.setattr(cluster_file, "SCHEMA_VERSION", 2)
+    assert prepare(path) == prepare(path) == identity
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("SELECT rev FROM meta").fetchone() == (101,)
+        assert connection.execute("SELECT count(note) FROM sess").fetchone() == (0,)
+
+
 def test_a_store_that_names_no_cluster_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     cluster_file.create(str(path), {})

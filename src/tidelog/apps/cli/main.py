@@ -4,6 +4,7 @@
     cluster    who is in a running cluster, and what is in danger
     partition  every replica of a partition, side by side
     inspect    the files of a log directory, without a broker
+    store      what is in a cluster's metadata store, and copies of it
     verify     clients and faults on a real cluster, and a check of all they saw
     story      small text plays of replicas, played on the broker's own code
     sim        whole clusters of that code under seeded faults
@@ -27,6 +28,7 @@ COMMANDS = LazyCommands(
         "cluster": "tidelog.apps.cli.cluster:cluster",
         "partition": "tidelog.apps.cli.partition:partition",
         "inspect": "tidelog.apps.cli.inspect:inspect",
+        "store": "tidelog.apps.cli.store:store",
         "verify": "tidelog.apps.cli.verify:verify",
         "story": "tidelog.apps.cli.story:story",
         "sim": "tidelog.apps.cli.sim:sim",

@@ -18,7 +18,9 @@ from tidelog.core.controller.metadata.metadata_store import NO_SESSION
 
 Answer = TypeVar("Answer")
 IDENTITY_KEY = "meta/cluster"
-SCHEMA_VERSION = 1
+UPGRADES: tuple[tuple[str, ...], ...] = ()
+"""The statements that bring format 1 to 2, those from 2 to 3, and so on."""
+SCHEMA_VERSION = 1 + len(UPGRADES)
 
 _PAUSE_S, _PAUSE_GROWTH, _PAUSE_MAX_S = 0.0005, 1.2, 0.02
 """Between two tries. SQLite's own pauses grow so fast that a busy writer starves the others."""
@@ -86,8 +88,9 @@ def prepare(path: str) -> ClusterIdentity:
             create(path, {IDENTITY_KEY: _new_identity()})
         check(path)
         with closing(connect(path, time.monotonic() + _PATIENCE_S)) as connection:
-            found = connection.execute("SELECT v FROM kv WHERE k = ?", (IDENTITY_KEY,)).fetchone()
             _check_writable(connection)
+            _upgrade(connection)
+            found = connection.execute("SELECT v FROM kv WHERE k = ?", (IDENTITY_KEY,)).fetchone()
     except (OSError, sqlite3.Error) as error:
         raise StoreUnusable(f"metadata store {path} can't be used: {reason(error)}") from error
     if found is None:
@@ -246,6 +249,22 @@ def _check_writable(connection: sqlite3.Connection) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Bring an older format up to date, once, whoever comes first."""
+    if _format(connection) == SCHEMA_VERSION:
+        return
+    patiently(time.monotonic() + _PATIENCE_S, lambda: connection.execute("BEGIN IMMEDIATE"))
+    for statements in UPGRADES[_format(connection) - 1 :]:
+        for statement in statements:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _plain(path: str) -> sqlite3.Connection:
