@@ -4,6 +4,7 @@ Always true: it does what the tree of commands would do, with the same exit code
 only not imported where it is not needed.
 """
 
+import gc
 import os
 import sys
 
@@ -18,6 +19,7 @@ def main() -> None:
 
         options = read_plain(words[1:])
         if options is not None:
+            gc.disable()  # nothing of what is imported now will ever be garbage
             from tidelog.apps.cli.local.bring_up import bring_up
 
             try:

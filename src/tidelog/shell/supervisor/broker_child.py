@@ -7,6 +7,7 @@ read never blocks a broker.
 """
 
 import _thread
+import gc
 import json
 import os
 import signal
@@ -41,6 +42,7 @@ def serve(run: Run, settings: list[Any]) -> NoReturn:
     status = FAILED
     try:
         os.set_blocking(1, False)
+        gc.enable()  # a starter may have left it off
         _start_following()
         status = run(settings, report)
     except Exception as error:  # noqa: BLE001 - a process's last words

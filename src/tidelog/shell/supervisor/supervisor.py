@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidelog.shell.supervisor import metadata_probe, process_identity, up_file
+from tidelog.shell.supervisor import broker_child, metadata_probe, process_identity, up_file
 from tidelog.shell.supervisor.broker_child import Run
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
@@ -44,7 +44,6 @@ class Supervisor:
     def __init__(
         self,
         plan: ClusterPlan,
-        run: Run,
         settings_for: SettingsFor,
         say: Callable[[str], None],
         *,
@@ -55,7 +54,7 @@ class Supervisor:
         self.plan = plan
         self.signals = StopSignals()
         self.processes: list[BrokerProcess] = []
-        self._run = run
+        self._run: Run | None = None
         self._settings_for = settings_for
         self._say = say
         self._ephemeral = ephemeral
@@ -72,23 +71,28 @@ class Supervisor:
         self._failures: dict[tuple[int, ...], int] = {}
         """How often in a row."""
 
-    def claim(self) -> None:
-        """Make the folder and keep others out of it. Raises Refusal."""
-        self._folder = data_folder.claim(self.plan.data)
+    def start(self, entry: str) -> None:
+        """All brokers, each in its process; returns before they are up. Raises Refusal.
 
-    def start(self) -> None:
-        """All brokers, each in its process; returns before they are up."""
+        `entry` names what runs a broker. It is imported here and once for all of them, while
+        the store is made.
+        """
+        self._folder = data_folder.claim(self.plan.data)
+        store = data_folder.StorePreparation(self.plan.data)
+        self._run = broker_child.resolve_entry(entry)
+        store.join()
         self.signals.install()
         self._life_line = os.pipe()
-        gc.collect()
         gc.freeze()  # what is here now stays shared with the children
         together = self.plan.one_process
         groups = [self.plan.brokers] if together else [(b,) for b in self.plan.brokers]
         for group in groups:
             self.processes.append(self._start(group))
+        gc.enable()  # a caller in a hurry may have left it off
         self._write_up_file()
 
     def _start(self, brokers: tuple[int, ...]) -> BrokerProcess:
+        assert self._run is not None
         settings = {broker: self._settings_for(broker, self._ports[broker]) for broker in brokers}
         mine = [p.reports_fd for p in self.processes if not p.has_ended()]
         return BrokerProcess.fork(
@@ -216,7 +220,8 @@ class Supervisor:
         return all(process.exit_code == 0 for process in running)
 
     def _release(self) -> None:
-        up_file.remove(self.plan.data)
+        if self._folder >= 0:
+            up_file.remove(self.plan.data)
         for file in (*self._life_line, self._folder):
             if file >= 0:
                 os.close(file)

@@ -125,18 +125,19 @@ def _settings(prepared: Prepared, broker: int, port: int) -> Any:
 
 def _start(options: UpOptions, prepared: Prepared, private: Sequence[int] = ()) -> Supervisor:
     """Make the folder, fork the brokers without the `private` descriptors. Raises Refusal."""
-    run = broker_child.resolve_entry(broker_child.ENTRY)
     supervisor = Supervisor(
         prepared.plan,
-        run,
         lambda broker, port: _settings(prepared, broker, port).settings,
         complain,
         ephemeral=options.ephemeral,
         supervise=options.supervise,
         private=private,
     )
-    supervisor.claim()
-    supervisor.start()
+    try:
+        supervisor.start(broker_child.ENTRY)
+    except BaseException:
+        end(supervisor, options)
+        raise
     return supervisor
 
 

@@ -11,6 +11,7 @@ refused, and so is one that a newer version wrote or that somebody uses.
 
 import fcntl
 import os
+from threading import Thread
 
 from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import CheckpointError, parse_properties
@@ -130,11 +131,10 @@ def _locker(lock: str) -> str:
 
 
 def claim(data: str) -> int:
-    """Make the folder and the store if need be, and lock them for this supervisor.
-
-    Returns the lock's descriptor. Raises Refusal.
+    """Make the folder if need be and lock it for this supervisor; the lock's descriptor.
 
     The lock is on the folder itself, so that it leaves no file and ends with the process.
+    Raises Refusal.
     """
     try:
         os.makedirs(data, mode=0o700, exist_ok=True)
@@ -146,9 +146,29 @@ def claim(data: str) -> int:
     except BlockingIOError:
         os.close(folder)
         raise Refusal(f"{data} is in use: another tidelog up is just starting there") from None
-    try:
-        cluster_file.prepare(os.path.join(data, STORE))
-    except cluster_file.StoreError as error:
-        os.close(folder)
-        raise Refusal(str(error)) from error
     return folder
+
+
+class StorePreparation:
+    """Makes the store, if there is none, in a thread: it waits for the disk, nobody else need.
+
+    The thread must be joined before a fork.
+    """
+
+    def __init__(self, data: str) -> None:
+        self._path = os.path.join(data, STORE)
+        self._problem = ""
+        self._thread = Thread(target=self._prepare)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Raises Refusal if there is no store now."""
+        self._thread.join()
+        if self._problem:
+            raise Refusal(self._problem)
+
+    def _prepare(self) -> None:
+        try:
+            cluster_file.prepare(self._path)
+        except cluster_file.StoreError as error:
+            self._problem = str(error)
