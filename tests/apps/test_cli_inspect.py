@@ -23,6 +23,10 @@ from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import CRC_FROM
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import Producer
+from tidelog.shell.supervisor.cluster import LocalCluster
 
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
 DUMPS = sorted((DATA / "dumps").glob("*.txt"))
@@ -375,6 +379,24 @@ def test_head_may_close_the_pipe(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=30) == 0
+
+
+def test_the_files_of_a_running_broker_of_ours() -> None:
+    with LocalCluster(brokers=1) as running, Cluster(running.bootstrap) as cluster:
+        create_topic(cluster, "orders", 1, 1)
+        producer = Producer(cluster)
+        for number in range(20):
+            producer.append("orders", 0, [Record(None, f"v{number}".encode(), 1)] * 3)
+        folder = Path(running.log_dir(1))
+        document = read("segment", folder / "orders-0", "--records")
+        (file,) = document["files"]
+        assert document["holds"] is True
+        assert (file["batch_count"], file["record_count"], file["last_offset"]) == (20, 60, 59)
+        assert file["batches"][7]["records"][0]["value"] == "v7"
+        assert file["batches"][7]["base_sequence"] == 21
+        epochs = read("epochs", folder / "orders-0")["epochs"]
+        assert [each["start_offset"] for each in epochs] == [0]
+        assert read("checkpoints", folder)["properties"]["node.id"] == "1"
 
 
 # -- records for people ------------------------------------------------------------------------
