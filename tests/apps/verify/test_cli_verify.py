@@ -54,7 +54,7 @@ def test_evidence_goes_to_a_new_folder(tmp_path: Path) -> None:
 FAULTS = [
     Injected("kill", "leader", (2,), 20_000, 31_000, 45_000, (0, 3)),
     Injected("kill", "any", (1,), 90_000, 91_000, None, (1,)),
-    Injected("pause, long", "leader", (3,), 150_000, 260_000, 270_000, (2,), "a note"),
+    Injected("pause, long", "leader", (3,), 150_000, 260_000, 270_000, (2,), "a note", True),
 ]
 WAITS = [Failover(0, 0, 0.25), Failover(0, 3, 0.5), Failover(1, 1, None), Failover(2, 2, 9.5)]
 FIGURES = Figures(
@@ -89,6 +89,7 @@ def test_the_times_of_a_report() -> None:
     lines = [line.split() for line in text(report()).splitlines()]
     assert ["1", "kill", "2", "2.00", "1.10", "0.500", "1.40", "0,", "3"] in lines
     assert ["2", "kill", "1", "9.00", "0.10", "never", "never", "1"] in lines
+    assert ["3", "pause,", "long", "3", "(controller)"] in [line[:5] for line in lines]
     assert ["kill", "3", "(1", "never)", "0.500", "0.500"] in lines
     assert ["pause,", "long", "1", "9.500", "9.500"] in lines
 
@@ -139,6 +140,7 @@ def test_the_report_as_data() -> None:
         "kind": "kill",
         "role": "leader",
         "brokers": [2],
+        "controller": False,
         "led": [0, 3],
         "begin_s": 2.0,
         "end_s": 3.1,

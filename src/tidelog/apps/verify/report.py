@@ -115,6 +115,7 @@ def _fault(fault: Injected) -> dict[str, Any]:
         "kind": fault.kind,
         "role": fault.role,
         "brokers": list(fault.brokers),
+        "controller": fault.controller,
         "led": list(fault.led),
         **seconds,
         "note": fault.note,

@@ -69,7 +69,7 @@ class VerifyView:
             table.add_row(
                 str(number),
                 fault.kind,
-                ", ".join(map(str, fault.brokers)),
+                ", ".join(map(str, fault.brokers)) + (" (controller)" if fault.controller else ""),
                 _seconds(fault.begin),
                 _seconds(fault.end - fault.begin),
                 _longest(list(waits)),

@@ -25,6 +25,8 @@ class Injected(NamedTuple):
     led: tuple[int, ...]
     """The partitions that the brokers led when it began."""
     note: str = ""
+    controller: bool = False
+    """One of the brokers was in office as controller."""
 
 
 def first_acks(

@@ -93,6 +93,7 @@ class Nemesis:
                 self._ticks() if healthy else None,
                 led,
                 note,
+                view.controller in targets,
             )
         )
 
