@@ -137,17 +137,11 @@ def _parse_default(kind: str, text: str) -> Default:
     return text if kind == "string" else int(text, 0)
 
 
-class Shape(NamedTuple):
+def shape(fields: tuple[Field, ...], version: int) -> tuple[list[Field], list[Field]]:
     """A struct in one version: its plain fields in order, and its tagged ones by tag."""
-
-    plain: list[Field]
-    tagged: list[Field]
-
-
-def shape(fields: tuple[Field, ...], version: int) -> Shape:
     here = [field for field in fields if field.versions.hold(version)]
     tagged = sorted((f for f in here if f.tag is not None), key=lambda f: f.tag or 0)
-    return Shape([field for field in here if field.tag is None], tagged)
+    return [field for field in here if field.tag is None], tagged
 
 
 def runs(plain: list[Field]) -> Iterator[list[Field]]:
@@ -180,5 +174,5 @@ def size_min(field: Field, version: int, *, flexible: bool) -> int:
 
 
 def struct_size_min(fields: tuple[Field, ...], version: int, *, flexible: bool) -> int:
-    plain = shape(fields, version).plain
+    plain, _ = shape(fields, version)
     return flexible + sum(size_min(field, version, flexible=flexible) for field in plain)
