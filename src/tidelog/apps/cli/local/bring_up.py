@@ -164,7 +164,7 @@ def watch_over(supervisor: Supervisor) -> int:
     if supervisor.all_dead():
         complain("no broker is left")
         return NOT_UP
-    up_text.tell(f"stopping {len(supervisor.plan.brokers)} brokers ...")
+    up_text.tell(f"stopping {up_text.counted(len(supervisor.plan.brokers), 'broker')} ...")
     if not supervisor.stop():
         complain("not all brokers stopped cleanly; they will recover at the next start")
         return NOT_UP
@@ -177,8 +177,8 @@ def _run_command(supervisor: Supervisor, command: list[str], took_s: float) -> i
     import signal
     import subprocess
 
-    brokers = len(supervisor.plan.brokers)
-    complain(f"{brokers} brokers at {supervisor.bootstrap} after {took_s:.2f} s")
+    brokers = up_text.counted(len(supervisor.plan.brokers), "broker")
+    complain(f"{brokers} at {supervisor.bootstrap} after {took_s:.2f} s")
     environ = {
         **os.environ,
         "KAFKA_BOOTSTRAP_SERVERS": supervisor.bootstrap,

@@ -27,14 +27,18 @@ PROBE_TIMEOUT_S = 0.3
 CLEAR = "\r\x1b[K"
 
 
+def counted(number: int, what: str) -> str:
+    """1 broker, 2 brokers."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
     """How to use the cluster, for people."""
     first = up.bootstrap.partition(",")[0]
     here = os.path.abspath("tidelog-data") == up.data
     where = "" if here else f" --data {up.data}"
     kept = "removed at the end" if up.ephemeral else "kept; remove the folder to start afresh"
-    number = len(up.brokers)
-    return f"""Tidelog is up: {number} broker{"s" * (number > 1)}, ready after {took_s:.2f} s
+    return f"""Tidelog is up: {counted(len(up.brokers), "broker")}, ready after {took_s:.2f} s
 
   bootstrap  {up.bootstrap}
   data       {up.data} ({kept})
@@ -114,13 +118,13 @@ def look(supervisor: "Supervisor") -> MetadataView | None:
 def status(brokers: int, view: MetadataView | None) -> str:
     """One line on the whole cluster."""
     if view is None:
-        return f"{brokers} brokers, none of which answers"
+        return f"{counted(brokers, 'broker')}, none answers"
     partitions = [p for topic in view.topics.values() for p in topic.values()]
     short = sum(1 for p in partitions if len(p.isr) < len(p.replicas))
     offline = sum(1 for p in partitions if p.leader < 0)
     controller = view.controller_id if view.controller_id >= 0 else "none"
     return (
         f"{len(view.brokers)} of {brokers} brokers up · controller {controller}"
-        f" · {len(view.topics)} topics, {len(partitions)} partitions"
+        f" · {counted(len(view.topics), 'topic')}, {counted(len(partitions), 'partition')}"
         f" · {short} under-replicated" + (f", {offline} offline" if offline else "")
     )
