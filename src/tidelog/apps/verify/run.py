@@ -185,10 +185,11 @@ class Run:
         if self._nemesis is not None:
             options = self._options
             for fault in make_plan(options.seed, options.seconds, options.kinds):
-                self._hold(max(fault.gap_s, began + fault.at_s - time.monotonic()), "calm")
-                if time.monotonic() - began + fault.duration_s > options.seconds:
-                    break
-                self._nemesis.inject(fault)
+                done = time.monotonic() - began
+                calm = max(fault.gap_s, fault.at_s - done)
+                if done + calm + fault.duration_s <= options.seconds:
+                    self._hold(calm, "calm")
+                    self._nemesis.inject(fault)
         self._hold(began + self._options.seconds - time.monotonic(), "calm")
         for worker in self._crew.producers:
             worker.tell_to_end()

@@ -17,7 +17,7 @@ HEALTH_S = 30.0
 """How long a fault waits for every replica to be back in sync."""
 DISK_RECOVERY_S = 3.0
 GOING_S = 0.5
-STOPPED_S_MAX = 1.0
+STOPPED_S_MAX = 0.5
 POLL_S = 0.1
 
 

@@ -65,7 +65,7 @@ def make_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> list[Fault]:
     clock = 1.0
     too_long = 0
     for kind in _kinds_in_turn(random, kinds):
-        gap = round(random.uniform(0.3, 1.5), 2)
+        gap = round(random.uniform(0.2, 1.0), 2)
         fault = Fault(
             round(clock + gap, 2),
             kind,
@@ -97,7 +97,7 @@ def _kinds_in_turn(random: Random, kinds: tuple[str, ...]) -> Iterator[str]:
 def _duration(random: Random, kind: str) -> float:
     if kind in ("pause", "isolate") and random.random() < 0.4:
         return round(SESSION_S + random.uniform(1.0, 3.0), 2)
-    longest = 4.0 if kind in ("pause", "isolate") else 2.5
+    longest = 4.0 if kind in ("pause", "isolate") else 1.8
     return round(random.uniform(0.2, longest), 2)
 
 
