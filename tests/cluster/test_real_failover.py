@@ -1,0 +1,209 @@
+"""Leaders die or hang under load: what was acknowledged is there, in order, once."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from real_cluster import (
+    PATIENCE_S,
+    QUICK_SESSIONS,
+    Sent,
+    await_isr,
+    eventually,
+    leader_of,
+    make_topic,
+    read_values,
+    segment_bytes,
+    send_all,
+    state_of,
+)
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Record
+from tidelog.shell.client.client_errors import Unresolved
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.producer import Produced, produce
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+SESSION_S = 2.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
+        yield cluster
+
+
+class Load:
+    """An idempotent librdkafka producer that never pauses."""
+
+    def __init__(self, cluster: LocalCluster, topic: str) -> None:
+        conf = {
+            "enable.idempotence": True,
+            "delivery.timeout.ms": 60_000,
+            "linger.ms": 2,
+            "batch.size": 50_000,
+            # How long it waits for a broker that hangs.
+            "request.timeout.ms": 1000,
+            "socket.timeout.ms": 2000,
+        }
+        self.sent = Sent(cluster.bootstrap, topic, conf)
+        self.count = 0
+        self._over = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over:
+            for _ in range(20):
+                self.sent.send(b"%d" % self.count)
+                self.count += 1
+            time.sleep(0.005)
+
+    def acknowledged_more(self, timeout_s: float = PATIENCE_S) -> float:
+        """How long it took until a record that is sent from now on was acknowledged."""
+        began = time.monotonic()
+        first = b"%d" % (self.count + 20)
+        eventually(
+            lambda: first in self.sent.acknowledged or self.sent.failed, "a new record", timeout_s
+        )
+        assert not self.sent.failed, next(iter(self.sent.failed.items()))
+        return time.monotonic() - began
+
+    def finish(self) -> list[bytes]:
+        """Everything that was sent, now acknowledged."""
+        self.stop()
+        self.sent.settle(60)
+        assert not self.sent.failed, next(iter(self.sent.failed.items()))
+        return [b"%d" % number for number in range(self.count)]
+
+    def stop(self) -> None:
+        self._over = True
+        self._thread.join()
+
+
+@pytest.fixture
+def load(cluster: LocalCluster, name: str) -> Iterator[Load]:
+    make_topic(cluster.bootstrap, name, configs={"segment.bytes": "200000"})
+    load = Load(cluster, name)
+    yield load
+    load.stop()
+
+
+def test_kills_under_load(cluster: LocalCluster, name: str, load: Load) -> None:
+    load.acknowledged_more()
+    for _ in range(3):
+        leader = leader_of(cluster, name)
+        cluster.kill(leader)
+        assert load.acknowledged_more() < 5
+        cluster.start_broker(leader)
+        await_isr(cluster, name, cluster.ids)
+    wanted = load.finish()
+    assert read_values(cluster.bootstrap, name) == wanted
+    assert_alike(cluster, name)
+
+
+def test_all_brokers_are_killed_at_once(cluster: LocalCluster, name: str, load: Load) -> None:
+    load.acknowledged_more()
+    for _ in range(2):
+        for broker in cluster.ids:
+            cluster.kill(broker)
+        for broker in cluster.ids:
+            cluster.start_broker(broker, wait=False)
+        cluster.wait_ready()
+        load.acknowledged_more()
+    wanted = load.finish()
+    assert read_values(cluster.bootstrap, name) == wanted
+    await_isr(cluster, name, cluster.ids)
+    assert_alike(cluster, name)
+
+
+def test_a_leader_that_hangs_is_replaced(cluster: LocalCluster, name: str, load: Load) -> None:
+    load.acknowledged_more()
+    paused = leader_of(cluster, name)
+    epoch = state_of(cluster, paused, name)["leader_epoch"]
+    asleep = AskAsleep(cluster, paused, name)
+    began = time.monotonic()
+    cluster.pause(paused)
+    others = [broker for broker in cluster.ids if broker != paused]
+    eventually(
+        lambda: cluster.metadata(others[0], [name]).topics[name][0][0] in others,
+        "a new leader",
+    )
+    # One second for the election; the rest for two cores that others use as well.
+    assert time.monotonic() - began < SESSION_S + 1 + 1
+    load.acknowledged_more()
+    asleep.send()
+    time.sleep(0.5)
+    cluster.resume(paused)
+    answer = asleep.answer()
+    assert answer is None or answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await_isr(cluster, name, cluster.ids)
+    after = state_of(cluster, paused, name)
+    assert (after["role"], after["leader_epoch"] > epoch) == ("follower", True)
+    load.acknowledged_more()
+    wanted = load.finish()
+    assert read_values(cluster.bootstrap, name) == wanted
+    assert_alike(cluster, name)
+
+
+class AskAsleep:
+    """A client that is connected to a leader and sends while that one hangs."""
+
+    def __init__(self, cluster: LocalCluster, broker: int, topic: str) -> None:
+        with Cluster(cluster.bootstrap) as client:
+            client.refresh([topic])
+            self._topic = client.topic(topic)
+        self._connection = KafkaConnection("localhost", cluster.port(broker), timeout_s=20)
+        self._found: list[Produced | None] = []
+        self._thread = threading.Thread(target=self._ask)
+
+    def send(self) -> None:
+        """acks=1: a leader that still believed in itself would answer at once."""
+        self._thread.start()
+
+    def _ask(self) -> None:
+        batch = encode_batch([Record(None, b"into the old epoch", 1, ())])
+        with self._connection as connection:
+            try:
+                self._found.append(produce(connection, self._topic, 0, batch, acks=1))
+            except Unresolved:
+                self._found.append(None)
+
+    def answer(self) -> Produced | None:
+        self._thread.join(30)
+        (answer,) = self._found
+        return answer
+
+
+def test_a_broker_that_is_cut_off_promises_nothing(name: str) -> None:
+    """Its links are cut, the store is not: it stays a member, its records do not count."""
+    settings = {**QUICK_SESSIONS, "replica.lag.time.max.ms": "1500"}
+    with LocalCluster(settings=settings, fault_switches=True) as cluster:
+        make_topic(cluster.bootstrap, name)
+        send_all(cluster.bootstrap, name, [b"before"], conf={"acks": "all"})
+        leader = leader_of(cluster, name)
+        load = Load(cluster, name)
+        try:
+            load.acknowledged_more()
+            cluster.isolate(leader)
+            load.acknowledged_more()
+            cluster.heal(leader)
+            await_isr(cluster, name, cluster.ids)
+            wanted = load.finish()
+        finally:
+            load.stop()
+        assert read_values(cluster.bootstrap, name) == [b"before", *wanted]
+        assert_alike(cluster, name)
+
+
+def assert_alike(cluster: LocalCluster, topic: str) -> None:
+    """After a clean stop all replicas hold the same bytes."""
+    for broker in cluster.ids:
+        assert cluster.stop(broker) == 0
+    first, *others = [segment_bytes(cluster, broker, topic) for broker in cluster.ids]
+    assert first
+    assert all(other == first for other in others)
