@@ -58,6 +58,7 @@ class LogDirectory:
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         """As loaded, brought between log start and log end."""
         self.reports: dict[TopicPartition, RecoveryReport] = {}
+        """Of the logs that were found."""
         self.warnings: list[str] = []
         self.clean = False
         self.broker_epoch = NO_BROKER_EPOCH
@@ -185,9 +186,8 @@ class LogDirectory:
             contents[path] = checkpoint.format_topic_metadata(new.topic_id)
         replace_files(self.disk, contents, beside=[""])
         for new in wanted:
-            log, report = open_log(self.disk, new.partition, new.config, now_ms, clean=True)
+            log, _ = open_log(self.disk, new.partition, new.config, now_ms, clean=True)
             self.logs[new.partition] = log
-            self.reports[new.partition] = report
             self.high_watermarks[new.partition] = 0
 
     def write_epochs(self, logs: Sequence[Log]) -> None:

@@ -37,6 +37,8 @@ def log_config(config: NodeConfig, image: ClusterImage, topic: TopicId) -> LogCo
     preallocate = image.topic_config(topic, "preallocate", me)
     if preallocate is not None:
         changes["preallocate"] = preallocate == "true"
+    if not changes:
+        return config.log  # nobody changes it, so thousands of logs may share it
     return replace(config.log, **changes)  # type: ignore[arg-type]
 
 
