@@ -1,5 +1,6 @@
 """`tidelog inspect` reads real files of Kafka and finds what is wrong with damaged ones."""
 
+import errno
 import gzip
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tidelog.apps.cli.files import segment_file
 from tidelog.apps.cli.files.read_only_file import ReadOnlyFile
 from tidelog.apps.cli.files.segment_file import SegmentFile
 from tidelog.apps.cli.main import cli
@@ -347,6 +349,46 @@ def test_a_file_that_is_truncated_meanwhile_just_ends(segment: Path) -> None:
         walk = SegmentFile(file, 0)
         os.truncate(segment, 0)
         assert list(walk.walk()) == []
+
+
+def test_a_disk_that_fails_is_named_with_the_place(
+    segment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(batch(0))
+    pread = os.pread
+
+    def failing(fd: int, length: int, position: int) -> bytes:
+        if position >= 2 * size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(fd, min(length, 2 * size - position), position)
+
+    monkeypatch.setattr(os, "pread", failing)
+    monkeypatch.setattr(segment_file, "_CHUNK", 2 * size)
+    assert problems(segment) == [(2 * size, "input/output error")]
+
+
+def test_a_segment_that_a_broker_deletes_meanwhile_is_passed_over(
+    segment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listdir = os.listdir
+
+    def late(path: str) -> list[str]:
+        return [*listdir(path), "00000000000000000099.log"]
+
+    monkeypatch.setattr(os, "listdir", late)
+    assert len(read("segment", segment.parent)["files"]) == 1
+
+
+def test_a_file_that_may_not_be_read_is_one_line(
+    segment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)
+    found = run("segment", segment, "--format", "json")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr == f"tidelog: can't read {segment}: permission denied\n"
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:

@@ -47,20 +47,28 @@ def segment_command(path: str, records: bool, form: str) -> int:
     then its segments one after another. Exit code 0 means: every checksum is right and
     nothing is out of place.
     """
+    from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished
     from tidelog.apps.cli.views import segment_view
 
     _check_exists(path)
     paths = _segment_files(path)
+    holds = True
     try:
         shown = segment_view.printer(form)
-        verdicts = [_show_file(shown, each, records) for each in paths]
-        holds = all(verdicts)
+        for each in paths:
+            try:
+                holds = _show_file(shown, each, records) and holds
+            except Vanished:
+                if each == path:  # else a broker deleted the segment since it was listed
+                    raise
         shown.end(holds)
         sys.stdout.flush()
     except BrokenPipeError:
         # `| head` has seen enough. What is still in the buffer goes nowhere, without a word.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except CannotRead as error:
+        raise click.ClickException(str(error)) from error
     return 0 if holds else 1
 
 
@@ -90,28 +98,20 @@ def _segment_files(path: str) -> list[str]:
 
 def _show_file(shown: "Printer", path: str, records: bool) -> bool:
     from tidelog.apps.cli.files.index_files import read_index_file
-    from tidelog.apps.cli.files.read_only_file import ReadOnlyFile, TooLarge
+    from tidelog.apps.cli.files.read_only_file import ReadOnlyFile
     from tidelog.apps.cli.files.segment_file import SegmentFile
     from tidelog.core.storage import layout
 
     name = layout.parse_file(os.path.basename(path))
     assert name is not None
-    try:
-        with ReadOnlyFile(path) as file:
-            size = file.size()
-            if name.kind == layout.LOG:
-                walk = SegmentFile(file, name.base_offset).walk()
-                return not shown.log(path, size, walk, records).problems
-        found = read_index_file(path, name.kind, name.base_offset)
-    except (TooLarge, PermissionError, FileNotFoundError) as error:
-        raise _cant_read(path, error) from error
+    with ReadOnlyFile(path) as file:
+        size = file.size()
+        if name.kind == layout.LOG:
+            walk = SegmentFile(file, name.base_offset).walk()
+            return not shown.log(path, size, walk, records).problems
+    found = read_index_file(path, name.kind, name.base_offset)
     shown.index(path, size, found)
     return not found.problems
-
-
-def _cant_read(path: str, error: Exception) -> click.ClickException:
-    why = error.strerror if isinstance(error, OSError) else str(error)
-    return click.ClickException(f"can't read {path}: {why}")
 
 
 @inspect.command(
@@ -130,18 +130,18 @@ def epochs_command(path: str, form: str) -> int:
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.files.checkpoint_files import read_epochs
-    from tidelog.apps.cli.files.read_only_file import TooLarge
+    from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished
     from tidelog.apps.cli.views.checkpoint_view import EpochsView
 
     _check_exists(path)
     try:
         found = read_epochs(path)
-    except FileNotFoundError as error:
+    except Vanished as error:
         raise _bad_path(
             f"there is no leader-epoch-checkpoint in {path!r}; give a partition's folder"
         ) from error
-    except (TooLarge, OSError) as error:
-        raise _cant_read(path, error) from error
+    except CannotRead as error:
+        raise click.ClickException(str(error)) from error
     view = EpochsView(found)
     return output.conclude(form, not found.problems, view.as_data(), view.show)
 
@@ -164,7 +164,7 @@ def checkpoints_command(path: str, form: str) -> int:
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.files import checkpoint_files
-    from tidelog.apps.cli.files.read_only_file import TooLarge
+    from tidelog.apps.cli.files.read_only_file import CannotRead
     from tidelog.apps.cli.views.checkpoint_view import CheckpointsView
 
     _check_exists(path)
@@ -173,8 +173,8 @@ def checkpoints_command(path: str, form: str) -> int:
         raise _bad_path(f"{path!r} is none of {known}")
     try:
         found = checkpoint_files.read_checkpoints(path)
-    except (TooLarge, OSError) as error:
-        raise _cant_read(path, error) from error
+    except CannotRead as error:
+        raise click.ClickException(str(error)) from error
     if not found.files:
         raise _bad_path(f"there are no checkpoints in {path!r}; give a log directory")
     view = CheckpointsView(path, found)

@@ -41,7 +41,7 @@ class Checkpoints(NamedTuple):
 
 
 def read_checkpoints(path: str) -> Checkpoints:
-    """Of a log directory, or of one of its files. Raises OSError."""
+    """Of a log directory, or of one of its files. Raises CannotRead."""
     found = Checkpoints([], {}, None, {}, [])
     if not os.path.isdir(path):
         return _take(found, path)
@@ -91,7 +91,7 @@ class Epochs(NamedTuple):
 
 
 def read_epochs(path: str) -> Epochs:
-    """Of a partition's directory, or of the file. Raises OSError."""
+    """Of a partition's directory, or of the file. Raises CannotRead."""
     if os.path.isdir(path):
         path = os.path.join(path, layout.LEADER_EPOCHS)
     try:

@@ -38,7 +38,7 @@ class IndexFile(NamedTuple):
 
 
 def read_index_file(path: str, kind: str, base_offset: int) -> IndexFile:
-    """Read a file by its kind, one of those in `layout`. Raises OSError and TooLarge."""
+    """Read a file by its kind, one of those in `layout`. Raises CannotRead."""
     return _READERS[kind](path, read_whole(path), base_offset)
 
 

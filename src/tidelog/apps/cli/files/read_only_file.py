@@ -4,13 +4,33 @@ Always true: it was opened for reading only, so a look can't change or create a 
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
 
 
-class TooLarge(Exception):
-    """A file that is far larger than its kind ever is."""
+class CannotRead(Exception):
+    """A file that can't be opened or read, or is far larger than its kind ever is."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"can't read {path}: {why}")
+        self.why = why
+
+
+class Vanished(CannotRead):
+    """The file is no longer there: a broker deleted it, or renamed it."""
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise Vanished(path, "there is no such file") from None
+    except OSError as error:
+        raise CannotRead(path, (error.strerror or str(error)).lower()) from error
 
 
 class ReadOnlyFile:
@@ -18,7 +38,8 @@ class ReadOnlyFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with _reading(path):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self) -> "ReadOnlyFile":
         return self
@@ -38,7 +59,8 @@ class ReadOnlyFile:
         """Fewer bytes than asked only at the end of the file."""
         parts = []
         while length > 0:
-            part = os.pread(self._fd, length, position)
+            with _reading(self.path):
+                part = os.pread(self._fd, length, position)
             if not part:
                 break
             parts.append(part)
@@ -52,5 +74,5 @@ def read_whole(path: str) -> bytes:
     with ReadOnlyFile(path) as file:
         size = file.size()
         if size > WHOLE_BYTES_MAX:
-            raise TooLarge(f"{path}: {size} bytes; files of this kind are small")
+            raise CannotRead(path, f"{size} bytes; files of this kind are small")
         return file.read(0, size)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.apps.cli.files.read_only_file import ReadOnlyFile
+from tidelog.apps.cli.files.read_only_file import CannotRead, ReadOnlyFile
 from tidelog.core.record.record_batch import (
     HEADER_SIZE,
     PREFIX_SIZE,
@@ -62,7 +62,10 @@ class SegmentFile:
             position += seen.batch.size
 
     def _look(self, position: int) -> Seen:
-        problem = self._load(position)
+        try:
+            problem = self._load(position)
+        except CannotRead as error:
+            problem = error.why  # a disk that fails: what was read so far is worth showing
         if problem is not None:
             return Seen(position, None, (problem,))
         try:

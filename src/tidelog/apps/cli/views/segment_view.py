@@ -20,6 +20,7 @@ from tidelog.core.record.decoder import LogRecord, decode
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
 
 VALUE_CHARACTERS_MAX = 200
+_CODECS = {int(codec): codec.name.lower() for codec in Codec}
 _LAST_TIMESTAMP_MS = 253_402_300_799_999
 """The end of year 9999, where Python's calendar ends."""
 
@@ -195,7 +196,7 @@ def _batch_line(position: int, batch: RecordBatch, problems: tuple[str, ...]) ->
 
 
 def codec_name(codec: int) -> str:
-    return Codec(codec).name.lower() if codec in Codec.__members__.values() else f"codec {codec}"
+    return _CODECS.get(codec) or f"codec {codec}"
 
 
 def moment(timestamp: int) -> str:
@@ -254,10 +255,9 @@ class JsonPrinter:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._files = 0
-        out.write('{\n  "files": [')
 
     def _open_file(self, path: str, kind: str, size: int) -> None:
-        self._out.write(",\n    {" if self._files else "\n    {")
+        self._out.write(",\n    {" if self._files else '{\n  "files": [\n    {')
         self._files += 1
         head = {"path": path, "kind": kind, "size": size}
         self._out.write(json.dumps(head)[1:-1])
@@ -289,7 +289,8 @@ class JsonPrinter:
         self._out.write(f' "problems": {json.dumps(problems)}}}')
 
     def end(self, holds: bool) -> None:
-        self._out.write(f'],\n  "holds": {json.dumps(holds)}\n}}\n')
+        files = "" if self._files else '{\n  "files": ['
+        self._out.write(f'{files}],\n  "holds": {json.dumps(holds)}\n}}\n')
 
 
 def batch_data(position: int, batch: RecordBatch, problems: tuple[str, ...]) -> dict[str, Any]:
