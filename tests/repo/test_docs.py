@@ -98,6 +98,9 @@ def leaves(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]
 
 
 LEAVES = dict(leaves(cli))
+COMMAND_SECTIONS = {
+    title: text for page in REFERENCE.glob("cli*.md") for title, text in sections(page).items()
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -199,14 +202,12 @@ def test_no_other_program_is_called() -> None:
 
 
 def test_the_reference_has_every_command() -> None:
-    assert sorted(sections(REFERENCE / "cli.md")) == sorted(["tidelog", *LEAVES])
+    assert sorted(COMMAND_SECTIONS) == sorted(["tidelog", *LEAVES])
 
 
 @pytest.mark.parametrize(("title", "command"), LEAVES.items(), ids=list(LEAVES))
 def test_the_reference_has_every_option(title: str, command: click.Command) -> None:
-    table = {
-        cells[0]: " | ".join(cells[1:]) for cells in rows(sections(REFERENCE / "cli.md")[title])
-    }
+    table = {cells[0]: " | ".join(cells[1:]) for cells in rows(COMMAND_SECTIONS[title])}
     table.pop("option", None)
     options = {f"`{o.opts[0]}`": o for o in command.params if isinstance(o, click.Option)}
     assert sorted(table) == sorted(options)
