@@ -113,6 +113,16 @@ def test_a_free_lock_ends_a_session_at_once(
     assert member.key not in keys(client)
 
 
+def test_a_death_that_nobody_reports_is_found_within_a_second(
+    start: Start, path: str, client: LocalClient, tmp_path: Path
+) -> None:
+    member = start("member", path, log_dir(tmp_path, "b1"), 60_000, 0)
+    assert member.said() == "ready"
+    seen = client.watch(client.read().rev)
+    member.kill()
+    assert client.until(lambda: member.key in _deleted(seen.batches), 2.0)
+
+
 def test_a_new_file_at_the_locks_place_proves_nothing(
     start: Start, path: str, client: LocalClient, tmp_path: Path
 ) -> None:

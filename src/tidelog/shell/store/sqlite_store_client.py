@@ -3,7 +3,8 @@
 Always true: every call is answered once, through `deliver`, in the order of the calls; one
 that can't get at the file within a second is answered Unavailable; a watch tells each revision
 once and in order. The thread sleeps until a call, another process's commit (it sends a
-datagram) or the end of a session wakes it; once a second it looks whether a datagram got lost.
+datagram) or the end of a session wakes it; once a second it looks by itself, for a datagram
+that got lost and for a broker whose death nobody noticed.
 """
 
 import _thread
@@ -98,6 +99,7 @@ class SqliteStoreClient:
         self._watch: _Watch | None = None
         self._stale = True
         self._next_expiry_ms: int | None = None
+        self._probe_s = 0.0
         self._wake = WakeSocket()
         self._store = SqliteStore(path, lock_path, self._wake.port, stuck_after_ms, self._tell)
         self._ended = _thread.allocate_lock()  # cheaper to import than threading
@@ -254,12 +256,16 @@ class SqliteStoreClient:
             self._stale = True
 
     def _keep_house(self) -> None:
-        give_up_s = time.monotonic() + _RETRY_S
+        now_s = time.monotonic()
+        give_up_s = now_s + _RETRY_S
         if self._store.blocked_ms is not None:
             self._sweep(give_up_s)
-            self._probe_deaths(give_up_s)  # who blocked us may be dead
+            self._probe_s = 0.0  # who blocked us may be dead
         elif self._watch is not None and not self._store.registered:
             self._sweep(give_up_s)  # others can't wake us before our first write
+        if now_s >= self._probe_s:
+            self._probe_s = now_s + _LOOK_EVERY_S
+            self._probe_deaths(give_up_s)
         if self._is_session_over():
             self._next_expiry_ms = self._store.next_expiry_ms()  # it may have been renewed
             if self._is_session_over():
