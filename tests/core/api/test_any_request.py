@@ -35,7 +35,6 @@ USUAL: dict[str, tuple[Any, ...]] = {
     "transactional_id": (None,),
     "producer_id": (-1,),
     "producer_epoch": (-1,),
-    "assignments": ([],),
     "timeout_ms": (0, 100),
 }
 """Values that get a request further than random ones do."""
@@ -49,8 +48,8 @@ def usual(data: st.DataObject, value: Any) -> Any:
         return value
     changed = {}
     for name, each in value.items():
-        flat = not isinstance(each, list) or all(not isinstance(item, dict) for item in each)
-        if name in USUAL and (flat or name == "assignments") and data.draw(st.booleans()):
+        structs_within = isinstance(each, list) and (not each or isinstance(each[0], dict))
+        if name in USUAL and not structs_within and data.draw(st.booleans()):
             changed[name] = data.draw(st.sampled_from(USUAL[name]))
         else:
             changed[name] = usual(data, each)
