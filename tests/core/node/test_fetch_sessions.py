@@ -58,6 +58,34 @@ def test_an_incremental_request_changes_adds_and_forgets() -> None:
     assert list(session.partitions) == [B]
 
 
+STRANGER = TopicPartition("?" + "00" * 16, 0)
+
+
+def test_a_topic_known_by_nothing_but_its_id_gets_no_session() -> None:
+    sessions = FetchSessions(10, seed=1)
+    session = sessions.open(request(asked(A), asked(STRANGER)), 0)
+    assert isinstance(session, Sessionless)
+    assert list(session.active) == [A, STRANGER]
+    assert len(sessions) == 0
+
+
+@pytest.mark.parametrize("forgotten", [False, True], ids=["named", "forgotten"])
+def test_a_topic_that_lost_its_name_ends_the_session(forgotten: bool) -> None:
+    """Else a deleted topic would stay in it: nobody could forget it by its id."""
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, request(asked(A)))
+    next_one = request(
+        *(() if forgotten else (asked(STRANGER),)),
+        session=session.id,
+        epoch=1,
+        forgotten=(STRANGER,) if forgotten else (),
+    )
+    assert sessions.open(next_one, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert session.closed
+    assert len(sessions) == 0
+    opened(sessions, request(asked(A)))
+
+
 def test_a_stored_leader_epoch_is_refreshed() -> None:
     """KAFKA-9338."""
     sessions = FetchSessions(10, seed=1)

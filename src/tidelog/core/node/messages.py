@@ -38,6 +38,10 @@ SESSIONLESS = -1
 NEW_SESSION = 0
 """A fetch session epoch: a full fetch that asks for a session."""
 
+UNRESOLVED = "?"
+"""The name of a topic begins so that was named by an id which nobody here knows; no legal name
+does."""
+
 
 @dataclass(slots=True)
 class ProducePartition:

@@ -21,6 +21,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     NEW_SESSION,
     SESSIONLESS,
+    UNRESOLVED,
     Fetch,
     FetchPartition,
     FetchPartitionResponse,
@@ -172,7 +173,11 @@ class FetchSessions:
         """The partitions that this request is about, or why it can't be known."""
         if request.session_epoch in (SESSIONLESS, NEW_SESSION):
             self._close(request.session_id)
-            if request.session_epoch == NEW_SESSION and self._make_room(request, now_ms):
+            if (
+                request.session_epoch == NEW_SESSION
+                and not _names_strangers(request)
+                and self._make_room(request, now_ms)
+            ):
                 return self._create(request, now_ms)
             return Sessionless({p.topic_partition: SessionPartition(p) for p in request.partitions})
         session = self._sessions.get(request.session_id)
@@ -180,6 +185,9 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != request.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if _names_strangers(request):
+            self._close(session.id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.used_ms = now_ms
         session.update(request)
@@ -225,3 +233,15 @@ class FetchSessions:
             self._close(least.id)
             return True
         return False
+
+
+def _names_strangers(request: Fetch) -> bool:
+    """Whether it names, or wants forgotten, a topic by an id that is unknown here.
+
+    A session goes by names. A topic that comes into one without a name would not be found
+    again under the name it gets later; one that was deleted could not be forgotten by its
+    id, and would answer every fetch at once with its error.
+    """
+    return any(
+        asked.topic_partition.topic.startswith(UNRESOLVED) for asked in request.partitions
+    ) or any(topic.startswith(UNRESOLVED) for topic, _ in request.forgotten)
