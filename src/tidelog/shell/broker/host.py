@@ -186,11 +186,12 @@ class BrokerHost:
     def _isolate(self, isolated: bool) -> None:
         """A fault switch: nothing passes between this broker and the others."""
         self._silent = isolated
-        self.brokers.deaf = isolated
-        for link in self._links.values():
-            if not isolated:
-                link.close()  # what was swallowed is gone: begin anew
-            link.silent = isolated
+        self.brokers.isolate(isolated)
+        for link in list(self._links.values()):
+            if isolated:
+                link.silent = True
+            else:
+                link.heal()
 
 
 class ClientService:
@@ -211,13 +212,24 @@ class BrokerService:
 
     def __init__(self, host: BrokerHost) -> None:
         self._host = host
-        self.deaf = False
+        self._deaf = False
+        self._unheard: set[Connection] = set()
 
     def frame(self, connection: Connection, frame: memoryview) -> None:
-        if not self.deaf or _is_set_faults(frame):
+        if not self._deaf or _is_set_faults(frame):
             self._host.internal_dispatch.frame(connection, frame)
+        else:
+            self._unheard.add(connection)
+
+    def isolate(self, isolated: bool) -> None:
+        """A fault switch. Whoever was not heard is told to ask again, by a closed connection."""
+        self._deaf = isolated
+        if not isolated:
+            for connection in list(self._unheard):
+                connection.close("it was cut off")
 
     def closed(self, connection: Connection) -> None:
+        self._unheard.discard(connection)
         if connection.session is not None:
             self._host.peer_lost()
 

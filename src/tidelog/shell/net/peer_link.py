@@ -61,6 +61,7 @@ class PeerLink:
         self._outbox = Outbox(disk)
         self._fetches = FollowerFetches(client_id)
         self._open: dict[int, tuple[int, bool]] = {}
+        self._swallowed: list[int] = []
         self._next = 0
         self._connecting = False
         self._events = 0
@@ -71,6 +72,7 @@ class PeerLink:
     def send(self, correlation: int, request: object) -> None:
         """Ask; `answered` or `failed` will be told about this correlation, once."""
         if self.silent:
+            self._swallowed.append(correlation)
             return
         if self._sock is None and not self._connect():
             self._loop.at_end_of_turn(lambda: self._tell.failed(correlation))
@@ -101,6 +103,14 @@ class PeerLink:
             self._flush()
         if self._sock is not None and events & ~WRITABLE:
             self._read()
+
+    def heal(self) -> None:
+        """No longer silent. What was swallowed is gone: begin anew."""
+        self.silent = False
+        self.close()
+        swallowed, self._swallowed = self._swallowed, []
+        for correlation in swallowed:
+            self._tell.failed(correlation)
 
     def close(self) -> None:
         """Give up the connection; whoever waits is told."""
