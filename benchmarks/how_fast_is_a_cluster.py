@@ -18,7 +18,6 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,9 +173,7 @@ def watched(command: list[Any], pids: list[int]) -> dict[str, Any]:
 
 
 def run_json(command: list[Any]) -> dict[str, Any]:
-    done = subprocess.run(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{command[2]}: {done.stderr}")
     result: dict[str, Any] = json.loads(done.stdout)
@@ -212,7 +209,10 @@ def heading() -> None:
 
 def line(result: dict[str, Any]) -> str:
     row, mock = result["row"], result["mock"]
-    per_gb: Callable[[float], str] = lambda cpu: f"{cpu / result['bytes'] * 1e9:.2f} s/GB"
+
+    def per_gb(cpu: float) -> str:
+        return f"{cpu / result['bytes'] * 1e9:.2f} s/GB"
+
     if row["work"] == "latency":
         said, mocked = latency(result), latency(mock)
         ratio = f"{mock['p50_us'] / result['p50_us']:.2f}"
@@ -220,7 +220,10 @@ def line(result: dict[str, Any]) -> str:
         said, mocked = rate(result, row), rate(mock, row) if mock else "-"
         ratio = f"{mock['seconds'] / result['seconds']:.2f}" if mock else "-"
     if row["work"] == "latency" or (row["work"] == "pipelined" and row["size"] < 10_000):
-        per_gb = lambda cpu: f"{cpu / result['messages'] * 1e6:.1f} us/req"
+
+        def per_gb(cpu):
+            return f"{cpu / result['messages'] * 1e6:.1f} us/req"
+
     return (
         f"{row['name']:32} {said:>22} {row['floor']:>12} {mocked:>22} {ratio:>6}"
         f" {per_gb(result['broker_cpu']):>14} {per_gb(result['client_cpu']):>12}"

@@ -177,17 +177,30 @@ class Node:
 
     def step(self, event: on.Event) -> list[Effect]:
         """Take in what happened; the effects are to be carried out in order."""
+        self.take(event)
+        return self.settle()
+
+    def take(self, event: on.Event) -> None:
+        """Half a step: what follows from it waits for `settle`. A host that has several
+        events at hand takes them all first, so that whoever polls is woken once."""
         if self.halted is not None:
-            return []
+            return
         self._turn.now_ms = max(self._turn.now_ms, event.now_ms)
         try:
             if self._registration.lapsed:
                 self._registration.step_back()
                 self._reconsider_acting()
             self._handlers[type(event)](event)
-            self._settle()
         except (DiskError, LogOffline) as error:
             self._fail(error)
+
+    def settle(self) -> list[Effect]:
+        """The other half: the effects of all that was taken in, to be carried out in order."""
+        if self.halted is None:
+            try:
+                self._settle()
+            except (DiskError, LogOffline) as error:
+                self._fail(error)
         return self._turn.take()
 
     def _settle(self) -> None:

@@ -62,6 +62,7 @@ class BrokerHost:
         self._silent = False
         self._effects: deque[do.Effect] = deque()
         self._working = False
+        self._settle_soon = self._settle
         self._keeper = StoreKeeper(loop, store, self.step)
         self._flusher = Flusher(loop, disk, self.step)
         self._carry_out = self._table()
@@ -77,12 +78,12 @@ class BrokerHost:
         )
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
         self._deaths = DeathWatch(loop, node, store)
-        self.dispatch = Dispatch(broker, self.step, now_ms, self._deaths.when_settled)
+        self.dispatch = Dispatch(broker, self.take, now_ms, self._deaths.when_settled)
         self.internal_dispatch = InternalDispatch(
             self.dispatch,
             identity.secret,
             node.image.topic_names,
-            self.step,
+            self.take,
             now_ms,
             switches.set if switches is not None else None,
         )
@@ -113,10 +114,16 @@ class BrokerHost:
 
     def step(self, event: on.Event) -> None:
         """One step of the node, and all that follows from it."""
-        effects = self._effects
-        effects.extend(self.node.step(event))
+        self._effects.extend(self.node.step(event))
+        self._drain()
+        if isinstance(event, on.StoreChanged | on.StoreRead):
+            self._departed.note(self.node.image, event.now_ms)
+            self._deaths.image_advanced()
+
+    def _drain(self) -> None:
         if self._working:
             return
+        effects = self._effects
         self._working = True
         try:
             while effects:
@@ -124,9 +131,16 @@ class BrokerHost:
                 self._carry_out[type(effect)](effect)
         finally:
             self._working = False
-        if isinstance(event, on.StoreChanged | on.StoreRead):
-            self._departed.note(self.node.image, event.now_ms)
-            self._deaths.image_advanced()
+
+    def take(self, event: on.Event) -> None:
+        """The first half of a step; the other comes at the end of the loop's turn, once for
+        all that was taken in it."""
+        self.node.take(event)
+        self._loop.at_end_of_turn(self._settle_soon)
+
+    def _settle(self) -> None:
+        self._effects.extend(self.node.settle())
+        self._drain()
 
     def next_deadline_ms(self) -> int | None:
         return self.node.next_deadline_ms()
@@ -167,7 +181,7 @@ class BrokerHost:
 
         clock = self._loop.clock
         events = LinkEvents(
-            lambda number, response: self.step(
+            lambda number, response: self.take(
                 on.ResponseReceived(number, response, clock.now_ms())
             ),
             lambda number: self.step(on.RequestFailed(number, clock.now_ms())),
