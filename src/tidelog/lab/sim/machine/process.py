@@ -32,6 +32,10 @@ RESTART_MS = 300
 """How soon the supervisor starts a process again that ended by itself."""
 
 
+_TAKEN_TOGETHER = (on.RequestReceived, on.ResponseReceived)
+"""What a real broker takes in before it lets anything follow from it."""
+
+
 class Observer(Protocol):
     """Who looks on."""
 
@@ -204,13 +208,25 @@ class Process:
                 self._carry_out[type(effect)](effect)
         self._plan_wake()
 
+    def _take(self, node: Node, kind: type, fields: tuple[Any, ...]) -> None:
+        """Half a step, as a real broker makes when it has several messages at hand."""
+        if self._site.listener is not None:
+            self._site.listener(self, kind, fields)
+        try:
+            node.take(kind(*fields, self._world.now_ms + self.skew_ms))
+        except ProcessDied:
+            self.die_and_return()
+
     def _take_waiting(self, incarnation: int) -> None:
         """What came while the process was stopped or waited for its disk, in order."""
         while self._inbox and self.incarnation == incarnation and self.node is not None:
             if self.paused or self._busy:
                 return
             kind, fields = self._inbox.pop(0)
-            self._step(self.node, kind, fields)
+            if self._inbox and kind in _TAKEN_TOGETHER:
+                self._take(self.node, kind, fields)
+            else:
+                self._step(self.node, kind, fields)
 
     def die_and_return(self) -> None:
         """Die in the middle of a write; the supervisor brings the process back."""
