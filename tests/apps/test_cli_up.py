@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import struct
@@ -265,7 +266,8 @@ def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., U
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()
     assert code == 0
-    assert err == f"tidelog: broker 2 (pid {pids(found)[1]}) died: killed by SIGKILL\n"
+    died = f"tidelog: broker 2 (pid {pids(found)[1]}) died: killed by SIGKILL"
+    assert err == f"{died}; --supervise would start it again\n"
 
 
 def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
@@ -328,6 +330,44 @@ def test_a_terminal_sees_the_cluster_in_one_line(data: Path) -> None:
     text = shown.decode()
     assert "3 of 3 brokers up · controller 1 · 0 topics, 0 partitions · 0 under-replicated" in text
     assert "tidelog: stopped" in text
+
+
+def test_a_death_does_not_mix_with_the_line(data: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 30, 0, 0))
+    with subprocess.Popen(
+        [*TIDELOG, "up", "--port", "0"], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        killed = False
+        with suppress(OSError):
+            while part := os.read(ours, 4096):
+                shown += part
+                if b"brokers up" in shown and not killed:
+                    found = up_file.read(str(data))
+                    assert found
+                    os.kill(pids(found)[1], signal.SIGKILL)
+                    killed = True
+                if b"died" in shown and b"stopping" not in shown:
+                    process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+    os.close(ours)
+    text = shown.decode()
+    assert re.search(r"\r\x1b\[Ktidelog: broker 2 \(pid \d+\) died", text)
+    assert "\r\x1b[K3 of 3 brokers up · controlle\r" in text
+    assert "topic" not in text, "the line is cut at the terminal's width"
+
+
+def test_fewer_brokers_than_have_data_are_told(up: Callable[..., Up], data: Path) -> None:
+    first = up()
+    first.ready()
+    first.process.send_signal(signal.SIGINT)
+    first.end()
+    second = up("--brokers", "1")
+    assert len(second.ready().brokers) == 1
+    second.process.send_signal(signal.SIGINT)
+    assert second.end()[2] == "tidelog: not started, though they have data: brokers 2, 3\n"
 
 
 def test_json_is_one_object_when_it_is_ready(up: Callable[..., Up]) -> None:

@@ -10,7 +10,6 @@ after the file is renamed or deleted, and the file's space is free once it is gi
 
 import errno
 import os
-import shutil
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -196,6 +195,8 @@ class OsDisk:
             os.makedirs(self._absolute(path), exist_ok=True)
 
     def delete_dir(self, path: str) -> None:
+        import shutil  # with its archives it costs the start of a broker milliseconds
+
         self._forget_under(path)
         with _as_disk_error(path), suppress(FileNotFoundError):
             shutil.rmtree(self._absolute(path))

@@ -8,12 +8,17 @@ import gc
 import os
 import sys
 
-INTERRUPTED = 130
+REFUSED, INTERRUPTED = 1, 130
+RUN_BROKERS = ("up", "status", "down", "broker", "verify")
+"""Commands for systems with forks, signals and locks that end with a process."""
 
 
 def main() -> None:
     """Run the command, and end the process."""
     words = sys.argv[1:]
+    if os.name != "posix" and words[:1] and words[0] in RUN_BROKERS:
+        sys.stderr.write("tidelog: brokers run on Linux and macOS; on Windows use WSL\n")
+        sys.exit(REFUSED)
     if words[:1] == ["up"] and "_TIDELOG_COMPLETE" not in os.environ:
         from tidelog.apps.cli.local.up_options import read_plain
 

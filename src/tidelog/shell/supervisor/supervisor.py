@@ -56,7 +56,7 @@ class Supervisor:
         self.processes: list[BrokerProcess] = []
         self._run: Run | None = None
         self._settings_for = settings_for
-        self._say = say
+        self.say = say
         self._ephemeral = ephemeral
         self._supervise = supervise
         self._private = private
@@ -176,7 +176,7 @@ class Supervisor:
             return
         what = f"{_names(process.brokers)} (pid {process.pid}) died: {process.how_it_ended()}"
         if not self._supervise:
-            self._say(what)
+            self.say(f"{what}; --supervise would start it again")
             return
         failures = self._failures.get(process.brokers, 0)
         if time.monotonic() - process.since_s > SETTLED_S:
@@ -184,7 +184,7 @@ class Supervisor:
         self._failures[process.brokers] = failures + 1
         pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
         self._missed[process] = time.monotonic() + pause_s
-        self._say(f"{what}; starting it again in {pause_s:g} s")
+        self.say(f"{what}; starting it again in {pause_s:g} s")
 
     def _restart_due(self) -> bool:
         now = time.monotonic()
@@ -193,7 +193,7 @@ class Supervisor:
             del self._missed[ended]
             anew = self._start(ended.brokers)
             self.processes[self.processes.index(ended)] = anew
-            self._say(f"{_names(anew.brokers)} started again (pid {anew.pid})")
+            self.say(f"{_names(anew.brokers)} started again (pid {anew.pid})")
         return bool(due)
 
     def all_dead(self) -> bool:
@@ -226,7 +226,6 @@ class Supervisor:
             if file >= 0:
                 os.close(file)
         self._life_line, self._folder = (-1, -1), -1
-        self.signals.restore()
 
     def _what_is_missing(self) -> str:
         for process in self.processes:
@@ -274,7 +273,7 @@ class Supervisor:
         try:
             up_file.write(self.up())
         except OSError as error:  # the disk is full: the cluster goes on without
-            self._say(f"can't write {up_file.path(self.plan.data)}: {error.strerror}")
+            self.say(f"can't write {up_file.path(self.plan.data)}: {error.strerror}")
 
 
 def _names(brokers: tuple[int, ...]) -> str:

@@ -9,13 +9,13 @@ detached.
 """
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tidelog.apps.cli.local import up_text
 from tidelog.apps.cli.local.up_options import UpOptions
+from tidelog.apps.cli.local.up_text import complain
 from tidelog.shell.settings_sources import load_settings
 from tidelog.shell.supervisor import broker_child, cluster_plan
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
@@ -32,7 +32,7 @@ def bring_up(options: UpOptions) -> int:
     """Start a cluster and see it to its end, or to readiness if detached; the exit code."""
     began = time.monotonic()
     try:
-        _check_platform()
+        _open_the_first_three()
         command = _find(options.command)
         prepared = _prepare(options)
         if options.detach:
@@ -49,12 +49,6 @@ def bring_up(options: UpOptions) -> int:
         end(supervisor, options)
 
 
-def complain(text: str) -> None:
-    """One line on stderr."""
-    sys.stderr.write(f"tidelog: {text}\n")
-    sys.stderr.flush()
-
-
 class Prepared(NamedTuple):
     """A plan that was found good."""
 
@@ -62,9 +56,7 @@ class Prepared(NamedTuple):
     environ: dict[str, str]
 
 
-def _check_platform() -> None:
-    if os.name != "posix" or not hasattr(os, "fork"):
-        raise Refusal("tidelog up runs on Linux and macOS; on Windows use it within WSL")
+def _open_the_first_three() -> None:
     while (spare := os.open(os.devnull, os.O_RDWR)) < 3:
         continue  # a closed stdin or stdout would be taken for one of our pipes
     os.close(spare)
@@ -88,9 +80,12 @@ def _prepare(options: UpOptions) -> Prepared:
     data = _temporary() if options.ephemeral else os.path.abspath(options.data or DATA)
     there = [] if options.ephemeral else data_folder.examine(data)
     racks = tuple(rack.strip() for rack in options.racks.split(",") if rack.strip())
+    brokers = cluster_plan.broker_ids(options.brokers, there)
+    if idle := [broker for broker in there if broker not in brokers]:
+        complain(f"not started, though they have data: brokers {', '.join(map(str, idle))}")
     plan = ClusterPlan(
         data,
-        cluster_plan.broker_ids(options.brokers, there),
+        brokers,
         options.port,
         options.sets,
         racks,
@@ -157,6 +152,7 @@ def _stay(supervisor: Supervisor, options: UpOptions, command: list[str], began:
 def watch_over(supervisor: Supervisor) -> int:
     """Until somebody asks to stop, or no broker is left."""
     line = up_text.StatusLine(supervisor)
+    supervisor.say = line.say
     while not supervisor.signals.received and not supervisor.all_dead():
         line.refresh()
         supervisor.step(line.pause_s)
@@ -164,7 +160,7 @@ def watch_over(supervisor: Supervisor) -> int:
     if supervisor.all_dead():
         complain("no broker is left")
         return NOT_UP
-    up_text.tell(f"stopping {up_text.counted(len(supervisor.plan.brokers), 'broker')} ...")
+    up_text.tell(f"stopping {up_text.counted(len(supervisor.listening()), 'broker')} ...")
     if not supervisor.stop():
         complain("not all brokers stopped cleanly; they will recover at the next start")
         return NOT_UP
@@ -210,3 +206,4 @@ def end(supervisor: Supervisor, options: UpOptions) -> None:
         from shutil import rmtree
 
         rmtree(supervisor.plan.data, ignore_errors=True)
+    supervisor.signals.restore()  # not before: a second Ctrl-C must not stop the tidying

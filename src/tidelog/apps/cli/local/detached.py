@@ -41,15 +41,15 @@ def bring_up_detached(options: UpOptions, start: Start, began: float) -> int:
         os.waitpid(pid, 0)
         raise
     if not text:
-        bring_up.complain("the supervisor died before the cluster was ready")
+        up_text.complain("the supervisor died before the cluster was ready")
         return bring_up.NOT_UP
     said = json.loads(text)
     if "problem" in said:
-        bring_up.complain(said["problem"])
+        up_text.complain(said["problem"])
         return bring_up.NOT_UP
     up = up_file.read(said["data"])
     if up is None:
-        bring_up.complain(f"the cluster in {said['data']} stopped at once")
+        up_text.complain(f"the cluster in {said['data']} stopped at once")
         return bring_up.NOT_UP
     up_text.show(up, time.monotonic() - began, options.form, detached=True)
     return 0
@@ -59,6 +59,7 @@ def _be_the_supervisor(options: UpOptions, start: Start, out: int) -> NoReturn:
     status = bring_up.NOT_UP
     try:
         os.setsid()
+        os.chdir("/")  # no disk is kept in use for the folder it was started in
         status = _supervise(options, start, out)
     finally:
         os._exit(status)

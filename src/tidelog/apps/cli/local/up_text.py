@@ -73,8 +73,13 @@ def show(up: UpFile, took_s: float, form: str, *, detached: bool = False) -> Non
 def tell(text: str) -> None:
     """A word on what goes on, for those who watch."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"tidelog: {text}\n")
-        sys.stderr.flush()
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"tidelog: {text}\n")
+    sys.stderr.flush()
 
 
 class StatusLine:
@@ -95,8 +100,14 @@ class StatusLine:
         cost = time.monotonic() - now
         self.pause_s = max(REFRESH_S, cost * SHARE)
         self._next = now + self.pause_s
-        sys.stdout.write(CLEAR + text)
+        sys.stdout.write(CLEAR + text[: os.get_terminal_size(sys.stdout.fileno()).columns - 1])
         sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Something that happened, on a line of its own."""
+        self.clear()
+        complain(text)
+        self._next = 0.0
 
     def clear(self) -> None:
         """Before something else is printed."""
