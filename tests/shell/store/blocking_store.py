@@ -98,6 +98,12 @@ class LocalClient:
         assert isinstance(answer, Snapshot)
         return answer
 
+    def probe(self) -> Revision | Unavailable:
+        answers: list[Revision | Unavailable] = []
+        self.client.probe_deaths(answers.append)
+        assert self.until(lambda: answers)
+        return answers[0]
+
     def compact(self, rev: Revision) -> None:
         done: list[bool] = []
         self.client.compact(rev, lambda: done.append(True))

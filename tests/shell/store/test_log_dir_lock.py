@@ -1,6 +1,7 @@
 """The lock of a log directory: one holder, gone with its process, safe to look at."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -69,24 +70,27 @@ def test_a_held_lock_is_not_free_and_a_missing_one_proves_nothing(tmp_path: Path
     assert not is_abandoned(path, "1:1")
 
 
-def test_a_killed_process_drops_its_lock_though_its_child_lives(tmp_path: Path) -> None:
-    """A program that the broker started does not inherit the lock."""
+STARTED = "subprocess.Popen(['sleep', '20'], close_fds=False).pid"
+FORKED = "os.fork() or time.sleep(20)"
+
+
+@pytest.mark.parametrize("child", [STARTED, FORKED], ids=["started", "forked"])
+def test_a_killed_process_drops_its_lock_though_its_child_lives(tmp_path: Path, child: str) -> None:
     script = (
-        "import subprocess, sys, time\n"
+        "import os, subprocess, sys, time\n"
         "from tidelog.shell.store.log_dir_lock import LogDirLock\n"
         "lock = LogDirLock.acquire(sys.argv[1])\n"
-        "child = subprocess.Popen(['sleep', '20'], close_fds=False)\n"
-        "print(child.pid, flush=True)\n"
+        f"print({child}, flush=True)\n"
         "time.sleep(20)\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
-        child = int(holder.stdout.readline())
+        pid = int(holder.stdout.readline())
         try:
             assert not is_free(str(tmp_path / ".lock"))
             holder.kill()
             holder.wait()
             assert is_free(str(tmp_path / ".lock"))
         finally:
-            os.kill(child, 9)
+            os.kill(pid, signal.SIGKILL)

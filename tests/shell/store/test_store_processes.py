@@ -102,12 +102,13 @@ def test_a_free_lock_ends_a_session_at_once(
 ) -> None:
     member = start("member", path, log_dir(tmp_path, "b1"), 60_000, 0)
     assert member.said() == "ready"
-    client.client.probe_deaths()
+    before = client.read().rev
+    assert client.probe() == before
     assert member.key in keys(client)
-    seen = client.watch(client.read().rev)
+    seen = client.watch(before)
     member.kill()
     killed = time.monotonic()
-    client.client.probe_deaths()
+    assert client.probe() == client.read().rev == before + 1
     assert client.until(lambda: seen.batches, 2.0)
     assert time.monotonic() - killed < 0.5
     assert member.key not in keys(client)

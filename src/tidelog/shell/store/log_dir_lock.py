@@ -2,7 +2,8 @@
 
 The kernel drops it with the process, however that ends, so a free lock is a proof of death.
 It belongs to the open file, not to the process: brokers in one process exclude each other too.
-Always true: who only looks takes it shared and for microseconds, and never waits.
+Always true: who only looks takes it shared and for microseconds, and never waits; no child
+process, forked or started, keeps it held.
 """
 
 import fcntl
@@ -14,6 +15,8 @@ LOCK_NAME = ".lock"
 _PATIENCE_S = 0.5
 """How long to try for a lock that somebody may only be looking at."""
 _PAUSE_S = 0.01
+_held: set[int] = set()
+"""Descriptors of the locks that this process holds."""
 
 
 class LogDirInUse(Exception):
@@ -47,13 +50,24 @@ class LogDirLock:
             time.sleep(_PAUSE_S)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        _held.add(fd)
         return cls(path, fd)
 
     def release(self) -> None:
         """Give it back. The file stays: taking it away would let two hold "the" lock."""
-        if self._fd >= 0:
+        if self._fd in _held:
+            _held.remove(self._fd)
             os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
+
+
+def _drop_in_child() -> None:
+    """A forked child would keep its parent's locks held after the parent's death."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_drop_in_child)
 
 
 def is_free(path: str) -> bool:
