@@ -118,12 +118,13 @@ def test_a_request_cut_anywhere_is_refused(version: int) -> None:
             decode_produce(version, frame[:end], position, {})
 
 
-def test_records_longer_than_the_frame_are_refused() -> None:
+def test_records_of_impossible_length_are_refused() -> None:
     struct = {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": b"abc"}]}]}
     frame = bytearray(encoded(PRODUCE, 8, REQUEST, struct)[LENGTH_SIZE:])
-    frame[-7:-3] = (4).to_bytes(4)
-    with pytest.raises(MalformedRequest, match="past the end"):
-        decode_produce(8, frame, parse_request_header(frame).position, {})
+    for length in (4, -2):
+        frame[-7:-3] = length.to_bytes(4, signed=True)
+        with pytest.raises(MalformedRequest, match=f"records of {length} bytes"):
+            decode_produce(8, bytes(frame), parse_request_header(frame).position, {})
 
 
 def test_hints_without_a_moved_leader() -> None:

@@ -176,8 +176,8 @@ def _decode_plain(version: int, data: memoryview, position: int) -> tuple[Produc
             index, length = _INDEX_AND_LENGTH.unpack_from(data, position)
             start = position + 8
             position = start + length if length > 0 else start
-            if position > limit:
-                raise MalformedRequest(f"records of {length} bytes reach past the end")
+            if position > limit or length < -1:
+                raise MalformedRequest(f"records of {length} bytes")
             partitions.append(
                 ProducePartition(new(TopicPartition, (topic, index)), data[start:position])
             )
