@@ -196,6 +196,7 @@ def test_describe_state(cluster: DispatchCluster) -> None:
         bytes.fromhex("0003 0001"),
         encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b"{"})[4:],
         encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b"[]"})[4:],
+        encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b"[" * 200_000})[4:],
     ],
     ids=[
         "empty",
@@ -208,6 +209,7 @@ def test_describe_state(cluster: DispatchCluster) -> None:
         "half a header",
         "broken JSON",
         "JSON of another kind",
+        "JSON without a bottom",
     ],
 )
 def test_nonsense_closes_the_connection(cluster: DispatchCluster, frame: bytes) -> None:

@@ -123,3 +123,15 @@ def test_fault_switches_where_they_are_allowed(cluster: DispatchCluster) -> None
     assert answer.frame is not None
     _, struct = decode_response(SET_FAULTS, 0, answer.frame[4:])
     assert json.loads(struct["document"]) == {"set": {"isolated": True}}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [json.dumps({"secret": SECRET}).encode(), b"[" * 200_000, b"[]", b"{"],
+    ids=["no broker", "JSON without a bottom", "JSON of another kind", "broken JSON"],
+)
+def test_a_hello_that_makes_no_sense(cluster: DispatchCluster, document: bytes) -> None:
+    line = Line()
+    say(cluster, line, HELLO, document)
+    assert line.closed is not None
+    assert line.session is None

@@ -175,7 +175,7 @@ class Dispatch:
         try:
             asked = json.loads(decode_request(DESCRIBE_STATE, 0, frame, at)["document"] or "{}")
             state = self._broker.node.describe(asked.get("topic"), asked.get("partition"))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise Refused(f"DescribeState: {error}") from error
         state["cluster_id"] = self._broker.cluster_id
         document = {"document": json.dumps(state).encode()}

@@ -119,7 +119,10 @@ class InternalDispatch:
     def _greet(self, document: dict[str, Any]) -> BrokerId:
         if not compare_digest(str(document.get("secret")).encode(), self._secret.encode()):
             raise Refused("a Hello without the cluster's secret")
-        return int(document["broker"])
+        broker = document.get("broker")
+        if not isinstance(broker, int):
+            raise Refused("a Hello without a broker")
+        return broker
 
     def _fetch(
         self, line: PeerLine, version: int, correlation_id: int, frame: memoryview, at: int
@@ -133,7 +136,7 @@ class InternalDispatch:
         body = decode_request(header.api_key, 0, frame, header.position)["document"]
         try:
             document = json.loads(bytes(body))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Refused(f"not a JSON document: {error}") from error
         if not isinstance(document, dict):
             raise Refused("not a JSON object")

@@ -112,8 +112,8 @@ class Node:
         return {
             on.Started: self._on_started,
             on.RequestReceived: self._on_request,
-            on.ResponseReceived: self._on_response,
-            on.RequestFailed: self._on_request_failed,
+            on.ResponseReceived: lambda e: self._calls.answer(e.correlation, e.response),
+            on.RequestFailed: lambda e: self._calls.fail(e.correlation),
             on.SessionOpened: self._on_session_opened,
             on.SessionRenewed: self._on_session_renewed,
             on.SessionLost: self._on_session_lost,
@@ -121,7 +121,7 @@ class Node:
             on.StoreChanged: self._on_store_changed,
             on.WatchLost: self._on_watch_lost,
             on.TransactionAnswered: self._on_transaction,
-            on.FlushCompleted: self._on_flush_completed,
+            on.FlushCompleted: lambda e: self._flushing.completed(e.flush, e.error),
             on.BrokerDied: self._on_broker_died,
             on.Ticked: self._on_ticked,
             on.ShutdownRequested: self._on_shutdown_requested,
@@ -251,12 +251,6 @@ class Node:
     def _on_request(self, event: on.RequestReceived) -> None:
         self._serve[type(event.request)](event.peer, event.correlation, event.request)
 
-    def _on_response(self, event: on.ResponseReceived) -> None:
-        self._calls.answer(event.correlation, event.response)
-
-    def _on_request_failed(self, event: on.RequestFailed) -> None:
-        self._calls.fail(event.correlation)
-
     # -- the store -------------------------------------------------------------------------
 
     def _on_session_opened(self, event: on.SessionOpened) -> None:
@@ -343,9 +337,6 @@ class Node:
             self._turn.emit(ReadStore())
         if self._stop_by_ms is not None and now >= self._stop_by_ms:
             self._prepare_to_stop()
-
-    def _on_flush_completed(self, event: on.FlushCompleted) -> None:
-        self._flushing.completed(event.flush, event.error)
 
     def _on_broker_died(self, event: on.BrokerDied) -> None:
         self._seat.step(controller_on.BrokerDied(event.broker, event.broker_epoch))

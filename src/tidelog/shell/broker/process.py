@@ -196,6 +196,8 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
         loop.clock.follow_wall()
         loop.after(FOLLOW_WALL_MS, follow_wall)
 
+    # A signal may reach another thread, or come just before the loop waits: this wakes it.
+    signal.set_wakeup_fd(loop.wakeup_fd, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: loop.call_from_thread(stop))
     starting = settings[0].node_id
@@ -220,6 +222,7 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
         run.start()
     follow_wall()
     loop.run()
+    signal.set_wakeup_fd(-1)
     loop.close()
     return 0 if all(run.halt is not None and run.halt.clean for run in runs) else 1
 

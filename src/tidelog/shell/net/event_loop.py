@@ -127,6 +127,11 @@ class EventLoop:
         """Once, however often it is asked for in this turn."""
         self._ending[act] = None
 
+    @property
+    def wakeup_fd(self) -> int:
+        """Where a byte ends the wait: for `signal.set_wakeup_fd`."""
+        return self._waker.fd
+
     def call_from_thread(self, act: Act) -> None:
         """Run this on the loop's thread soon. The only method for other threads."""
         self._left_by_threads.append(act)
@@ -199,6 +204,10 @@ class _Waker:
         self._here.setblocking(False)
         self._there.setblocking(False)
         loop.watch(self._here, self)
+
+    @property
+    def fd(self) -> int:
+        return self._there.fileno()
 
     def wake(self) -> None:
         # Full: enough is waiting there already. Closed: nobody is left to be woken.

@@ -50,7 +50,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
     With port 0 all get the same free one.
     """
     try:
-        found = socket.getaddrinfo(host or None, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
+        # As bytes: for a string Python imports what it needs for names beyond ASCII.
+        name = host.encode("idna") if not host.isascii() else host.encode() or None
+        found = socket.getaddrinfo(name, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
     except OSError as error:
         raise CannotListen(f"{host}:{port}: {error.strerror}: check listeners=") from error
     sockets: list[socket.socket] = []
