@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import pytest
 from blocking_store import LocalClient
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.core.controller.metadata.metadata_store import (
@@ -57,7 +57,7 @@ def put(client: LocalClient, key: str, value: bytes = b"", session: int = 0) -> 
 
 
 def test_a_session_ends_by_time_and_can_not_be_renewed(client: LocalClient) -> None:
-    session = client.open_session(150)
+    session = client.open_session(400)
     put(client, "mine", session=session)
     rev = put(client, "stays")
     seen = client.watch(rev)
@@ -69,10 +69,10 @@ def test_a_session_ends_by_time_and_can_not_be_renewed(client: LocalClient) -> N
 
 
 def test_a_renewed_session_lives(client: LocalClient) -> None:
-    session = client.open_session(600)
+    session = client.open_session(1_200)
     put(client, "mine", session=session)
-    for _ in range(8):
-        time.sleep(0.15)
+    for _ in range(5):
+        time.sleep(0.3)
         before = boot_ms()
         answer = client.renew(session)
         assert isinstance(answer, Renewed)
@@ -95,10 +95,10 @@ def test_a_grant_counts_from_before_it_was_asked(path: str) -> None:
 def test_an_expired_owner_passes_no_guard_even_if_nobody_swept(path: str) -> None:
     store = SqliteStore(path, "", 9, 9_000, lambda _text: None)
     give_up_s = time.monotonic() + 5
-    session = store.write(give_up_s, lambda tx: tx.open_session(40, "", ""))
+    session = store.write(give_up_s, lambda tx: tx.open_session(300, "", ""))
     made = store.write(give_up_s, lambda tx: tx.transact((), (Put("controller", b"", session),)))
     assert isinstance(made, TxnResult)
-    time.sleep(0.05)
+    time.sleep(0.32)
     guards = (Guard("controller", made.rev, "create"),)
     late = store.write(give_up_s, lambda tx: tx.transact(guards, (Put("x", b""),)))
     assert late == TxnResult(False, made.rev + 1, (("controller", None),))
@@ -259,7 +259,7 @@ def test_a_call_waits_a_second_and_not_a_second_each(path: str, client: LocalCli
             client.client.transact((), (Put("b", b""),), answers.append)
         assert client.until(lambda: len(answers) == 10)
         assert answers == [Unavailable()] * 10
-        assert 0.9 < time.monotonic() - began < 2.0
+        assert 0.9 < time.monotonic() - began < 4.0
         other.execute("ROLLBACK")
     assert put(client, "b") == 2
 
@@ -275,6 +275,7 @@ OPS: st.SearchStrategy[list[Operation]] = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(GUARDS, OPS), max_size=8), st.integers(0, 8))
 def test_any_transactions_do_what_the_specification_does(
     tmp_path_factory: pytest.TempPathFactory,
