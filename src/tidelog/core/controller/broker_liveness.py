@@ -12,7 +12,6 @@ stood still counts against nobody.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from tidelog.core.controller.events import HeartbeatReceived
 from tidelog.core.controller.metadata import keys
@@ -34,6 +33,7 @@ from tidelog.core.controller.metadata.registrations import (
     Endpoint,
 )
 from tidelog.core.errors import ErrorCode
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 
@@ -66,7 +66,7 @@ def deregistration_transaction(
     return (Guard(key, dead_epoch, "create"),), (Delete(key),)
 
 
-@dataclass(slots=True)
+@slotted
 class Contact:
     """What a broker last said, and when."""
 

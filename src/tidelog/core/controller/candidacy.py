@@ -10,7 +10,6 @@ was lost is settled by sending the same transaction again, never by reading.
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata import keys
@@ -31,10 +30,11 @@ from tidelog.core.controller.metadata.metadata_store import (
     Unavailable,
 )
 from tidelog.core.controller.metadata.registrations import NO_EPOCH
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 
-@dataclass(slots=True)
+@slotted
 class _Attempt:
     """A transaction about the controller's key that is out."""
 

@@ -10,7 +10,6 @@ earlier controllers did is known.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness
@@ -51,10 +50,11 @@ from tidelog.core.controller.topics.topic_plans import sweep
 from tidelog.core.controller.transactions import Pending, Transactions, Verdict, Write, pack
 from tidelog.core.controller.upkeep import Office, preferred_leader_writes, upkeep
 from tidelog.core.errors import ErrorCode
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class ControllerSettings:
     """Times and habits, with Kafka's defaults."""
 

@@ -1,6 +1,5 @@
 """Everything a controller can ask of its host, and the answers it gives."""
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidelog.core.controller.metadata.metadata_store import Guard, Operation, Revision
@@ -10,10 +9,11 @@ from tidelog.core.controller.metadata.registrations import (
     UncleanElection,
 )
 from tidelog.core.errors import ErrorCode
+from tidelog.core.slotted import field, slotted
 from tidelog.core.types import TopicId
 
 
-@dataclass(slots=True)
+@slotted
 class StoreTransaction:
     """Carry this out and answer with TransactionAnswered under the same tag.
 
@@ -25,7 +25,7 @@ class StoreTransaction:
     ops: tuple[Operation, ...]
 
 
-@dataclass(slots=True)
+@slotted
 class HeartbeatAnswer:
     """`fenced` is what the store says now; the broker acts on its own image, not on this."""
 
@@ -35,7 +35,7 @@ class HeartbeatAnswer:
     should_shut_down: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class AlterPartitionResult:
     """One partition's outcome, with its registration where Kafka sends one.
 
@@ -48,7 +48,7 @@ class AlterPartitionResult:
     revision: Revision = 0
 
 
-@dataclass(slots=True)
+@slotted
 class AlterPartitionAnswer:
     """An error for the whole request, or a result for each proposal."""
 
@@ -56,7 +56,7 @@ class AlterPartitionAnswer:
     results: dict[PartitionKey, AlterPartitionResult] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@slotted
 class TopicAnswer:
     """To creating and deleting topics, adding partitions, altering configuration.
 
@@ -70,7 +70,7 @@ class TopicAnswer:
     replication_factor: int = -1
 
 
-@dataclass(slots=True)
+@slotted
 class PartitionErrorsAnswer:
     """To elections and reassignments: an error for the request, or one for each partition."""
 
@@ -78,7 +78,7 @@ class PartitionErrorsAnswer:
     results: dict[PartitionKey, ErrorCode] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@slotted
 class ReassignmentsAnswer:
     """The partitions that are being moved."""
 
@@ -86,7 +86,7 @@ class ReassignmentsAnswer:
     partitions: tuple[PartitionRegistration, ...] = ()
 
 
-@dataclass(slots=True)
+@slotted
 class ProducerIdsAnswer:
     """Ids from `first` on, `count` of them, which nobody else was or will be given."""
 
@@ -105,7 +105,7 @@ Response: TypeAlias = (
 )
 
 
-@dataclass(slots=True)
+@slotted
 class Answer:
     """The answer to a request, under the number it came with."""
 
@@ -113,21 +113,21 @@ class Answer:
     response: Response
 
 
-@dataclass(slots=True)
+@slotted
 class TookOffice:
     """This broker is the controller now, under this controller epoch."""
 
     controller_epoch: int
 
 
-@dataclass(slots=True)
+@slotted
 class Resigned:
     """It is not any more; unanswered requests were answered NOT_CONTROLLER before this."""
 
     reason: str
 
 
-@dataclass(slots=True)
+@slotted
 class ElectedUncleanly:
     """A committed election that may have lost records: to be counted and shown."""
 

@@ -12,7 +12,6 @@ leader_epoch rises exactly when the leader changes or replicas are taken away, n
 ISR shrinks (KAFKA-15021); partition_epoch rises with every change.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidelog.core.controller.events import ElectionType
@@ -21,10 +20,11 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
     UncleanElection,
 )
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class ElectionRules:
     """What an election may do: who can lead, and how far it may go.
 
@@ -39,7 +39,7 @@ class ElectionRules:
     last_known_leader: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Target:
     """What a change asks for; None leaves a part as it is."""
 
@@ -54,7 +54,7 @@ class Target:
     """Tried first, if it is a valid leader."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Draft:
     """The lists while a change is worked out, each in assignment order."""
 

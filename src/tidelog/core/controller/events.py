@@ -4,17 +4,17 @@ Requests carry `request`, a number of the host's own choosing which comes back i
 answer. Nothing here is random or timed: topic ids, start indexes and the clock come in.
 """
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Revision, SessionId, TxnAnswer
 from tidelog.core.controller.metadata.registrations import LeaderRecovery, PartitionKey
+from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicId
 
 
-@dataclass(slots=True)
+@slotted
 class SessionOpened:
     """This broker has a store session and has registered under this epoch with it."""
 
@@ -22,19 +22,19 @@ class SessionOpened:
     broker_epoch: BrokerEpoch
 
 
-@dataclass(slots=True)
+@slotted
 class SessionLost:
     """The session ended, or its deadline is so near that it must be taken for ended."""
 
 
-@dataclass(slots=True)
+@slotted
 class StoreChanged:
     """The shared image has just taken in these changes."""
 
     delta: ImageDelta
 
 
-@dataclass(slots=True)
+@slotted
 class TransactionAnswered:
     """What became of a StoreTransaction."""
 
@@ -42,14 +42,14 @@ class TransactionAnswered:
     answer: TxnAnswer
 
 
-@dataclass(slots=True)
+@slotted
 class Ticked:
     """Time passed. Send it several times in a session time-out."""
 
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class BrokerDied:
     """Proof, not suspicion, that this incarnation's process is gone (its lock is free)."""
 
@@ -57,7 +57,7 @@ class BrokerDied:
     broker_epoch: BrokerEpoch
 
 
-@dataclass(slots=True)
+@slotted
 class HeartbeatReceived:
     """A broker is alive, and has applied metadata up to a revision."""
 
@@ -77,7 +77,7 @@ class IsrMember(NamedTuple):
     broker_epoch: BrokerEpoch = -1
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class IsrProposal:
     """What a leader wants one partition's ISR to become."""
 
@@ -88,7 +88,7 @@ class IsrProposal:
     recovery: LeaderRecovery = LeaderRecovery.RECOVERED
 
 
-@dataclass(slots=True)
+@slotted
 class AlterPartitionReceived:
     """A leader proposes ISR changes; at most one proposal for each partition."""
 
@@ -98,7 +98,7 @@ class AlterPartitionReceived:
     proposals: tuple[IsrProposal, ...]
 
 
-@dataclass(slots=True)
+@slotted
 class CreateTopicReceived:
     """Make a topic. With an `assignment` (replicas by partition) the counts are not used."""
 
@@ -114,7 +114,7 @@ class CreateTopicReceived:
     """Answer as if, and change nothing."""
 
 
-@dataclass(slots=True)
+@slotted
 class DeleteTopicReceived:
     """Delete a topic, its partitions and its configuration."""
 
@@ -122,7 +122,7 @@ class DeleteTopicReceived:
     name: str
 
 
-@dataclass(slots=True)
+@slotted
 class CreatePartitionsReceived:
     """Raise a topic's partition count; `assignment` covers the new ones only."""
 
@@ -134,7 +134,7 @@ class CreatePartitionsReceived:
     validate_only: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class AlterConfigReceived:
     """Set (or, with None, unset) values of a topic's configuration; without a topic, of a
     broker's; without either, of all brokers."""
@@ -154,7 +154,7 @@ class ElectionType(Enum):
     UNCLEAN = "unclean"
 
 
-@dataclass(slots=True)
+@slotted
 class ElectLeadersReceived:
     """An administrator asks for elections, in all partitions if none is named."""
 
@@ -163,7 +163,7 @@ class ElectLeadersReceived:
     keys: tuple[PartitionKey, ...] | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class AlterReassignmentsReceived:
     """Move partitions to these replicas; None takes an ongoing move back."""
 
@@ -171,14 +171,14 @@ class AlterReassignmentsReceived:
     targets: dict[PartitionKey, tuple[BrokerId, ...] | None]
 
 
-@dataclass(slots=True)
+@slotted
 class ListReassignmentsReceived:
     """Which partitions are being moved?"""
 
     request: int
 
 
-@dataclass(slots=True)
+@slotted
 class AllocateProducerIdsReceived:
     """A broker wants a block of producer ids to give to its clients."""
 

@@ -6,7 +6,6 @@ or to try again. A refused proposal changes nothing; an accepted one goes throug
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tidelog.core.controller.election import ElectionRules, Target, next_registration
 from tidelog.core.controller.events import IsrMember, IsrProposal
@@ -17,10 +16,11 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
 )
 from tidelog.core.errors import ErrorCode
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Alteration:
     """The error for the leader, and the partition as it will be (None: it stays).
 

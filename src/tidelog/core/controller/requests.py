@@ -7,7 +7,6 @@ image that the refusal came from.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness
@@ -50,6 +49,7 @@ from tidelog.core.controller.topics.topic_plans import Plan
 from tidelog.core.controller.transactions import Pending, Reply, Transactions, Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
+from tidelog.core.slotted import replace
 
 PRODUCER_ID_BLOCK = 1000
 """So many ids a broker gets at once."""

@@ -8,7 +8,6 @@ outcome was unclear the second answer tells who won.
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -28,9 +27,10 @@ from tidelog.core.controller.metadata.metadata_store import (
     TxnResult,
 )
 from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.slotted import field, slotted
 
 
-@dataclass(slots=True)
+@slotted
 class Write:
     """One key to write, what must hold for it, and what to tell once it is committed."""
 
@@ -41,7 +41,7 @@ class Write:
     result: Any = None
 
 
-@dataclass(slots=True)
+@slotted
 class Reply:
     """The results for a request's partitions, gathered from several transactions."""
 
@@ -50,7 +50,7 @@ class Reply:
     results: dict[PartitionKey, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@slotted
 class Pending:
     """A transaction out, or the first of a row of them that are sent one by one."""
 

@@ -6,7 +6,6 @@ again. Only partitions of inactive brokers and those named by the caller are loo
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness, deregistration_transaction
 from tidelog.core.controller.effects import ControllerEffect, ElectedUncleanly
@@ -23,6 +22,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
 )
 from tidelog.core.controller.transactions import Write
+from tidelog.core.slotted import replace, slotted
 from tidelog.core.types import BrokerId
 
 ADMISSIONS_MAX = 10
@@ -30,7 +30,7 @@ ADMISSION_PARTITIONS_MAX = 30
 """So many admissions share one transaction with so many partition changes, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Office:
     """What a controller decides with: the image and its own term."""
 

@@ -12,7 +12,6 @@ state may have expired, and refusing would lose data.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from struct import Struct
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.decoder import decode_marker
 from tidelog.core.record.record_batch import MAX_SEQUENCE, RecordBatch
+from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset
 
 BATCHES_KEPT = 5
@@ -68,7 +68,7 @@ class EndedTransaction(NamedTuple):
     marker_offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class ProducerEntry:
     """One producer."""
 
@@ -88,7 +88,7 @@ class ProducerEntry:
         )
 
 
-@dataclass(slots=True)
+@slotted
 class ProducerState:
     """All producers of one log."""
 

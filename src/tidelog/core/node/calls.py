@@ -6,12 +6,12 @@ not depend on a host noticing that a connection is dead.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Send
 from tidelog.core.node.turn import Turn
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId
 
 Answered = Callable[[Any], None]
@@ -20,7 +20,7 @@ Failed = Callable[[], None]
 """Called when no answer will come."""
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class Call:
     """One request on its way."""
 

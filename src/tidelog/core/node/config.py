@@ -4,14 +4,13 @@ A topic may override those that Kafka lets it override; `topic_settings` in
 membership/metadata.py does so.
 """
 
-from dataclasses import dataclass, field
-
 from tidelog.core.record.validation import TIMESTAMP_AFTER_MAX_MS, TIMESTAMP_BEFORE_MAX_MS
+from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import BrokerId
 
 
-@dataclass(slots=True)
+@slotted
 class NodeConfig:
     """`broker.id` and so on; times in milliseconds."""
 

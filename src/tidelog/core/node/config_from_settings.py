@@ -4,7 +4,6 @@ Every field comes from the setting of the same name, dots for underscores, or is
 here; a field without a setting is a mistake that shows at once.
 """
 
-from dataclasses import fields
 from typing import Any
 
 from tidelog.core.node.config import NodeConfig
@@ -41,8 +40,7 @@ def node_config(
         "rack_aware_reads": (settings.get("replica.selector.class") or "").endswith(_RACK_AWARE),
     }
     values = {}
-    for field in fields(NodeConfig):
-        name = field.name
+    for name in NodeConfig.__annotations__:
         if name in told:
             values[name] = told[name]
         else:
@@ -53,7 +51,7 @@ def node_config(
 def _log_config(settings: BrokerSettings) -> LogConfig:
     policy = settings.topic_default("cleanup.policy")
     told = {"cleanup_delete": "delete" in policy, "cleanup_compact": "compact" in policy}
-    names = [field.name for field in fields(LogConfig)]
+    names = list(LogConfig.__annotations__)
     return LogConfig(
         **{
             name: told[name] if name in told else settings.topic_default(name.replace("_", "."))

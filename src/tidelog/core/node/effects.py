@@ -4,16 +4,16 @@ What concerns its own log directory is not here: the node writes to its Disk its
 answer in this list may rely on all that was written before it.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata.metadata_store import Revision
 from tidelog.core.node.events import Peer
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId
 
 
-@dataclass(slots=True)
+@slotted
 class Send:
     """Ask another broker; its answer comes back as ResponseReceived."""
 
@@ -22,7 +22,7 @@ class Send:
     request: object
 
 
-@dataclass(slots=True)
+@slotted
 class Respond:
     """Answer a RequestReceived."""
 
@@ -31,38 +31,38 @@ class Respond:
     response: object
 
 
-@dataclass(slots=True)
+@slotted
 class Close:
     """Close the connection to that peer: the only way to refuse what asks for no answer."""
 
     peer: Peer
 
 
-@dataclass(slots=True)
+@slotted
 class OpenSession:
     """Open a store session and keep renewing it."""
 
     ttl_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class CloseSession:
     """End the session now, and all keys put with it."""
 
 
-@dataclass(slots=True)
+@slotted
 class ReadStore:
     """Take a snapshot of the whole store."""
 
 
-@dataclass(slots=True)
+@slotted
 class WatchStore:
     """Tell every change after this revision; replaces an earlier watch."""
 
     after: Revision
 
 
-@dataclass(slots=True)
+@slotted
 class Flush:
     """Make these files, then these directories' entries, survive a power failure."""
 
@@ -71,7 +71,7 @@ class Flush:
     directories: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@slotted
 class Halt:
     """End the process. Not `clean` means that something broke."""
 

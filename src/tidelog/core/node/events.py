@@ -4,7 +4,6 @@ What a broker asks for in return is in effects.py.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidelog.core.controller.metadata.metadata_store import (
@@ -14,20 +13,21 @@ from tidelog.core.controller.metadata.metadata_store import (
     TxnAnswer,
     Unavailable,
 )
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 Peer: TypeAlias = Hashable
 """Whom to answer; only the host knows what it means."""
 
 
-@dataclass(slots=True)
+@slotted
 class Started:
     """The process is up, its logs are recovered."""
 
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class RequestReceived:
     """A client or another broker asks something (messages.py, controller/events.py)."""
 
@@ -37,7 +37,7 @@ class RequestReceived:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class ResponseReceived:
     """The answer to a Send."""
 
@@ -46,7 +46,7 @@ class ResponseReceived:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class RequestFailed:
     """The connection that a Send went over is gone: no answer will come."""
 
@@ -54,7 +54,7 @@ class RequestFailed:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class SessionOpened:
     """The store gave a session, good until `deadline_ms` unless renewed."""
 
@@ -63,7 +63,7 @@ class SessionOpened:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class SessionRenewed:
     """The host renewed the session. The deadline counts from before the renewal was sent."""
 
@@ -71,14 +71,14 @@ class SessionRenewed:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class SessionLost:
     """The session ended, or could not be opened: nothing written with it exists any more."""
 
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class StoreRead:
     """The answer to ReadStore."""
 
@@ -86,7 +86,7 @@ class StoreRead:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class StoreChanged:
     """The watch brought one revision."""
 
@@ -94,14 +94,14 @@ class StoreChanged:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class WatchLost:
     """The watch was cut or fell behind compaction: only a new snapshot helps."""
 
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class TransactionAnswered:
     """What became of a StoreTransaction."""
 
@@ -110,7 +110,7 @@ class TransactionAnswered:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class FlushCompleted:
     """The files of a Flush are on stable storage; or not, and `error` says why."""
 
@@ -119,7 +119,7 @@ class FlushCompleted:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class BrokerDied:
     """Proof that a broker's process is gone, from the host (a lock that the kernel freed)."""
 
@@ -128,14 +128,14 @@ class BrokerDied:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class Ticked:
     """Time passed: `next_deadline_ms` was reached."""
 
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class ShutdownRequested:
     """Hand over what this broker leads, then stop."""
 

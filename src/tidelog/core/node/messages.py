@@ -6,15 +6,15 @@ core/controller.
 
 `records` in a fetch answer is a Region of the answering broker's disk, so that the host can
 let the kernel move the bytes; the one who receives the answer finds bytes there. They are
-mutable slotted dataclasses for speed; nobody changes one after it was sent.
+mutable slotted classes for speed; nobody changes one after it was sent.
 """
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.crc32c import Buffer
+from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import (
     BrokerEpoch,
@@ -43,7 +43,7 @@ UNRESOLVED = "?"
 does."""
 
 
-@dataclass(slots=True)
+@slotted
 class ProducePartition:
     """The records for one partition, in a buffer that the broker may patch."""
 
@@ -52,7 +52,7 @@ class ProducePartition:
     topic_id: TopicId | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class Produce:
     """Append these; `acks` says when to answer."""
 
@@ -63,7 +63,7 @@ class Produce:
     """Of the request on the wire: old ones may not carry every codec."""
 
 
-@dataclass(slots=True)
+@slotted
 class ProducePartitionResponse:
     """Where the records went, or why not."""
 
@@ -77,14 +77,14 @@ class ProducePartitionResponse:
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class ProduceResponse:
     """One answer for each partition asked, in the same order."""
 
     partitions: list[ProducePartitionResponse]
 
 
-@dataclass(slots=True)
+@slotted
 class FetchPartition:
     """From where one partition is to be read, and what the reader believes."""
 
@@ -98,7 +98,7 @@ class FetchPartition:
     """A follower's own; -1 from a consumer."""
 
 
-@dataclass(slots=True)
+@slotted
 class Fetch:
     """Give me what comes next. `replica` is None for a consumer."""
 
@@ -118,7 +118,7 @@ class Fetch:
     """Where the reader is, if it says so."""
 
 
-@dataclass(slots=True)
+@slotted
 class FetchPartitionResponse:
     """What comes next, or why there is nothing."""
 
@@ -137,7 +137,7 @@ class FetchPartitionResponse:
     """Who is nearer to the reader and should be asked instead; there are no records then."""
 
 
-@dataclass(slots=True)
+@slotted
 class FetchResponse:
     """In a session only the partitions that have something to say."""
 
@@ -146,7 +146,7 @@ class FetchResponse:
     partitions: list[FetchPartitionResponse]
 
 
-@dataclass(slots=True)
+@slotted
 class EpochPartition:
     """Where does `epoch` end?"""
 
@@ -156,7 +156,7 @@ class EpochPartition:
     epoch: LeaderEpoch | None
 
 
-@dataclass(slots=True)
+@slotted
 class OffsetForLeaderEpoch:
     """`replica` is None for a consumer."""
 
@@ -164,7 +164,7 @@ class OffsetForLeaderEpoch:
     partitions: list[EpochPartition]
 
 
-@dataclass(slots=True)
+@slotted
 class EpochPartitionResponse:
     """`end` is None when nothing can be said."""
 
@@ -173,14 +173,14 @@ class EpochPartitionResponse:
     end: EpochEnd | None
 
 
-@dataclass(slots=True)
+@slotted
 class OffsetForLeaderEpochResponse:
     """One answer for each partition asked, in the same order."""
 
     partitions: list[EpochPartitionResponse]
 
 
-@dataclass(slots=True)
+@slotted
 class ListOffsetsPartition:
     """`timestamp` is a time, LATEST, EARLIEST or MAX_TIMESTAMP."""
 
@@ -189,7 +189,7 @@ class ListOffsetsPartition:
     timestamp: int
 
 
-@dataclass(slots=True)
+@slotted
 class ListOffsets:
     """`replica` is None for a client."""
 
@@ -198,7 +198,7 @@ class ListOffsets:
     read_committed: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class ListOffsetsPartitionResponse:
     """`offset` is None when no record is that young, or on error."""
 
@@ -209,14 +209,14 @@ class ListOffsetsPartitionResponse:
     leader_epoch: LeaderEpoch | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class ListOffsetsResponse:
     """One answer for each partition asked, in the same order."""
 
     partitions: list[ListOffsetsPartitionResponse]
 
 
-@dataclass(slots=True)
+@slotted
 class DeleteRecordsPartition:
     """Drop what lies before `offset`, or before the high watermark."""
 
@@ -224,7 +224,7 @@ class DeleteRecordsPartition:
     offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class DeleteRecords:
     """Answered once every live replica has done it, or after `timeout_ms`."""
 
@@ -232,7 +232,7 @@ class DeleteRecords:
     partitions: list[DeleteRecordsPartition]
 
 
-@dataclass(slots=True)
+@slotted
 class DeleteRecordsPartitionResponse:
     """`low_watermark`: the smallest log start of the live replicas."""
 
@@ -241,19 +241,19 @@ class DeleteRecordsPartitionResponse:
     low_watermark: Offset | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class DeleteRecordsResponse:
     """One answer for each partition asked, in the same order."""
 
     partitions: list[DeleteRecordsPartitionResponse]
 
 
-@dataclass(slots=True)
+@slotted
 class InitProducerId:
     """A producer id for an idempotent producer."""
 
 
-@dataclass(slots=True)
+@slotted
 class InitProducerIdResponse:
     """The id, which no other producer has; its epoch is 0."""
 
@@ -262,7 +262,7 @@ class InitProducerIdResponse:
     producer_epoch: int = -1
 
 
-@dataclass(slots=True)
+@slotted
 class Forwarded:
     """A client's request to the controller, brought by the broker that it reached.
 

@@ -6,7 +6,6 @@ so nothing after it in the list happens: no answer can rest on records that were
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tidelog.core.errors import ErrorCode
@@ -18,12 +17,13 @@ from tidelog.core.record.validation import BatchRules
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import Partition
+from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class HostedReplica:
     """One replica on this broker."""
 

@@ -11,14 +11,14 @@ its request done and changes nothing.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tidelog.core.node.events import Peer
+from tidelog.core.slotted import slotted
 from tidelog.core.types import Offset
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class Pending:
     """A request of which some parts are not settled."""
 
@@ -47,7 +47,7 @@ class Pending:
             self.finish(self)
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class Part:
     """One partition of a pending request."""
 

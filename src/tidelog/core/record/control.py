@@ -5,11 +5,11 @@ only the markers that end a transaction are read here. Kinds not known are kept 
 a newer broker may write them, and readers skip them.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
 from tidelog.core.record.record_batch import CorruptRecord
+from tidelog.core.slotted import slotted
 
 _KEY = Struct(">hh")
 _MARKER = Struct(">hi")
@@ -28,14 +28,14 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-@dataclass(slots=True)
+@slotted
 class ControlRecord:
     """What a control record says."""
 
     type: int
 
 
-@dataclass(slots=True)
+@slotted
 class TransactionMarker(ControlRecord):
     """The end of a producer's transaction."""
 

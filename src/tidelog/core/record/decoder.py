@@ -8,7 +8,6 @@ where compaction took records out. In a batch of LogAppendTime every record has 
 `max_timestamp`, whatever its own delta says.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tidelog.core.record.compression import DECOMPRESSED_BYTES_MAX, decompress
@@ -16,6 +15,7 @@ from tidelog.core.record.control import ControlRecord, TransactionMarker, read_c
 from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import HEADER_SIZE, CorruptRecord, RecordBatch
 from tidelog.core.record.varint import INT64_BITS, read_varint
+from tidelog.core.slotted import slotted
 from tidelog.core.types import LeaderEpoch, Offset
 
 
@@ -26,7 +26,7 @@ class TimestampType(StrEnum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
-@dataclass(slots=True, kw_only=True)
+@slotted(kw_only=True)
 class LogRecord(Record):
     """A record and its place in the log."""
 

@@ -1,7 +1,8 @@
 """What an application hands to a log: key, value, timestamp, headers."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from tidelog.core.slotted import slotted
 
 NO_TIMESTAMP = -1
 
@@ -24,7 +25,7 @@ class Header(NamedTuple):
         return self.key.encode(errors="surrogateescape")
 
 
-@dataclass(slots=True)
+@slotted
 class Record:
     """One record. A None key or value is not the same as an empty one."""
 

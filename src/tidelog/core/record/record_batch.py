@@ -11,11 +11,11 @@ the span of offsets, even 0, after compaction.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.crc32c import Buffer, crc32c
+from tidelog.core.slotted import slotted
 from tidelog.core.types import LeaderEpoch, Offset
 
 HEADER = Struct(">qiibIhiqqqhii")
@@ -57,7 +57,7 @@ class CorruptRecord(Exception):
         self.error = error
 
 
-@dataclass(slots=True)
+@slotted
 class RecordBatch:
     """The header of one batch, and where its bytes are."""
 

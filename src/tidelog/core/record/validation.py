@@ -8,13 +8,12 @@ are opened (repacking.py).
 Checks stand in Kafka's order, for a batch with two faults must get Kafka's answer.
 """
 
-from dataclasses import dataclass
-
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.record import NO_TIMESTAMP
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
+from tidelog.core.slotted import slotted
 
 MAX_MESSAGE_BYTES = 1_048_588
 TIMESTAMP_AFTER_MAX_MS = 3_600_000
@@ -22,7 +21,7 @@ TIMESTAMP_BEFORE_MAX_MS = 2**63 - 1
 ZSTD_PRODUCE_VERSION = 7
 
 
-@dataclass(slots=True)
+@slotted
 class BatchRules:
     """What a topic's settings say about its batches."""
 

@@ -5,22 +5,22 @@ same list may be carried out, and the replica is told LogFailed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.replication.events import Batch, Request
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, EpochEnd, LeaderEpoch, Offset
 
 
-@dataclass(slots=True)
+@slotted
 class AppendRecords:
     """Write these batches, already stamped, at the end of the log."""
 
     batches: Sequence[Batch]
 
 
-@dataclass(slots=True)
+@slotted
 class TruncateTo:
     """Cut the log so that it ends at `offset`; the last two fields say what was there."""
 
@@ -29,7 +29,7 @@ class TruncateTo:
     high_watermark: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class RestartAt:
     """Throw the whole log away; it starts anew at `offset`."""
 
@@ -38,19 +38,19 @@ class RestartAt:
     high_watermark: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class DropBefore:
     """Move the log start to `offset`."""
 
     offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class WriteEpochs:
     """Write the leader-epoch checkpoint before anything else is served."""
 
 
-@dataclass(slots=True)
+@slotted
 class AnswerProduce:
     """Tell the producer; `base_offset` is None on error."""
 
@@ -59,7 +59,7 @@ class AnswerProduce:
     base_offset: Offset | None
 
 
-@dataclass(slots=True)
+@slotted
 class AwaitCommit:
     """Tell the producer once the high watermark has reached `offset`."""
 
@@ -68,7 +68,7 @@ class AwaitCommit:
     base_offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class AwaitFlush:
     """Tell the producer once everything below `offset` is on this replica's disk."""
 
@@ -77,7 +77,7 @@ class AwaitFlush:
     base_offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class AnswerFetch:
     """Tell the fetcher: records from `offset` up to `upto`, or why there are none."""
 
@@ -91,7 +91,7 @@ class AnswerFetch:
     diverging: EpochEnd | None
 
 
-@dataclass(slots=True)
+@slotted
 class AnswerEpochEnd:
     """Tell where the epoch ends; None when nothing can be said."""
 
@@ -100,7 +100,7 @@ class AnswerEpochEnd:
     end: EpochEnd | None
 
 
-@dataclass(slots=True)
+@slotted
 class AnswerOffsets:
     """Tell where the log starts and ends, for this asker."""
 
@@ -112,7 +112,7 @@ class AnswerOffsets:
     """False while a new leader can't yet know the high watermark (KIP-207)."""
 
 
-@dataclass(slots=True)
+@slotted
 class AnswerDeleteRecords:
     """Tell why records can't be deleted."""
 
@@ -120,7 +120,7 @@ class AnswerDeleteRecords:
     error: ErrorCode
 
 
-@dataclass(slots=True)
+@slotted
 class AwaitLowWatermark:
     """Tell the client once every live replica's log starts at or after `offset`."""
 
@@ -128,26 +128,26 @@ class AwaitLowWatermark:
     offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class AdvanceHighWatermark:
     """Wake whoever waits for commits or for committed records."""
 
     offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class AdvanceFlushed:
     """Wake whoever waits for this leader's own disk."""
 
     offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class AdvanceLowWatermark:
     """Some follower's log start moved: wake whoever waits for deletion."""
 
 
-@dataclass(slots=True)
+@slotted
 class ProposeIsr:
     """Ask the controller for this ISR (AlterPartition)."""
 
@@ -161,7 +161,7 @@ class ProposeIsr:
         return frozenset(broker for broker, _ in self.isr)
 
 
-@dataclass(slots=True)
+@slotted
 class TakeLeadership:
     """Serve clients: this replica leads from `start_offset` on."""
 
@@ -171,7 +171,7 @@ class TakeLeadership:
     recovering: bool
 
 
-@dataclass(slots=True)
+@slotted
 class FollowLeader:
     """Fetch from this leader, in this epoch."""
 
@@ -179,19 +179,19 @@ class FollowLeader:
     leader_epoch: LeaderEpoch
 
 
-@dataclass(slots=True)
+@slotted
 class StopFollowing:
     """Fetch no more until the controller says whom to follow."""
 
 
-@dataclass(slots=True)
+@slotted
 class FailWaiters:
     """This replica no longer leads: nobody who waits here will be served."""
 
     error: ErrorCode
 
 
-@dataclass(slots=True)
+@slotted
 class FetchPosition:
     """What a follower would ask its leader now: the next records."""
 
@@ -201,7 +201,7 @@ class FetchPosition:
     log_start_offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class EpochQuestion:
     """What a follower would ask its leader now: where does this epoch end?"""
 
@@ -209,7 +209,7 @@ class EpochQuestion:
     leader_epoch: LeaderEpoch
 
 
-@dataclass(slots=True)
+@slotted
 class OffsetsQuestion:
     """What a follower would ask its leader now: where does your log start and end?"""
 

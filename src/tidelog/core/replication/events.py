@@ -8,10 +8,10 @@ six times as much to make), and nobody changes one after making it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, EpochEnd, LeaderEpoch, Offset
 
 Request: TypeAlias = object
@@ -33,7 +33,7 @@ class Batch(Protocol):
         """Stamp the batch with its place in the log."""
 
 
-@dataclass(slots=True)
+@slotted
 class PartitionChanged:
     """The controller's word on this partition, as the metadata store has it."""
 
@@ -47,7 +47,7 @@ class PartitionChanged:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class ProduceReceived:
     """A client's batch, already checked by itself (record/validation.py)."""
 
@@ -57,7 +57,7 @@ class ProduceReceived:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class FollowerFetchReceived:
     """A follower asks for what comes next, and thereby tells how far it has come."""
 
@@ -71,7 +71,7 @@ class FollowerFetchReceived:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class ConsumerFetchReceived:
     """A consumer asks for committed records."""
 
@@ -84,7 +84,7 @@ class ConsumerFetchReceived:
     """True when the client knows that followers may serve it too (KIP-392)."""
 
 
-@dataclass(slots=True)
+@slotted
 class EpochEndRequested:
     """OffsetForLeaderEpoch: where does this epoch end in your log?"""
 
@@ -93,7 +93,7 @@ class EpochEndRequested:
     epoch: LeaderEpoch | None
 
 
-@dataclass(slots=True)
+@slotted
 class OffsetsRequested:
     """ListOffsets: where does your log start and end?"""
 
@@ -103,7 +103,7 @@ class OffsetsRequested:
     read_committed: bool
 
 
-@dataclass(slots=True)
+@slotted
 class DeleteRecordsRequested:
     """A client asks to drop what lies before `offset`; None means up to the HW."""
 
@@ -111,7 +111,7 @@ class DeleteRecordsRequested:
     offset: Offset | None
 
 
-@dataclass(slots=True)
+@slotted
 class FetchAnswered:
     """The leader's reply to this follower's fetch.
 
@@ -130,7 +130,7 @@ class FetchAnswered:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class EpochEndAnswered:
     """The leader's reply to OffsetForLeaderEpoch; asked by historical policies only."""
 
@@ -141,7 +141,7 @@ class EpochEndAnswered:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class OffsetsAnswered:
     """The leader's log start and end, asked after an OFFSET_OUT_OF_RANGE."""
 
@@ -152,7 +152,7 @@ class OffsetsAnswered:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class IsrChangeAnswered:
     """The controller's reply to ProposeIsr; the first two fields repeat the proposal."""
 
@@ -165,7 +165,7 @@ class IsrChangeAnswered:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class RecordsFlushed:
     """Everything below `offset` is on stable storage.
 
@@ -177,33 +177,33 @@ class RecordsFlushed:
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class RetentionReached:
     """Old segments of this replica are due to go: everything before `offset`."""
 
     offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class LogEndMoved:
     """The log could only be cut at a batch boundary, and ends earlier than asked."""
 
     offset: Offset
 
 
-@dataclass(slots=True)
+@slotted
 class BrokersChanged:
     """Some broker was fenced or unfenced, so another high watermark may be due."""
 
     now_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class LogFailed:
     """The disk under this replica refused; nothing more may be promised."""
 
 
-@dataclass(slots=True)
+@slotted
 class Ticked:
     """Time to look for followers that have fallen behind."""
 

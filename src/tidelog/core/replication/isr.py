@@ -13,13 +13,13 @@ The high watermark and acks=all use `maximal`; the check before an append
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Committed:
     """The ISR as the controller last confirmed it; nothing is under way."""
 
@@ -31,7 +31,7 @@ class Committed:
         return self.members
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class PendingExpand:
     """A follower has caught up and the controller was asked to let it in."""
 
@@ -51,7 +51,7 @@ class PendingExpand:
         return self.members | {self.joining}
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class PendingShrink:
     """Followers have fallen behind and the controller was asked to let them go."""
 

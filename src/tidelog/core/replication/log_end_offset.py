@@ -10,15 +10,14 @@ leader is not. (A rule by message count, `replica.lag.max.messages`, existed onc
 burst threw healthy followers out.) Scenarios: scenarios/isr/
 """
 
-from dataclasses import dataclass, replace
-
+from tidelog.core.slotted import replace, slotted
 from tidelog.core.types import BrokerEpoch, Offset
 
 NEVER_MS = -(1 << 60)
 """Stands for "not caught up at any time that counts", whatever the clock says."""
 
 
-@dataclass(slots=True)
+@slotted
 class FollowerProgress:
     """What a leader knows of one follower, in the current leader epoch only."""
 

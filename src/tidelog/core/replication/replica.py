@@ -7,7 +7,6 @@ Always true: log_start_offset <= high_watermark <= log_end_offset.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.replication.isr import NO_ISR, Isr, freeze_isr, thaw_isr
 from tidelog.core.replication.log_end_offset import FollowerProgress
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 Picture: TypeAlias = tuple[Any, ...]
@@ -24,7 +24,7 @@ NO_EPOCH = -1
 """Before the controller's first word; any real epoch is newer."""
 
 
-@dataclass(slots=True)
+@slotted
 class PartitionConfig:
     """The settings that replication itself needs, under Kafka's names."""
 

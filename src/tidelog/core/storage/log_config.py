@@ -1,12 +1,12 @@
 """Settings of one log, under Kafka's names, with Kafka's defaults."""
 
-from dataclasses import dataclass
+from tidelog.core.slotted import slotted
 
 NEVER = 2**63 - 1
 UNLIMITED = -1
 
 
-@dataclass(slots=True)
+@slotted
 class LogConfig:
     """`segment.bytes` and so on; a topic may override each."""
 

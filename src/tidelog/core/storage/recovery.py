@@ -11,7 +11,6 @@ changes nothing the second time.
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 from zlib import crc32
@@ -20,6 +19,7 @@ from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import CorruptTransactionIndex
 from tidelog.core.record.record_batch import PREFIX_SIZE, CorruptRecord, RecordBatch
+from tidelog.core.slotted import field, slotted
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.disk import Disk, DiskError, read_file
@@ -52,7 +52,7 @@ class Cut(NamedTuple):
     reason: str
 
 
-@dataclass(slots=True)
+@slotted
 class RecoveryReport:
     """What opening one log found and did."""
 

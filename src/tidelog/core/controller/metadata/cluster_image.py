@@ -10,7 +10,6 @@ may die meanwhile.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 from tidelog.core.controller.metadata import keys
@@ -26,13 +25,14 @@ from tidelog.core.controller.metadata.registrations import (
     TopicImage,
 )
 from tidelog.core.settings.topic_keys import BROKER_NAME
+from tidelog.core.slotted import field, replace, slotted
 from tidelog.core.types import BrokerId, TopicId, TopicPartition
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 
-@dataclass(slots=True)
+@slotted
 class ImageDelta:
     """What one or more revisions changed; the new values are in the image.
 

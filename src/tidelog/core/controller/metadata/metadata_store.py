@@ -10,8 +10,9 @@ hold for all of its operations or none is done; a key made anew has a new `creat
 the `create_rev` of an ephemeral key is a fencing token that never comes back.
 """
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
+
+from tidelog.core.slotted import slotted
 
 Revision: TypeAlias = int
 SessionId: TypeAlias = int
@@ -88,7 +89,7 @@ class Snapshot(NamedTuple):
     rev: Revision
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class TxnResult:
     """The store's answer. When a guard failed, `current` shows what the guard keys are now.
 
@@ -103,12 +104,12 @@ class TxnResult:
         return dict(self.current).get(key)
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Unavailable:
     """The transaction was surely not applied."""
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class OutcomeUnknown:
     """It may have been applied, and may still be.
 
@@ -117,12 +118,12 @@ class OutcomeUnknown:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class SessionExpired:
     """A key was put with a session that has ended; nothing was applied."""
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Compacted:
     """Changes up to and including `rev` are forgotten: take a snapshot and watch from there."""
 

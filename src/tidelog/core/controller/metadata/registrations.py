@@ -6,10 +6,10 @@ something is wrong.
 """
 
 import json
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicId
 
 NO_EPOCH: BrokerEpoch = -1
@@ -38,7 +38,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class UncleanElection:
     """The last time a leader was chosen that may lack committed records, and instead of whom.
 
@@ -54,7 +54,7 @@ class UncleanElection:
     last_known_leader: bool
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class PartitionRegistration:
     """What the cluster has agreed on about one partition.
 
@@ -87,7 +87,7 @@ class PartitionRegistration:
         return bool(self.adding or self.removing)
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class TopicImage:
     """A topic that exists; partitions from `partition_count` on are not committed yet."""
 
@@ -96,7 +96,7 @@ class TopicImage:
     partition_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class BrokerState:
     """What the controller decided about a broker: valid for that broker epoch only."""
 
@@ -105,7 +105,7 @@ class BrokerState:
     shutting_down: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class BrokerRegistration:
     """A broker as the whole cluster sees it: its own key and the controller's word on it.
 
@@ -147,7 +147,7 @@ class BrokerRegistration:
         return not self.fenced and not self.shutting_down
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class ControllerClaim:
     """Who holds the controller's role; `token` is the create revision of the key."""
 
@@ -178,7 +178,7 @@ def encode_partition(value: PartitionRegistration) -> bytes:
             fields[name] = getattr(value, name)
     if (unclean := value.unclean_election) is not None:
         fields["unclean_election"] = {
-            name: getattr(unclean, name) for name in UncleanElection.__slots__
+            name: getattr(unclean, name) for name in UncleanElection.__annotations__
         }
     return _dumps(fields)
 

@@ -8,7 +8,6 @@ nobody sees, which are swept away when it fails for good or a new controller com
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 
 from tidelog.core.controller.election import Target, next_registration
 from tidelog.core.controller.events import (
@@ -31,12 +30,13 @@ from tidelog.core.controller.topics.topic_configs import broker_config_problem, 
 from tidelog.core.controller.transactions import Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
+from tidelog.core.slotted import field, replace, slotted
 from tidelog.core.types import BrokerId, TopicId
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-@dataclass(slots=True)
+@slotted
 class Plan:
     """What a request comes to: an error, or transactions to be committed one by one.
 

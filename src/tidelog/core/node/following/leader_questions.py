@@ -5,7 +5,6 @@ OffsetForLeaderEpoch, in the lab's historical policies: where does my last epoch
 One request of a kind is in flight; partitions that ask meanwhile wait for the next.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from tidelog.core.errors import ErrorCode
@@ -27,6 +26,7 @@ from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication.effects import EpochQuestion, OffsetsQuestion
 from tidelog.core.replication.events import EpochEndAnswered, OffsetsAnswered
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 
 
@@ -40,7 +40,7 @@ class Asking(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@slotted
 class Asked:
     """A replica and its question; the log end once the leader has told it."""
 

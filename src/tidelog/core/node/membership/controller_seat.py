@@ -8,7 +8,6 @@ the image names: over the wire, or straight to the seat if that is this broker.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from tidelog.core.controller import effects as do
@@ -24,6 +23,7 @@ from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer
 from tidelog.core.node.messages import Forwarded
 from tidelog.core.node.turn import Turn
+from tidelog.core.slotted import replace
 
 FROM_BROKERS = frozenset(
     {on.HeartbeatReceived, on.AlterPartitionReceived, on.AllocateProducerIdsReceived}

@@ -8,8 +8,6 @@ A success is not taken from the answer but from the image, once it shows the new
 then does this broker also know every setting that the controller decided by.
 """
 
-from dataclasses import dataclass
-
 from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
 from tidelog.core.controller.events import AlterPartitionReceived, IsrMember, IsrProposal
 from tidelog.core.controller.metadata.registrations import NO_EPOCH, PartitionKey
@@ -21,12 +19,13 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.replication.effects import ProposeIsr
 from tidelog.core.replication.events import IsrChangeAnswered
 from tidelog.core.replication.isr import Committed
+from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, TopicPartition
 
 RETRY_MS = 50
 
 
-@dataclass(slots=True)
+@slotted
 class Proposal:
     """What a leader on this broker wants its ISR to become."""
 

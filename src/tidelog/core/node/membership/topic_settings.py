@@ -5,20 +5,20 @@ was set for all of them, then what this broker was started with. Settings that n
 heeds are none of this file's business.
 """
 
-from dataclasses import fields, replace
 
 from tidelog.core.controller.metadata.cluster_image import MIN_INSYNC_REPLICAS, ClusterImage
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.validation import BatchRules
 from tidelog.core.replication.partition import PartitionConfig
+from tidelog.core.slotted import replace
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import TopicId
 
 GZIP_DEFAULT_LEVEL = "-1"
 _CLEANUP_POLICY = "cleanup.policy"
 _NUMBERS = {
-    field.name.replace("_", "."): field.name for field in fields(LogConfig) if field.type is int
+    name.replace("_", "."): name for name, kind in LogConfig.__annotations__.items() if kind is int
 }
 
 
@@ -39,7 +39,7 @@ def log_config(config: NodeConfig, image: ClusterImage, topic: TopicId) -> LogCo
         changes["preallocate"] = preallocate == "true"
     if not changes:
         return config.log  # nobody changes it, so thousands of logs may share it
-    return replace(config.log, **changes)  # type: ignore[arg-type]
+    return replace(config.log, **changes)
 
 
 def partition_config(config: NodeConfig, image: ClusterImage, topic: TopicId) -> PartitionConfig:

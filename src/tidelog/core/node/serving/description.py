@@ -186,6 +186,6 @@ def _unclean_elections(node: "Node", topic: str | None, partition: int | None) -
 
 
 def _slots(value: Any) -> Json:
-    """The fields of a small slotted value; tuples become lists."""
-    fields = {name: getattr(value, name) for name in value.__slots__}
+    """The fields of a small value; tuples become lists."""
+    fields = {name: getattr(value, name) for name in type(value).__annotations__}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}

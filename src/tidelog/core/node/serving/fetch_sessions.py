@@ -15,8 +15,6 @@ wording, its leader epoch included: a session that kept an old one would be fenc
 (KAFKA-9338).
 """
 
-from dataclasses import dataclass, field
-
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     NEW_SESSION,
@@ -27,6 +25,7 @@ from tidelog.core.node.messages import (
     FetchPartitionResponse,
 )
 from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset, TopicPartition
 
 EVICTION_MS = 120_000
@@ -35,7 +34,7 @@ EPOCH_MAX = 2**31 - 1
 UNTOLD: Offset = -1
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class SessionPartition:
     """What a reader asked of one partition, and what it was last told."""
 
@@ -63,7 +62,7 @@ class SessionPartition:
         self.log_start_offset = answer.log_start_offset
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class FetchSession:
     """What one reader follows."""
 
@@ -142,7 +141,7 @@ class FetchSession:
         return news
 
 
-@dataclass(slots=True)
+@slotted
 class Sessionless:
     """A full fetch that nobody remembers."""
 

@@ -10,21 +10,20 @@ that part of it: a follower of a thousand partitions costs nothing while nine hu
 Only the first look notes the follower's progress.
 """
 
-from dataclasses import dataclass
-
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.events import Peer
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
 from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.node.serving.fetch_sessions import FetchSession, Sessionless, SessionPartition
 from tidelog.core.replication.effects import AnswerFetch
+from tidelog.core.slotted import slotted
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import BrokerId, Offset
 
 NOTHING: Offset = -1
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class FetchPart:
     """One partition of a fetch, as it would be answered now."""
 
@@ -81,7 +80,7 @@ def failed(asked: FetchPartition, error: ErrorCode) -> AnswerFetch:
     return AnswerFetch(None, error, asked.offset, asked.offset, NOTHING, NOTHING, NOTHING, None)
 
 
-@dataclass(slots=True, eq=False)
+@slotted(eq=False)
 class PendingFetch:
     """A fetch, parked or about to be answered."""
 

@@ -1,6 +1,5 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: about a log, not its records."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from tidelog.core.errors import ErrorCode
@@ -29,9 +28,10 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import Part, Pending
 from tidelog.core.replication import events as on
 from tidelog.core.replication.effects import AnswerOffsets
+from tidelog.core.slotted import slotted
 
 
-@dataclass(slots=True)
+@slotted
 class Asker:
     """Where a replica leaves its answer within the same step."""
 

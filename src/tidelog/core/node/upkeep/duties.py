@@ -1,7 +1,6 @@
 """What a broker does by the clock, each at Kafka's interval (M14, M27)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.replicas import HostedReplica, Replicas
@@ -9,12 +8,13 @@ from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.replication.events import RetentionReached, Ticked
+from tidelog.core.slotted import slotted
 from tidelog.core.types import Offset, TopicPartition
 
 DELETION_INTERVAL_MS = 1000
 
 
-@dataclass(slots=True)
+@slotted
 class Duty:
     """Something done again and again."""
 

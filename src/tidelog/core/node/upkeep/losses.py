@@ -7,14 +7,14 @@ with what was really lost.
 """
 
 from collections import deque
-from dataclasses import dataclass
 
+from tidelog.core.slotted import slotted
 from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
 
 KEPT_MAX = 1000
 
 
-@dataclass(slots=True, frozen=True)
+@slotted(frozen=True)
 class Loss:
     """Records from `start` to `end` (exclusive) were dropped when following `leader_epoch`."""
 
