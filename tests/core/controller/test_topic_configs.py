@@ -72,6 +72,8 @@ def test_every_number_that_a_log_reads_is_checked(name: str) -> None:
 
 def test_brokers_take_their_own_names() -> None:
     assert broker_config_problem({"log.retention.ms": "7"}) is None
-    assert broker_config_problem({"retention.ms": "7"}) == "no broker setting is called retention.ms"
+    assert (
+        broker_config_problem({"retention.ms": "7"}) == "no broker setting is called retention.ms"
+    )
     assert "restart" in str(broker_config_problem({"num.partitions": "7"}))
     assert "at least" in str(broker_config_problem({"log.retention.ms": "-7"}))
