@@ -93,14 +93,22 @@ def write_many(path: str, key: str) -> dict[str, float]:
     return figures
 
 
+def start(role: str, path: str, key: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--role", role, "--path", path, "--key", key]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def in_another_process(role: str, path: str) -> dict[str, float]:
+    figures: dict[str, float] = json.loads(start(role, path).communicate()[0])
+    return figures
+
+
 def three_processes(path: str) -> dict[str, float]:
     """The middle one of three that all write without a pause."""
-    command = [sys.executable, __file__, "--role", "writer", "--path", path, "--key"]
-    children = [
-        subprocess.Popen([*command, f"w{n}"], stdout=subprocess.PIPE, text=True) for n in range(3)
-    ]
+    children = [start("writer", path, f"w{n}") for n in range(3)]
     figures = [json.loads(child.communicate()[0]) for child in children]
-    return sorted(figures, key=lambda figure: float(figure["p50"]))[1]
+    middle: dict[str, float] = sorted(figures, key=lambda figure: float(figure["p50"]))[1]
+    return middle
 
 
 def stamp(path: str) -> None:
@@ -122,10 +130,10 @@ def other_process_hears(path: str) -> dict[str, float]:
         lags.extend((now - int(c.kv.value)) / 1e9 for c in batch.changes if c.kv)
 
     client.client.watch(client.put("before", b"0"), changed, lambda: None)
-    child = subprocess.Popen([sys.executable, __file__, "--role", "stamper", "--path", path])
+    child = start("stamper", path)
     while len(lags) < 200:
         client.news.get()()
-    child.wait()
+    child.communicate()
     client.client.close()
     return quantiles(lags)
 
@@ -178,7 +186,7 @@ def measure() -> dict[str, dict[str, float]]:
             "the same in three processes at once, ms": three_processes(path),
             "another process knows, ms": other_process_hears(path),
             **ten_thousand_keys(path),
-            "a client at rest": rest(path),
+            "a client at rest": in_another_process("rest", path),
         }
 
 
@@ -191,6 +199,8 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.role == "writer":
         print(json.dumps(write_many(asked.path, asked.key)))
+    elif asked.role == "rest":
+        print(json.dumps(rest(asked.path)))
     elif asked.role == "stamper":
         stamp(asked.path)
     elif asked.format == "json":
