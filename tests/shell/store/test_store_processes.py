@@ -134,6 +134,11 @@ def test_a_new_file_at_the_locks_place_proves_nothing(
     (folder / ".lock").touch()
     client.client.probe_deaths()
     assert member.key in keys(client)
+    lock = LogDirLock.acquire(str(folder))
+    with closing(LocalClient(path, lock.path)) as second:
+        second.open_session()
+        assert member.key in keys(client)
+    lock.release()
 
 
 def test_a_broker_started_again_ends_its_earlier_session(

@@ -54,7 +54,7 @@ class SqliteStore:
         stuck_after_ms: int,
         report: Callable[[str], None],
     ) -> None:
-        self._path = path
+        self._path = os.path.abspath(path)
         self._lock_path = lock_path
         self._port = port
         self._boot_id = boot_id()
@@ -63,7 +63,7 @@ class SqliteStore:
         self._inode: tuple[int, int] | None = None
         self._client: int | None = None
         self._clients: list[Process] = []
-        self._stuck = StuckWriter(path, stuck_after_ms, report)
+        self._stuck = StuckWriter(self._path, stuck_after_ms, report)
         self._version = -1
         self.blocked_ms: int | None = None
         """When a write first found the file taken, if none got through since."""

@@ -125,9 +125,10 @@ class WriteTransaction:
     # -- sessions --------------------------------------------------------------------------
 
     def open_session(self, ttl_ms: int, lock: str, lock_identity: str) -> SessionId:
-        """A new session. Whoever held that lock before us is dead: we hold it now."""
-        if lock:
-            self._end_all("SELECT id FROM sess WHERE lock = ? ORDER BY id", lock)
+        """A new session. Whoever held that very lock before us is dead: we hold it now."""
+        if lock_identity:
+            sql = "SELECT id FROM sess WHERE lock_identity = ? ORDER BY id"
+            self._end_all(sql, lock_identity)
         fields = (ttl_ms, self._now_ms + ttl_ms, lock, lock_identity)
         sql = "INSERT INTO sess (ttl, expires, lock, lock_identity) VALUES (?, ?, ?, ?)"
         session = self._write(sql, *fields).lastrowid
