@@ -1,0 +1,129 @@
+"""A clean stop: leadership is handed over first, and the next start has nothing to recover."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_cluster import (
+    Sent,
+    await_isr,
+    eventually,
+    leader_of,
+    make_topic,
+    read_values,
+    said,
+    send_all,
+    state_of,
+)
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+CLEAN = ".kafka_cleanshutdown"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as cluster:
+        yield cluster
+
+
+def test_a_rolling_restart_is_not_noticed(cluster: LocalCluster, name: str) -> None:
+    """A retrying producer sees no error, and no record takes long."""
+    make_topic(cluster.bootstrap, name, partitions=3)
+    sent = Sent(cluster.bootstrap, name, {"enable.idempotence": True})
+    over = threading.Event()
+    waits: list[float] = []
+
+    def produce() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            began = time.monotonic()
+            value = b"%d" % number
+            sent.send(value, number % 3)
+            while value not in sent.acknowledged and time.monotonic() < began + 20:
+                sent.client.poll(0.01)
+            waits.append(time.monotonic() - began)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        for broker in cluster.ids:
+            assert cluster.stop(broker) == 0
+            cluster.start_broker(broker)
+            for partition in range(3):
+                await_isr(cluster, name, cluster.ids, partition)
+    finally:
+        over.set()
+        thread.join()
+    sent.settle()
+    assert not sent.failed
+    found = [value for p in range(3) for value in read_values(cluster.bootstrap, name, p)]
+    assert sorted(found) == sorted(sent.acknowledged)
+    assert max(waits) < 2, sorted(waits)[-5:]
+
+
+def test_leadership_is_handed_over_before_the_end(cluster: LocalCluster, name: str) -> None:
+    make_topic(cluster.bootstrap, name, partitions=6)
+    stopped = leader_of(cluster, name)
+    assert cluster.stop(stopped) == 0
+    # At that very moment: nobody had to notice that it is gone.
+    other = next(broker for broker in cluster.ids if broker != stopped)
+    view = eventually(lambda: cluster.metadata(other, [name]), "metadata").topics[name]
+    assert all(p.leader not in (stopped, -1) for p in view.values())
+    assert all(stopped not in p.isr for p in view.values())
+    cluster.start_broker(stopped)
+    for partition in range(6):
+        await_isr(cluster, name, cluster.ids, partition)
+
+
+def test_the_mark_is_there_and_nothing_is_recovered(cluster: LocalCluster, name: str) -> None:
+    make_topic(cluster.bootstrap, name)
+    send_all(cluster.bootstrap, name, [b"%d" % number for number in range(500)])
+    broker = leader_of(cluster, name)
+    mark = Path(cluster.log_dir(broker), CLEAN)
+    assert not mark.exists()
+    assert cluster.stop(broker) == 0
+    assert mark.exists()
+    before = said(cluster, broker)
+    cluster.start_broker(broker)
+    assert not mark.exists()
+    assert not recovered(said(cluster, broker)[len(before) :], f"{name}-0")
+
+    cluster.kill(broker)
+    assert not mark.exists()
+    before = said(cluster, broker)
+    cluster.start_broker(broker)
+    assert recovered(said(cluster, broker)[len(before) :], f"{name}-0")
+    await_isr(cluster, name, cluster.ids)
+    assert state_of(cluster, broker, name)["log_end_offset"] == 500
+
+
+def recovered(text: str, partition: str) -> bool:
+    """Whether the log of this start tells of a recovery of this partition."""
+    return any(partition in line and "recover" in line.lower() for line in text.splitlines())
+
+
+def test_all_stop_at_once(cluster: LocalCluster, name: str) -> None:
+    """Nobody is left to take over: they stop all the same, soon, and nothing is lost."""
+    make_topic(cluster.bootstrap, name, partitions=3)
+    wanted = [b"%d" % number for number in range(300)]
+    for partition in range(3):
+        send_all(cluster.bootstrap, name, wanted, partition, {"acks": "all"})
+    began = time.monotonic()
+    threads = [threading.Thread(target=cluster.stop, args=(broker,)) for broker in cluster.ids]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - began < 10
+    assert [cluster.exit_code(broker) for broker in cluster.ids] == [0, 0, 0]
+    assert all(Path(cluster.log_dir(broker), CLEAN).exists() for broker in cluster.ids)
+    for broker in cluster.ids:
+        cluster.start_broker(broker, wait=False)
+    cluster.wait_ready()
+    for partition in range(3):
+        await_isr(cluster, name, cluster.ids, partition)
+        assert read_values(cluster.bootstrap, name, partition) == wanted
