@@ -14,7 +14,7 @@ from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL, CorruptRecord, parse
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client import producer as producing
-from tidelog.shell.client.client_errors import BrokerError, Unresolved
+from tidelog.shell.client.client_errors import BrokerError, NothingMore, Unresolved
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer, init_producer_id, produce
 from tidelog.shell.client.reader import READ_COMMITTED, FetchFrom, Reader, fetch
@@ -281,6 +281,16 @@ def test_reading_goes_on_where_an_answer_was_cut_off(log: OneLog, cluster: Clust
     size = len(log.batches[0])
     assert values(cluster, max_bytes=3 * size + 5) == names
     assert len(log.broker.requests(FETCH)) == 7
+
+
+def test_an_end_that_is_not_reached_is_not_waited_for_for_ever(
+    log: OneLog, cluster: Cluster
+) -> None:
+    log.write(bytes(encode_batch(records("a"))))
+    found = Reader(cluster).read("orders", 0, 0, 5)
+    assert next(found).value == b"a"
+    with pytest.raises(NothingMore, match="nothing from offset 1 on, 5 was wanted"):
+        next(found)
 
 
 def test_control_records_are_not_for_applications(log: OneLog, cluster: Cluster) -> None:

@@ -128,3 +128,14 @@ class NoSuchTopic(ClientError):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no {name} in the cluster; `tidelog cluster info` lists topics")
         self.name = name
+
+
+class NothingMore(ClientError):
+    """A log does not reach the offset that was asked for."""
+
+    def __init__(self, partition: str, offset: int, wanted: int, timeout_s: float) -> None:
+        super().__init__(
+            f"{partition} has nothing from offset {offset} on, {wanted} was wanted as its end;"
+            f" nothing came within {timeout_s:g} s"
+        )
+        self.offset = offset

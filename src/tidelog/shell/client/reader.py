@@ -5,6 +5,7 @@ true: records come in the order of their offsets, none before the offset asked f
 batch's checksum was right.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from tidelog.core.record.isolation import read_committed
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 from tidelog.shell.client.api_keys import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
-from tidelog.shell.client.client_errors import BrokerError, NotOffered
+from tidelog.shell.client.client_errors import BrokerError, NothingMore, NotOffered
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, PartitionMetadata, TopicMetadata
 from tidelog.shell.client.connection import KafkaConnection
@@ -165,10 +166,16 @@ class Reader:
         self, topic: str, partition: int, start: Offset, end: Offset | None = None
     ) -> Iterator[LogRecord]:
         """Records from `start` up to, not including, `end`; without it, up to what readers may
-        see now."""
+        see now. Raises NothingMore if the log does not reach `end` while one waits."""
         offset = start
+        waited_from = time.monotonic()
         while end is None or offset < end:
             found = self.fetch(topic, partition, offset)
+            if found.next_offset > offset:
+                waited_from = time.monotonic()
+            elif end is not None and time.monotonic() - waited_from > self.cluster.timeout_s:
+                key = TopicPartition(topic, partition)
+                raise NothingMore(str(key), offset, end, self.cluster.timeout_s)
             for record in found.records:
                 if end is not None and record.offset >= end:
                     return
