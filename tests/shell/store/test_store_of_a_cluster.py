@@ -1,0 +1,58 @@
+"""The store under real brokers: a stuck stranger among its clients, and a broker's sudden death."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from worker_process import Worker
+
+from tidelog.shell.store.store_contents import read_contents
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cluster") / "data"
+    with LocalCluster(3, str(folder), SETTINGS):
+        yield folder
+
+
+def offices(data: Path) -> dict[str, int]:
+    """Who is registered and who is controller, each with the revision that is its epoch."""
+    kvs = read_contents(str(data / "cluster.db")).kvs
+    return {
+        kv.key: kv.create_rev
+        for kv in kvs
+        if kv.key.startswith("brokers/ids/") or kv.key == "controller"
+    }
+
+
+@pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="only Linux names the holder")
+def test_a_stuck_writer_costs_no_broker_its_session(data: Path) -> None:
+    before = offices(data)
+    assert set(before) == {"brokers/ids/1", "brokers/ids/2", "brokers/ids/3", "controller"}
+    holder = Worker("holder", data / "cluster.db", "stopped")
+    try:
+        assert holder.said() == "ready"
+        assert holder.process.wait(10) == -signal.SIGKILL
+    finally:
+        holder.end()
+    time.sleep(0.5)
+    assert offices(data) == before
+
+
+def test_a_killed_broker_is_struck_off_before_its_time_is_over(data: Path) -> None:
+    before = offices(data)
+    os.kill(int((data / "broker-3" / ".lock").read_text()), signal.SIGKILL)
+    killed = time.monotonic()
+    while "brokers/ids/3" in offices(data):
+        assert time.monotonic() - killed < 2.0
+    left = offices(data)
+    assert {key: left[key] for key in ("brokers/ids/1", "brokers/ids/2")} == {
+        key: before[key] for key in ("brokers/ids/1", "brokers/ids/2")
+    }
