@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fix check test demo sim model mutants bench-core test-all ci
+.PHONY: help setup fix check test demo sim model mutants bench bench-failover bench-core test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,9 +36,10 @@ test: $(STAMP) ## the tests; core's coverage by its own tests is held to its bou
 	$(BIN)/pytest -n 2 tests/core tests/golden tests/shell --cov --cov-report=
 	$(BIN)/coverage report --include='src/tidelog/core/replication/*' --fail-under=100
 	$(BIN)/coverage report --include='src/tidelog/core/*' --fail-under=95 --skip-covered
-	$(BIN)/pytest -n 2 -m 'not slow' tests/apps tests/lab tests/repo tests/scenarios
+	$(BIN)/pytest -n 2 -m 'not slow' tests/apps tests/cluster tests/lab tests/repo tests/scenarios
 
-demo: $(STAMP) ## play the data-loss story under both truncation rules
+demo: $(STAMP) ## a real cluster, a killed leader, nothing lost; then why the old rule lost records
+	$(BIN)/tidelog demo
 	$(BIN)/tidelog story play hw-loses-acked-record
 
 sim: $(STAMP) ## the simulator: make sim SEEDS=2000 START=0
@@ -52,6 +53,12 @@ model: $(STAMP) ## the published models, and the shipped code within three sets 
 
 mutants: $(STAMP) ## put known mistakes back, one by one, and see each found
 	$(BIN)/tidelog model mutants
+
+bench: $(STAMP) ## throughput and latency beside librdkafka's mock: make bench ROWS=produce (needs gcc)
+	$(BIN)/python benchmarks/how_fast_is_a_cluster.py --rows '$(ROWS)'
+
+bench-failover: $(STAMP) ## from the kill of a leader, or its hang, to the next acknowledgement
+	$(BIN)/python benchmarks/how_fast_is_failover.py
 
 bench-core: $(STAMP) ## what a step of the replication core costs
 	$(BIN)/python benchmarks/how_fast_is_a_step.py

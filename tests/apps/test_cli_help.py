@@ -30,6 +30,7 @@ GROUPS = [path for path in PATHS if (*path,) in {child[:-1] for child in PATHS i
 def test_every_command_of_the_tree_is_there() -> None:
     assert {" ".join(path) for path in PATHS} == {
         "",
+        "demo",
         "up",
         "status",
         "down",
@@ -112,7 +113,7 @@ def test_the_policies_in_the_help_are_those_there_are() -> None:
 
 WRONG = {
     "a mistyped command": (["stroy"], "no command 'stroy'; did you mean story or store?"),
-    "a command nothing is near to": (["xyz"], "choose from: up, status, down, "),
+    "a command nothing is near to": (["xyz"], "choose from: demo, up, status, down, "),
     "a mistyped subcommand": (["model", "tabel"], "did you mean table?"),
     "a mistyped option": (["sim", "run", "--sed", "3"], "--seeds"),
     "a mistyped policy": (["sim", "run", "--policy", "kip101"], "did you mean kip-101"),

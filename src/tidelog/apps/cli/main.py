@@ -1,5 +1,6 @@
 """The tree of commands.
 
+    demo       a real cluster, a killed leader, nothing lost: ten seconds
     up         a cluster on this machine; status and down look after it; broker is one of it
     cluster    who is in a running cluster, and what is in danger
     partition  every replica of a partition, side by side
@@ -21,6 +22,7 @@ from tidelog.apps.cli.usage import LazyCommands, Root, examples
 
 COMMANDS = LazyCommands(
     {
+        "demo": "tidelog.apps.cli.local.demo:demo",
         "up": "tidelog.apps.cli.local.up:up",
         "status": "tidelog.apps.cli.local.running:status",
         "down": "tidelog.apps.cli.local.running:down",
