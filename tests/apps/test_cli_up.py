@@ -385,6 +385,29 @@ def test_json_is_one_object_when_it_is_ready(up: Callable[..., Up]) -> None:
     assert running.end() == (0, "", "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+def test_an_announcement_that_cant_be_written_stops_the_cluster(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [*TIDELOG, "up", "--port", "0", "--ephemeral"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+    assert ran.returncode != 0
+    assert ran.stderr.startswith("tidelog: can't write the result: No space left on device\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_closed_standard_files_are_no_obstacle(tmp_path: Path) -> None:
+    words = " ".join([*TIDELOG, "up", "--port", "0", "--ephemeral", "--", "true"])
+    ran = subprocess.run(["sh", "-c", f"{words} <&- >&-"], check=False, timeout=PATIENCE_S)
+    assert ran.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 # -- in the background -------------------------------------------------------------------------
 
 

@@ -89,8 +89,11 @@ def take_down(data: str, wait_s: float) -> Ending:
         up_file.remove(data)
         return Ending(True, f"nothing is up in {data}", [])
     asked = [up.pid] if up.alive() else running  # the supervisor tells its brokers
-    for pid in asked:
-        _send(pid, signal.SIGTERM)
+    try:
+        for pid in asked:
+            _send(pid, signal.SIGTERM)
+    except PermissionError:
+        return Ending(False, f"no permission to stop pid {up.pid}, which is another user's", [])
     if _gone(up, wait_s):
         up_file.remove(data)
         return Ending(True, f"stopped {len(up.brokers)} brokers in {data}", [])

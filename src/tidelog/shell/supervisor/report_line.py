@@ -30,6 +30,8 @@ def describe(report: Report) -> tuple[str, str]:
         return "INFO", f"{who}: listening on {where}, to brokers on {report['internal_port']}"
     if event == "acting":
         return "INFO", f"{who}: part of the cluster"
+    if event == "not acting":
+        return "WARN", f"{who}: cut off from the cluster; it leads nothing until it is back"
     if event == "stopped":
         reason = f": {report['reason']}" if report.get("reason") else ""
         if report.get("clean"):

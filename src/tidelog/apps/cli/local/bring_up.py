@@ -9,6 +9,7 @@ detached.
 """
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -45,6 +46,9 @@ def bring_up(options: UpOptions) -> int:
         return BAD_USAGE if isinstance(refusal, WrongSetting) else NOT_UP
     try:
         return _stay(supervisor, options, command, began)
+    except OSError as error:
+        complain(_reason(error))
+        return NOT_UP
     finally:
         end(supervisor, options)
 
@@ -57,9 +61,12 @@ class Prepared(NamedTuple):
 
 
 def _open_the_first_three() -> None:
+    """A stdin or stdout that is closed would be taken for one of our pipes later."""
     while (spare := os.open(os.devnull, os.O_RDWR)) < 3:
-        continue  # a closed stdin or stdout would be taken for one of our pipes
+        os.set_inheritable(spare, True)
     os.close(spare)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _find(command: Sequence[str]) -> list[str]:
@@ -130,10 +137,18 @@ def _start(options: UpOptions, prepared: Prepared, private: Sequence[int] = ()) 
     )
     try:
         supervisor.start(broker_child.ENTRY)
+    except OSError as error:
+        end(supervisor, options)
+        raise Refusal(_reason(error)) from error
     except BaseException:
         end(supervisor, options)
         raise
     return supervisor
+
+
+def _reason(error: OSError) -> str:
+    what = f"{error.filename}: " if error.filename else "can't write the result: "
+    return f"{what}{error.strerror}"
 
 
 def _stay(supervisor: Supervisor, options: UpOptions, command: list[str], began: float) -> int:
