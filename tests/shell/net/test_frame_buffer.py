@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer, FrameRefused
+from tidelog.shell.net.frame_buffer import (
+    PREFIX,
+    SMALL,
+    TAKEN_ON_TRUST,
+    FrameBuffer,
+    FrameRefused,
+)
 
 FRAME_MAX = 1 << 20
 
@@ -121,3 +127,28 @@ def test_the_end_of_the_stream_is_zero_and_silence_is_none(
     assert buffer.receive(here) is None
     there.close()
     assert buffer.receive(here) == 0
+
+
+def test_a_length_alone_takes_little_memory(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Else a few hundred connections that promise much and send nothing would take it all."""
+    here, there = pair
+    buffer = FrameBuffer(100 << 20)
+    there.sendall(PREFIX.pack(90 << 20))
+    assert taken(buffer, here) == []
+    assert buffer.size <= TAKEN_ON_TRUST
+
+
+@pytest.mark.parametrize("length", [TAKEN_ON_TRUST - 4, TAKEN_ON_TRUST, 5 * TAKEN_ON_TRUST + 3])
+@pytest.mark.parametrize("before", [0, 1, SMALL])
+def test_a_very_large_frame_comes_whole(
+    pair: tuple[socket.socket, socket.socket], length: int, before: int
+) -> None:
+    here, there = pair
+    buffer = FrameBuffer(100 << 20)
+    bodies = [b"b" * before, bytes(range(256)) * (length // 256) + b"x" * (length % 256), b"after"]
+    stream = b"".join(map(framed, bodies))
+    got = []
+    for start in range(0, len(stream), 50_000):
+        there.sendall(stream[start : start + 50_000])
+        got += taken(buffer, here)
+    assert got == bodies

@@ -1,7 +1,8 @@
 """Bytes from a socket, cut into frames: four bytes of length, then that many.
 
 One buffer for each connection, used over and over. A large frame is received straight to
-where it will lie, up to its end and no further, so its bytes are never moved.
+where it will lie, up to its end and no further, so its bytes are never moved. Only a very
+large one is: a length is only a word, so memory grows with what has come.
 
 Always true: the frames handed out are views of the buffer, good until the next `receive`.
 """
@@ -13,6 +14,8 @@ from struct import Struct
 PREFIX = Struct(">i")
 SMALL = 8 * 1024
 LARGE_FRAME = 16 * 1024
+TAKEN_ON_TRUST = 2 * 1024 * 1024
+"""The memory that a mere length gets: more than a batch of Kafka's default limit."""
 
 
 class FrameRefused(Exception):
@@ -80,13 +83,15 @@ class FrameBuffer:
         missing = self.waiting_for
         whole = self._end - self._start + missing
         if whole > len(self._buffer):
-            self._replace(whole)
+            have = self._end - self._start
+            if self._end == len(self._buffer) or whole <= TAKEN_ON_TRUST:
+                self._replace(min(whole, max(TAKEN_ON_TRUST, 2 * have)))
         elif self._start + whole > len(self._buffer) or self._end == len(self._buffer):
             self._view[: self._end - self._start] = bytes(self._view[self._start : self._end])
             self._end -= self._start
             self._start = 0
         if missing and whole > LARGE_FRAME:
-            return self._start + whole
+            return min(self._start + whole, len(self._buffer))
         return len(self._buffer)
 
     def _replace(self, size: int) -> None:
