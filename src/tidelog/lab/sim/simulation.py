@@ -18,6 +18,7 @@ from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
 from tidelog.lab.sim.clients.consumer import SimConsumer
+from tidelog.lab.sim.clients.newcomer import SimNewcomer
 from tidelog.lab.sim.clients.producer import SimProducer
 from tidelog.lab.sim.faults import Faults
 from tidelog.lab.sim.machine.disk import SimDisk
@@ -31,7 +32,7 @@ from tidelog.lab.sim.swarm import Plan
 from tidelog.lab.sim.trace import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
-ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 100, 101, 151
+NEWCOMER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 99, 100, 101, 151
 STUCK_MS = 20_000
 """Many times any time-out of a run: who has not moved for so long will not move any more."""
 SETTLE_MAX_MS = 150_000
@@ -123,6 +124,7 @@ class Simulation:
             plan.topic_configs(),
         )
         self.admin = SimAdmin(self.site, ADMIN, topic)
+        self.newcomer = SimNewcomer(self.site, NEWCOMER, self._id_given_twice)
         self.producers = [
             SimProducer(
                 self.site,
@@ -165,6 +167,7 @@ class Simulation:
         for process in self.site.brokers.values():
             process.start()
         self.world.at(300, self.admin.create_topic)
+        self.world.at(400, self.newcomer.ask)
         for consumer in self.consumers:
             self.world.at(1_000, consumer.poll)
         self.faults.plan_all()
@@ -242,6 +245,9 @@ class Simulation:
     def _corrupt(self, partition: TopicPartition, offset: Offset) -> None:
         what = f"{partition}: a consumer got a batch at {offset} whose checksum is wrong"
         self._report("consumers-see-no-change", what)
+
+    def _id_given_twice(self, producer_id: int) -> None:
+        self._report("producer-ids-unique", f"producer id {producer_id} was given twice")
 
     def _sum_up(self) -> None:
         result = self.result
