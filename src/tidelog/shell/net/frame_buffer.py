@@ -13,6 +13,11 @@ from struct import Struct
 
 PREFIX = Struct(">i")
 SMALL = 8 * 1024
+BUSY = 64 * 1024
+"""For a peer that sends more than fits at once; also what is read before it is known where
+a frame ends, so that little of the next one has to be moved."""
+GRAIN = 128 * 1024
+"""Large buffers are so many bytes, or twice as many...: frames of a producer vary in size."""
 LARGE_FRAME = 16 * 1024
 TAKEN_ON_TRUST = 2 * 1024 * 1024
 """The memory that a mere length gets: more than a batch of Kafka's default limit."""
@@ -78,14 +83,16 @@ class FrameBuffer:
     def _make_room(self) -> int:
         """See to it that the rest of the frame under way fits; up to where to read."""
         if self._start == self._end:
+            if self._end == len(self._buffer) == SMALL:
+                self._replace(BUSY)
             self._start = self._end = 0
-            return len(self._buffer)
+            return min(len(self._buffer), BUSY)
         missing = self.waiting_for
         whole = self._end - self._start + missing
         if whole > len(self._buffer):
             have = self._end - self._start
             if self._end == len(self._buffer) or whole <= TAKEN_ON_TRUST:
-                self._replace(min(whole, max(TAKEN_ON_TRUST, 2 * have)))
+                self._replace(min(-(-whole // GRAIN) * GRAIN, max(TAKEN_ON_TRUST, 2 * have)))
         elif self._start + whole > len(self._buffer) or self._end == len(self._buffer):
             self._view[: self._end - self._start] = bytes(self._view[self._start : self._end])
             self._end -= self._start
