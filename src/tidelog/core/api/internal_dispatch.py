@@ -117,7 +117,8 @@ class InternalDispatch:
             raise Refused(f"API {key} is not for brokers")
 
     def _greet(self, document: dict[str, Any]) -> BrokerId:
-        if not compare_digest(str(document.get("secret")).encode(), self._secret.encode()):
+        told = str(document.get("secret")).encode(errors="replace")
+        if not compare_digest(told, self._secret.encode()):
             raise Refused("a Hello without the cluster's secret")
         broker = document.get("broker")
         if not isinstance(broker, int):

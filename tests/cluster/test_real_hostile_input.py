@@ -1,0 +1,345 @@
+"""Whatever comes over the sockets: the brokers live on and serve the others."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from random import Random
+
+import pytest
+from hostile_requests import Absurd
+from real_cluster import (
+    eventually,
+    leader_of,
+    make_topic,
+    read_values,
+    resident_mb,
+    said,
+    send_all,
+    state_of,
+)
+
+from tidelog.core.api.offered import OFFERED
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.wire.codec import decode_response, encode_request
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+API_VERSIONS, FETCH, METADATA, CREATE_TOPICS = 18, 1, 3, 19
+DESCRIBE_STATE, HELLO, CONTROLLER_CALL, SET_FAULTS = 32000, 32001, 32002, 32003
+UNSUPPORTED_VERSION = 35
+GROWTH_MAX_MB = 150
+ROUNDS = 600
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as cluster:
+        make_topic(cluster.bootstrap, "victim", 2)
+        send_all(cluster.bootstrap, "victim", [b"precious"])
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def unharmed(cluster: LocalCluster) -> Iterator[None]:
+    """After every test: all alive, not swollen, and others are served."""
+    before = {broker: resident_mb(cluster.pid(broker)) for broker in cluster.ids}
+    yield
+    for broker in cluster.ids:
+        assert cluster.is_running(broker), said(cluster, broker)[-2000:]
+        assert resident_mb(cluster.pid(broker)) < before[broker] + GROWTH_MAX_MB
+    assert read_values(cluster.bootstrap, "victim")[0] == b"precious"
+    send_all(cluster.bootstrap, "bystander", [b"served"], conf={"acks": "all"})
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("localhost", port), timeout=10)
+
+
+def ask(sock: socket.socket, frame: bytes) -> bytes:
+    """The answer without its length; b"" if the broker hangs up."""
+    sock.sendall(frame)
+    return answer(sock)
+
+
+def answer(sock: socket.socket) -> bytes:
+    try:
+        length = int.from_bytes(received(sock, 4), "big")
+        return received(sock, length)
+    except (ConnectionError, EOFError):
+        return b""
+
+
+def received(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = sock.recv(count - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def ports(cluster: LocalCluster) -> list[int]:
+    """Of the first broker: for clients, for brokers."""
+    return [cluster.port(1), cluster.internal_port(1)]
+
+
+def test_random_bytes(cluster: LocalCluster) -> None:
+    random = Random(7)
+    for port in ports(cluster):
+        for number in range(200):
+            data = random.randbytes(random.choice((1, 3, 4, 8, 14, 60, 3000)))
+            if number % 2:
+                data = len(data).to_bytes(4, "big") + data
+            with connect(port) as sock:
+                sock.sendall(data)
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 104_857_601])
+def test_impossible_lengths(cluster: LocalCluster, length: int) -> None:
+    for port in ports(cluster):
+        with connect(port) as sock:
+            assert ask(sock, length.to_bytes(4, "big", signed=True) + b"abc") == b""
+
+
+def test_frames_that_never_end(cluster: LocalCluster) -> None:
+    """Much is promised, little comes: neither time nor memory is spent on it."""
+    with ExitStack() as open_sockets:
+        for port in ports(cluster):
+            for _ in range(30):
+                sock = open_sockets.enter_context(connect(port))
+                sock.sendall((100 << 20).to_bytes(4, "big") + b"\0" * 100)
+        send_all(cluster.bootstrap, "bystander", [b"meanwhile"])
+        for port in ports(cluster):
+            assert resident_mb(cluster.pid(1)) < 250, port
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [(99, 0), (-1, 0), (32767, 0), (METADATA, 99), (METADATA, -1), (0, 2), (FETCH, 3)],
+)
+def test_what_is_not_offered(cluster: LocalCluster, key: int, version: int) -> None:
+    header = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+    body = header + b"\0\0\0\7" + b"\0\1x" + b"\0" * 20
+    for port in ports(cluster):
+        with connect(port) as sock:
+            assert ask(sock, len(body).to_bytes(4, "big") + body) == b""
+
+
+def test_api_versions_of_the_future(cluster: LocalCluster) -> None:
+    """Answered as version 0, with what is offered; the connection stays good."""
+    frame = (
+        b"\0\x12" + b"\0\x63" + b"\0\0\0\7" + b"\0\1x" + b"\0" + b"some day this means something"
+    )
+    with connect(cluster.port(1)) as sock:
+        number, told = decode_response(
+            API_VERSIONS, 0, ask(sock, len(frame).to_bytes(4, "big") + frame)
+        )
+        assert (number, told["error_code"]) == (7, UNSUPPORTED_VERSION)
+        assert {"api_key": 18, "min_version": 0, "max_version": 4} in told["api_keys"]
+        who = {"client_software_name": "test", "client_software_version": "1"}
+        again = ask(sock, encode_request(API_VERSIONS, 3, 8, "x", who))
+        assert decode_response(API_VERSIONS, 3, again)[1]["error_code"] == 0
+
+
+def test_absurd_requests_of_every_api(cluster: LocalCluster) -> None:
+    """Well-formed, cut off and damaged ones, to all brokers in turn."""
+    with Cluster(cluster.bootstrap) as client:
+        topic_id = client.refresh(["bystander"]).topics["bystander"].id
+    batch = bytes(encode_batch([Record(b"key", b"value" * 4, 1, ())] * 3))
+    absurd = Absurd(11, "bystander", topic_id, batch)
+    answered = 0
+    for number, frame in enumerate(absurd.frames(ROUNDS)):
+        broker = cluster.ids[number % 3]
+        with connect(cluster.port(broker)) as sock:
+            sock.sendall(frame)
+            sock.settimeout(0.01)  # a long poll may have no answer for weeks
+            try:
+                answered += bool(sock.recv(4))
+            except (TimeoutError, ConnectionError):
+                continue
+    assert answered > ROUNDS / 2
+
+
+@pytest.mark.parametrize("key", sorted(OFFERED))
+def test_bodies_cut_anywhere(cluster: LocalCluster, key: int) -> None:
+    absurd = Absurd(key, "bystander", bytes(16), bytes(encode_batch([Record(None, b"v", 1, ())])))
+    whole = absurd.request(key, OFFERED[key].last)[4:]
+    for end in range(0, len(whole), max(len(whole) // 40, 1)):
+        with connect(cluster.port(1)) as sock:
+            sock.sendall(end.to_bytes(4, "big") + whole[:end])
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 10_000_001])
+def test_a_topic_of_two_billion_partitions(cluster: LocalCluster, count: int) -> None:
+    topic = {"name": "vast", "num_partitions": count, "replication_factor": 1}
+    with KafkaConnection("localhost", cluster.port(1)) as connection:
+        told = connection.call(CREATE_TOPICS, {"topics": [topic], "timeout_ms": 5000})
+    assert told["topics"][0]["error_code"] != 0
+    assert told["topics"][0]["error_message"]
+
+
+def test_many_connections_opened_and_left(cluster: LocalCluster) -> None:
+    with ExitStack() as open_sockets:
+        for number in range(400):
+            open_sockets.enter_context(connect(ports(cluster)[number % 2]))
+        send_all(cluster.bootstrap, "bystander", [b"among many"])
+
+
+def test_a_client_that_never_reads(cluster: LocalCluster) -> None:
+    """It asks for the same large answer again and again."""
+    topic = make_topic(cluster.bootstrap, "large")
+    send_all(cluster.bootstrap, topic, [bytes([n]) * 900_000 for n in range(10)])
+    with Cluster(cluster.bootstrap) as client:
+        topic_id = client.refresh([topic]).topics[topic].id
+    leader = leader_of(cluster, topic)
+    before = resident_mb(cluster.pid(leader))
+    place = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50 << 20}
+    request = {
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 50 << 20,
+        "session_epoch": -1,
+        "topics": [{"topic_id": topic_id, "partitions": [place]}],
+    }
+    with ExitStack() as open_sockets:
+        for _ in range(5):
+            sock = open_sockets.enter_context(connect(cluster.port(leader)))
+            sock.setblocking(False)
+            frames = b"".join(encode_request(FETCH, 13, n, "x", request) for n in range(3000))
+            try:
+                while frames:
+                    frames = frames[sock.send(frames) :]
+            except BlockingIOError:
+                continue
+        for _ in range(5):
+            send_all(cluster.bootstrap, "bystander", [b"meanwhile"])
+        assert resident_mb(cluster.pid(leader)) < before + GROWTH_MAX_MB
+
+
+def test_a_client_that_never_reads_metadata(cluster: LocalCluster) -> None:
+    """Answers that are made, not sent from files, are what takes memory."""
+    before = resident_mb(cluster.pid(1))
+    request = encode_request(METADATA, 9, 1, "x", {"topics": None})
+    with connect(cluster.port(1)) as sock:
+        sock.setblocking(False)
+        sent = 0
+        for _ in range(200_000):
+            try:
+                sent += sock.send(request)
+            except BlockingIOError:
+                break
+        send_all(cluster.bootstrap, "bystander", [b"meanwhile"])
+        assert sent > 0
+        assert resident_mb(cluster.pid(1)) < before + GROWTH_MAX_MB
+
+
+def test_nobody_passes_for_a_replica(cluster: LocalCluster) -> None:
+    """A client that says it is a follower far ahead neither counts as one nor is served."""
+    topic = make_topic(cluster.bootstrap, "guarded")
+    send_all(cluster.bootstrap, topic, [b"one"], conf={"acks": "all"})
+    leader = leader_of(cluster, topic)
+    follower = next(broker for broker in cluster.ids if broker != leader)
+    with Cluster(cluster.bootstrap) as client:
+        topic_id = client.refresh([topic]).topics[topic].id
+    place = {"partition": 0, "fetch_offset": 1000, "partition_max_bytes": 1000}
+    request = {
+        "replica_id": follower,
+        "replica_state": {"replica_id": follower, "replica_epoch": -1},
+        "max_wait_ms": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "topic_id": topic_id, "partitions": [place]}],
+    }
+    for version in (4, 12, 13, 15, 18):
+        with connect(cluster.port(leader)) as sock:
+            assert ask(sock, encode_request(FETCH, version, 1, "broker-2", request)) == b""
+    state = state_of(cluster, leader, topic)
+    assert state["high_watermark"] == 1
+    assert all(one["log_end_offset"] <= 1 for one in state["followers"])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"{}",
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"broker": 2}',
+        b'{"broker": 2, "secret": ""}',
+        b'{"broker": 2, "secret": null}',
+        b'{"broker": 2, "secret": "guess"}',
+        b'{"broker": 2, "secret": "\\ud800"}',
+        b'{"broker": 2, "secret": {"a": 1}}',
+    ],
+)
+def test_a_hello_without_the_secret(cluster: LocalCluster, document: bytes) -> None:
+    with connect(cluster.internal_port(1)) as sock:
+        sock.sendall(encode_request(HELLO, 0, 1, "broker-2", {"document": document}))
+        request = {"replica_state": {"replica_id": 2}, "max_wait_ms": 0, "session_epoch": -1}
+        assert ask(sock, encode_request(FETCH, 18, 2, "broker-2", request)) == b""
+
+
+@pytest.mark.parametrize("key", [CONTROLLER_CALL, SET_FAULTS, DESCRIBE_STATE])
+def test_private_questions_need_a_hello(cluster: LocalCluster, key: int) -> None:
+    frame = encode_request(key, 0, 1, "x", {"document": b'{"isolate": true}'})
+    with connect(cluster.internal_port(1)) as sock:
+        assert ask(sock, frame) == b""
+    if key != DESCRIBE_STATE:
+        with connect(cluster.port(1)) as sock:
+            assert ask(sock, frame) == b""
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"topic": []}',
+        b'{"partition": {}}',
+        b'{"topic": "\\ud800"}',
+    ],
+)
+def test_absurd_questions_about_the_state(cluster: LocalCluster, document: bytes) -> None:
+    with connect(cluster.port(1)) as sock:
+        ask(sock, encode_request(DESCRIBE_STATE, 0, 1, "x", {"document": document}))
+
+
+def test_a_flood_of_one_byte_packets(cluster: LocalCluster) -> None:
+    frame = encode_request(API_VERSIONS, 3, 5, "slow", {})
+    with connect(cluster.port(1)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in frame:
+            sock.sendall(bytes([byte]))
+        assert decode_response(API_VERSIONS, 3, answer(sock))[0] == 5
+
+
+def test_answers_keep_the_order_of_their_requests(cluster: LocalCluster) -> None:
+    """A long poll in front: what comes behind it is handled, and answered behind it."""
+    with Cluster(cluster.bootstrap) as client:
+        topic = client.refresh(["victim"]).topics["victim"]
+    leader = leader_of(cluster, "victim")
+    place = {"partition": 0, "fetch_offset": 1, "partition_max_bytes": 1000}
+    poll = {
+        "max_wait_ms": 400,
+        "min_bytes": 1,
+        "max_bytes": 1000,
+        "session_epoch": -1,
+        "topics": [{"topic_id": topic.id, "partitions": [place]}],
+    }
+    with connect(cluster.port(leader)) as sock:
+        sock.sendall(encode_request(FETCH, 13, 1, "x", poll))
+        sock.sendall(encode_request(METADATA, 9, 2, "x", {"topics": []}))
+        sock.sendall(encode_request(API_VERSIONS, 3, 3, "x", {}))
+        numbers = [int.from_bytes(answer(sock)[:4], "big") for _ in range(3)]
+    assert numbers == [1, 2, 3]
+
+
+@pytest.mark.parametrize("topic", ["victim", "bystander"])
+def test_they_are_all_in_the_isr_afterwards(cluster: LocalCluster, topic: str) -> None:
+    leader = leader_of(cluster, topic)
+    eventually(lambda: len(state_of(cluster, leader, topic)["isr"]) == 3, "a whole ISR")
