@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import socket
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -179,6 +181,17 @@ def test_a_pid_that_came_back_is_another_process(tmp_path: Path) -> None:
     assert not up.alive()
     assert not up.brokers[0].is_running()
     assert process_identity.started(2**22 + 1) is None
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
+def test_without_proc_ps_is_asked() -> None:
+    child = subprocess.Popen(["sleep", "30"])
+    first = process_identity._started_by_ps(child.pid)
+    assert first
+    assert process_identity._started_by_ps(child.pid) == first
+    child.kill()
+    child.wait()
+    assert process_identity._started_by_ps(child.pid) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "brokers": 3}'])

@@ -41,7 +41,7 @@ def _started_by_ps(pid: int) -> str | None:
     """Where there is no /proc, as on macOS."""
     import subprocess
 
-    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
     shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     state, _, since = shown.partition(" ")
     return since.strip() if since and not state.startswith("Z") else None

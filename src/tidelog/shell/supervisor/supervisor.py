@@ -23,6 +23,7 @@ from tidelog.shell.supervisor.stop_signals import StopSignals
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
 
 PROBE_TIMEOUT_S = 0.5
+PROBE_PAUSE_S, PROBE_PAUSE_MAX_S = 0.001, 0.05
 STOP_S = 30.0
 """For a clean stop; then a broker is killed."""
 BACK_OFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -106,24 +107,28 @@ class Supervisor:
     def wait_until_ready(self, wait_s: float) -> None:
         """Until every broker answers Metadata with all brokers listed. Raises NotStarted."""
         until = time.monotonic() + wait_s
-        pause_s = 0.002
+        pause_s = PROBE_PAUSE_S
         while not self.is_ready():
-            if time.monotonic() > until:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
                 raise NotStarted(f"not ready after {wait_s:g} s: {self._what_is_missing()}")
-            self.step(pause_s)
+            if self._all_acting():  # from here on nobody reports, so ask again soon
+                self.step(min(pause_s, left_s))
+                pause_s = min(pause_s * 1.5, PROBE_PAUSE_MAX_S)
+            else:
+                self.step(left_s)
             for process in self.processes:
                 if process.has_ended():
                     who = _names(process.brokers)
                     raise NotStarted(f"{who} did not start: {process.how_it_ended()}")
             if self.signals.received:
                 raise NotStarted("interrupted")
-            pause_s = min(pause_s * 1.5, 0.05)
         self._ready = True
         self._write_up_file()
 
     def is_ready(self) -> bool:
         """Whether all brokers see each other, asked of each."""
-        if not all(process.is_acting() for process in self.processes):
+        if not self._all_acting():
             return False
         wanted = set(self.plan.brokers)
         for where in self.listening().values():
@@ -134,6 +139,9 @@ class Supervisor:
             if not wanted <= view.brokers.keys() or view.controller_id < 0:
                 return False
         return True
+
+    def _all_acting(self) -> bool:
+        return all(process.is_acting() for process in self.processes)
 
     def listening(self) -> dict[int, Listening]:
         """Where each broker listens that has said so and runs."""
