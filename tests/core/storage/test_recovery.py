@@ -360,8 +360,23 @@ def test_snapshots_beyond_the_log_go(disk: MemoryDisk) -> None:
     reopen(disk)[0].close()
     del disk.files[THIRD][3 * record_size() :]
     reopen(disk)
-    snapshots = [int(name[:20]) for name in names(disk) if name.endswith(".snapshot")]
-    assert snapshots == [7, 14, 17]
+    assert snapshots_of(disk) == [7, 14]
+
+
+def snapshots_of(disk: MemoryDisk) -> list[int]:
+    return [int(name[:20]) for name in names(disk) if name.endswith(".snapshot")]
+
+
+@pytest.mark.parametrize(("producer_id", "snapshots"), [(7, [7, 14, 20]), (-1, [7, 14])])
+def test_after_a_crash_the_end_has_a_snapshot_where_producers_are_known(
+    producer_id: int, snapshots: list[int]
+) -> None:
+    """Without any the log is as soon read: the newest segment alone, from its own snapshot."""
+    disk = MemoryDisk()
+    produce(new_log(disk), 20, producer_id=producer_id)
+    again, _ = reopen(disk)
+    assert snapshots_of(disk) == snapshots
+    assert bool(again.producers.producers) is (producer_id >= 0)
 
 
 def open_transaction(log: Log, producer_id: int) -> None:

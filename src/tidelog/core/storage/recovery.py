@@ -353,7 +353,8 @@ class _Loading:
             self.snapshots.rebuild(self.producers, segments)
         else:
             refill_windows(self.disk, self.producers, segments)
-        if not self.report.clean and log_end > segments.first.base_offset:
+        if not self.report.clean and self.producers.producers:
+            # Where nobody is known the log says so as fast; thousands of logs need no file.
             self.snapshots.write(self.producers, log_end)
         self.snapshots.delete_strays(segments)
 

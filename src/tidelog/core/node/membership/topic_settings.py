@@ -5,7 +5,6 @@ was set for all of them, then what this broker was started with. Settings that n
 heeds are none of this file's business.
 """
 
-
 from tidelog.core.controller.metadata.cluster_image import MIN_INSYNC_REPLICAS, ClusterImage
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.record.compression import Codec
