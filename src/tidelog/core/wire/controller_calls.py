@@ -1,4 +1,5 @@
-"""What brokers and their controller say to each other, as JSON.
+"""What brokers say to each other besides fetches, as JSON: to the controller, and followers
+to their leaders when they have to ask where a log begins and ends.
 
 Rare and small, between brokers of one cluster only; people read it when something is wrong.
 A value says of which class it is, and only the classes named here are made from what comes
@@ -14,11 +15,20 @@ from tidelog.core.controller import effects, events
 from tidelog.core.controller.metadata import registrations
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import messages
+from tidelog.core.types import EpochEnd, TopicPartition
 
 _CLASSES: dict[str, type[Any]] = {
     known.__name__: known
     for known in (
         messages.Forwarded,
+        messages.ListOffsets,
+        messages.ListOffsetsPartition,
+        messages.ListOffsetsResponse,
+        messages.ListOffsetsPartitionResponse,
+        messages.OffsetForLeaderEpoch,
+        messages.EpochPartition,
+        messages.OffsetForLeaderEpochResponse,
+        messages.EpochPartitionResponse,
         events.HeartbeatReceived,
         events.AlterPartitionReceived,
         events.IsrProposal,
@@ -44,6 +54,8 @@ _CLASSES: dict[str, type[Any]] = {
         registrations.LeaderRecovery,
         registrations.UncleanElection,
         ErrorCode,
+        TopicPartition,
+        EpochEnd,
     )
 }
 _CLASS, _VALUE, _BYTES, _TUPLE, _MAP = "class", "value", "bytes", "tuple", "map"
@@ -54,7 +66,7 @@ class UnknownCall(ValueError):
 
 
 def encode_call(value: object) -> bytes:
-    """A request to the controller, or its answer."""
+    """A request to the controller or a leader, or its answer."""
     return json.dumps(_plain(value), separators=(",", ":")).encode()
 
 
@@ -83,7 +95,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {_MAP: [[_plain(key), _plain(item)] for key, item in value.items()]}
-    raise TypeError(f"{type(value).__name__} is never sent to a controller")
+    raise TypeError(f"{type(value).__name__} is never sent to a broker")
 
 
 def _made(plain: Any) -> Any:
