@@ -163,6 +163,8 @@ def test_dataclasses_fields() -> None:
     assert [one.type for one in fields] == [int, int, list[str]]
     assert fields[1].default == 2
     assert dataclasses.asdict(Frozen("a", 1)) == {"name": "a", "size": 1}
+    assert [one.name for one in dataclasses.fields(Derived)] == ["x", "y", "tags", "z", "w"]
+    assert Point.__dataclass_fields__ is Point.__dataclass_fields__, "made once"
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,8 @@ def _refuse_delete(self: object, name: str) -> NoReturn:
 
 
 class _DataclassFields:
-    """Lets `dataclasses.replace` and `fields` work on slotted classes, for tools and tests."""
+    """Lets `dataclasses.replace` and `fields` work on slotted classes, for tools and tests.
+    Once it was asked for, the answer takes its place."""
 
     def __get__(self, _value: object, cls: type[Any]) -> dict[str, Any]:
         import dataclasses
@@ -195,6 +196,8 @@ class _DataclassFields:
             wanted.append((one.name, kind, dataclasses.field(**options)))
         made: Any = dataclasses.make_dataclass(cls.__name__, wanted)
         fields: dict[str, Any] = made.__dataclass_fields__
+        owner: Any = next(base for base in cls.__mro__ if _FIELDS in base.__dict__)
+        owner.__dataclass_fields__ = fields
         return fields
 
 

@@ -1,7 +1,7 @@
 """Everything that can happen to one replica of a partition.
 
 Events are nouns and past participles; their counterpart, what a replica asks for in
-return, is effects.py. They are mutable slotted dataclasses for speed (a frozen one costs
+return, is effects.py. They are mutable slotted classes for speed (a frozen one costs
 six times as much to make), and nobody changes one after making it.
 
 `request` is an opaque token: whoever asked gets it back in the answer.
