@@ -95,6 +95,23 @@ def test_detached_data_outlives_the_cluster(tmp_path: Path) -> None:
     assert not (tmp_path / "tidelog-data" / "up.json").exists()
 
 
+def test_the_python_that_is_printed_works() -> None:
+    began = tidelog("up", "--detach", "--one-process", "--port", "0")
+    assert began.returncode == 0, began.stderr
+    try:
+        lines = [line.strip() for line in began.stdout.splitlines()]
+        code = "\n".join(lines[lines.index("from confluent_kafka import Producer") :])
+        ran = subprocess.run([sys.executable, "-c", code], check=False, timeout=PATIENCE_S)
+        assert ran.returncode == 0
+        bootstrap = next(line.split()[1] for line in lines if line.startswith("bootstrap"))
+        with Cluster(bootstrap) as cluster:
+            fetched = Reader(cluster).fetch("greetings", 0, 0)
+            assert [record.value for record in fetched.records] == [b"hello"]
+            assert len(cluster.leader("greetings", 0).replicas) == 3
+    finally:
+        assert tidelog("down").returncode == 0
+
+
 def test_supervised_a_killed_broker_rejoins(tmp_path: Path) -> None:
     began = tidelog("up", "--detach", "--supervise", "--port", "0")
     assert began.returncode == 0, began.stderr
