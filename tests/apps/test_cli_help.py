@@ -1,6 +1,7 @@
 """The command line as a whole: help, errors, speed, the installed script."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -177,6 +178,28 @@ def test_help_imports_neither_the_lab_nor_rich() -> None:
     modules = json.loads(loaded.splitlines()[-1])
     assert not [name for name in modules if name.startswith(("tidelog.lab", "tidelog.core"))]
     assert not [name for name in modules if name.split(".")[0] == "rich"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("s", ["status", "store", "story", "sim"]), ("up --b", ["--brokers"]), ("model t", ["table"])],
+)
+def test_the_shell_can_complete(typed: str, offered: list[str]) -> None:
+    words = f"tidelog {typed}"
+    environ = {
+        **os.environ,
+        "_TIDELOG_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    found = subprocess.run(
+        [str(Path(sys.executable).with_name("tidelog"))],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [line.partition(",")[2] for line in found.stdout.split()] == offered
 
 
 @pytest.mark.parametrize(
