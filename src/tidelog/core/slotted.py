@@ -2,15 +2,14 @@
 
 A broker has some two hundred small classes for events, effects and messages, and has to be
 up in a fraction of a second. `dataclass` writes and compiles the source of several methods for
-each of them, used or not. Here `__init__` is compiled when the first instance is made, and the
-other methods are shared by all classes.
+each of them, used or not. Here `__init__`, `__eq__` and `__hash__` are compiled when they are
+first called, and the other methods are shared by all classes.
 
 Always true: the fields are the annotations in their order, those of base classes first; they
 are slots. Equality, hash, repr, `match` and `dataclasses.replace` work as for a dataclass.
 """
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
@@ -86,11 +85,9 @@ def _make(cls: type[T], *, frozen: bool, eq: bool, kw_only: bool) -> type[T]:
     body["__dataclass_fields__"] = _DATACLASS_FIELDS
     body["__init__"] = _first_init
     body.setdefault("__repr__", _repr)
-    if eq or frozen:
-        body["_slotted_values"] = staticmethod(attrgetter(*known) if known else _no_values)
     if eq:
-        body.setdefault("__eq__", _eq)
-        body.setdefault("__hash__", _hash if frozen else None)
+        body.setdefault("__eq__", _first_eq)
+        body.setdefault("__hash__", _first_hash if frozen else None)
     if frozen:
         body["__setattr__"], body["__delattr__"] = _refuse_set, _refuse_delete
         body["__reduce__"] = _reduce
@@ -109,9 +106,41 @@ def _own_field(name: str, body: dict[str, Any], kw_only: bool) -> _Field:
 
 def _first_init(self: Any, *args: Any, **kwargs: Any) -> None:
     """Stands in for `__init__` until it is needed for the first time."""
-    line: list[Any] = [c for c in type(self).__mro__ if c.__dict__.get("__init__") is _first_init]
-    line[0].__init__ = _compiled_init(line[0])
-    line[0].__init__(self, *args, **kwargs)
+    cls = _owner(type(self), "__init__", _first_init)
+    cls.__init__ = _compiled_init(cls)
+    cls.__init__(self, *args, **kwargs)
+
+
+def _first_eq(self: Any, other: object) -> Any:
+    cls = _owner(type(self), "__eq__", _first_eq)
+    head = " if other.__class__ is not self.__class__:\n  return NotImplemented\n"
+    line = f"{head} return {_values(cls, 'self')} == {_values(cls, 'other')}"
+    cls.__eq__ = _compiled(cls, "__eq__", "self, other", line, {})
+    return cls.__eq__(self, other)
+
+
+def _first_hash(self: Any) -> int:
+    cls = _owner(type(self), "__hash__", _first_hash)
+    cls.__hash__ = _compiled(cls, "__hash__", "self", f" return hash({_values(cls, 'self')})", {})
+    return hash(self)
+
+
+def _owner(cls: type[Any], method: str, stand_in: object) -> Any:
+    """Whose method it is that stands in there."""
+    return next(base for base in cls.__mro__ if base.__dict__.get(method) is stand_in)
+
+
+def _values(cls: type[Any], of: str) -> str:
+    """The source of a tuple of all fields."""
+    return "(" + "".join(f"{of}.{one.name}, " for one in getattr(cls, _FIELDS)) + ")"
+
+
+def _compiled(
+    cls: type[Any], method: str, parameters: str, lines: str, names: dict[str, Any]
+) -> Any:
+    exec(f"def {method}({parameters}):\n{lines}", names)
+    names[method].__qualname__ = f"{cls.__qualname__}.{method}"
+    return names[method]
 
 
 def _compiled_init(cls: type[Any]) -> Any:
@@ -139,25 +168,8 @@ def _compiled_init(cls: type[Any]) -> Any:
             lines.append(f" set_{name}(self, {given})")
         else:
             lines.append(f" self.{name} = {given}")
-    source = f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"])
-    exec(source, names)
-    names["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
-    return names["__init__"]
-
-
-def _no_values(_value: object) -> tuple[()]:
-    return ()
-
-
-def _eq(self: Any, other: Any) -> Any:
-    if other.__class__ is not self.__class__:
-        return NotImplemented
-    values = self._slotted_values
-    return values(self) == values(other)
-
-
-def _hash(self: Any) -> int:
-    return hash(self._slotted_values(self))
+    body = "\n".join(lines or [" pass"])
+    return _compiled(cls, "__init__", ", ".join(parameters), body, names)
 
 
 def _repr(self: Any) -> str:
