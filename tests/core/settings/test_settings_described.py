@@ -102,7 +102,7 @@ def test_a_brokers_settings() -> None:
     found = one(describe_broker(STATIC, {}, {}, ["broker.rack"]))
     assert (found.value, found.source, found.synonyms) == (None, 5, ())
     found = one(describe_broker(STATIC, {}, {}, ["listeners"]))
-    assert (found.value, found.type) == ("PLAINTEXT://:9092", 7)
+    assert (found.value, found.type) == ("PLAINTEXT://localhost:9092", 7)
     assert not one(describe_broker(STATIC, {}, {}, ["log.segment.bytes"])).read_only
 
 

@@ -29,6 +29,7 @@ KAFKA = {
 }
 
 OTHER_DEFAULT = {
+    "listeners",
     "broker.id": "-1 is Kafka's way to say none",
     "listener.security.protocol.map": "only PLAINTEXT is spoken",
     "log.flush.interval.ms": "Kafka says none, and means never",

@@ -74,7 +74,7 @@ def test_protocols_must_be_kafkas() -> None:
 @pytest.mark.parametrize(
     ("texts", "told"),
     [
-        ({}, ("box", 40001)),
+        ({}, ("localhost", 40001)),
         ({"listeners": "PLAINTEXT://0.0.0.0:0"}, ("box", 40001)),
         ({"listeners": "PLAINTEXT://127.0.0.1:0"}, ("127.0.0.1", 40001)),
         ({"advertised.listeners": "PLAINTEXT://kafka.example:29092"}, ("kafka.example", 29092)),

@@ -77,6 +77,7 @@ class Dispatch:
         self._step = step
         self._now_ms = now_ms
         self._when_settled = when_settled
+        self._fetch_max_bytes: int = broker.settings.get("fetch.max.bytes")
         self._hints = LeaderOf(broker.node.image)
 
     def frame(self, connection: Line, frame: memoryview) -> None:
@@ -128,6 +129,7 @@ class Dispatch:
         request = decode_fetch(version, frame, at, self._names)
         if request.replica is not None:
             raise Refused("only brokers are replicas, and they ask elsewhere")
+        request.max_bytes = min(request.max_bytes, self._fetch_max_bytes)
         return request
 
     def fetch(self, reply: Reply, request: Fetch, version: int, correlation_id: int) -> None:

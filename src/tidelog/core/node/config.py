@@ -51,6 +51,8 @@ class NodeConfig:
 
     broker_session_timeout_ms: int = 9000
     broker_heartbeat_interval_ms: int = 2000
+    controlled_shutdown_enable: bool = True
+    """Hand over what this broker leads before it stops."""
     controlled_shutdown_timeout_ms: int = 300_000
     """After that the broker stops although the controller has not let it go."""
 

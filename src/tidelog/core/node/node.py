@@ -344,7 +344,7 @@ class Node:
     # -- the end ---------------------------------------------------------------------------
 
     def _on_shutdown_requested(self, _event: on.ShutdownRequested) -> None:
-        if self.broker_epoch is None:
+        if self.broker_epoch is None or not self.config.controlled_shutdown_enable:
             self._prepare_to_stop()
             return
         self._stop_by_ms = self._turn.now_ms + self.config.controlled_shutdown_timeout_ms

@@ -33,11 +33,12 @@ _PLACE = (
     Setting(
         "listeners",
         "list",
-        ("PLAINTEXT://:9092",),
+        ("PLAINTEXT://localhost:9092",),
         "Where clients connect, as NAME://host:port. Without a host on every address; port 0"
         " takes a free one.",
         importance=HIGH,
-        note="One listener for clients. Those of `controller.listener.names` are left out.",
+        note="Kafka listens on every address by default, Tidelog on this machine only. One"
+        " listener for clients. Those of `controller.listener.names` are left out.",
     ),
     Setting(
         "advertised.listeners",

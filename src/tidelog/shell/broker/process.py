@@ -102,7 +102,9 @@ class BrokerRun:
 
     def _bind(self) -> tuple[list[socket.socket], list[socket.socket]]:
         listener, internal = self._settings.listener, self._settings.internal_listener
-        return bind(listener.host, listener.port), bind(internal.host, internal.port)
+        backlog = self._settings.get("socket.listen.backlog.size")
+        clients = bind(listener.host, listener.port, backlog)
+        return clients, bind(internal.host, internal.port, backlog)
 
     def _open_node(self, client: socket.socket, internal: socket.socket) -> Node:
         settings = self._settings
@@ -121,6 +123,8 @@ class BrokerRun:
             get("max.connections"),
             get("max.connections.per.ip"),
             get("connections.max.idle.ms"),
+            get("socket.send.buffer.bytes"),
+            get("socket.receive.buffer.bytes"),
         )
         return Listener(self._loop, sock, self._disk, service, limits)
 

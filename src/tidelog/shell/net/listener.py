@@ -12,7 +12,9 @@ from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.os_disk import OsDisk
 
-BACKLOG = 512
+BACKLOG = 50
+SYSTEM_DEFAULT = -1
+"""A socket buffer's size: as the system has it."""
 ACCEPTS_PER_TURN = 64
 OUT_OF_FILES_PAUSE_MS = 1000
 SWEEP_MS = 10_000
@@ -38,13 +40,15 @@ class Limits(NamedTuple):
     connections_max: int
     connections_per_ip_max: int
     idle_max_ms: int
+    send_buffer: int = SYSTEM_DEFAULT
+    receive_buffer: int = SYSTEM_DEFAULT
 
 
 class CannotListen(Exception):
     """The address can't be had."""
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
+def bind(host: str, port: int, backlog: int = BACKLOG) -> list[socket.socket]:
     """Sockets that listen there; `localhost` means both IPv4 and IPv6 where there is IPv6.
 
     With port 0 all get the same free one.
@@ -59,7 +63,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
     for family, kind, protocol, _, address in found:
         wanted = sockets[0].getsockname()[1] if sockets else port
         try:
-            sockets.append(_listening(family, kind, protocol, (address[0], wanted, *address[2:])))
+            where = (address[0], wanted, *address[2:])
+            sockets.append(_listening(family, kind, protocol, where, backlog))
         except OSError as error:
             if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL) and len(found) > 1:
                 continue
@@ -72,7 +77,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-def _listening(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> socket.socket:
+def _listening(
+    family: int, kind: int, protocol: int, address: tuple[Any, ...], backlog: int
+) -> socket.socket:
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -80,7 +87,7 @@ def _listening(family: int, kind: int, protocol: int, address: tuple[Any, ...]) 
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.setblocking(False)
         sock.bind(address)
-        sock.listen(BACKLOG)
+        sock.listen(backlog)
     except OSError:
         sock.close()
         raise
@@ -154,6 +161,10 @@ class Listener:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if limits.send_buffer != SYSTEM_DEFAULT:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
+        if limits.receive_buffer != SYSTEM_DEFAULT:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
         connection = Connection(
             self._loop,
             sock,
