@@ -7,6 +7,7 @@ only not imported where it is not needed.
 import gc
 import os
 import sys
+import time
 
 REFUSED, INTERRUPTED = 1, 130
 RUN_BROKERS = ("up", "status", "down", "broker", "verify")
@@ -15,6 +16,7 @@ RUN_BROKERS = ("up", "status", "down", "broker", "verify")
 
 def main() -> None:
     """Run the command, and end the process."""
+    began = time.monotonic()
     words = sys.argv[1:]
     if os.name != "posix" and words[:1] and words[0] in RUN_BROKERS:
         sys.stderr.write("tidelog: brokers run on Linux and macOS; on Windows use WSL\n")
@@ -28,7 +30,7 @@ def main() -> None:
             from tidelog.apps.cli.local.bring_up import bring_up
 
             try:
-                sys.exit(bring_up(options))
+                sys.exit(bring_up(options, began))
             except KeyboardInterrupt:
                 sys.stderr.write("\ntidelog: interrupted\n")
                 sys.exit(INTERRUPTED)

@@ -29,9 +29,11 @@ NOT_UP, BAD_USAGE = 1, 2
 DIED_OF_SIGNAL = 128
 
 
-def bring_up(options: UpOptions) -> int:
-    """Start a cluster and see it to its end, or to readiness if detached; the exit code."""
-    began = time.monotonic()
+def bring_up(options: UpOptions, began: float) -> int:
+    """Start a cluster and see it to its end, or to readiness if detached; the exit code.
+
+    `began`: when the command did, by time.monotonic; what it imports counts too.
+    """
     try:
         _open_the_first_three()
         command = _find(options.command)

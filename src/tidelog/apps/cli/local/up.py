@@ -4,6 +4,7 @@ The work is in `bring_up`, the options are in `up_options`; here is the command 
 knows.
 """
 
+import time
 from typing import Any
 
 import click
@@ -45,7 +46,7 @@ def _up(**given: Any) -> int:
     options = up_options.UpOptions(**given)
     if (conflict := options.conflict()) is not None:
         raise click.UsageError(conflict, click.get_current_context())
-    return bring_up(options)
+    return bring_up(options, time.monotonic())
 
 
 up = click.Command(
