@@ -29,7 +29,7 @@ KAFKA = {
 }
 
 OTHER_DEFAULT = {
-    "listeners",
+    "listeners": "this machine only",
     "broker.id": "-1 is Kafka's way to say none",
     "listener.security.protocol.map": "only PLAINTEXT is spoken",
     "log.flush.interval.ms": "Kafka says none, and means never",
