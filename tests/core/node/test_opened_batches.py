@@ -78,15 +78,19 @@ def test_the_brokers_codec_is_the_default_and_the_topics_goes_before_it() -> Non
     assert stored(cluster)[1].codec == Codec.NONE
 
 
-@pytest.mark.parametrize(("level", "rule"), [("4", 4), ("-1", None)])
-def test_the_codecs_level(level: str, rule: int | None) -> None:
+@pytest.mark.parametrize(
+    ("codec", "level", "rule"),
+    [(Codec.GZIP, "4", 4), (Codec.GZIP, "-1", None), (Codec.ZSTD, "-1", -1), (Codec.LZ4, "9", 9)],
+)
+def test_the_codecs_level(codec: Codec, level: str, rule: int | None) -> None:
     cluster = cluster_with()
-    changes: dict[str, str | None] = {"compression.type": "gzip", "compression.gzip.level": level}
+    name = codec.name.lower()
+    changes: dict[str, str | None] = {"compression.type": name, f"compression.{name}.level": level}
     cluster.call(1, AlterConfigReceived(0, "orders", changes))
     cluster.run(100)
     assert cluster.replica(1).rules.level == rule
     send(cluster, encode_batch(RECORDS))
-    assert stored(cluster)[0].codec == Codec.GZIP
+    assert stored(cluster)[0].codec == codec
 
 
 def test_a_retry_is_recognised_after_repacking() -> None:

@@ -9,7 +9,7 @@ only once `topics/name/<t>` commits them; those that wait are kept, because thei
 may die meanwhile.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import ClassVar, TypeAlias
 
 from tidelog.core.controller.metadata import keys
@@ -30,6 +30,7 @@ from tidelog.core.types import BrokerId, TopicId, TopicPartition
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
+_TOPIC_NAME = {broker: topic for topic, broker in BROKER_NAME.items()}
 
 
 @slotted
@@ -150,19 +151,22 @@ class ClusterImage:
     def topic_config(
         self, topic_id: TopicId, name: str, broker: BrokerId | None = None
     ) -> str | None:
-        """A topic's own setting, else that of one broker (if one is named), else that of all
-        brokers, else None: nothing was set while they ran."""
+        """One of `topic_overrides`; None if nothing was set while brokers ran."""
+        return self.topic_overrides(topic_id, broker).get(name)
+
+    def topic_overrides(
+        self, topic_id: TopicId, broker: BrokerId | None = None
+    ) -> Mapping[str, str]:
+        """What was set while brokers ran, under the topics' names for settings: a topic's own
+        comes first, then that of one broker (if one is named), then that of all brokers."""
         topic = self.topic_names.get(topic_id)
-        if topic is not None:
-            own = self.configs.get(keys.topic_config(topic))
-            if own is not None and name in own:
-                return own[name]
-        name = BROKER_NAME.get(name, name)
-        if broker is not None:
-            of_broker = self.configs.get(keys.broker_config(broker))
-            if of_broker is not None and name in of_broker:
-                return of_broker[name]
-        return self.configs.get(keys.DEFAULT_CONFIG, {}).get(name)
+        own = {} if topic is None else self.configs.get(keys.topic_config(topic), {})
+        of_brokers = self.configs.get(keys.DEFAULT_CONFIG, {})
+        if broker is not None and (of_one := self.configs.get(keys.broker_config(broker))):
+            of_brokers = {**of_brokers, **of_one}
+        if not of_brokers:
+            return own
+        return {**{_TOPIC_NAME.get(name, name): of_brokers[name] for name in of_brokers}, **own}
 
     def min_insync_replicas(self, topic_id: TopicId) -> int:
         own = self.topic_config(topic_id, MIN_INSYNC_REPLICAS)

@@ -21,11 +21,7 @@ from tidelog.core.controller.metadata.registrations import (
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
-from tidelog.core.node.membership.topic_settings import (
-    batch_rules,
-    log_config,
-    partition_config,
-)
+from tidelog.core.node.membership.topic_settings import topic_settings
 from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
@@ -115,8 +111,8 @@ class Metadata:
             if name is None or self._config.broker_id not in self._image.partitions[key].replicas:
                 continue
             if name not in directory.logs:
-                settings = log_config(self._config, self._image, key.topic_id)
-                new.append(NewLog(name, key.topic_id, settings))
+                settings = topic_settings(self._config, self._image, key.topic_id)
+                new.append(NewLog(name, key.topic_id, settings.log))
         if new:
             directory.create_all(new, self._turn.now_ms)
 
@@ -125,7 +121,7 @@ class Metadata:
         if replica is not None and replica.topic_id == topic_id:
             return replica
         directory = self._replicas.directory
-        settings = log_config(self._config, self._image, topic_id)
+        settings = topic_settings(self._config, self._image, topic_id)
         log = directory.logs.get(name)
         if log is not None and log.topic_id is None:
             self._adopt(log, topic_id)
@@ -134,11 +130,11 @@ class Metadata:
             self._drop(name, log.topic_id)
             log = None
         if log is None:
-            log = directory.create(name, topic_id, self._turn.now_ms, settings)
-        log.config = settings
+            log = directory.create(name, topic_id, self._turn.now_ms, settings.log)
+        log.config = settings.log
         partition = Partition(
             self._config.broker_id,
-            partition_config(self._config, self._image, topic_id),
+            settings.partition,
             self.brokers,
             log.epochs,
             log_start_offset=log.log_start_offset,
@@ -147,8 +143,7 @@ class Metadata:
             policy=self._policy,
             producers=log.producers,
         )
-        rules = batch_rules(self._config, self._image, topic_id)
-        replica = HostedReplica(name, topic_id, partition, log, rules)
+        replica = HostedReplica(name, topic_id, partition, log, settings.rules)
         self._replicas.hosted[name] = replica
         self._replicas.surroundings.log_changed(replica)
         return replica
@@ -211,13 +206,13 @@ class Metadata:
             if everywhere or keys.topic_config(name.topic) in changed
         }
         for replica in configured.values():
-            topic = replica.topic_id
-            replica.log.config = log_config(self._config, self._image, topic)
+            settings = topic_settings(self._config, self._image, replica.topic_id)
+            replica.log.config = settings.log
             partition = replica.partition
-            partition.config = partition_config(self._config, self._image, topic)
+            partition.config = settings.partition
             # It was not kept in mind while no acknowledgement waited for flushes.
             partition.flushed_offset = min(partition.flushed_offset, replica.log.recovery_point)
-            replica.rules = batch_rules(self._config, self._image, topic)
+            replica.rules = settings.rules
             self._replicas.surroundings.log_changed(replica)
         return configured.keys()
 
