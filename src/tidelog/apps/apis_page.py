@@ -1,0 +1,101 @@
+"""The reference page of APIs, written from the tables by which brokers answer.
+
+`python -m tidelog.apps.apis_page docs/reference/apis.md` writes it; a test fails when it is
+behind the code.
+"""
+
+import sys
+from pathlib import Path
+
+from tidelog.core.api.offered import OFFERED
+from tidelog.core.wire.apis import APIS, NEVER, PRIVATE
+
+INTRO = """# APIs
+
+What a broker answers, in Kafka's numbers and versions. ApiVersions tells clients the same; most
+pick the highest version that both know. A request that is not here, or in another version, closes
+the connection, as with Kafka. Only ApiVersions is answered in any version.
+
+This page is written from the code: `python -m tidelog.apps.apis_page docs/reference/apis.md`.
+
+| key | API | versions | flexible from | here |
+|---|---|---|---|---|
+"""
+
+NOTES = {
+    "Produce": "acks 0, 1, all; idempotent. Batches stay closed, unless the topic wants another codec or keys. "
+    "Advertised from 0 on, as Kafka does; served from 3. Topic ids from 13 on",
+    "Fetch": "sessions; from a follower in the reader's rack (KIP-392). Topic ids from 13 on",
+    "ListOffsets": "earliest, latest, by timestamp, largest timestamp. Nothing is tiered",
+    "Metadata": "makes a missing topic if `auto.create.topics.enable`; waits for an election under "
+    "way ([why](../adr/0017-metadata-waits-for-a-proved-death.md))",
+    "FindCoordinator": "there is no coordinator yet: COORDINATOR_NOT_AVAILABLE for groups, "
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactions, each with a text",
+    "ApiVersions": "no features are finalised",
+    "CreateTopics": "at most 10,000 partitions in a request",
+    "DeleteTopics": "by name or id",
+    "DeleteRecords": "answers the low watermark",
+    "InitProducerId": "for idempotent producers; with a transactional id it is refused",
+    "OffsetForLeaderEpoch": "where an epoch ends",
+    "DescribeConfigs": "topics and this broker, with the source of each value",
+    "CreatePartitions": "with `validate_only` nothing is made",
+    "ElectLeaders": "preferred and unclean",
+    "IncrementalAlterConfigs": "topics and brokers: set, unset, lengthen, shorten",
+    "AlterPartitionReassignments": "begin moves, or take them back",
+    "ListPartitionReassignments": "moves under way",
+    "DescribeCluster": "brokers; there are no controllers apart from them",
+    "DescribeState": "client listener: a broker's view of itself, for `tidelog partition describe`",
+    "Hello": "internal listener: who connects, and the cluster's secret",
+    "ControllerCall": "internal listener: heartbeats, ISR proposals, what clients want of the "
+    "controller",
+    "SetFaults": "internal listener, with `tidelog.fault.switches=true`: faults for "
+    "`tidelog verify`",
+}
+
+NOT_YET = """
+## Not offered yet
+
+Messages of these APIs can be read and written (`core/wire/messages/`), but no broker answers them:
+consumer groups, transactions, and a few questions.
+
+"""
+
+OWN = """
+## Tidelog's own
+
+Between brokers, and from our tools; never advertised. A request is one JSON document, and so is
+the answer ([why](../adr/0016-internal-listener.md)). They may change with any release.
+
+| key | API | where and what |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole text."""
+    offered = [
+        f"| {key} | {api.name} | {versions(api.first, api.last)} | {flexible(key)} "
+        f"| {NOTES[api.name]} |\n"
+        for key, api in sorted(OFFERED.items())
+    ]
+    silent = [
+        f"{api.name} ({key})"
+        for key, api in sorted(APIS.items())
+        if key not in OFFERED and key not in PRIVATE
+    ]
+    own = [f"| {key} | {APIS[key].name} | {NOTES[APIS[key].name]} |\n" for key in PRIVATE]
+    return "".join([INTRO, *offered, NOT_YET, ", ".join(silent), ".\n", OWN, *own])
+
+
+def versions(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def flexible(key: int) -> str:
+    """The first served version with tagged fields."""
+    first = APIS[key].flexible
+    return "never" if first == NEVER else str(max(first, OFFERED[key].first))
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
