@@ -90,7 +90,8 @@ class Cluster:
     def start(self, *brokers: BrokerId, **settings: Any) -> None:
         for broker in brokers or self.brokers:
             self._starts += 1
-            config = NodeConfig(broker, **{**self.settings, **settings})
+            at_once = {"high_watermark_linger_ms": 0}
+            config = NodeConfig(broker, **{**at_once, **self.settings, **settings})
             disk = self.disks.setdefault(broker, MemoryDisk())
             node = Node(config, disk, self._starts, self.now_ms, self.policy)
             self.nodes[broker] = node

@@ -408,7 +408,7 @@ def test_an_unregistered_broker_does_not_fetch(follower: Follower) -> None:
     assert not any(isinstance(s.request, Fetch) for s in follower.sent)
 
 
-def test_a_topic_that_vanished_while_away_keeps_its_log_unserved() -> None:
+def test_a_topic_that_vanished_while_away_has_its_log_set_aside() -> None:
     cluster = Cluster(brokers=(1,))
     cluster.start()
     cluster.create_topic(replicas=(1,))
@@ -418,8 +418,17 @@ def test_a_topic_that_vanished_while_away_keeps_its_log_unserved() -> None:
     cluster.store = Mvcc()
     cluster.start(1)
     cluster.run(10_000)
-    assert ORDERS not in cluster.nodes[1].replicas
-    assert cluster.nodes[1].directory.logs[ORDERS].log_end_offset == 1
+    node = cluster.nodes[1]
+    assert ORDERS not in node.replicas
+    assert ORDERS not in node.directory.logs
+    (aside,) = [name for name in node.directory.disk.list_dir("") if name.endswith("-stray")]
+    assert node.directory.disk.size(f"{aside}/00000000000000000000.log") > 0
+    (warning,) = node.directory.warnings
+    assert aside in warning
+    cluster.crash(1)
+    cluster.start(1)
+    cluster.run(10_000)
+    assert aside in cluster.nodes[1].directory.disk.list_dir("")
 
 
 def test_the_key_of_the_partition_is_its_topics_id(follower: Follower) -> None:

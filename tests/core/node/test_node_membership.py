@@ -227,7 +227,7 @@ def test_a_topic_made_anew_has_an_empty_log(cluster: Cluster) -> None:
     assert cluster.consume(leader) == [b"new"]
 
 
-def test_a_broker_that_missed_a_recreation_drops_its_old_log(cluster: Cluster) -> None:
+def test_a_broker_that_missed_a_recreation_sets_its_old_log_aside(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     cluster.produce(leader, b"old", b"older")
     cluster.run(1000)
@@ -239,7 +239,9 @@ def test_a_broker_that_missed_a_recreation_drops_its_old_log(cluster: Cluster) -
     cluster.run(100)
     cluster.start(away)
     cluster.run_until(lambda: cluster.nodes[away].acting)
-    assert ORDERS in cluster.nodes[away].directory.logs, "kept, for nobody said it may go"
+    directory = cluster.nodes[away].directory
+    assert ORDERS not in directory.logs
+    assert any(name.endswith("-stray") for name in directory.disk.list_dir("")), "kept all the same"
     cluster.create_topic(topic_id=b"u" * 16)
     leader = leader_of(cluster)
     cluster.produce(leader, b"new")

@@ -41,6 +41,8 @@ class NodeConfig:
     replica_fetch_max_bytes: int = 1_048_576
     replica_fetch_response_max_bytes: int = 10_485_760
     replica_fetch_backoff_ms: int = 1000
+    high_watermark_linger_ms: int = 5
+    """How long a follower may not know what is committed, if no records tell it."""
     replica_socket_timeout_ms: int = 30_000
     request_timeout_ms: int = 30_000
 

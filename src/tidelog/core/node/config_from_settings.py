@@ -11,6 +11,7 @@ from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.log_config import LogConfig
 
 _NAMES = {
+    "high_watermark_linger_ms": "tidelog.high.watermark.linger.ms",
     "rack": "broker.rack",
     "controlled_shutdown_timeout_ms": "tidelog.controlled.shutdown.timeout.ms",
     "timestamp_before_max_ms": "log.message.timestamp.before.max.ms",

@@ -270,6 +270,7 @@ class Node:
             # The end of an older watch may have told more than the snapshot knows.
             if event.answer.rev >= self.image.revision:
                 self._advance(self.image.load(event.answer))
+                self._metadata.set_aside_strays()
             self._turn.emit(WatchStore(self.image.revision))
         else:
             self._read_again_ms = self._turn.now_ms + CONTROLLER_TICK_MS

@@ -105,6 +105,15 @@ _OWN = (
         0,
     ),
     Setting(
+        "tidelog.high.watermark.linger.ms",
+        "int",
+        5,
+        "How long a leader puts off telling a follower of a new high watermark: the next"
+        " records tell it as well.",
+        "ms",
+        0,
+    ),
+    Setting(
         "tidelog.fault.switches",
         "boolean",
         False,

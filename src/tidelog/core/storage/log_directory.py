@@ -221,15 +221,24 @@ class LogDirectory:
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Take a log out; its files vanish after `file.delete.delay.ms`."""
+        delay_ms = self.logs[partition].config.file_delete_delay_ms
+        self._leaving.append((now_ms + delay_ms, self._take_out(partition, "delete")))
+
+    def set_aside(self, partition: TopicPartition) -> None:
+        """Take a log out that nobody claims; its files stay, and people are told."""
+        marked = self._take_out(partition, "stray")
+        self.warnings.append(f"{partition} is of a topic that is no more: set aside as {marked}")
+
+    def _take_out(self, partition: TopicPartition, mark: str) -> str:
         log = self.logs.pop(partition)
         self._departed.add(partition)
         self.high_watermarks.pop(partition, None)
         self.reports.pop(partition, None)
-        marked = layout.marked_dir(partition, log.topic_id, "delete")
+        marked = layout.marked_dir(partition, log.topic_id, mark)
         self.disk.delete_dir(marked)
         self.disk.rename(log.directory, marked)
         self.disk.sync_dir("")
-        self._leaving.append((now_ms + log.config.file_delete_delay_ms, marked))
+        return marked
 
     def delete_due(self, now_ms: int) -> None:
         """Remove what has waited long enough: deleted logs, and deleted segments of logs."""

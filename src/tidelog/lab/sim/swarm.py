@@ -86,6 +86,7 @@ class Plan:
             replica_fetch_wait_max_ms=draw.choice((100, 300, 500)),
             replica_fetch_max_bytes=draw.choice((300, 2_000, 1 << 20)),
             replica_fetch_backoff_ms=draw.choice((50, 200)),
+            high_watermark_linger_ms=draw.choice((0, 5)),
             replica_socket_timeout_ms=1_000,
             request_timeout_ms=1_000,
             broker_session_timeout_ms=draw.choice((2_000, 3_000)),

@@ -21,6 +21,7 @@ def _story_config() -> NodeConfig:
         broker_id=0,
         replica_fetch_wait_max_ms=0,
         replica_fetch_backoff_ms=0,
+        high_watermark_linger_ms=0,
         replica_socket_timeout_ms=NEVER_MS,
         request_timeout_ms=NEVER_MS,
         max_incremental_fetch_session_cache_slots=0,

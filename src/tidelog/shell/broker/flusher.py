@@ -7,11 +7,10 @@ a broker that never flushes has none.
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from tidelog.core.node import events as on
 from tidelog.core.node.effects import Flush
-from tidelog.core.storage.disk import DiskError, MissingFile
+from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.os_disk import OsDisk
 
@@ -58,12 +57,7 @@ class Flusher:
     def _carry_out(self, effect: Flush) -> None:
         problem: str | None = None
         try:
-            for path in effect.files:
-                with suppress(MissingFile):  # deleted since: nothing is left to be lost
-                    self._disk.sync(path)
-            for path in effect.directories:
-                with suppress(MissingFile):
-                    self._disk.sync_dir(path)
+            self._disk.sync_many(effect.files, effect.directories)
         except DiskError as error:
             problem = str(error)
 

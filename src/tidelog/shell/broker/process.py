@@ -51,6 +51,7 @@ class BrokerRun:
         self._listeners: list[Listener] = []
         self._acting = False
         self._stopping = False
+        self._warned = 0
         path = settings.log_dir
         os.makedirs(path, exist_ok=True)
         self._lock = LogDirLock.acquire(path)
@@ -145,6 +146,7 @@ class BrokerRun:
         if self._node.acting != self._acting:
             self._acting = self._node.acting
             self._tell("acting" if self._acting else "not acting")
+            self._warn()
         return None
 
     def tick(self) -> None:
@@ -176,6 +178,13 @@ class BrokerRun:
                 of=progress.total,
                 clean=progress.clean,
             )
+
+    def _warn(self) -> None:
+        """What was found in the log directory, once."""
+        warnings = self._node.directory.warnings
+        for text in warnings[self._warned :]:
+            self._tell("log", level="WARN", text=f"broker {self.id}: {text}")
+        self._warned = len(warnings)
 
     def _tell(self, event: str, **facts: object) -> None:
         self._report({"event": event, "broker": self.id, **facts})

@@ -77,6 +77,15 @@ class Metadata:
         hosted = self._replicas.hosted
         self._reconsider([hosted[name] for name in list(concerned) if name in hosted])
 
+    def set_aside_strays(self) -> None:
+        """Logs of topics that were deleted while this broker was away. As in Kafka their files
+        stay: a store that was restored from a backup may know less than the logs."""
+        directory = self._replicas.directory
+        for name, log in list(directory.logs.items()):
+            unknown = log.topic_id is not None and log.topic_id not in self._image.topic_names
+            if unknown and name not in self._replicas.hosted:
+                directory.set_aside(name)
+
     def begin_acting(self) -> None:
         """Take the words about this broker's own leadership that were held back."""
         held_back, self._held_back = self._held_back, {}

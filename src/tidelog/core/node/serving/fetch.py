@@ -41,6 +41,7 @@ class FetchService:
         sessions: FetchSessions,
     ) -> None:
         self._rack_aware = config.rack_aware_reads
+        self._linger_ms = config.high_watermark_linger_ms
         self._turn = turn
         self._image = image
         self._replicas = replicas
@@ -67,9 +68,10 @@ class FetchService:
                 part.told = part.answer.high_watermark
                 pending.add(part)
             waits = waits and bool(pending.parts)
-        if waits and not pending.ripe:
+        if waits and not self._is_due(pending):
             self._park(pending)
         else:
+            self._parked.remove(pending, pending.deadline_ms)
             self._respond(pending)
 
     def _look_at_all(self, pending: PendingFetch, session: FetchSession) -> None:
@@ -107,6 +109,19 @@ class FetchService:
             return False
         known = self._image.brokers.get(request.replica)
         return known is not None and request.broker_epoch < known.epoch
+
+    def _is_due(self, pending: PendingFetch) -> bool:
+        """Whether it is to be answered now; one that is only behind is put off for a little."""
+        if pending.ripe:
+            return True
+        if not pending.behind:
+            return False
+        soon_ms = self._turn.now_ms + self._linger_ms
+        if soon_ms < pending.deadline_ms:
+            self._parked.remove(pending, pending.deadline_ms)
+            pending.deadline_ms = soon_ms
+            self._parked.add(pending, soon_ms)
+        return pending.deadline_ms <= self._turn.now_ms
 
     def _park(self, pending: PendingFetch) -> None:
         self._parked.add(pending, pending.deadline_ms)
@@ -191,7 +206,7 @@ class FetchService:
                     read_committed=pending.request.read_committed,
                 )
             pending.look(part)
-            if pending.ripe:
+            if self._is_due(pending):
                 self._unpark(pending)
 
     def expire(self) -> None:

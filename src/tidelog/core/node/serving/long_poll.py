@@ -1,9 +1,10 @@
 """Fetches that wait until there is something to read.
 
 A fetch is answered when its bytes reach `min_bytes`, when some partition has an error or
-diverges, or when `max_wait_ms` is over. A follower's is also answered when the high
+diverges, or when `max_wait_ms` is over. A follower's is also answered soon after the high
 watermark has passed what it was last told, or followers would learn of commits half a
-second late.
+second late. Not at once: the next records tell it as well, and a message for every commit
+would double the traffic between brokers.
 
 A parked fetch is looked at only where something happened (`Replicas.touched`), and only
 that part of it: a follower of a thousand partitions costs nothing while nine hundred sleep.
@@ -93,6 +94,8 @@ class PendingFetch:
     size: int = 0
     urgent: bool = False
     """Something must be told at once, however few bytes there are."""
+    behind: bool = False
+    """The follower knows of less than is committed."""
 
     @property
     def ripe(self) -> bool:
@@ -115,7 +118,7 @@ class PendingFetch:
             self.urgent = True
             return
         if self.request.replica is not None and answer.high_watermark > part.told:
-            self.urgent = True
+            self.behind = True
         room = self.request.max_bytes - self.size
         if part.replica is None or answer.upto <= answer.offset or (room <= 0 and self.size):
             return
