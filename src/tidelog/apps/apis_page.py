@@ -23,8 +23,8 @@ This page is written from the code: `python -m tidelog.apps.apis_page docs/refer
 """
 
 NOTES = {
-    "Produce": "acks 0, 1, all; idempotent. Batches stay closed, unless the topic wants another codec or keys. "
-    "Advertised from 0 on, as Kafka does; served from 3. Topic ids from 13 on",
+    "Produce": "acks 0, 1, all; idempotent. Batches stay closed, unless the topic wants another "
+    "codec or keys. Advertised from 0 on, as Kafka does; served from 3. Topic ids from 13 on",
     "Fetch": "sessions; from a follower in the reader's rack (KIP-392). Topic ids from 13 on",
     "ListOffsets": "earliest, latest, by timestamp, largest timestamp. Nothing is tiered",
     "Metadata": "makes a missing topic if `auto.create.topics.enable`; waits for an election under "

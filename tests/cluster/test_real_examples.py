@@ -1,0 +1,47 @@
+"""The Python examples of the docs work, as they stand there, on a real cluster."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("docs/tutorial/*.md")),
+    *sorted(ROOT.glob("docs/how-to/*.md")),
+]
+EXAMPLES = [
+    pytest.param(block, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, block in enumerate(
+        re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
+    )
+]
+PATIENCE_S = 60
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example_works(example: str, calm: LocalCluster) -> None:
+    code = example.replace("localhost:9092", calm.bootstrap)
+    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": calm.bootstrap}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    if "consumer.poll" in example:
+        assert done.stdout == "b'hello'\n"
