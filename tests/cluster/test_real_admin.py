@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from real_cluster import (
     partition_dir,
     read,
     read_values,
+    said,
     segment_bytes,
     send_all,
     state_of,
@@ -122,6 +124,26 @@ def test_a_topic_that_is_made_again_is_another_one(cluster: LocalCluster, name: 
     assert len(seen) == 3
     error = error_of(admin.delete_topics([name])[name])
     assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_a_topic_is_made_again_at_once(cluster: LocalCluster, name: str) -> None:
+    """While a broker is away: it comes back with the old topic's files."""
+    admin = admin_client(cluster.bootstrap)
+    make_topic(cluster.bootstrap, name, replicas=4)
+    send_all(cluster.bootstrap, name, [b"old %d" % n for n in range(100)], conf={"acks": "all"})
+    away = next(b for b in cluster.ids if b != leader_of(cluster, name))
+    cluster.kill(away)
+    admin.delete_topics([name])[name].result(PATIENCE_S)
+    admin.create_topics([NewTopic(name, 1, 3)])[name].result(PATIENCE_S)
+    send_all(cluster.bootstrap, name, [b"new"], conf={"acks": "all"})
+    cluster.start_broker(away)
+    assert read_values(cluster.bootstrap, name) == [b"new"]
+    assert not any(b"old" in segment_bytes(cluster, b, name) for b in cluster.ids)
+    # Its files are kept, out of the way; the broker says so.
+    (stray,) = Path(cluster.log_dir(away)).glob("*-stray")
+    assert stray.name in said(cluster, away)
+    cluster.restart(away)
+    assert stray.exists()
 
 
 def test_more_partitions(cluster: LocalCluster, name: str) -> None:
