@@ -55,7 +55,7 @@ ROWS = (
     Row("produce RF1 100 B", "produce", 100, 6_000_000, 1, 1, BULK, "150 MB/s"),
     Row("produce RF3 1 KB", "produce", 1000, 1_000_000, 1, 3, BULK, "250 MB/s"),
     Row("produce RF3 100 B", "produce", 100, 4_000_000, 1, 3, BULK, "100 MB/s"),
-    Row("produce RF3 1 KB, 6 partitions", "produce", 1000, 1_000_000, 6, 3, BULK, ""),
+    Row("produce RF3 1 KB, 4 partitions", "produce", 1000, 1_000_000, 4, 3, BULK, ""),
     Row("consume 1 KB", "consume", 1000, 1_000_000, 1, 1, FETCH, "450 MB/s"),
     Row("consume 100 B", "consume", 100, 6_000_000, 1, 1, FETCH, "120 MB/s"),
     Row("latency RF1 acks=1", "latency", 100, 5000, 1, 1, (*ONE_IN_FLIGHT, "acks=1"), "300 us"),
