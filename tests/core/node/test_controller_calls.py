@@ -25,6 +25,7 @@ from tidelog.core.controller.events import (
 from tidelog.core.controller.metadata.registrations import Endpoint, PartitionKey
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Forwarded
+from tidelog.core.slotted import replace
 
 NOT_CONTROLLER = ErrorCode.NOT_CONTROLLER
 
@@ -117,6 +118,19 @@ def test_a_silent_controller_refuses_in_time(cluster: Cluster) -> None:
     asked = cluster.now_ms
     assert cluster.call(other, new_topic()) == TopicAnswer(NOT_CONTROLLER)
     assert cluster.now_ms == asked + 1500
+
+
+def test_a_controller_that_hangs_is_not_waited_for_once_it_is_replaced(cluster: Cluster) -> None:
+    hanging, other = cluster.controller(), others(cluster)[0]
+    cluster.cut |= {(hanging, other), (other, hanging)}
+    cluster.storeless.add(hanging)
+    asked = cluster.now_ms
+    assert cluster.call(other, new_topic()) == TopicAnswer(NOT_CONTROLLER)
+    assert cluster.now_ms - asked < 12_000, "a session's time, not request.timeout.ms"
+    cluster.run(1000)
+    assert cluster.controller() != hanging
+    two_replicas = replace(new_topic(), replication_factor=2)
+    assert cluster.call(other, two_replicas).error is ErrorCode.NONE
 
 
 def test_without_a_controller_nobody_is_asked() -> None:

@@ -289,6 +289,7 @@ class Node:
         self._reconsider_acting()
         if delta.controller:
             self._proposals.controller_changed()
+            self._seat.controller_changed()
         self._registration.image_advanced(controller=delta.controller)
         self._seat.step(controller_on.StoreChanged(delta))
         self._registration.tick()

@@ -60,6 +60,7 @@ class ControllerSeat:
         self._image = image
         self._calls = calls
         self._answers: dict[int, Callable[[object], None]] = {}
+        self._forwarded: set[int] = set()
         self._next = 0
         self._carry_out: dict[type, Callable[[Any], None]] = {
             do.StoreTransaction: turn.emit,
@@ -90,11 +91,21 @@ class ControllerSeat:
             self._take(request, respond)
             return
 
+        def answered(response: object) -> None:
+            self._forwarded.discard(number)
+            respond(response)
+
         def failed() -> None:
-            respond(refusal(request, ErrorCode.NOT_CONTROLLER))
+            answered(refusal(request, ErrorCode.NOT_CONTROLLER))
 
         timeout_ms = self._forward_timeout_ms
-        self._calls.send(claim.broker, Forwarded(request), timeout_ms, respond, failed)
+        number = self._calls.send(claim.broker, Forwarded(request), timeout_ms, answered, failed)
+        self._forwarded.add(number)
+
+    def controller_changed(self) -> None:
+        """Whoever was asked may hang: clients are told to ask again, without the time-out."""
+        for number in sorted(self._forwarded):
+            self._calls.fail(number)
 
     def _responder(self, peer: Peer, correlation: int) -> Callable[[object], None]:
         def respond(response: object) -> None:
