@@ -16,12 +16,14 @@ from confluent_kafka.admin import AdminClient
 from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 T = TypeVar("T")
 PATIENCE_S = 30.0
 LOOK_S = 0.02
+DESCRIBE_CLUSTER = 60
 NO_GROUPS_YET = KafkaError.UNSUPPORTED_VERSION
 """What a consumer hears when it looks for its group's coordinator; reading goes on."""
 QUICK_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
@@ -231,6 +233,20 @@ def await_isr(
         f"the ISR of {topic}-{partition} is {want}",
         timeout_s,
     )
+
+
+def await_members(cluster: LocalCluster) -> None:
+    """Until every broker counts all of them in; Metadata is more lenient."""
+
+    def all_counted() -> bool:
+        for broker in cluster.ids:
+            with KafkaConnection("localhost", cluster.port(broker), timeout_s=5) as connection:
+                told = connection.call(DESCRIBE_CLUSTER, {})
+            if sorted(one["broker_id"] for one in told["brokers"]) != cluster.ids:
+                return False
+        return True
+
+    eventually(all_counted, "all brokers are members")
 
 
 def state_of(cluster: LocalCluster, broker: int, topic: str, partition: int = 0) -> dict[str, Any]:

@@ -147,6 +147,9 @@ class LocalCluster:
         for broker in sorted(running):
             if broker not in self._processes[broker].listening:
                 return f"broker {broker} does not listen yet; see {self.log_path(broker)}"
+            # Metadata lists also who was there a moment ago.
+            if broker not in self._processes[broker].acting:
+                return f"broker {broker} is not part of the cluster; see {self.log_path(broker)}"
             try:
                 view = self.metadata(broker, [])
             except ProbeFailed as reason:
