@@ -156,9 +156,11 @@ def take(client: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[Me
     return found
 
 
-def read_values(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
+def read_values(
+    bootstrap: str, topic: str, partition: int = 0, conf: Mapping[str, Any] | None = None
+) -> list[bytes]:
     """All values up to what readers may see now."""
-    with consumer(bootstrap) as client:
+    with consumer(bootstrap, conf) as client:
         low, high = ends(client, topic, partition)
         client.assign([TopicPartition(topic, partition, low)])
         return [message.value() or b"" for message in take(client, high - low)]

@@ -24,7 +24,7 @@ from tidelog.core.node.messages import (
 )
 from tidelog.core.record.encoder import Producer, encode_batch, encode_value
 from tidelog.core.record.record import Record
-from tidelog.core.record.record_batch import parse
+from tidelog.core.record.record_batch import TRANSACTIONAL, parse
 from tidelog.core.types import EpochEnd, TopicPartition
 
 NOWHERE = TopicPartition("nowhere", 0)
@@ -70,6 +70,13 @@ def test_a_batch_larger_than_a_segment_is_refused_before_it_counts() -> None:
     cluster.start()
     cluster.create_topic(replicas=(1,), segment_bytes="500")
     assert send(cluster, encode_value(b"x" * 600)).error is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert cluster.replica(1).partition.log_end_offset == 0
+
+
+def test_a_transaction_that_nobody_could_end_is_not_begun(cluster: Cluster) -> None:
+    records = [Record(None, b"x", 0, ())]
+    batch = encode_batch(records, attributes=TRANSACTIONAL, producer=Producer(7, 0, 0))
+    assert send(cluster, batch).error is ErrorCode.INVALID_TXN_STATE
     assert cluster.replica(1).partition.log_end_offset == 0
 
 

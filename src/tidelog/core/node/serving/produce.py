@@ -117,9 +117,15 @@ class ProduceService:
         refusal = replica.partition.produce_error(request.acks)
         now = self._turn.now_ms
         batch = validate(asked.records, replica.rules, now, request.version, refusal)
+        if not isinstance(batch, RecordBatch):
+            return batch
         # Only what is new: the log itself holds any batch that its leader held.
-        if isinstance(batch, RecordBatch) and batch.size > replica.log.config.segment_bytes:
+        if batch.size > replica.log.config.segment_bytes:
             return ErrorCode.RECORD_LIST_TOO_LARGE
+        if batch.is_transactional:
+            # There is no coordinator that could end it: readers of committed data would wait
+            # for ever.
+            return ErrorCode.INVALID_TXN_STATE
         return batch
 
     def _refuse(self, asked: ProducePartition, part: Part, refusal: ErrorCode | Refusal) -> None:
