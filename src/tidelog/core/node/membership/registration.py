@@ -66,6 +66,7 @@ class Registration:
         self._previous_epoch = previous_epoch
         self._session: SessionId | None = None
         self._deadline_ms = 0
+        self._margin_ms = config.fencing_margin_ms
         self._registering = False
         self._retry_at_ms: int | None = None
         self._heartbeat_at_ms: int | None = None
@@ -110,8 +111,7 @@ class Registration:
     @property
     def session_valid(self) -> bool:
         """Whether nobody can have taken this broker's place yet."""
-        margin = self._config.fencing_margin_ms
-        return self._session is not None and self._turn.now_ms < self._deadline_ms - margin
+        return self._session is not None and self._turn.now_ms < self._deadline_ms - self._margin_ms
 
     @property
     def lapsed(self) -> bool:
@@ -280,7 +280,7 @@ class Registration:
         """When `tick` has something to do."""
         times = [self._retry_at_ms, self._heartbeat_at_ms]
         if self.session_valid:
-            times.append(self._deadline_ms - self._config.fencing_margin_ms)
+            times.append(self._deadline_ms - self._margin_ms)
         return min((at for at in times if at is not None), default=None)
 
 
