@@ -47,7 +47,7 @@ class Row(NamedTuple):
     replication: int
     options: tuple[str, ...]
     floor: str
-    """What SPEED asks for at least, in this row's unit."""
+    """What a machine of two cores must reach at least, in this row's unit."""
 
 
 ROWS = (

@@ -90,15 +90,15 @@ def measure(cluster: LocalCluster, writer: Writer, fault: str, patience_s: float
         cluster.start_broker(leader)
     else:
         cluster.resume(leader)
-    # librdkafka waits longer and longer for a broker that it lost twice within ten seconds:
-    # that would measure the client's memory, not the cluster.
-    writer.go_on(5.0)
+    # librdkafka waits for up to ten seconds (reconnect.backoff.max.ms) before it comes back to
+    # a broker that it lost lately: that would measure the client's memory, not the cluster.
+    writer.go_on(12.0)
     return gap
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--pauses", type=int, default=2)
     asked = parser.parse_args()
     with LocalCluster(brokers=3) as cluster:
