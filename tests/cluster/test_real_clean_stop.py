@@ -127,3 +127,20 @@ def test_all_stop_at_once(cluster: LocalCluster, name: str) -> None:
     for partition in range(3):
         await_isr(cluster, name, cluster.ids, partition)
         assert read_values(cluster.bootstrap, name, partition) == wanted
+
+
+def test_the_last_one_stops_too(cluster: LocalCluster, name: str) -> None:
+    """The others are dead: nobody can take over, and that is no reason to wait."""
+    make_topic(cluster.bootstrap, name)
+    send_all(cluster.bootstrap, name, [b"kept"], conf={"acks": "all"})
+    last = cluster.ids[0]
+    for broker in cluster.ids[1:]:
+        cluster.kill(broker)
+    began = time.monotonic()
+    assert cluster.stop(last) == 0
+    assert time.monotonic() - began < 5
+    for broker in cluster.ids:
+        cluster.start_broker(broker, wait=False)
+    cluster.wait_ready()
+    await_isr(cluster, name, cluster.ids)
+    assert read_values(cluster.bootstrap, name) == [b"kept"]

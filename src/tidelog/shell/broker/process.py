@@ -28,6 +28,8 @@ from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
 FOLLOW_WALL_MS = 60_000
+INTERNAL_FRAME_MAX = 100 * 1024 * 1024
+INT32_MAX = 2**31 - 1
 LAST_WORDS_MS = 2000
 """How long a halted broker waits for its session to be ended properly."""
 
@@ -127,6 +129,14 @@ class BrokerRun:
             get("socket.send.buffer.bytes"),
             get("socket.receive.buffer.bytes"),
         )
+        if service is self._host.brokers:
+            # Clients are limited; a broker that is kept out would be as good as dead.
+            limits = limits._replace(
+                frame_max=INTERNAL_FRAME_MAX,
+                connections_max=INT32_MAX,
+                connections_per_ip_max=INT32_MAX,
+                idle_max_ms=-1,
+            )
         return Listener(self._loop, sock, self._disk, service, limits)
 
     # -- its life --------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""Limits on connections: they hold for clients, and never keep brokers from each other."""
+
+import socket
+from contextlib import ExitStack
+
+import pytest
+from real_cluster import eventually, make_topic, read_values, send_all
+
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+
+def is_open(sock: socket.socket) -> bool:
+    """A connection over the limit is taken and closed at once."""
+    sock.settimeout(0.3)
+    try:
+        return sock.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip"])
+def test_connections(name: str, key: str) -> None:
+    """The brokers of this machine have one address as well, and replicate all the same."""
+    with LocalCluster(settings={key: "3", "socket.request.max.bytes": "5000"}) as cluster:
+        make_topic(cluster.bootstrap, name)
+        send_all(cluster.bootstrap, name, [b"replicated"], conf={"acks": "all"})
+        assert read_values(cluster.bootstrap, name) == [b"replicated"]
+        with ExitStack() as opened:
+            address = ("localhost", cluster.port(1))
+            socks = [opened.enter_context(socket.create_connection(address)) for _ in range(5)]
+            eventually(lambda: sum(map(is_open, socks)) <= 3, "the limit holds", 5)
+        assert read_values(cluster.bootstrap, name) == [b"replicated"]
+
+
+def test_a_limit_smaller_than_the_number_of_brokers(name: str) -> None:
+    settings = {"max.connections": "1", "max.connections.per.ip": "1"}
+    with LocalCluster(4, settings=settings) as cluster:
+        address = ("localhost", cluster.port(1))
+        with (
+            socket.create_connection(address) as first,
+            socket.create_connection(address) as second,
+        ):
+            assert is_open(first)
+            assert not is_open(second)
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, name, 8, 3)
+
+            def all_in_sync() -> bool:
+                partitions = client.refresh([name]).topics[name].partitions.values()
+                return all(len(partition.isr) == 3 for partition in partitions)
+
+            eventually(all_in_sync, "every broker follows every other")
