@@ -17,7 +17,14 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from tidelog.core.record.crc32c import Buffer
-from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, Region, sync_each
+from tidelog.core.storage.disk import (
+    DELETED_SUFFIX,
+    DiskError,
+    DiskFull,
+    MissingFile,
+    Region,
+    sync_each,
+)
 
 _GATHER_MAX = 1024
 """Buffers in one system call (IOV_MAX on Linux and macOS)."""
@@ -239,9 +246,14 @@ class OsDisk:
 
     @contextmanager
     def lease(self, region: Region) -> Iterator[int]:
-        """A descriptor of the region's file that outlives renaming and deletion."""
+        """A descriptor of the region's file that outlives renaming and deletion; found also
+        if its segment was deleted a moment ago (`read_region`)."""
+        try:
+            file = self._opened(region.path)
+        except MissingFile:
+            file = self._opened(region.path + DELETED_SUFFIX)
         with _as_disk_error(region.path):
-            fd = os.dup(self._opened(region.path).fd)
+            fd = os.dup(file.fd)
         try:
             yield fd
         finally:

@@ -161,6 +161,46 @@ def test_a_file_that_ended_early_closes_the_connection(stage: Stage) -> None:
     assert "ended" in stage.echo.gone[0]
 
 
+@pytest.mark.parametrize("length", [100, 200_000])
+def test_a_file_deleted_while_its_answer_waited_closes_the_connection(
+    stage: Stage, length: int
+) -> None:
+    """Behind a request that is answered later: nothing is held open for it yet."""
+    stage.disk.append("a.log", [bytes(length)])
+    stage.echo.answer = lambda _: [Region("a.log", 0, length)]
+    peer = stage.connect()
+    peer.sendall(framed(b"wait", b"give"))
+    stage.until(lambda: stage.echo.frames == 2)
+    stage.disk.delete("a.log")
+    stage.echo.waiting[0].fill([framed(b"one")])
+    stage.until(lambda: bool(stage.echo.gone))
+    assert "a.log" in stage.echo.gone[0]
+
+
+def test_a_segment_that_is_about_to_go_is_still_sent(stage: Stage) -> None:
+    data = os.urandom(200_000)
+    stage.disk.append("a.log", [data])
+    stage.echo.answer = lambda _: [Region("a.log", 0, len(data))]
+    peer = stage.connect()
+    peer.sendall(framed(b"wait", b"give"))
+    stage.until(lambda: stage.echo.frames == 2)
+    stage.disk.rename("a.log", "a.log.deleted")
+    stage.echo.waiting[0].fill([b""])
+    assert stage.received(peer, len(data)) == data
+
+
+@pytest.mark.parametrize("length", [100, 200_000])
+def test_an_answer_out_of_turn_of_a_file_that_is_gone_closes_the_connection(
+    stage: Stage, length: int
+) -> None:
+    stage.connect()
+    stage.until(lambda: bool(stage.listener.connections))
+    (connection,) = stage.listener.connections
+    connection.send_now([Region("a.log", 0, length)])
+    assert not connection.open
+    connection.send_now([b"too late"])
+
+
 @pytest.mark.parametrize("length", [-5, FRAME_MAX + 1, 0x47455420])
 def test_nonsense_for_a_length_closes_the_connection(stage: Stage, length: int) -> None:
     peer = stage.connect()

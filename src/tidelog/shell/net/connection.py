@@ -12,6 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Chunk, Outbox
@@ -108,9 +109,14 @@ class Connection:
 
     def send_now(self, chunks: list[Chunk]) -> None:
         """Send out of turn, where the peer matches answers by number."""
-        if self.open:
+        if not self.open:
+            return
+        try:
             self._outbox.put(chunks)
-            self._loop.at_end_of_turn(self.flush)
+        except (OSError, DiskError) as error:
+            self.close(str(error))
+            return
+        self._loop.at_end_of_turn(self.flush)
 
     def ready(self, events: int) -> None:
         self.active_ms = self._loop.clock.now_ms()
@@ -179,7 +185,8 @@ class Connection:
                 assert chunks is not None
                 outbox.put(chunks)
             outbox.send(self._sock)
-        except OSError as error:
+        except (OSError, DiskError) as error:
+            # A log that was deleted since the answer was made is no reason to do more.
             self.close(str(error))
             return
         wanted = READABLE if not self._overloaded() else 0

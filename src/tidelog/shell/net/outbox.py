@@ -58,15 +58,16 @@ class Outbox:
     def put(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             if not isinstance(chunk, Region):
-                self._chunks.append(chunk)
-                self.size += len(chunk)
-            elif chunk.length < SENDFILE_MIN:
+                if len(chunk):  # an empty one could never be sent off
+                    self._chunks.append(chunk)
+                    self.size += len(chunk)
+            elif 0 < chunk.length < SENDFILE_MIN:
                 records = read_region(self._disk, chunk)
                 if len(records) < chunk.length:
                     raise FileEnded(f"{chunk.path} ended before {chunk.position + chunk.length}")
                 self._chunks.append(records)
                 self.size += len(records)
-            else:
+            elif chunk.length:
                 self._chunks.append(_Stretch(self._disk, chunk))
                 self.size += chunk.length
 
