@@ -11,6 +11,8 @@ from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
 
 OTHER = b"\x0b" * 16
+THROTTLED = "leader.replication.throttled.replicas"
+MANY = ",".join(f"{partition}:1" for partition in range(150_000))
 
 
 def ask(cluster: Cluster, event: on.Request) -> TopicAnswer:
@@ -129,6 +131,16 @@ def test_replicas_on_brokers_that_are_away_are_not_in_sync() -> None:
             on.AlterConfigReceived(900, "taken", {"min.insync.replicas": "-1"}),
             ErrorCode.INVALID_CONFIG,
             id="illegal value",
+        ),
+        pytest.param(
+            on.AlterConfigReceived(900, "taken", {THROTTLED: MANY}),
+            ErrorCode.INVALID_CONFIG,
+            id="more than the store takes",
+        ),
+        pytest.param(
+            on.CreateTopicReceived(900, "u", OTHER, 1, 1, configs={THROTTLED: MANY}),
+            ErrorCode.INVALID_CONFIG,
+            id="more than the store takes, at once",
         ),
     ],
 )

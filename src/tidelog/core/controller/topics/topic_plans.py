@@ -19,7 +19,13 @@ from tidelog.core.controller.events import (
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import MIN_INSYNC_REPLICAS, ClusterImage
-from tidelog.core.controller.metadata.metadata_store import ABSENT, Delete, Guard, Put
+from tidelog.core.controller.metadata.metadata_store import (
+    ABSENT,
+    VALUE_BYTES_MAX,
+    Delete,
+    Guard,
+    Put,
+)
 from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
@@ -66,7 +72,8 @@ def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
         )
     if not event.assignment and event.partitions < 1:
         return Plan(ErrorCode.INVALID_PARTITIONS, f"{event.partitions} partitions")
-    if (refusal := _check_configs(event.configs)) is not None:
+    refusal = _check_configs(event.configs) or _check_size(event.configs)
+    if refusal is not None:
         return refusal
     count = len(event.assignment) or event.partitions
     replicas = _assignment(
@@ -151,6 +158,8 @@ def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
     )
     merged = {**image.configs.get(key, {}), **event.changes}
     config = {name: value for name, value in merged.items() if value is not None}
+    if (refusal := _check_size(config)) is not None:
+        return refusal
     commit = [Write(Put(key, values.encode_config(config)), (Guard(key, image.mod_rev(key)),))]
     if MIN_INSYNC_REPLICAS not in event.changes:
         return Plan(steps=[commit])
@@ -233,6 +242,15 @@ def _partitions_plan(
 def _check_configs(configs: dict[str, str]) -> Plan | None:
     problem = config_problem(configs)
     return None if problem is None else Plan(ErrorCode.INVALID_CONFIG, problem)
+
+
+def _check_size(configs: dict[str, str]) -> Plan | None:
+    """Lists may be of any length, but the store takes no value of any length."""
+    size = len(values.encode_config(configs))
+    if size <= VALUE_BYTES_MAX:
+        return None
+    problem = f"settings of {size} bytes; {VALUE_BYTES_MAX} at most"
+    return Plan(ErrorCode.INVALID_CONFIG, problem)
 
 
 def _check_alteration(image: ClusterImage, event: AlterConfigReceived) -> Plan | None:
