@@ -104,6 +104,8 @@ class OsDisk:
     def __init__(self, root: str, max_open_files: int = 1024) -> None:
         self.root = root
         self.max_open_files = max_open_files
+        self.lease_descriptor_max = 1 << 30
+        """Leases get no higher descriptor: writing needs some too."""
         self._open_files: OrderedDict[str, _OpenFile] = OrderedDict()
         os.makedirs(root, exist_ok=True)
 
@@ -255,6 +257,8 @@ class OsDisk:
         with _as_disk_error(region.path):
             fd = os.dup(file.fd)
         try:
+            if fd > self.lease_descriptor_max:
+                raise DiskError("too many files are being sent", region.path)
             yield fd
         finally:
             os.close(fd)

@@ -252,6 +252,28 @@ def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
     finish(stage)
 
 
+def test_connections_leave_descriptors_for_files(tmp_path: Path) -> None:
+    """Else a client that connects again and again would keep a broker from writing."""
+    stage = Stage(tmp_path, descriptor_max=2)
+    try:
+        peer = stage.connect()
+        stage.until(lambda: stage.is_closed(peer))
+        assert not stage.listener.connections
+    finally:
+        finish(stage)
+
+
+def test_files_being_sent_leave_descriptors_for_writing(stage: Stage) -> None:
+    stage.disk.append("a.log", [bytes(200_000)])
+    stage.disk.lease_descriptor_max = 1
+    stage.echo.answer = lambda _: [Region("a.log", 0, 200_000)]
+    stage.connect().sendall(framed(b"give"))
+    before = len(os.listdir("/dev/fd"))
+    stage.until(lambda: bool(stage.echo.gone))
+    assert "too many files" in stage.echo.gone[0]
+    assert len(os.listdir("/dev/fd")) <= before
+
+
 def test_a_silent_peer_is_closed(tmp_path: Path) -> None:
     stage = Stage(tmp_path, idle_max_ms=0)
     peer = stage.connect()

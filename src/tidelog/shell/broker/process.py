@@ -30,8 +30,7 @@ from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 FOLLOW_WALL_MS = 60_000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024
 INT32_MAX = 2**31 - 1
-LAST_WORDS_MS = 2000
-"""How long a halted broker waits for its session to be ended properly."""
+DESCRIPTORS_MAX = 1 << 16
 
 Report: TypeAlias = Callable[[dict[str, object]], None]
 
@@ -59,6 +58,10 @@ class BrokerRun:
         self._lock = LogDirLock.acquire(path)
         disk = FaultyDisk(path) if settings.get("tidelog.fault.switches") else OsDisk(path)
         self._disk = disk
+        descriptors = _descriptors()
+        disk.max_open_files = min(disk.max_open_files, descriptors // 8)
+        disk.lease_descriptor_max = descriptors * 7 // 8
+        self._connection_descriptors = descriptors // 2
         store_path = settings.metadata_store.removeprefix("sqlite:")
         identity = prepare(store_path)
         properties = self._properties(identity)
@@ -87,9 +90,12 @@ class BrokerRun:
             loop, self._node, disk, settings, identity, self._store, self._halted
         )
         for sock in clients:
-            self._listeners.append(self._listen(sock, self._host.clients))
+            connections = self._connection_descriptors
+            self._listeners.append(self._listen(sock, self._host.clients, connections))
         for sock in internal:
-            self._listeners.append(self._listen(sock, self._host.brokers))
+            # Clients, however many, don't keep brokers apart.
+            connections = self._connection_descriptors * 3 // 2
+            self._listeners.append(self._listen(sock, self._host.brokers, connections))
         config = self._node.config
         self._tell(
             "listening", host=config.host, port=config.port, internal_port=config.internal_port
@@ -119,7 +125,7 @@ class BrokerRun:
             config, self._disk, incarnation, self._loop.clock.now_ms(), progress=self._recovering
         )
 
-    def _listen(self, sock: socket.socket, service: Service) -> Listener:
+    def _listen(self, sock: socket.socket, service: Service, descriptor_max: int) -> Listener:
         get = self._settings.get
         limits = Limits(
             get("socket.request.max.bytes"),
@@ -128,6 +134,7 @@ class BrokerRun:
             get("connections.max.idle.ms"),
             get("socket.send.buffer.bytes"),
             get("socket.receive.buffer.bytes"),
+            descriptor_max,
         )
         if service is self._host.brokers:
             # Clients are limited; a broker that is kept out would be as good as dead.
@@ -248,6 +255,21 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
     signal.set_wakeup_fd(-1)
     loop.close()
     return 0 if all(run.halt is not None and run.halt.clean for run in runs) else 1
+
+
+def _descriptors() -> int:
+    """How many files and sockets this process may have open; as many as the system allows."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft
+    return wanted
 
 
 def _directory_id() -> str:

@@ -42,6 +42,9 @@ class Limits(NamedTuple):
     idle_max_ms: int
     send_buffer: int = SYSTEM_DEFAULT
     receive_buffer: int = SYSTEM_DEFAULT
+    descriptor_max: int = 1 << 30
+    """Connections get no higher descriptor: what is left is for files. The system gives the
+    lowest that is free."""
 
 
 class CannotListen(Exception):
@@ -155,6 +158,7 @@ class Listener:
         limits = self._limits
         if (
             len(self.connections) >= limits.connections_max
+            or sock.fileno() > limits.descriptor_max
             or self._by_ip.get(ip, 0) >= limits.connections_per_ip_max
         ):
             sock.close()
