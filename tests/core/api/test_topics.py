@@ -124,6 +124,17 @@ def test_one_bad_topic_does_not_hold_up_the_others(
         assert (bad["num_partitions"], bad["replication_factor"], bad["configs"]) == (-1, -1, [])
 
 
+def test_the_controller_says_whether_a_topic_exists(cluster: ApiCluster) -> None:
+    """The broker that is asked may not have heard yet that it was deleted."""
+    cluster.create("orders")
+    other = bystander(cluster)
+    topics = cluster.nodes[other].image.topics
+    topics["deleted"] = topics["orders"]
+    asked = {"topics": [creatable("deleted")], "timeout_ms": 1000, "validate_only": True}
+    [result] = cluster.request(other, CREATE_TOPICS, asked)["topics"]
+    assert result["error_code"] == ErrorCode.NONE
+
+
 def test_the_same_partition_assigned_twice(cluster: ApiCluster) -> None:
     topic = creatable("t", -1, -1, assignments={0: [1]})
     topic["assignments"] *= 2

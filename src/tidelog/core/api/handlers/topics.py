@@ -65,8 +65,15 @@ def _plan(broker: BrokerContext, topic: Struct) -> CreateTopicReceived | TopicAn
         return TopicAnswer(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own.")
     if (problem := name_problem(name)) is not None:
         return TopicAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if name in broker.node.image.topics:
+    planned = _checked(broker, topic)
+    # Not alone a reason: the controller may know by now that it was deleted.
+    if isinstance(planned, TopicAnswer) and name in broker.node.image.topics:
         return TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name} exists.")
+    return planned
+
+
+def _checked(broker: BrokerContext, topic: Struct) -> CreateTopicReceived | TopicAnswer:
+    """With settings and a size that can be."""
     configs: dict[str, str] = {}
     for config in topic["configs"]:
         key, text = config["name"], config["value"]
@@ -81,7 +88,7 @@ def _plan(broker: BrokerContext, topic: Struct) -> CreateTopicReceived | TopicAn
     partitions, replication_factor, assignment = size
     return CreateTopicReceived(
         0,
-        name,
+        topic["name"],
         broker.new_topic_id(),
         partitions,
         replication_factor,
