@@ -95,7 +95,7 @@ def ports(cluster: LocalCluster) -> list[int]:
 def test_random_bytes(cluster: LocalCluster) -> None:
     random = Random(7)
     for port in ports(cluster):
-        for number in range(200):
+        for number in range(80):
             data = random.randbytes(random.choice((1, 3, 4, 8, 14, 60, 3000)))
             if number % 2:
                 data = len(data).to_bytes(4, "big") + data

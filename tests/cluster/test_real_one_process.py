@@ -11,6 +11,7 @@ from real_cluster import (
     Sent,
     await_isr,
     consumer,
+    leader_of,
     make_topic,
     read_values,
     resident_mb,
@@ -103,3 +104,21 @@ def test_a_clean_stop_of_all(cluster: LocalCluster, name: str) -> None:
     with consumer(cluster.bootstrap) as client:
         client.assign([TopicPartition(name, 0, 0)])
         assert take(client, 1)[0].value() == b"kept"
+
+
+def test_one_of_them_fails_and_the_others_go_on(name: str) -> None:
+    with LocalCluster(one_process=True, fault_switches=True) as cluster:
+        make_topic(cluster.bootstrap, name)
+        wanted = [b"%d" % number for number in range(200)]
+        send_all(cluster.bootstrap, name, wanted[:100], conf={"acks": "all"})
+        full = leader_of(cluster, name)
+        cluster.set_faults(full, {"disk_full": True})
+        send_all(cluster.bootstrap, name, wanted[100:], conf={"enable.idempotence": True})
+        assert cluster.is_running(full), "the process has two more brokers"
+        assert "No space left" in said(cluster, full)
+        await_isr(cluster, name, [broker for broker in cluster.ids if broker != full])
+        assert read_values(cluster.bootstrap, name) == wanted
+        assert cluster.stop(full) == 1, "not all of them stopped cleanly"
+        cluster.start_broker(full)
+        await_isr(cluster, name, cluster.ids)
+        assert read_values(cluster.bootstrap, name) == wanted
