@@ -350,6 +350,21 @@ def test_an_unanswered_question(follower: Follower, how: str) -> None:
         assert all(s.broker == 3 for s in follower.sent if isinstance(s.request, ListOffsets))
 
 
+def test_a_question_to_nobody_is_not_asked_again_and_again(follower: Follower) -> None:
+    """A host tells at once that a broker is gone: asking at once would never end."""
+    follower.give(follower.request(), part(error=ErrorCode.OFFSET_OUT_OF_RANGE))
+    began, asked = follower.now_ms, 0
+    while follower.now_ms < began + 10_000:
+        unanswered, follower.sent = follower.sent, []
+        asked += len(unanswered)
+        assert asked < 30
+        for send in unanswered:
+            follower.step(on.RequestFailed(send.correlation, follower.now_ms))
+        if not follower.sent:
+            follower.run(100)
+    assert asked > 5
+
+
 def test_truncation_by_the_leaders_word_is_recorded(follower: Follower) -> None:
     follower.give(follower.request(), part(batch(0), high_watermark=0))
     follower.give(follower.request(), part(batch(1), high_watermark=1))

@@ -145,15 +145,17 @@ class LeaderFetcher:
     def _failed(self) -> None:
         self._in_flight = None
         self._session.restart()
-        self._back_off()
+        self.back_off()
 
-    def _back_off(self) -> None:
+    def back_off(self) -> None:
+        """The leader was not reached: ask nothing for a while."""
         most_ms = self._config.replica_fetch_backoff_ms
         self._retry_at_ms = self._turn.now_ms + backoff_ms(self._failures, most_ms)
         self._failures += 1
 
     def _answered(self, response: FetchResponse) -> None:
         self._in_flight = None
+        self._retry_at_ms = None
         self._failures = 0
         if not self._session.answered(response):
             return

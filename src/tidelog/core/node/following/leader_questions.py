@@ -39,6 +39,10 @@ class Asking(Protocol):
         """See what it asks now."""
         ...
 
+    def back_off(self) -> None:
+        """The leader was not reached: ask nothing for a while."""
+        ...
+
 
 @slotted
 class Asked:
@@ -106,6 +110,7 @@ class LeaderQuestions:
         def on_failure() -> None:
             self._in_flight.discard(correlation)
             self._release(names)
+            self._asking.back_off()
 
         correlation = self._calls.send(
             self._leader, request, self._config.replica_socket_timeout_ms, on_answer, on_failure
