@@ -1,6 +1,7 @@
 """Connections over real sockets: order, files, limits, rude peers."""
 
 import contextlib
+import gc
 import os
 import socket
 import time
@@ -272,6 +273,22 @@ def test_files_being_sent_leave_descriptors_for_writing(stage: Stage) -> None:
     stage.until(lambda: bool(stage.echo.gone))
     assert "too many files" in stage.echo.gone[0]
     assert len(os.listdir("/dev/fd")) <= before
+
+
+def test_a_closed_connection_gives_its_memory_back_at_once(stage: Stage) -> None:
+    """Not some day, when the collector comes: its buffer may be large."""
+    gc.collect()
+    gc.disable()
+    try:
+        peer = stage.connect()
+        peer.sendall(framed(b"wait"))
+        stage.until(lambda: stage.echo.frames == 1)
+        peer.close()
+        stage.until(lambda: bool(stage.echo.gone))
+        stage.echo.waiting.clear()
+        assert not [thing for thing in gc.get_objects() if isinstance(thing, Connection)]
+    finally:
+        gc.enable()
 
 
 def test_a_silent_peer_is_closed(tmp_path: Path) -> None:

@@ -143,6 +143,8 @@ class Connection:
         self._sock.close()
         self._outbox.close()
         self._slots.clear()
+        # It refers to this very object, whose buffer may be large: let both go at once.
+        self.flush = _nothing
         self._closed(self)
 
     # -- in --------------------------------------------------------------------------------
@@ -196,3 +198,7 @@ class Connection:
         if events != self._events:
             self._events = events
             self._loop.rewatch(self._sock, events)
+
+
+def _nothing() -> None:
+    """There is nobody to send to."""
