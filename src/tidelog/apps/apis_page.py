@@ -29,8 +29,9 @@ NOTES = {
     "ListOffsets": "earliest, latest, by timestamp, largest timestamp. Nothing is tiered",
     "Metadata": "makes a missing topic if `auto.create.topics.enable`; waits for an election under "
     "way ([why](../adr/0017-metadata-waits-for-a-proved-death.md))",
-    "FindCoordinator": "there is no coordinator yet: COORDINATOR_NOT_AVAILABLE for groups, "
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactions, each with a text",
+    "FindCoordinator": "there is no coordinator yet: UNSUPPORTED_VERSION, with a text. In version "
+    "2, librdkafka's, COORDINATOR_NOT_AVAILABLE for groups, so that its consumers can assign "
+    "partitions, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactions",
     "ApiVersions": "no features are finalised",
     "CreateTopics": "at most 10,000 partitions in a request",
     "DeleteTopics": "by name or id",

@@ -125,7 +125,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
     DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
 }
 EXPECTED = {
-    FIND_COORDINATOR: {ErrorCode.COORDINATOR_NOT_AVAILABLE},
+    FIND_COORDINATOR: {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNSUPPORTED_VERSION},
     ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
 }
 

@@ -3,10 +3,12 @@
 There is no group and no transaction coordinator here yet. FindCoordinator is offered all the
 same, because librdkafka compresses with lz4 only where it is.
 
-For groups it says COORDINATOR_NOT_AVAILABLE. Consumers that have a group's name and assign
-their partitions themselves ask too, and must not fail: anything worse ends up in their
-application. Transactional producers can do nothing without a coordinator, and give up at
-once on TRANSACTIONAL_ID_AUTHORIZATION_FAILED and, librdkafka's, on nothing milder.
+Whoever needs a coordinator is to fail at once, and says so best on UNSUPPORTED_VERSION: Java's
+client, kafka-python and aiokafka would try COORDINATOR_NOT_AVAILABLE again for ever, and Java's
+transactional producers show the text that comes with it. librdkafka asks in version 2, and for
+every consumer, also one that assigns its partitions by hand and needs nobody: it must not fail,
+and any other error than COORDINATOR_NOT_AVAILABLE ends up in its application. Its transactional
+producers give up on TRANSACTIONAL_ID_AUTHORIZATION_FAILED and on nothing milder.
 """
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
@@ -14,11 +16,13 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import InitProducerId
 
 _TRANSACTION = 1
+_LIBRDKAFKA = 2
+"""The version that librdkafka asks in, and hardly anyone else."""
 _NOBODY = -1
 _NONE = -1
 
 
-def find_coordinator(_broker: BrokerContext, request: Struct) -> Struct:
+def find_coordinator(broker: BrokerContext, request: Struct) -> Struct:
     """Nobody; one key up to version 3, many from version 4 on."""
     if request.get("key_type", 0) == _TRANSACTION:
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -26,6 +30,8 @@ def find_coordinator(_broker: BrokerContext, request: Struct) -> Struct:
     else:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         message = "This cluster has no consumer groups yet; assign partitions by hand."
+    if broker.version != _LIBRDKAFKA:
+        error = ErrorCode.UNSUPPORTED_VERSION
     nobody = {
         "node_id": _NOBODY,
         "host": "",
