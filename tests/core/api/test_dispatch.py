@@ -7,6 +7,7 @@ import pytest
 from api_cluster import API_VERSIONS, CLUSTER_ID, CREATE_TOPICS, DELETE_TOPICS, METADATA, creatable
 from dispatch_cluster import DispatchCluster, Line
 
+from tidelog.core.api.dispatch import FETCH_WAIT_MAX_MS
 from tidelog.core.api.settling import names_a_dead_leader
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import encode_value
@@ -77,6 +78,17 @@ def test_produce_and_fetch(cluster: DispatchCluster, version: int) -> None:
         [partition] = answer["responses"][0]["partitions"]
         assert (partition["error_code"], partition["high_watermark"]) == (ErrorCode.NONE, 1)
         assert bytes(partition["records"])
+
+
+def test_no_fetch_waits_for_ever(cluster: DispatchCluster) -> None:
+    """Its client may be gone: until it is answered it takes memory."""
+    dispatch, line = cluster.dispatch(1), Line()
+    patient = {**fetch(cluster), "max_wait_ms": 2**31 - 1}
+    cluster.send(dispatch, line, encode_request(FETCH, 12, 1, "test", patient)[4:])
+    [answer] = line.answers
+    began = cluster.now_ms
+    cluster.run_until(lambda: answer.frame is not None)
+    assert FETCH_WAIT_MAX_MS <= cluster.now_ms - began < FETCH_WAIT_MAX_MS + 1000
 
 
 def test_a_follower_tells_who_leads(cluster: DispatchCluster) -> None:

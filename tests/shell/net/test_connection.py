@@ -285,8 +285,10 @@ def test_a_closed_connection_gives_its_memory_back_at_once(stage: Stage) -> None
         stage.until(lambda: stage.echo.frames == 1)
         peer.close()
         stage.until(lambda: bool(stage.echo.gone))
-        stage.echo.waiting.clear()
         assert not [thing for thing in gc.get_objects() if isinstance(thing, Connection)]
+        (unanswered,) = stage.echo.waiting
+        unanswered.fill([b"too late"])
+        unanswered.refuse("too late")
     finally:
         gc.enable()
 

@@ -38,6 +38,8 @@ FETCH = 1
 METADATA = 3
 API_VERSIONS = 18
 DESCRIBE_STATE = 32000
+FETCH_WAIT_MAX_MS = 30_000
+"""A fetch takes memory until it is answered, also when its client has left."""
 _KEY = Layout(">hh")
 
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
@@ -130,6 +132,7 @@ class Dispatch:
         if request.replica is not None:
             raise Refused("only brokers are replicas, and they ask elsewhere")
         request.max_bytes = min(request.max_bytes, self._fetch_max_bytes)
+        request.max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         return request
 
     def fetch(self, reply: Reply, request: Fetch, version: int, correlation_id: int) -> None:

@@ -28,19 +28,26 @@ _GONE = select.POLLERR | select.POLLHUP
 class Slot:
     """The place of one answer in the line."""
 
-    __slots__ = ("_chunks", "connection")
+    __slots__ = ("_chunks", "_connection")
 
     def __init__(self, connection: "Connection") -> None:
-        self.connection = connection
+        self._connection: Connection | None = connection
         self._chunks: list[Chunk] | None = None
 
     def fill(self, chunks: list[Chunk]) -> None:
         """The answer; an empty one only gives the place free (acks=0)."""
-        self._chunks = chunks
-        self.connection.answered(self)
+        if self._connection is not None:
+            self._chunks = chunks
+            self._connection.answered(self)
 
     def refuse(self, reason: str) -> None:
-        self.connection.close(reason)
+        if self._connection is not None:
+            self._connection.close(reason)
+
+    def abandon(self) -> None:
+        """The connection is gone. Who works on the answer may still do so for long, and must
+        not keep the connection's memory."""
+        self._connection = self._chunks = None
 
     @property
     def chunks(self) -> list[Chunk] | None:
@@ -142,6 +149,8 @@ class Connection:
         self._loop.unwatch(self._sock)
         self._sock.close()
         self._outbox.close()
+        for slot in self._slots:
+            slot.abandon()
         self._slots.clear()
         # It refers to this very object, whose buffer may be large: let both go at once.
         self.flush = _nothing
