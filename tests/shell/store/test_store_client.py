@@ -306,3 +306,17 @@ def test_any_transactions_do_what_the_specification_does(
     assert isinstance(told, list)
     assert batches == [Batch(*batch) for batch in told]
     store.close()
+
+
+def test_a_thread_that_fails_takes_the_broker_with_it(
+    client: LocalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its store a broker would only look alive."""
+
+    def broken(_store: SqliteStore, _give_up_s: float) -> Snapshot:
+        raise OverflowError("of something that nobody thought of")
+
+    monkeypatch.setattr(SqliteStore, "snapshot", broken)
+    with pytest.raises(RuntimeError, match="metadata store") as failure:
+        client.read()
+    assert isinstance(failure.value.__cause__, OverflowError)

@@ -60,6 +60,8 @@ class Flusher:
             self._disk.sync_many(effect.files, effect.directories)
         except DiskError as error:
             problem = str(error)
+        except Exception as error:  # noqa: BLE001 - else whoever waits would wait for ever
+            problem = f"{type(error).__name__}: {error}"
 
         def completed() -> None:
             if not self._closed:

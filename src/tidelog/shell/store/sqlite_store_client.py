@@ -200,6 +200,8 @@ class SqliteStoreClient:
                 self._serve()
                 self._look()
             self._serve()
+        except Exception as error:  # noqa: BLE001 - a broker without a store must not live on
+            self._deliver(partial(_fail, error))
         finally:
             self._closing = True
             try:
@@ -333,6 +335,11 @@ class SqliteStoreClient:
     def _tell(self, text: str) -> None:
         if self._report is not None:
             self._deliver(partial(self._report, text))
+
+
+def _fail(error: Exception) -> None:
+    """On the host's thread, where it ends the process and is told to people."""
+    raise RuntimeError("the metadata store's thread failed") from error
 
 
 def _ignoring(done: Callable[[], None] | None) -> Callable[[object], None]:
