@@ -17,7 +17,7 @@ class SurprisingDisk(OsDisk):
     """Fails in a way that no disk should."""
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
-        raise MemoryError("too little")
+        raise MemoryError(f"too little for {len(files)} files and {len(directories)} folders")
 
 
 @pytest.mark.parametrize("kind", [OsDisk, SurprisingDisk])
