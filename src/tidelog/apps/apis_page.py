@@ -39,6 +39,7 @@ NOTES = {
     "InitProducerId": "for idempotent producers; with a transactional id it is refused",
     "OffsetForLeaderEpoch": "where an epoch ends",
     "DescribeConfigs": "topics and this broker, with the source of each value",
+    "DescribeLogDirs": "the one folder of a broker; how large its disk is, is not told",
     "CreatePartitions": "with `validate_only` nothing is made",
     "ElectLeaders": "preferred and unclean",
     "IncrementalAlterConfigs": "topics and brokers: set, unset, lengthen, shorten",

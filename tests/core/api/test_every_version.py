@@ -12,6 +12,7 @@ from api_cluster import (
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
     ELECT_LEADERS,
     FIND_COORDINATOR,
     INCREMENTAL_ALTER_CONFIGS,
@@ -115,6 +116,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
         ],
         "validate_only": False,
     },
+    DESCRIBE_LOG_DIRS: {"topics": None},
     ALTER_PARTITION_REASSIGNMENTS: {
         "timeout_ms": 1000,
         "topics": [
@@ -183,6 +185,7 @@ def test_the_table_names_the_right_functions() -> None:
         INIT_PRODUCER_ID: coordinators.init_producer_id,
         OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
         DESCRIBE_CONFIGS: configs.describe_configs,
+        DESCRIBE_LOG_DIRS: reassignments.describe_log_dirs,
         CREATE_PARTITIONS: partitions.create_partitions,
         ELECT_LEADERS: elections.elect_leaders,
         INCREMENTAL_ALTER_CONFIGS: config_changes.incremental_alter_configs,

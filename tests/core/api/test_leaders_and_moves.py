@@ -1,10 +1,11 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
+"""ElectLeaders, Alter and ListPartitionReassignments, DescribeLogDirs."""
 
 from typing import Any
 
 import pytest
 from api_cluster import (
     ALTER_PARTITION_REASSIGNMENTS,
+    DESCRIBE_LOG_DIRS,
     ELECT_LEADERS,
     LIST_PARTITION_REASSIGNMENTS,
     ApiCluster,
@@ -236,3 +237,32 @@ def test_the_replication_factor_may_be_held(cluster: ApiCluster) -> None:
 def test_no_move_without_a_controller(cluster: ApiCluster) -> None:
     asked = cut_off(cluster)
     assert move(cluster, ("other", 0, [1]), broker=asked) is ErrorCode.NOT_CONTROLLER
+
+
+def sizes(
+    cluster: ApiCluster, broker: int, topics: list[dict[str, Any]] | None = None
+) -> dict[TopicPartition, int]:
+    [log_dir] = cluster.request(broker, DESCRIBE_LOG_DIRS, {"topics": topics})["results"]
+    assert log_dir["error_code"] == ErrorCode.NONE
+    assert log_dir["log_dir"] == f"tidelog-data/broker-{broker}"
+    assert log_dir["total_bytes"] == log_dir["usable_bytes"] == -1
+    found = {}
+    for topic in log_dir["topics"]:
+        for partition in topic["partitions"]:
+            assert (partition["offset_lag"], partition["is_future_key"]) == (0, False)
+            name = TopicPartition(topic["name"], partition["partition_index"])
+            found[name] = partition["partition_size"]
+    return found
+
+
+def test_log_dirs_tell_the_replicas_of_one_broker(cluster: ApiCluster) -> None:
+    batch = encode_value(b"x")
+    produced = Produce(-1, 1000, [ProducePartition(OTHER, batch)])
+    assert cluster.call(2, produced).partitions[0].error is ErrorCode.NONE
+    orders = {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 0}
+    assert sizes(cluster, 1) == orders
+    assert sizes(cluster, 2) == {**orders, OTHER: len(batch)}
+    asked = [{"topic": "other", "partitions": [0, 9]}, {"topic": "nope", "partitions": [0]}]
+    assert sizes(cluster, 2, asked) == {OTHER: len(batch)}
+    assert sizes(cluster, 1, asked) == {}
+    assert sizes(cluster, 2, []) == {}

@@ -1,4 +1,9 @@
-"""AlterPartitionReassignments 0-1 and ListPartitionReassignments 0: moving replicas."""
+"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0, DescribeLogDirs 1-5: moving
+replicas, and where they lie.
+
+Kafka's tool asks for log directories before it moves anything. A broker here has one, so
+replicas are not moved within a broker.
+"""
 
 from collections.abc import Iterable
 
@@ -7,8 +12,10 @@ from tidelog.core.api.handlers.refusals import told
 from tidelog.core.controller.events import AlterReassignmentsReceived, ListReassignmentsReceived
 from tidelog.core.controller.metadata.registrations import PartitionKey, PartitionRegistration
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.types import BrokerId, TopicPartition
 
+_UNKNOWN = -1
 _MESSAGES = {
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "{name} is not being reassigned.",
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
@@ -101,6 +108,50 @@ def list_partition_reassignments(broker: BrokerContext, request: Struct) -> Hand
             for name, partition in named
             if name is not None and (wanted is None or name in wanted)
         ),
+    }
+
+
+def describe_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
+    """The replicas on this broker, of all partitions or of those named, and their sizes.
+
+    How large the disk is can't be known here: left at -1, which means unknown.
+    """
+    asked = request["topics"]
+    replicas = broker.node.replicas
+    if asked is None:
+        names = sorted(replicas)
+    else:
+        wanted = {
+            TopicPartition(topic["topic"], partition)
+            for topic in asked
+            for partition in topic["partitions"]
+        }
+        names = sorted(name for name in wanted if name in replicas)
+    return {
+        "throttle_time_ms": 0,
+        "error_code": ErrorCode.NONE,
+        "results": [
+            {
+                "error_code": ErrorCode.NONE,
+                "log_dir": broker.settings.log_dir,
+                "topics": _by_topic(_log_size(name, replicas[name]) for name in names),
+                "total_bytes": _UNKNOWN,
+                "usable_bytes": _UNKNOWN,
+                "is_cordoned": False,
+            }
+        ],
+    }
+
+
+def _log_size(name: TopicPartition, replica: HostedReplica) -> Struct:
+    """Its bytes, and how many records are committed that it has not got yet."""
+    partition = replica.partition
+    return {
+        "name": name,
+        "partition_index": name.partition,
+        "partition_size": replica.log.size,
+        "offset_lag": max(0, partition.high_watermark - partition.log_end_offset),
+        "is_future_key": False,
     }
 
 
