@@ -89,6 +89,20 @@ def test_what_was_forwarded_is_done(cluster: Cluster) -> None:
     assert all("more" in node.image.topics for node in cluster.nodes.values())
 
 
+def test_what_was_answered_is_known_to_the_next_question(cluster: Cluster) -> None:
+    """A topic is made, grown, deleted and made again as fast as answers come."""
+    for turn in range(3):
+        made = replace(new_topic(), topic_id=bytes([turn + 1]) * 16)
+        for request in (
+            made,
+            CreatePartitionsReceived(0, "more", 2),
+            DeleteTopicReceived(0, "more"),
+        ):
+            assert cluster.call(cluster.controller(), request).error is ErrorCode.NONE
+            known = "more" in cluster.nodes[cluster.controller()].image.topics
+            assert known is not isinstance(request, DeleteTopicReceived)
+
+
 def test_a_brokers_own_requests_are_not_forwarded(cluster: Cluster) -> None:
     other = others(cluster)[0]
     cluster.sent.clear()

@@ -218,7 +218,9 @@ class Controller:
     def _settle(self, requests: Requests) -> None:
         for pending in self.transactions.settle(self.image.revision):
             self._stirred = True
-            if not pending.ok:
+            if pending.ok:
+                requests.settled(pending)
+            else:
                 self._look_at |= self.image.leaderless
                 requests.refused(pending)
 

@@ -116,7 +116,11 @@ class Requests:
                 if isinstance(write.result, AlterPartitionResult):
                     write.result.revision = revision
                 self._gather(pending.reply, write.key, write.result)
-        if pending.answer is not None and not pending.rest:
+
+    def settled(self, pending: Pending) -> None:
+        """Answer what is committed, once the image shows it: whoever asks next, because it
+        heard of this, must not be told otherwise."""
+        if pending.answer is not None:
             self._answer(pending.answer.request, pending.answer.response)
 
     def refused(self, pending: Pending) -> None:
@@ -132,6 +136,9 @@ class Requests:
 
     def close(self) -> None:
         """The term is over."""
+        for pending in self.transactions.pending.values():
+            if pending.ok and not pending.rest:
+                self.settled(pending)
         for event in list(self.unanswered.values()):
             self._answer(event.request, refusal(event, ErrorCode.NOT_CONTROLLER))
         self._deferred.clear()

@@ -60,7 +60,8 @@ class ControllerSeat:
         self._image = image
         self._calls = calls
         self._answers: dict[int, Callable[[object], None]] = {}
-        self._forwarded: set[int] = set()
+        self._forwarded: dict[int, int] = {}
+        """What is on its way to a controller, with the token it held."""
         self._next = 0
         self._carry_out: dict[type, Callable[[Any], None]] = {
             do.StoreTransaction: turn.emit,
@@ -92,7 +93,7 @@ class ControllerSeat:
             return
 
         def answered(response: object) -> None:
-            self._forwarded.discard(number)
+            self._forwarded.pop(number, None)
             respond(response)
 
         def failed() -> None:
@@ -100,12 +101,14 @@ class ControllerSeat:
 
         timeout_ms = self._forward_timeout_ms
         number = self._calls.send(claim.broker, Forwarded(request), timeout_ms, answered, failed)
-        self._forwarded.add(number)
+        self._forwarded[number] = claim.token
 
     def controller_changed(self) -> None:
         """Whoever was asked may hang: clients are told to ask again, without the time-out."""
-        for number in sorted(self._forwarded):
-            self._calls.fail(number)
+        token = None if self._image.controller is None else self._image.controller.token
+        for number, asked in list(self._forwarded.items()):
+            if asked != token:
+                self._calls.fail(number)
 
     def _responder(self, peer: Peer, correlation: int) -> Callable[[object], None]:
         def respond(response: object) -> None:
