@@ -7,7 +7,7 @@ import pytest
 from api_cluster import API_VERSIONS, CLUSTER_ID, CREATE_TOPICS, DELETE_TOPICS, METADATA, creatable
 from dispatch_cluster import DispatchCluster, Line
 
-from tidelog.core.api.dispatch import FETCH_WAIT_MAX_MS
+from tidelog.core.api.dispatch import ADMIN_ENTRIES_MAX, ENTRIES_MAX, FETCH_WAIT_MAX_MS
 from tidelog.core.api.settling import names_a_dead_leader
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import encode_value
@@ -89,6 +89,38 @@ def test_no_fetch_waits_for_ever(cluster: DispatchCluster) -> None:
     began = cluster.now_ms
     cluster.run_until(lambda: answer.frame is not None)
     assert FETCH_WAIT_MAX_MS <= cluster.now_ms - began < FETCH_WAIT_MAX_MS + 1000
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "request_"),
+    [
+        (METADATA, 12, {"topics": [{"name": "n" * 249}] * 20_000}),
+        (METADATA, 9, {"topics": [{"name": ""}] * (ENTRIES_MAX + 1)}),
+        (DELETE_TOPICS, 5, {"topic_names": [""] * (ADMIN_ENTRIES_MAX + 1), "timeout_ms": 1}),
+    ],
+    ids=["bytes", "entries", "entries that cost more"],
+)
+def test_what_would_keep_all_waiting_is_refused(
+    cluster: DispatchCluster, key: int, version: int, request_: dict[str, Any]
+) -> None:
+    dispatch, line = cluster.dispatch(1), Line()
+    cluster.send(dispatch, line, encode_request(key, version, 1, "test", request_)[4:])
+    assert line.closed is not None
+    assert "at most" in line.closed
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_produce_of_very_many_partitions_is_refused(
+    cluster: DispatchCluster, version: int
+) -> None:
+    dispatch, line = cluster.dispatch(1), Line()
+    request = produce(cluster)
+    request["topic_data"] = [
+        {"name": "orders", "partition_data": [{"index": 0, "records": None}] * 60_000}
+    ] * 2
+    cluster.send(dispatch, line, encode_request(PRODUCE, version, 1, "test", request)[4:])
+    assert line.closed is not None
+    assert "at most" in line.closed
 
 
 def test_a_follower_tells_who_leads(cluster: DispatchCluster) -> None:

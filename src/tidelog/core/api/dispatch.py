@@ -40,6 +40,13 @@ API_VERSIONS = 18
 DESCRIBE_STATE = 32000
 FETCH_WAIT_MAX_MS = 30_000
 """A fetch takes memory until it is answered, also when its client has left."""
+QUESTION_BYTES_MAX = 4 * 1024 * 1024
+"""Only records need more. One thread serves all: what takes it seconds hangs everybody."""
+ENTRIES_MAX = 100_000
+"""Topics, resources and so on in one request."""
+ADMIN_ENTRIES_MAX = 10_000
+_ADMIN = frozenset({19, 20, 32, 37, 43, 44, 45})
+"""Topics made, deleted and grown, configurations, elections, reassignments."""
 _KEY = Layout(">hh")
 
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
@@ -95,6 +102,8 @@ class Dispatch:
         if len(frame) < _KEY.size:
             raise Refused(f"a request of {len(frame)} bytes")
         key, version = _KEY.unpack_from(frame)
+        if len(frame) > QUESTION_BYTES_MAX and key != PRODUCE:
+            raise Refused(f"a request of {len(frame)} bytes, {QUESTION_BYTES_MAX} at most")
         header = parse_request_header(frame)
         offered = OFFERED.get(key)
         if key == DESCRIBE_STATE:
@@ -144,6 +153,8 @@ class Dispatch:
         self, reply: Reply, key: int, version: int, header: RequestHeader, frame: memoryview
     ) -> None:
         request = decode_request(key, version, frame, header.position)
+        if len(frame) > ADMIN_ENTRIES_MAX:  # an entry takes a byte at least
+            _check_entries(key, request)
         context = BrokerContext(
             self._broker, version, header.client_id, CLIENT_LISTENER, self._now_ms()
         )
@@ -185,3 +196,10 @@ class Dispatch:
         state["cluster_id"] = self._broker.cluster_id
         document = {"document": json.dumps(state).encode()}
         reply.fill([encode_response(DESCRIBE_STATE, 0, correlation_id, document)])
+
+
+def _check_entries(key: int, request: Struct) -> None:
+    most = ADMIN_ENTRIES_MAX if key in _ADMIN else ENTRIES_MAX
+    for name, value in request.items():
+        if isinstance(value, list) and len(value) > most:
+            raise Refused(f"API {key}: {len(value)} {name}, {most} at most")

@@ -73,6 +73,9 @@ _NOTHING_MORE = (1, 0, 0, 0, 0, 0)
 """No record errors, no message, no tags of partition and topic, no throttling, no tags."""
 _LONE_SIZE = _LONE_HEAD.size + _LONE_ANSWER.size - LENGTH_SIZE
 
+PARTITIONS_MAX = 100_000
+"""In one request."""
+
 _NONE = ErrorCode.NONE
 
 new = tuple.__new__
@@ -136,6 +139,7 @@ def _decode_flexible(
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, position)
     partitions: list[ProducePartition] = []
     topics, position = read_compact_count(data, position + 6, _TOPIC_SIZE_MIN)
+    _check_partitions(topics)
     for _ in range(topics):
         topic_id = None
         if version >= FIRST_WITH_TOPIC_IDS:
@@ -145,6 +149,7 @@ def _decode_flexible(
         else:
             topic, position = read_compact_string(data, position)
         count, position = read_compact_count(data, position, _PARTITION_SIZE_MIN)
+        _check_partitions(len(partitions) + count)
         for _ in range(count):
             index, length = _INDEX_AND_BYTE.unpack_from(data, position)
             start = position + 5
@@ -163,15 +168,23 @@ def _decode_flexible(
     return Produce(acks, timeout_ms, partitions, version), transactional_id
 
 
+def _check_partitions(count: int) -> None:
+    """A frame may hold millions of empty ones, and be at work for as long as a hang takes."""
+    if count > PARTITIONS_MAX:
+        raise MalformedRequest(f"records for {count} partitions, {PARTITIONS_MAX} at most")
+
+
 def _decode_plain(version: int, data: memoryview, position: int) -> tuple[Produce, str | None]:
     limit = len(data)
     transactional_id, position = read_optional_string(data, position)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, position)
     partitions: list[ProducePartition] = []
     topics, position = read_count(data, position + 6, _TOPIC_SIZE_MIN)
+    _check_partitions(topics)
     for _ in range(topics):
         topic, position = read_string(data, position)
         count, position = read_count(data, position, _PARTITION_SIZE_MIN)
+        _check_partitions(len(partitions) + count)
         for _ in range(count):
             index, length = _INDEX_AND_LENGTH.unpack_from(data, position)
             start = position + 8
