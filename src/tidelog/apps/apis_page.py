@@ -7,8 +7,15 @@ behind the code.
 import sys
 from pathlib import Path
 
+from tidelog.core.api.dispatch import (
+    ADMIN_ENTRIES_MAX,
+    ENTRIES_MAX,
+    FETCH_WAIT_MAX_MS,
+    QUESTION_BYTES_MAX,
+)
 from tidelog.core.api.offered import OFFERED
 from tidelog.core.wire.apis import APIS, NEVER, PRIVATE
+from tidelog.core.wire.produce import PARTITIONS_MAX
 
 INTRO = """# APIs
 
@@ -62,6 +69,20 @@ consumer groups, transactions, and a few questions.
 
 """
 
+LIMITS = f"""
+## Limits
+
+One thread serves all clients of a broker, so no request may keep it for long. A request past
+one of these closes its connection:
+
+- {QUESTION_BYTES_MAX >> 20} MiB, but for Produce, which has `socket.request.max.bytes`;
+- {PARTITIONS_MAX:,} partitions in a Produce;
+- {ADMIN_ENTRIES_MAX:,} topics or resources to make, change, delete or describe the settings of;
+- {ENTRIES_MAX:,} topics in any other.
+
+A fetch waits for {FETCH_WAIT_MAX_MS // 1000} seconds at most, whatever it asks for.
+"""
+
 OWN = """
 ## Tidelog's own
 
@@ -86,7 +107,7 @@ def page() -> str:
         if key not in OFFERED and key not in PRIVATE
     ]
     own = [f"| {key} | {APIS[key].name} | {NOTES[APIS[key].name]} |\n" for key in PRIVATE]
-    return "".join([INTRO, *offered, NOT_YET, ", ".join(silent), ".\n", OWN, *own])
+    return "".join([INTRO, *offered, NOT_YET, ", ".join(silent), ".\n", LIMITS, OWN, *own])
 
 
 def versions(first: int, last: int) -> str:
