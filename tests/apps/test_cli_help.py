@@ -153,6 +153,26 @@ def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.stderr.split() == ["tidelog:", "interrupted"]
 
 
+@pytest.mark.parametrize("module", ["local.bring_up", "main"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> None:
+    command = "up" if module == "local.bring_up" else "story"
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'tidelog.apps.cli.{module}':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "from tidelog.apps.cli.launch import main\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        f"sys.argv = ['tidelog', '{command}']\n"
+        "main()"
+    )
+    command_line = [sys.executable, "-c", code]
+    found = subprocess.run(command_line, capture_output=True, text=True, check=False, timeout=30)
+    assert found.returncode == 130
+    assert found.stderr == "\ntidelog: interrupted\n"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
 def test_a_result_that_cant_be_written_is_one_line() -> None:
     with open("/dev/full", "w") as full:

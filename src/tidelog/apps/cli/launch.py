@@ -6,6 +6,7 @@ only not imported where it is not needed.
 
 import gc
 import os
+import signal
 import sys
 import time
 
@@ -16,7 +17,15 @@ RUN_BROKERS = ("up", "status", "down", "broker", "verify")
 
 def main() -> None:
     """Run the command, and end the process."""
-    began = time.monotonic()
+    try:
+        _run(time.monotonic())
+    except KeyboardInterrupt:  # most of a short command's time is imports, before click looks
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.stderr.write("\ntidelog: interrupted\n")
+        sys.exit(INTERRUPTED)
+
+
+def _run(began: float) -> None:
     words = sys.argv[1:]
     if os.name != "posix" and words[:1] and words[0] in RUN_BROKERS:
         sys.stderr.write("tidelog: brokers run on Linux and macOS; on Windows use WSL\n")
@@ -29,11 +38,7 @@ def main() -> None:
             gc.disable()  # nothing of what is imported now will ever be garbage
             from tidelog.apps.cli.local.bring_up import bring_up
 
-            try:
-                sys.exit(bring_up(options, began))
-            except KeyboardInterrupt:
-                sys.stderr.write("\ntidelog: interrupted\n")
-                sys.exit(INTERRUPTED)
+            sys.exit(bring_up(options, began))
     from tidelog.apps.cli import main as tree
 
     tree.main()
