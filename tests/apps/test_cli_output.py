@@ -84,6 +84,16 @@ def test_a_table_that_does_not_fit_is_told_row_by_row(
     ]
 
 
+def test_a_row_named_by_a_number_has_its_columns_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "16")
+    table = output.table(("broker", "address"))
+    table.add_row("2 (controller)", "localhost:9092")
+    output.show_table(output.screen(), table)
+    assert capsys.readouterr().out.splitlines()[0] == "broker 2 (controller)"
+
+
 def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     assert output.conclude("text", True, {}, lambda s: s.print("log=[m1@0] [red]x")) == 0
     assert capsys.readouterr().out == "log=[m1@0] [red]x\n"

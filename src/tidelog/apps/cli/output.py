@@ -68,9 +68,16 @@ def show_table(screen: Console, table: Table) -> None:
         screen.print(table)
         return
     for name, *cells in zip(*(column.cells for column in table.columns), strict=True):
-        screen.print(name, soft_wrap=True)
+        screen.print(_titled(table, name), soft_wrap=True)
         for column, cell in zip(table.columns[1:], cells, strict=True):
             screen.print(indented(Text(f"{column.header}: ").append(cell)))
+
+
+def _titled(table: Table, name: RenderableType) -> RenderableType:
+    """What a row is about; a bare number says nothing without the name of its column."""
+    if str(name)[:1].isdigit():
+        return Text(f"{table.columns[0].header} ").append(str(name))
+    return name
 
 
 def mark(holds: bool, good: str = "holds", bad: str = "VIOLATED") -> Text:
