@@ -104,7 +104,9 @@ def test_a_whole_cluster_and_one_that_lost_a_broker(running: LocalCluster) -> No
     assert shown.exit_code == 1
     assert "1 offline: neither written nor read" in shown.stdout
     assert "strict/0" in shown.stdout
-    assert "not in the cluster" in run(running.bootstrap, "brokers").stdout
+    brokers_shown = run(running.bootstrap, "brokers").stdout
+    assert "not in the cluster" in brokers_shown
+    assert brokers_shown.splitlines()[-1] == "✗ 2 of 3 brokers answer; away: 3"
 
 
 def test_text_for_people(running: LocalCluster) -> None:
@@ -115,6 +117,7 @@ def test_text_for_people(running: LocalCluster) -> None:
     assert "brokers: 3, topics: 3, partitions: 7, replicas: 15" in info.stdout
     health = run(running.bootstrap, "health")
     assert health.stdout.splitlines()[-1] == "✓ partitions: 7; every replica is in sync"
+    assert run(running.bootstrap, "brokers").stdout.endswith("✓ 3 of 3 brokers answer\n")
 
 
 def test_a_broker_that_hangs_is_named(running: LocalCluster) -> None:

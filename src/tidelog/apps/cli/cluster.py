@@ -84,8 +84,10 @@ def brokers_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 
     with asked_cluster(bootstrap, timeout_s) as asked:
         summary = summarize(asked)
-    holds = all(not broker.fenced and broker.unreachable is None for broker in summary.brokers)
     data = {"brokers": summary.as_data()["brokers"]}
     return output.conclude(
-        form, holds, data, lambda screen: cluster_view.show_brokers(screen, summary)
+        form,
+        not summary.away(),
+        data,
+        lambda screen: cluster_view.show_brokers_judged(screen, summary),
     )

@@ -62,6 +62,10 @@ class Summary(NamedTuple):
     partitions: int
     replicas: int
 
+    def away(self) -> list[BrokerId]:
+        """Brokers that are not in the cluster, or do not answer."""
+        return [each.id for each in self.brokers if each.fenced or each.unreachable is not None]
+
     def as_data(self) -> dict[str, Any]:
         return {
             **self._asdict(),

@@ -51,6 +51,17 @@ def show_brokers(screen: Console, summary: Summary) -> None:
     output.show_table(screen, table)
 
 
+def show_brokers_judged(screen: Console, summary: Summary) -> None:
+    """The same, and whether all of them are there."""
+    show_brokers(screen, summary)
+    away = summary.away()
+    total = len(summary.brokers)
+    told = f"{total - len(away)} of {total} brokers answer"
+    if away:
+        told += f"; away: {', '.join(map(str, away))}"
+    screen.print(output.verdict_line(not away, told))
+
+
 def _state(broker: Broker) -> Text:
     if broker.fenced:
         return Text("not in the cluster", output.BAD)
@@ -81,7 +92,8 @@ def show_health(screen: Console, health: Health) -> None:
     _list(screen, "under min ISR: acks=all is refused", health.under_min_isr, output.BAD)
     _list(screen, "under-replicated", health.under_replicated, output.WARN)
     _list(screen, "at min ISR: one less and acks=all is refused", health.at_min_isr, "")
-    _list(screen, "not led by their preferred replica", health.not_preferred, "")
+    whose = "its" if len(health.not_preferred) == 1 else "their"
+    _list(screen, f"not led by {whose} preferred replica", health.not_preferred, "")
     if health.min_isr_unknown:
         screen.print(output.faint("min.insync.replicas is not told; not judged by it"))
     told = f"partitions: {health.partitions}"
