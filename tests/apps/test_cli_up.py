@@ -213,6 +213,23 @@ def test_what_is_not_ready_in_time_is_given_up(up: Callable[..., Up]) -> None:
     code, _, err = up("--racks", "a,silent", "--wait", "0.2").end()
     assert code == 1
     assert err.startswith("tidelog: not ready after 0.2 s: broker 2 does not listen yet; see ")
+    assert Path(err.split()[-1]).exists()
+
+
+def test_what_is_not_ready_names_no_log_that_is_gone(tmp_path: Path) -> None:
+    ran = tidelog("up", "--ephemeral", "--port", "0", "--racks", "a,silent", "--wait", "0.2")
+    assert ran.returncode == 1
+    missing = "broker 2 does not listen yet; nothing is in its log"
+    assert ran.stderr == f"tidelog: not ready after 0.2 s: {missing}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_replicas_than_brokers_are_told() -> None:
+    words = ("--brokers", "2", "--set", "default.replication.factor=3")
+    ran = tidelog("up", "--ephemeral", "--port", "0", *words, "--", "true")
+    assert ran.returncode == 0
+    told = "default.replication.factor is 3 and there are 2 brokers"
+    assert ran.stderr.startswith(f"tidelog: {told}: topics made without a factor are refused\n")
 
 
 # -- in the foreground -------------------------------------------------------------------------
@@ -268,6 +285,16 @@ def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., U
     assert code == 0
     died = f"tidelog: broker 2 (pid {pids(found)[1]}) died: killed by SIGKILL"
     assert err == f"{died}; --supervise would start it again\n"
+
+
+def test_brokers_of_one_process_die_together(up: Callable[..., Up]) -> None:
+    running = up("--brokers", "2", "--one-process")
+    pid = pids(running.ready())[0]
+    os.kill(pid, signal.SIGKILL)
+    code, _, err = running.end()
+    assert code == 1
+    died = f"tidelog: brokers 1, 2 (pid {pid}) died: killed by SIGKILL"
+    assert err.startswith(f"{died}; --supervise would start them again\n")
 
 
 def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
@@ -332,6 +359,23 @@ def test_a_terminal_sees_the_cluster_in_one_line(data: Path) -> None:
     assert "tidelog: stopped" in text
 
 
+def test_a_terminal_without_a_width_gets_the_whole_line(data: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*TIDELOG, "up", "--port", "0"], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):
+            while part := os.read(ours, 4096):
+                shown += part
+                if b"under-replicate" in shown and b"stopping" not in shown:
+                    process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+    os.close(ours)
+    assert "0 partitions · 0 under-replicated\r" in shown.decode()
+
+
 def test_a_death_does_not_mix_with_the_line(data: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 30, 0, 0))
@@ -367,7 +411,7 @@ def test_fewer_brokers_than_have_data_are_told(up: Callable[..., Up], data: Path
     second = up("--brokers", "1")
     assert len(second.ready().brokers) == 1
     second.process.send_signal(signal.SIGINT)
-    assert second.end()[2] == "tidelog: not started, though they have data: brokers 2, 3\n"
+    assert second.end()[2] == "tidelog: not started, though there is data: brokers 2, 3\n"
 
 
 def test_json_is_one_object_when_it_is_ready(up: Callable[..., Up]) -> None:
@@ -445,6 +489,17 @@ def test_detached_and_ephemeral_leaves_nothing(tmp_path: Path) -> None:
     eventually(lambda: list(tmp_path.iterdir()) == [])
 
 
+def test_down_removes_what_a_killed_supervisor_could_not(tmp_path: Path) -> None:
+    words = ("--detach", "--port", "0", "--ephemeral", "--brokers", "1", "--format", "json")
+    folder = json.loads(tidelog("up", *words).stdout)["data"]
+    found = up_file.read(folder)
+    assert found
+    os.kill(found.pid, signal.SIGKILL)
+    eventually(lambda: all_gone(found))
+    assert tidelog("down", "--data", folder).returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_detached_a_failure_is_told_to_the_caller(tmp_path: Path) -> None:
     began = tidelog("up", "--detach", "--port", "0", "--ephemeral", "--racks", "a,b,fails")
     assert began.returncode == 1
@@ -463,7 +518,11 @@ def test_down_kills_what_does_not_stop(up: Callable[..., Up]) -> None:
 
 
 def test_where_nothing_is_up(tmp_path: Path) -> None:
-    assert tidelog("status").returncode == 1
+    here = tidelog("status")
+    assert here.returncode == 1
+    assert here.stdout.endswith("tidelog-data; start one: tidelog up\n")
+    there = tidelog("status", "--data", "other").stdout
+    assert there.endswith(f"start one: tidelog up --data {tmp_path / 'other'}\n")
     missing = tidelog("down")
     assert missing.returncode == 2
     assert "there is no folder tidelog-data" in missing.stderr

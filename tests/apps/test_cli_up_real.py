@@ -152,6 +152,9 @@ def test_a_broker_in_the_foreground(
     broker: "subprocess.Popen[str]", number: int, tmp_path: Path
 ) -> None:
     assert broker.stderr
+    folder = tmp_path / "d"
+    places = f"broker 4: data in {folder / 'broker-4'}, metadata in {folder / 'cluster.db'}\n"
+    assert broker.stderr.readline().endswith(places)
     line = broker.stderr.readline()
     found = re.fullmatch(
         r"[\d-]+ [\d:.]+ INFO +broker 4: listening on localhost:(\d+), to brokers on \d+\n", line
@@ -178,6 +181,7 @@ def test_two_brokers_cant_share_a_log_directory(
     broker: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     assert broker.stderr
+    assert "data in" in broker.stderr.readline()
     assert "listening" in broker.stderr.readline()
     words = ["--set", "node.id=4", "--set", "listeners=PLAINTEXT://localhost:0", "--data", "d"]
     ran = tidelog("broker", *words)

@@ -105,6 +105,7 @@ def test_a_log_directory_of_a_newer_version_is_refused(ours: Path) -> None:
     text = refusal(ours)
     assert "broker-2/meta.properties" in text
     assert "version 7" in text
+    assert "use the Tidelog that wrote it, or choose another folder" in text
 
 
 def test_a_locked_log_directory_is_refused_with_the_pid(ours: Path) -> None:
@@ -126,6 +127,16 @@ def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     full = os.statvfs_result([*found[:3], 0, 0, *found[5:]])
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     assert "is full" in refusal(tmp_path / "data")
+
+
+def test_a_file_system_without_blocks_is_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.statvfs(tmp_path)
+    monkeypatch.setattr(
+        os, "statvfs", lambda _: os.statvfs_result([*found[:2], 0, 0, 0, *found[5:]])
+    )
+    assert data_folder.examine(str(tmp_path / "data")) == []
 
 
 def test_a_folder_that_cant_be_written_is_refused(

@@ -17,6 +17,8 @@ ANSWER_S = 2.0
 LOOK_S = 0.05
 ESCALATED_S = 5.0
 NO_ANSWER = "no answer"
+HERE = "tidelog-data"
+"""The folder of commands that are told none."""
 
 
 class BrokerState(NamedTuple):
@@ -48,7 +50,8 @@ def look(data: str) -> Standing:
     """Ask every broker that `up.json` names."""
     up = up_file.read(data)
     if up is None:
-        return Standing(None, [], False, f"no cluster is up in {data}; start one: tidelog up")
+        start = "tidelog up" if data == os.path.abspath(HERE) else f"tidelog up --data {data}"
+        return Standing(None, [], False, f"no cluster is up in {data}; start one: {start}")
     states = []
     for entry in up.brokers:
         state, controller = entry.state, False
@@ -86,7 +89,7 @@ def take_down(data: str, wait_s: float) -> Ending:
     up = up_file.read(data)
     running = _running(up) if up else []
     if up is None or not running:
-        up_file.remove(data)
+        _tidy(data, up)
         return Ending(True, f"nothing is up in {data}", [])
     asked = [up.pid] if up.alive() else running  # the supervisor tells its brokers
     try:
@@ -95,15 +98,25 @@ def take_down(data: str, wait_s: float) -> Ending:
     except PermissionError:
         return Ending(False, f"no permission to stop pid {up.pid}, which is another user's", [])
     if _gone(up, wait_s):
-        up_file.remove(data)
-        return Ending(True, f"stopped {len(up.brokers)} brokers in {data}", [])
+        _tidy(data, up)
+        many = "broker" if len(up.brokers) == 1 else "brokers"
+        return Ending(True, f"stopped {len(up.brokers)} {many} in {data}", [])
     left = _running(up)
     for pid in left:
         _send(pid, signal.SIGKILL)
     _gone(up, ESCALATED_S)
-    up_file.remove(data)
+    _tidy(data, up)
     pids = ", ".join(map(str, left))
     return Ending(False, f"killed what had not stopped after {wait_s:g} s: pid {pids}", left)
+
+
+def _tidy(data: str, up: UpFile | None) -> None:
+    """What a supervisor that was killed could not remove any more."""
+    if up is not None and up.ephemeral and up.data == data:
+        from shutil import rmtree
+
+        rmtree(data, ignore_errors=True)
+    up_file.remove(data)
 
 
 def _running(up: UpFile) -> list[int]:

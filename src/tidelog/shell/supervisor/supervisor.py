@@ -119,7 +119,7 @@ class Supervisor:
                 self.step(left_s)
             for process in self.processes:
                 if process.has_ended():
-                    who = _names(process.brokers)
+                    who = broker_names(process.brokers)
                     raise NotStarted(f"{who} did not start: {process.how_it_ended()}")
             if self.signals.received:
                 raise NotStarted("interrupted")
@@ -182,9 +182,10 @@ class Supervisor:
     def _heed_end(self, process: BrokerProcess) -> None:
         if self._stopping or not self._ready:
             return
-        what = f"{_names(process.brokers)} (pid {process.pid}) died: {process.how_it_ended()}"
+        what = f"{broker_names(process.brokers)} (pid {process.pid}) died: {process.how_it_ended()}"
+        it = "it" if len(process.brokers) == 1 else "them"
         if not self._supervise:
-            self.say(f"{what}; --supervise would start it again")
+            self.say(f"{what}; --supervise would start {it} again")
             return
         failures = self._failures.get(process.brokers, 0)
         if time.monotonic() - process.since_s > SETTLED_S:
@@ -192,7 +193,7 @@ class Supervisor:
         self._failures[process.brokers] = failures + 1
         pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
         self._missed[process] = time.monotonic() + pause_s
-        self.say(f"{what}; starting it again in {pause_s:g} s")
+        self.say(f"{what}; starting {it} again in {pause_s:g} s")
 
     def _restart_due(self) -> bool:
         now = time.monotonic()
@@ -201,7 +202,7 @@ class Supervisor:
             del self._missed[ended]
             anew = self._start(ended.brokers)
             self.processes[self.processes.index(ended)] = anew
-            self.say(f"{_names(anew.brokers)} started again (pid {anew.pid})")
+            self.say(f"{broker_names(anew.brokers)} started again (pid {anew.pid})")
         return bool(due)
 
     def all_dead(self) -> bool:
@@ -239,11 +240,24 @@ class Supervisor:
         for process in self.processes:
             for broker in process.brokers:
                 if broker not in process.listening:
-                    return f"broker {broker} does not listen yet; see {self.plan.log_of(broker)}"
+                    return f"broker {broker} does not listen yet; {self._see_log(broker)}"
                 if broker not in process.acting:
-                    log = self.plan.log_of(broker)
-                    return f"broker {broker} is not yet part of the cluster; see {log}"
-        return f"the brokers do not see each other; see {self.plan.log_of(self.plan.brokers[0])}"
+                    return (
+                        f"broker {broker} is not yet part of the cluster; {self._see_log(broker)}"
+                    )
+        return f"the brokers do not see each other; {self._see_log(self.plan.brokers[0])}"
+
+    def _see_log(self, broker: int) -> str:
+        """Where its log is; of a folder that is about to go, the last of what is in it."""
+        path = self.plan.log_of(broker)
+        if not self._ephemeral:
+            return f"see {path}"
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            lines = []
+        return f"the last in its log: {lines[-1]}" if lines else "nothing is in its log"
 
     def up(self) -> UpFile:
         """The cluster as `up.json` tells of it."""
@@ -284,6 +298,7 @@ class Supervisor:
             self.say(f"can't write {up_file.path(self.plan.data)}: {error.strerror}")
 
 
-def _names(brokers: tuple[int, ...]) -> str:
+def broker_names(brokers: Sequence[int]) -> str:
+    """Broker 1; brokers 1, 2."""
     word = "broker" if len(brokers) == 1 else "brokers"
     return f"{word} {', '.join(map(str, brokers))}"

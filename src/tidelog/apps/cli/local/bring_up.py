@@ -22,7 +22,7 @@ from tidelog.shell.supervisor import broker_child, cluster_plan
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.preflight import data_folder, ports
 from tidelog.shell.supervisor.preflight.refusal import Refusal, WrongSetting
-from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor
+from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor, broker_names
 
 DATA = "tidelog-data"
 NOT_UP, BAD_USAGE = 1, 2
@@ -91,7 +91,7 @@ def _prepare(options: UpOptions) -> Prepared:
     racks = tuple(rack.strip() for rack in options.racks.split(",") if rack.strip())
     brokers = cluster_plan.broker_ids(options.brokers, there)
     if idle := [broker for broker in there if broker not in brokers]:
-        complain(f"not started, though they have data: brokers {', '.join(map(str, idle))}")
+        complain(f"not started, though there is data: {broker_names(idle)}")
     plan = ClusterPlan(
         data,
         brokers,
@@ -105,6 +105,13 @@ def _prepare(options: UpOptions) -> Prepared:
     resolved = _settings(prepared, plan.brokers[0], plan.port)
     for warning in (*warnings, *resolved.warnings):
         complain(warning)
+    factor = resolved.settings.get("default.replication.factor")
+    if factor > len(plan.brokers):
+        complain(
+            f"default.replication.factor is {factor} and there are"
+            f" {up_text.counted(len(plan.brokers), 'broker')}: topics made without a factor"
+            " are refused"
+        )
     ports.check_free(HOST, [plan.port_of(broker) for broker in plan.brokers])
     return prepared
 

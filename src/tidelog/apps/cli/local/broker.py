@@ -53,4 +53,8 @@ def broker(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
         return BAD_SETTINGS
     for warning in resolved.warnings:
         report({"event": "log", "level": "WARN", "text": warning})
-    return run_brokers([resolved.settings], report)
+    settings = resolved.settings
+    store = settings.metadata_store.removeprefix("sqlite:")
+    where = f"data in {os.path.abspath(settings.log_dir)}, metadata in {os.path.abspath(store)}"
+    report({"event": "log", "level": "INFO", "text": f"broker {settings.node_id}: {where}"})
+    return run_brokers([settings], report)

@@ -25,6 +25,8 @@ SHARE = 100
 """The line may cost one hundredth of the time, however many partitions there are."""
 PROBE_TIMEOUT_S = 0.3
 CLEAR = "\r\x1b[K"
+UNTOLD_COLUMNS = 80
+"""Of a terminal that does not know its own width, and says 0."""
 
 
 def counted(number: int, what: str) -> str:
@@ -100,7 +102,8 @@ class StatusLine:
         cost = time.monotonic() - now
         self.pause_s = max(REFRESH_S, cost * SHARE)
         self._next = now + self.pause_s
-        sys.stdout.write(CLEAR + text[: os.get_terminal_size(sys.stdout.fileno()).columns - 1])
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns or UNTOLD_COLUMNS
+        sys.stdout.write(CLEAR + text[: columns - 1])
         sys.stdout.flush()
 
     def say(self, text: str) -> None:

@@ -76,7 +76,7 @@ def _check_place(folder: str) -> None:
     disk = os.statvfs(folder)
     if disk.f_flag & os.ST_RDONLY:
         raise Refusal(f"{folder} can only be read; choose another folder with --data")
-    if disk.f_bavail * disk.f_frsize < SPACE_MIN:
+    if disk.f_blocks and disk.f_bavail * disk.f_frsize < SPACE_MIN:  # /proc has no blocks
         raise Refusal(
             f"the disk of {folder} is full (less than {SPACE_MIN >> 20} MB left);"
             " make room, or choose another folder with --data"
@@ -113,7 +113,9 @@ def _check_broker(folder: str) -> None:
     except FileNotFoundError:
         pass  # it never came so far as to write one
     except CheckpointError as error:
-        raise Refusal(f"{error}") from error
+        raise Refusal(
+            f"{error}; use the Tidelog that wrote it, or choose another folder with --data"
+        ) from error
     except OSError as error:
         raise Refusal(f"can't read {path}: {error.strerror}") from error
     lock = os.path.join(folder, LOCK_NAME)
