@@ -18,7 +18,8 @@ from tidelog.shell.net.frame_buffer import FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Chunk, Outbox
 from tidelog.shell.os_disk import OsDisk
 
-UNANSWERED_MAX = 512
+UNANSWERED_MAX = 128
+"""No more are handled in one turn, so that nobody takes it all."""
 UNSENT_MAX = 16 * 1024 * 1024
 RECEIVES_PER_TURN = 32
 """A peer that never stops sending does not keep the others waiting for longer."""
@@ -159,27 +160,39 @@ class Connection:
     # -- in --------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        buffer, handle = self._buffer, self._handle
+        buffer = self._buffer
         try:
+            if not self._handle_frames():
+                return
             for _ in range(RECEIVES_PER_TURN):
                 count = buffer.receive(self._sock)
                 if not count:
                     if count == 0:
                         self.close("the peer closed it")
                     return
-                for frame in buffer.frames():
-                    handle(self, frame)
-                    if not self.open:
-                        return
-                if self._overloaded():
-                    self._want(self._events & ~READABLE)
-                    return
-                if not buffer.waiting_for:
+                if not self._handle_frames() or not buffer.waiting_for:
                     return
         except FrameRefused as refused:
             self.close(str(refused))
         except OSError as error:
             self.close(str(error))
+
+    def _handle_frames(self) -> bool:
+        """What has come whole; False if that is enough for now."""
+        slots, handle, outbox = self._slots, self._handle, self._outbox
+        for frame in self._buffer.frames():
+            handle(self, frame)
+            if not self.open:
+                return False
+            if len(slots) >= UNANSWERED_MAX or outbox.size >= UNSENT_MAX:
+                self._want(self._events & ~READABLE)
+                return False
+        return True
+
+    def _read_on(self) -> None:
+        """Frames may be left that were received before; the socket does not tell of them."""
+        if self.open and self._events & READABLE:
+            self._read()
 
     def _overloaded(self) -> bool:
         return len(self._slots) >= UNANSWERED_MAX or self._outbox.size >= UNSENT_MAX
@@ -201,6 +214,8 @@ class Connection:
             self.close(str(error))
             return
         wanted = READABLE if not self._overloaded() else 0
+        if wanted and not self._events & READABLE:
+            self._loop.after(0, self._read_on)
         self._want(wanted | WRITABLE if outbox else wanted)
 
     def _want(self, events: int) -> None:
