@@ -216,6 +216,11 @@ def test_private_calls_carry_json_each_way() -> None:
             "ERROR",
             "broker 2: stopped: disk full",
         ),
+        (
+            {"event": "crashed", "reason": "KeyError: 7"},
+            "ERROR",
+            "brokers: ended by a fault in Tidelog (see above): KeyError: 7",
+        ),
         ({"event": "log", "level": "WARN", "text": "a\nb"}, "WARN", "a b"),
     ],
 )

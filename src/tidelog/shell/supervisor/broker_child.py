@@ -49,7 +49,7 @@ def serve(run: Run, settings: list[Any]) -> NoReturn:
         import traceback
 
         _write(2, traceback.format_exc().encode())
-        report({"event": "failed", "reason": f"{type(error).__name__}: {error}"})
+        report({"event": "crashed", "reason": f"{type(error).__name__}: {error}"})
     finally:
         # No clean-up of the interpreter: in a fork its objects are the starter's too.
         os._exit(status)

@@ -183,7 +183,7 @@ class BrokerProcess:
             self.acting.add(int(broker))
         elif event == "not acting" and broker is not None:
             self.acting.discard(int(broker))
-        elif event in ("stopped", "failed") and not said.get("clean"):
+        elif event in ("stopped", "failed", "crashed") and not said.get("clean"):
             self.reason = str(said.get("reason") or "")
 
     def _ended(self, status: int) -> None:

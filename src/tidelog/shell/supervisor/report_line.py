@@ -39,4 +39,6 @@ def describe(report: Report) -> tuple[str, str]:
         return "ERROR", f"{who}: stopped{reason}"
     if event == "failed":
         return "ERROR", f"{who}: can't start: {report.get('reason')}"
+    if event == "crashed":
+        return "ERROR", f"{who}: ended by a fault in Tidelog (see above): {report.get('reason')}"
     return "INFO", f"{who}: {event}"
