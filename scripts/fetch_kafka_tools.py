@@ -1,0 +1,63 @@
+"""Fetch Apache Kafka's command-line tools, to try them on a cluster of ours.
+
+    python scripts/fetch_kafka_tools.py FOLDER
+
+brings the jars into FOLDER, those that are not there yet, and prints a Java class path. They
+come from Maven Central, or from the repository that TIDELOG_MAVEN_REPOSITORY names. Always
+true: a jar with another SHA-256 than kafka_tools_jars.txt has for it is not kept.
+"""
+
+import hashlib
+import os
+import sys
+import urllib.request
+from pathlib import Path
+
+REPOSITORY = "https://repo1.maven.org/maven2"
+PATIENCE_S = 60
+JARS = Path(__file__).with_name("kafka_tools_jars.txt")
+
+
+class NotTheJar(Exception):
+    """What came is something else."""
+
+
+def fetch(folder: Path) -> list[Path]:
+    """The jars in the folder, all of them whole."""
+    repository = os.environ.get("TIDELOG_MAVEN_REPOSITORY", REPOSITORY).rstrip("/")
+    folder.mkdir(parents=True, exist_ok=True)
+    jars = []
+    for line in JARS.read_text().splitlines()[1:]:
+        group, artifact, version, digest = line.split()
+        jar = folder / f"{artifact}-{version}.jar"
+        if not jar.exists():
+            _download(f"{repository}/{group}/{artifact}/{version}/{jar.name}", digest, jar)
+        jars.append(jar)
+    return jars
+
+
+def _download(url: str, digest: str, jar: Path) -> None:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+        content = answer.read()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise NotTheJar(f"{url} has another SHA-256 than it should; nothing was kept.")
+    partial = jar.with_suffix(f".{os.getpid()}")
+    partial.write_bytes(content)
+    partial.replace(jar)
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        sys.stderr.write("usage: python scripts/fetch_kafka_tools.py FOLDER\n")
+        return 2
+    try:
+        jars = fetch(Path(sys.argv[1]))
+    except (OSError, NotTheJar) as error:
+        sys.stderr.write(f"Kafka's tools can't be fetched: {error}\n")
+        return 1
+    sys.stdout.write(os.pathsep.join(str(jar) for jar in jars) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

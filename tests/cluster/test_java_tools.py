@@ -1,0 +1,240 @@
+"""Apache Kafka's own command-line tools, and through them its Java client, against real brokers.
+
+They need Java 17 or newer, and their jars: scripts/fetch_kafka_tools.py brings them into the
+build folder, once.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from real_cluster import eventually
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+pytestmark = pytest.mark.slow
+
+PROJECT = Path(__file__).parents[2]
+FETCH_S, TOOL_S = 300, 90
+RECORDS = 40_000
+KILLS = 3
+
+Tool: TypeAlias = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def java() -> list[str]:
+    """How to call a tool; its class and options come behind."""
+    command = shutil.which("java")
+    if command is None:
+        pytest.skip("there is no Java here")
+    fetched = subprocess.run(
+        [sys.executable, PROJECT / "scripts/fetch_kafka_tools.py", PROJECT / "build/kafka-tools"],
+        capture_output=True,
+        text=True,
+        timeout=FETCH_S,
+        check=False,
+    )
+    if fetched.returncode:
+        pytest.skip(fetched.stderr.strip())
+    return [command, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", fetched.stdout.strip()]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    settings = {
+        "log.segment.bytes": str(1 << 20),
+        "min.insync.replicas": "2",
+        "default.replication.factor": "3",
+    }
+    with LocalCluster(settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def tool(java: list[str], cluster: LocalCluster) -> Tool:
+    """Run one of them to its end; what it said."""
+
+    def run(name: str, *options: str, error: str = "", given: str | None = None) -> str:
+        scala = name == "ConfigCommand"
+        full_name = f"kafka.admin.{name}" if scala else f"org.apache.kafka.tools.{name}"
+        where = [] if name == "DumpLogSegments" else ["--bootstrap-server", cluster.bootstrap]
+        done = subprocess.run(
+            [*java, full_name, *where, *options],
+            capture_output=True,
+            text=True,
+            timeout=TOOL_S,
+            input=given,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        if error:
+            # The exit code tells nothing: some of them end with 0 all the same.
+            assert error in said
+        else:
+            assert done.returncode == 0, said
+        return done.stdout
+
+    return run
+
+
+def test_topics_are_made_changed_and_described(tool: Tool) -> None:
+    tool("TopicCommand", "--create", "--topic", "tools", "--partitions", "2")
+    tool("TopicCommand", "--create", "--topic", "tools", error="tools exists")
+    tool("TopicCommand", "--alter", "--topic", "tools", "--partitions", "3")
+    described = tool("TopicCommand", "--describe", "--topic", "tools")
+    assert "PartitionCount: 3\tReplicationFactor: 3" in described
+    topic = ("--entity-type", "topics", "--entity-name", "tools")
+    tool("ConfigCommand", "--alter", *topic, "--add-config", "retention.ms=7200000")
+    assert "retention.ms=7200000" in tool("ConfigCommand", "--describe", *topic)
+    tool(
+        "ConfigCommand",
+        "--alter",
+        *topic,
+        "--add-config",
+        "retention.ms=soon",
+        error="whole number",
+    )
+    tool("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    tool("TopicCommand", "--delete", "--topic", "tools")
+    assert "tools" not in tool("TopicCommand", "--list").split()
+
+
+def test_records_are_written_counted_read_and_deleted(tool: Tool, tmp_path: Path) -> None:
+    lines = "".join(f"{n}\n" for n in range(500))
+    tool("ConsoleProducer", "--topic", "lines", "--compression-codec", "zstd", given=lines)
+    partition = ("--topic", "lines", "--partition", "0", "--offset")
+    read = tool("consumer.ConsoleConsumer", *partition, "earliest", "--max-messages", "500")
+    assert read == lines
+    assert tool("GetOffsetShell", "--topic", "lines") == "lines:0:500\n"
+    before = tmp_path / "before.json"
+    asked = {"version": 1, "partitions": [{"topic": "lines", "partition": 0, "offset": 100}]}
+    before.write_text(json.dumps(asked))
+    assert "low_watermark: 100" in tool("DeleteRecordsCommand", "--offset-json-file", str(before))
+    assert tool("GetOffsetShell", "--topic", "lines", "--time", "-2") == "lines:0:100\n"
+    # Newest: the first record of the largest timestamp, wherever that is.
+    assert re.fullmatch(
+        r"lines:0:\d+\n", tool("GetOffsetShell", "--topic", "lines", "--time", "-3")
+    )
+
+
+def test_replicas_are_moved(tool: Tool, tmp_path: Path) -> None:
+    tool("TopicCommand", "--create", "--topic", "moved", "--replica-assignment", "1:2")
+    plan = tmp_path / "plan.json"
+    wanted = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [3, 1]}]}
+    plan.write_text(json.dumps(wanted))
+    move = ("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan))
+    assert "Successfully started" in tool(*move, "--execute")
+    eventually(lambda: "is completed" in tool(*move, "--verify"), "moved")
+    assert "Replicas: 3,1" in tool("TopicCommand", "--describe", "--topic", "moved")
+
+
+def test_groups_and_transactions_are_refused_at_once(tool: Tool) -> None:
+    tool("TopicCommand", "--create", "--topic", "alone")
+    group = ("consumer.ConsoleConsumer", "--topic", "alone", "--from-beginning")
+    tool(*group, error="The version of API is not supported")
+    tool("GroupsCommand", "--list", error="does not support LIST_GROUPS")
+    perf = ("ProducerPerformance", "--topic", "alone", "--num-records", "1", "--record-size", "9")
+    tool(*perf, "--throughput", "-1", "--transactional-id", "t", error="has no transactions yet")
+
+
+def test_what_a_java_producer_wrote_survives_the_leader(
+    java: list[str], tool: Tool, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Idempotence is on, as it is by default: nothing is lost, twice there, or out of order."""
+    tool("TopicCommand", "--create", "--topic", "kept")
+    options = tmp_path / "producer.properties"
+    options.write_text(f"retries={2**31 - 1}\nenable.idempotence=true\n")
+    writer = "org.apache.kafka.tools.VerifiableProducer"
+    where = ("--bootstrap-server", cluster.bootstrap, "--topic", "kept", "--acks", "-1")
+    how = ("--max-messages", str(RECORDS), "--throughput", "4000")
+    errors = tmp_path / "errors"
+    with (
+        errors.open("w") as said,
+        subprocess.Popen(
+            [*java, writer, *where, *how, "--command-config", str(options)],
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        ) as producer,
+    ):
+        patience = threading.Timer(TOOL_S, producer.kill)
+        patience.start()
+        try:
+            acknowledged, kills = _kill_leaders(producer, cluster)
+        finally:
+            patience.cancel()
+            producer.kill()
+    assert kills >= KILLS
+    assert len(acknowledged) == RECORDS, errors.read_text()
+    reading = ("--topic", "kept", "--partition", "0", "--offset", "earliest")
+    count = ("--max-messages", str(RECORDS))
+    read = tool("consumer.ConsoleConsumer", *reading, *count).split()
+    assert read == [str(n) for n in range(RECORDS)]
+    assert all(int(read[offset]) == value for value, offset in acknowledged.items())
+    assert tool("GetOffsetShell", "--topic", "kept") == f"kept:0:{RECORDS}\n"
+
+
+def _kill_leaders(
+    producer: subprocess.Popen[str], cluster: LocalCluster
+) -> tuple[dict[int, int], int]:
+    """Value -> offset of what was acknowledged; and how often its leader was killed meanwhile."""
+    acknowledged: dict[int, int] = {}
+    kills = 0
+    assert producer.stdout is not None
+    dead = 0
+    for line in producer.stdout:
+        said = json.loads(line)
+        if said["name"] != "producer_send_success":
+            assert said["name"] != "producer_send_error", line
+            continue
+        acknowledged[int(said["value"])] = said["offset"]
+        done = len(acknowledged) * (KILLS + 1) * 2 // RECORDS
+        if done % 2 and not dead:
+            alive = next(broker for broker in cluster.ids if cluster.is_running(broker))
+            dead = cluster.metadata(alive).topics["kept"][0][0]
+            if dead in cluster.ids:
+                cluster.kill(dead)
+                kills += 1
+            else:
+                dead = 0
+        elif not done % 2 and dead:
+            cluster.start_broker(dead)
+            dead = 0
+    return acknowledged, kills
+
+
+def test_our_files_are_read(tool: Tool, cluster: LocalCluster) -> None:
+    """Several segments with their indexes and snapshots, of a broker that was stopped."""
+    written = ("--num-records", "20000", "--record-size", "200", "--throughput", "-1")
+    tool("ProducerPerformance", "--topic", "dumped", *written)
+    stopped = 1
+    assert cluster.stop(stopped) == 0
+    folder = Path(cluster.log_dir(stopped)) / "dumped-0"
+    files = {kind: sorted(folder.glob(f"*.{kind}")) for kind in ("log", "snapshot")}
+    assert len(files["log"]) > 2
+    logs = tool("DumpLogSegments", "--files", ",".join(map(str, files["log"])))
+    batches = re.findall(r"baseOffset: (\d+) lastOffset: (\d+) .* isvalid: (\w+)", logs)
+    assert {valid for _, _, valid in batches} == {"true"}
+    ends = [int(last) + 1 for _, last, _ in batches]
+    assert [int(first) for first, _, _ in batches] == [0, *ends[:-1]]
+    assert ends[-1] == 20000
+    for kind in ("index", "timeindex"):
+        # The newest segment may be too short for an entry.
+        indexes = [index for index in sorted(folder.glob(f"*.{kind}")) if index.stat().st_size]
+        assert len(indexes) > 2
+        listed = ("--files", ",".join(map(str, indexes)))
+        sane = tool("DumpLogSegments", "--index-sanity-check", *listed)
+        assert sane.count("passed sanity check") == len(indexes)
+        mismatches = tool("DumpLogSegments", "--verify-index-only", *listed).splitlines()
+        assert mismatches == [f"Dumping {index}" for index in indexes]
+    snapshots = tool("DumpLogSegments", "--files", ",".join(map(str, files["snapshot"])))
+    assert snapshots.count("producerId: ") == len(files["snapshot"]) > 1
+    cluster.start_broker(stopped)
