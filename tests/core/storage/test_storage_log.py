@@ -22,7 +22,7 @@ from storage_kit import (
 from tidelog.core.record.control import ControlType
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
 from tidelog.core.record.record import Record
-from tidelog.core.record.record_batch import TRANSACTIONAL, batches, parse
+from tidelog.core.record.record_batch import HEADER_SIZE, TRANSACTIONAL, batches, parse
 from tidelog.core.storage.disk import DiskFull, MissingFile
 from tidelog.core.storage.log import Log, LogOffline, OffsetOutOfRange
 from tidelog.core.storage.log_config import LogConfig
@@ -225,6 +225,20 @@ def test_offset_for_a_timestamp_inside_a_batch_and_above_the_log_start(log: Log)
     assert found.offset == 4
     log.drop_before(5, 0)
     assert log.offset_for_timestamp(102) is None
+
+
+def test_offset_for_a_timestamp_in_a_batch_of_nonsense(log: Log) -> None:
+    """Nobody opens what producers pack: here it is found out, and only the header can speak."""
+    packed = bytearray(encode_batch([Record(b"k", b"v", 100 + n, ()) for n in range(5)]))
+    packed[HEADER_SIZE:] = b"\xff" * (len(packed) - HEADER_SIZE)
+    log.append([parse(packed)], 0)
+    for found in (log.offset_for_timestamp(102), log.max_timestamp()):
+        assert found is not None
+        assert (found.offset, found.timestamp) == (0, 104)
+    log.drop_before(3, 0)
+    found = log.offset_for_timestamp(102)
+    assert found is not None
+    assert found.offset == 3
 
 
 def test_timestamps_out_of_order_are_found(log: Log) -> None:

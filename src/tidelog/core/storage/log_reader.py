@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tidelog.core.lineage.transaction_index import AbortedTransaction, aborted_transactions
 from tidelog.core.record.decoder import decode
-from tidelog.core.record.record_batch import parse
+from tidelog.core.record.record_batch import CorruptRecord, parse
 from tidelog.core.storage.disk import Disk, Region
 from tidelog.core.storage.segment.batch_scan import BatchSpan
 from tidelog.core.storage.segment.segment import Segment
@@ -71,7 +71,13 @@ def _first_record(
     disk: Disk, segment: Segment, span: BatchSpan, timestamp: int, log_start_offset: Offset
 ) -> TimestampAndOffset | None:
     batch = parse(disk.read(segment.path, span.position, span.size))
-    for record in decode(batch):
+    try:
+        records = decode(batch)
+    except CorruptRecord:
+        # A producer packed nonsense, and nobody opened it before. Only the header speaks.
+        first = max(batch.base_offset, log_start_offset)
+        return TimestampAndOffset(batch.max_timestamp, first, batch.leader_epoch)
+    for record in records:
         if record.timestamp >= timestamp and record.offset >= log_start_offset:
             return TimestampAndOffset(record.timestamp, record.offset, batch.leader_epoch)
     return None
