@@ -280,11 +280,29 @@ def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., U
     ran = tidelog("status")
     assert ran.returncode == 1
     assert "2 of 3 brokers up" in ran.stdout
+    assert ran.stdout.endswith("to start the dead again: tidelog down, then tidelog up\n")
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()
     assert code == 0
     died = f"tidelog: broker 2 (pid {pids(found)[1]}) died: killed by SIGKILL"
     assert err == f"{died}; --supervise would start it again\n"
+
+
+def test_brokers_that_hang_are_waited_for_together(up: Callable[..., Up]) -> None:
+    running = up("--brokers", "6")
+    found = running.ready()
+    for pid in pids(found):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        ran = tidelog("status", "--format", "json")
+        assert time.monotonic() - began < 10, "one after another they would take twelve seconds"
+        assert [broker["state"] for broker in json.loads(ran.stdout)["brokers"]] == [
+            "no answer"
+        ] * 6
+    finally:
+        for pid in pids(found):
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_brokers_of_one_process_die_together(up: Callable[..., Up]) -> None:

@@ -6,12 +6,13 @@ Always true: a process is signalled only if its pid and its start time are those
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tidelog.shell.supervisor import metadata_probe, up_file
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 from tidelog.shell.supervisor.process_identity import is_running
-from tidelog.shell.supervisor.up_file import UpFile
+from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
 
 ANSWER_S = 2.0
 LOOK_S = 0.05
@@ -50,26 +51,38 @@ def look(data: str) -> Standing:
     """Ask every broker that `up.json` names."""
     up = up_file.read(data)
     if up is None:
-        start = "tidelog up" if data == os.path.abspath(HERE) else f"tidelog up --data {data}"
+        start = f"tidelog up{_where(data)}"
         return Standing(None, [], False, f"no cluster is up in {data}; start one: {start}")
-    states = []
-    for entry in up.brokers:
-        state, controller = entry.state, False
-        if not entry.is_running():
-            state = up_file.DEAD
-        elif state == up_file.UP:
-            try:
-                view = metadata_probe.ask_metadata(entry.host, entry.port, ANSWER_S, [])
-                controller = view.controller_id == entry.id
-            except ProbeFailed:
-                state = NO_ANSWER
-        address = f"{entry.host}:{entry.port}"
-        states.append(BrokerState(entry.id, entry.pid, address, state, controller, entry.log))
+    # All at once: several that hang take no longer than one.
+    with ThreadPoolExecutor(len(up.brokers) or 1) as asking:
+        states = list(asking.map(_state, up.brokers))
     well = sum(1 for broker in states if broker.state == up_file.UP)
     summary = f"{well} of {len(states)} brokers up at {up.bootstrap}"
     if not up.alive():
         summary = f"the supervisor (pid {up.pid}) is gone; {well} of {len(states)} brokers up"
+    elif not up.supervise and any(broker.state == up_file.DEAD for broker in states):
+        again = f"tidelog down{_where(data)}, then tidelog up{_where(data)}"
+        summary += f"; to start the dead again: {again}"
     return Standing(up, states, well == len(states) and up.alive(), summary)
+
+
+def _where(data: str) -> str:
+    """What to type behind a command so that it means this folder."""
+    return "" if data == os.path.abspath(HERE) else f" --data {data}"
+
+
+def _state(entry: BrokerEntry) -> BrokerState:
+    state, controller = entry.state, False
+    if not entry.is_running():
+        state = up_file.DEAD
+    elif state == up_file.UP:
+        try:
+            view = metadata_probe.ask_metadata(entry.host, entry.port, ANSWER_S, [])
+            controller = view.controller_id == entry.id
+        except ProbeFailed:
+            state = NO_ANSWER
+    address = f"{entry.host}:{entry.port}"
+    return BrokerState(entry.id, entry.pid, address, state, controller, entry.log)
 
 
 class Ending(NamedTuple):
