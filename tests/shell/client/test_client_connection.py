@@ -160,6 +160,13 @@ def test_the_time_is_for_the_whole_answer() -> None:
         listener.close()
 
 
+def test_a_greeting_without_an_answer_had_no_effect() -> None:
+    told = str(NoAnswer("localhost:9092", "ApiVersions", 1 / 3))
+    assert told == (
+        "localhost:9092 did not answer ApiVersions within 0.33 s; it may hang; try tidelog status"
+    )
+
+
 def test_a_connection_that_ends(broker: FakeBroker) -> None:
     broker.answers[METADATA] = lambda *_: HANG_UP
     with connect(broker) as connection, pytest.raises(Disconnected) as caught:

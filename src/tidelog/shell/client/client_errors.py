@@ -89,9 +89,14 @@ class NoAnswer(Unresolved):
     """The time was up before the answer was there."""
 
     def __init__(self, address: str, name: str, timeout_s: float) -> None:
+        # Nothing but a greeting: it has no effect that one could wonder about.
+        what = (
+            "it may hang; try tidelog status"
+            if name == "ApiVersions"
+            else "it may have been carried out all the same"
+        )
         super().__init__(
-            f"{address} did not answer {name} within {timeout_s:g} s;"
-            " it may have been carried out all the same"
+            f"{address} did not answer {name} within {round(timeout_s, 2):g} s; {what}"
         )
         self.address = address
         self.timeout_s = timeout_s
