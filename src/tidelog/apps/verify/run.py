@@ -50,7 +50,8 @@ def verify(options: Options, tell: Tell) -> Report:
     """Make a run. Raises RunFailed if it could not be made; anomalies are in the report."""
     if options.client != "own" and find_spec("confluent_kafka") is None:
         raise RunFailed(
-            "librdkafka's Python package is missing; install tidelog[verify], or use --client own"
+            "librdkafka's Python package is missing: pip install confluent-kafka,"
+            " or use --client own"
         )
     folder = options.keep or tempfile.mkdtemp(prefix="tidelog-verify-")
     os.makedirs(folder, exist_ok=True)

@@ -23,7 +23,7 @@ def demo(form: str) -> int:
         import confluent_kafka  # noqa: F401
     except ImportError:
         raise click.ClickException(
-            "the demo writes with librdkafka: pip install 'tidelog[verify]'"
+            "the demo writes with librdkafka: pip install confluent-kafka"
         ) from None
     text = form == "text"
     screen = output.screen()
