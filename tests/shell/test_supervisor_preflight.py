@@ -122,6 +122,15 @@ def test_a_cluster_that_is_up_is_refused_with_the_pid(ours: Path) -> None:
     assert f"a cluster is up there (pid {os.getpid()})" in refusal(ours)
 
 
+def test_a_folder_is_named_as_a_shell_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert up_file.option(str(tmp_path / "tidelog-data")) == ""
+    assert up_file.option("/srv/data") == " --data /srv/data"
+    assert up_file.option("/srv/my data") == " --data '/srv/my data'"
+
+
 def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = os.statvfs(tmp_path)
     full = os.statvfs_result([*found[:3], 0, 0, *found[5:]])

@@ -18,8 +18,6 @@ ANSWER_S = 2.0
 LOOK_S = 0.05
 ESCALATED_S = 5.0
 NO_ANSWER = "no answer"
-HERE = "tidelog-data"
-"""The folder of commands that are told none."""
 
 
 class BrokerState(NamedTuple):
@@ -51,7 +49,7 @@ def look(data: str) -> Standing:
     """Ask every broker that `up.json` names."""
     up = up_file.read(data)
     if up is None:
-        start = f"tidelog up{_where(data)}"
+        start = f"tidelog up{up_file.option(data)}"
         return Standing(None, [], False, f"no cluster is up in {data}; start one: {start}")
     # All at once: several that hang take no longer than one.
     with ThreadPoolExecutor(len(up.brokers) or 1) as asking:
@@ -61,14 +59,10 @@ def look(data: str) -> Standing:
     if not up.alive():
         summary = f"the supervisor (pid {up.pid}) is gone; {well} of {len(states)} brokers up"
     elif not up.supervise and any(broker.state == up_file.DEAD for broker in states):
-        again = f"tidelog down{_where(data)}, then tidelog up{_where(data)}"
+        where = up_file.option(data)
+        again = f"tidelog down{where}, then tidelog up{where}"
         summary += f"; to start the dead again: {again}"
     return Standing(up, states, well == len(states) and up.alive(), summary)
-
-
-def _where(data: str) -> str:
-    """What to type behind a command so that it means this folder."""
-    return "" if data == os.path.abspath(HERE) else f" --data {data}"
 
 
 def _state(entry: BrokerEntry) -> BrokerState:

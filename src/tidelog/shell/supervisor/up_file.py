@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from tidelog.shell.supervisor import process_identity
 
 NAME = "up.json"
+HERE = "tidelog-data"
+"""The folder that commands mean that are told none."""
 VERSION = 1
 
 STARTING, UP, DEAD, STOPPED = "starting", "up", "dead", "stopped"
@@ -54,6 +56,15 @@ class UpFile(NamedTuple):
         """What is written, and what `--format json` shows."""
         brokers = [entry._asdict() for entry in self.brokers]
         return {"version": VERSION, **self._asdict(), "brokers": brokers}
+
+
+def option(data: str) -> str:
+    """What to type behind `tidelog down` and the like so that they mean this folder."""
+    if data == os.path.abspath(HERE):
+        return ""
+    from shlex import quote
+
+    return f" --data {quote(data)}"
 
 
 def path(data: str) -> str:

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from tidelog.shell.supervisor import metadata_probe
+from tidelog.shell.supervisor import metadata_probe, up_file
 from tidelog.shell.supervisor.cluster_plan import HOST
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 from tidelog.shell.supervisor.up_file import UpFile
@@ -37,8 +37,7 @@ def counted(number: int, what: str) -> str:
 def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
     """How to use the cluster, for people."""
     first = up.bootstrap.partition(",")[0]
-    here = os.path.abspath("tidelog-data") == up.data
-    where = "" if here else f" --data {up.data}"
+    where = up_file.option(up.data)
     kept = "removed at the end" if up.ephemeral else "kept; remove the folder to start afresh"
     return f"""Tidelog is up: {counted(len(up.brokers), "broker")}, ready after {took_s:.2f} s
 

@@ -53,7 +53,7 @@ def examine(data: str) -> list[int]:
     if up is not None and up.alive():
         raise Refusal(
             f"{data} is in use: a cluster is up there (pid {up.pid});"
-            f" stop it with: tidelog down --data {data}"
+            f" stop it with: tidelog down{up_file.option(data)}"
         )
     brokers = sorted(b for b in map(_broker_id, names) if b and os.path.isdir(log_dir(data, b)))
     _check_ours(data, names, brokers)
