@@ -529,7 +529,7 @@ def test_a_broken_checkpoint_is_named_and_the_others_shown(kafka: Path, tmp_path
     ("arguments", "message"),
     [
         (("segment", "nowhere.log"), "there is no file or folder 'nowhere.log'"),
-        (("segment", "notes.txt"), "is not named like a .log"),
+        (("segment", "notes.txt"), "is not named like 00000000000000000000.log; give a .log"),
         (("segment", "empty"), "there is no .log file in 'empty'"),
         (("epochs", "empty"), "give a partition's folder"),
         (("checkpoints", "empty"), "give a log directory"),

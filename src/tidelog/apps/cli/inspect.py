@@ -86,7 +86,8 @@ def _segment_files(path: str) -> list[str]:
 
     if not os.path.isdir(path):
         if layout.parse_file(os.path.basename(path)) is None:
-            raise _bad_path(f"{path!r} is not named like {SEGMENT_FILES}")
+            name = layout.file_name(0, layout.LOG)
+            raise _bad_path(f"{path!r} is not named like {name}; give {SEGMENT_FILES}")
         return [path]
     names = sorted(os.listdir(path))
     parsed = [(name, layout.parse_file(name)) for name in names]
