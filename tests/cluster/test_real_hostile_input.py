@@ -152,10 +152,11 @@ def test_api_versions_of_the_future(cluster: LocalCluster) -> None:
 
 def test_absurd_requests_of_every_api(cluster: LocalCluster) -> None:
     """Well-formed, cut off and damaged ones, to all brokers in turn."""
+    make_topic(cluster.bootstrap, "prey", 2)  # it may be deleted by one of them
     with Cluster(cluster.bootstrap) as client:
-        topic_id = client.refresh(["bystander"]).topics["bystander"].id
+        topic_id = client.refresh(["prey"]).topics["prey"].id
     batch = bytes(encode_batch([Record(b"key", b"value" * 4, 1, ())] * 3))
-    absurd = Absurd(11, "bystander", topic_id, batch)
+    absurd = Absurd(11, "prey", topic_id, batch)
     answered = 0
     for number, frame in enumerate(absurd.frames(ROUNDS)):
         broker = cluster.ids[number % 3]
@@ -171,7 +172,7 @@ def test_absurd_requests_of_every_api(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("key", sorted(OFFERED))
 def test_bodies_cut_anywhere(cluster: LocalCluster, key: int) -> None:
-    absurd = Absurd(key, "bystander", bytes(16), bytes(encode_batch([Record(None, b"v", 1, ())])))
+    absurd = Absurd(key, "prey", bytes(16), bytes(encode_batch([Record(None, b"v", 1, ())])))
     whole = absurd.request(key, OFFERED[key].last)[4:]
     for end in range(0, len(whole), max(len(whole) // 40, 1)):
         with connect(cluster.port(1)) as sock:

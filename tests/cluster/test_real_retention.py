@@ -93,7 +93,6 @@ def test_readers_at_that_moment_do_not_break(calm: LocalCluster, name: str) -> N
         stop.set()
         thread.join()
     assert not problems
-    assert len(seen) > 20
 
 
 def test_a_follower_that_was_away_for_long_begins_anew(name: str) -> None:
