@@ -121,7 +121,7 @@ WRONG = {
     "a mistyped story": (["story", "play", "hw-loses-aked-record"], "hw-loses-acked-record?"),
     "a story nothing is near to": (["story", "play", "xyz"], "`tidelog story list` names them"),
     "a mistyped mutant": (["model", "mutants", "keep-what-followers-hat"], "-followers-had?"),
-    "no such path": (["story", "check", "nowhere.txt"], "'nowhere.txt' does not exist"),
+    "no such path": (["story", "check", "nowhere.txt"], "no story 'nowhere.txt'"),
     "no such format": (["story", "list", "--format", "yaml"], "'text', 'json'"),
     "not a size": (["model", "table", "--size", "2,2,2"], "such as 3,2,2,2"),
     "not a small size": (["model", "table", "--size", "2,2,2,20"], "from 1 to 9"),

@@ -196,6 +196,8 @@ def test_check_as_json(written: Path) -> None:
         ("false.txt", False),
     ]
     assert data("check", "true.txt")["holds"] is True
+    assert len(data("check", "hw-loses-acked-record")["plays"]) == 2
+    assert "no story 'nowhere'" in run("check", "nowhere").stderr
     assert run("check", "false.txt", "--format", "json").exit_code == 1
 
 

@@ -98,21 +98,24 @@ def _under(told: "Story", policy: str) -> "Story":
         "tidelog story check --format json",
     ),
 )
-@click.argument(
-    "paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]..."
-)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @format_option()
-def check_command(paths: tuple[Path, ...], form: str) -> int:
+def check_command(names: tuple[str, ...], form: str) -> int:
     """Play stories and judge whether they are true.
 
-    PATHs are files and folders; without any, the stories that ship. Each story is played
-    under each of its rules: every `expect` and `check` must hold, and every output that is
-    given must be what was printed. Exit code 0 means that all are true.
+    NAMEs are files, folders, or stories that ship; without any, all that ship. Each story is
+    played under each of its rules: every `expect` and `check` must hold, and every output
+    that is given must be what was printed. Exit code 0 means that all are true.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.views import story_view
-    from tidelog.lab.story.library import check
+    from tidelog.lab.story.grammar import StoryError
+    from tidelog.lab.story.library import check, find
 
+    try:
+        paths = [Path(name) if Path(name).exists() else find(name) for name in names]
+    except StoryError as error:
+        raise _usage(error) from error
     verdicts = []
     with output.progress("playing stories") as tell:
         for verdict in check(paths):
