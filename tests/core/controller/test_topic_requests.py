@@ -34,7 +34,7 @@ def new(name: str, topic_id: bytes = OTHER, factor: int = 1, number: int = 900) 
         ),
         (
             on.CreateTopicReceived(900, "t", OTHER, 3, 2, validate_only=True),
-            TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS, "topic t exists"),
+            TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic t exists."),
         ),
         (
             on.CreatePartitionsReceived(900, "t", 4, validate_only=True),
@@ -42,7 +42,9 @@ def new(name: str, topic_id: bytes = OTHER, factor: int = 1, number: int = 900) 
         ),
         (
             on.CreatePartitionsReceived(900, "t", 1, validate_only=True),
-            TopicAnswer(ErrorCode.INVALID_PARTITIONS, "t has 1"),
+            TopicAnswer(
+                ErrorCode.INVALID_PARTITIONS, "Topic t has 1 partitions; ask for more than that."
+            ),
         ),
         (
             on.AlterConfigReceived(900, "t", {"retention.ms": "1"}, validate_only=True),

@@ -33,8 +33,8 @@ def place(
     spare = sorted(broker.id for broker in registered if not broker.active)
     if not ready or not 0 < replication_factor <= len(registered):
         raise NotEnoughBrokers(
-            f"replication factor {replication_factor}, "
-            f"{len(registered)} brokers registered, {len(ready)} ready"
+            f"Replication factor {replication_factor} can't be had: {len(registered)} brokers"
+            f" are registered, {len(ready)} of them ready."
         )
     assignment = []
     for partition in partitions:

@@ -62,16 +62,18 @@ def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
     """Place the replicas, then write partitions, configuration and, last, the name."""
     image = office.image
     if _NAME.fullmatch(event.name) is None or event.name in (".", ".."):
-        return Plan(ErrorCode.INVALID_TOPIC_EXCEPTION, f"illegal topic name {event.name!r}")
+        return Plan(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {event.name!r} is not allowed.")
     if event.name in image.topics:
-        return Plan(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {event.name} exists")
+        return Plan(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {event.name} exists.")
     if (twin := _collision(image, event.name)) is not None:
         return Plan(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {event.name} collides with {twin}: '.' and '_' look alike in metrics",
+            f"Topic {event.name} collides with {twin}: '.' and '_' look alike in metrics.",
         )
     if not event.assignment and event.partitions < 1:
-        return Plan(ErrorCode.INVALID_PARTITIONS, f"{event.partitions} partitions")
+        return Plan(
+            ErrorCode.INVALID_PARTITIONS, f"A topic can't have {event.partitions} partitions."
+        )
     refusal = _check_configs(event.configs) or _check_size(event.configs)
     if refusal is not None:
         return refusal
@@ -113,12 +115,14 @@ def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
     image = office.image
     topic = image.topics.get(event.name)
     if topic is None:
-        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.name}")
+        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name}.")
     added = range(topic.partition_count, event.partitions)
     if not added:
-        return Plan(ErrorCode.INVALID_PARTITIONS, f"{topic.name} has {topic.partition_count}")
+        has = f"Topic {topic.name} has {topic.partition_count} partitions; ask for more than that."
+        return Plan(ErrorCode.INVALID_PARTITIONS, has)
     if event.assignment and len(event.assignment) != len(added):
-        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(added)} partitions are new")
+        wanted = f"{len(added)} partitions are new, and {len(event.assignment)} are assigned."
+        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wanted)
     first = image.partitions[PartitionKey(topic.topic_id, 0)]
     factor = len(first.replicas) - len(first.adding)
     replicas = _assignment(image, added, factor, event.assignment, event.start_index)
@@ -134,7 +138,7 @@ def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
     """Name, configuration and every partition go in one transaction."""
     topic = office.image.topics.get(event.name)
     if topic is None:
-        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.name}")
+        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name}.")
     name = keys.topic_name(event.name)
     writes = [
         Write(Delete(name), (Guard(name, office.image.mod_rev(name)),)),
