@@ -23,6 +23,7 @@ from tidelog.core.node import events as on
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import BrokerId
+from tidelog.shell.broker.chronicle import Chronicle
 from tidelog.shell.broker.death_watch import DeathWatch
 from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
 from tidelog.shell.broker.flusher import Flusher
@@ -49,6 +50,7 @@ class BrokerHost:
         identity: ClusterIdentity,
         store: MetadataStoreClient,
         halted: Halted,
+        tell: Callable[[str, str], None],
     ) -> None:
         self.node = node
         self.clients = ClientService(self)
@@ -67,6 +69,7 @@ class BrokerHost:
         self._flusher = Flusher(loop, disk, self.step)
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
+        self._chronicle = Chronicle(loop, node, tell)
         self._departed = DepartedBrokers()
         broker = Broker(
             node,
@@ -118,6 +121,7 @@ class BrokerHost:
         self._drain()
         if isinstance(event, on.StoreChanged | on.StoreRead):
             self._departed.note(self.node.image, event.now_ms)
+            self._chronicle.image_advanced()
             self._deaths.image_advanced()
 
     def _drain(self) -> None:
@@ -154,6 +158,7 @@ class BrokerHost:
     def close(self) -> None:
         """Let go of sockets, threads and files. The node must have halted, or be done for."""
         self._loop.remove_ticker(self)
+        self._chronicle.close()
         for link in self._links.values():
             link.silent = True
             link.close()

@@ -87,7 +87,14 @@ class BrokerRun:
             report=lambda text: self._tell("log", level="WARN", text=text),
         )
         self._host = BrokerHost(
-            loop, self._node, disk, settings, identity, self._store, self._halted
+            loop,
+            self._node,
+            disk,
+            settings,
+            identity,
+            self._store,
+            self._halted,
+            lambda level, text: self._tell("log", level=level, text=f"broker {self.id}: {text}"),
         )
         for sock in clients:
             connections = self._connection_descriptors

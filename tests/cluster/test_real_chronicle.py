@@ -1,0 +1,27 @@
+"""A broker's log tells who came, who went, who is the controller, and what it leads."""
+
+import time
+from pathlib import Path
+
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+
+def test_the_death_of_a_broker_is_in_the_others_logs() -> None:
+    with LocalCluster(brokers=3) as cluster:
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, "orders", 1, 3)
+            leader = client.leader("orders", 0).leader
+        left = [broker for broker in cluster.ids if broker != leader]
+        cluster.kill(leader)
+        wanted = [f"broker {leader} is gone; alive: {left[0]}, {left[1]}"] * 2
+        wanted += ["is the controller, epoch", "leads 1 of 1 partitions here"]
+        give_up = time.monotonic() + 20
+        while True:
+            logs = [Path(cluster.log_path(broker)).read_text() for broker in left]
+            text = "\n".join(logs)
+            if all(wanted[0] in log for log in logs) and all(line in text for line in wanted):
+                break
+            assert time.monotonic() < give_up, text
+            time.sleep(0.1)
