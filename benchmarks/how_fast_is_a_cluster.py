@@ -214,7 +214,7 @@ def rss_mb(pid: int) -> float:
 
 def heading() -> None:
     optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    build = "optimised build" if optimised else "not an optimised build: slower by a third"
+    build = "optimised" if optimised else "perhaps not optimised: then slower by a third"
     print(f"Python {sys.version.split()[0]} ({build}), {os.cpu_count()} cores")
     print(
         f"{'row':32} {'result':>22} {'floor':>12} {'mock':>22} {'ratio':>6} {'worst':>6}"
@@ -240,7 +240,8 @@ def line(result: dict[str, Any]) -> str:
             return f"{cpu / result['messages'] * 1e6:.1f} us/req"
 
     return (
-        f"{row['name']:32} {said:>22} {row['floor']:>12} {mocked:>22} {ratio:>6} {result['worst']:>5.1f}x"
+        f"{row['name']:32} {said:>22} {row['floor']:>12} {mocked:>22} {ratio:>6}"
+        f" {result['worst']:>5.1f}x"
         f" {per_gb(result['broker_cpu']):>14} {per_gb(result['client_cpu']):>12}"
         f" {result['foreign_load']:>7.2f} {'/'.join(str(round(r)) for r in result['rss_mb']):>16}"
     )
