@@ -68,23 +68,14 @@ class BrokerRun:
         clients, internal = self._bind()
         self._node = self._open_node(clients[0], internal[0])
         if properties is None:
-            self._node.directory.write_properties(
-                MetaProperties(
-                    {
-                        "version": "1",
-                        "cluster.id": identity.cluster_id,
-                        "node.id": str(self.id),
-                        "directory.id": _directory_id(),
-                    }
-                )
-            )
+            self._node.directory.write_properties(self._new_properties(identity))
         self._store = SqliteStoreClient(
             store_path,
             self._lock.path,
             loop.clock.now_ms,
             loop.call_from_thread,
             stuck_after_ms=settings.get("broker.session.timeout.ms"),
-            report=lambda text: self._tell("log", level="WARN", text=text),
+            report=lambda text: self._note("WARN", text),
         )
         self._host = BrokerHost(
             loop,
@@ -94,7 +85,7 @@ class BrokerRun:
             identity,
             self._store,
             self._halted,
-            lambda level, text: self._tell("log", level=level, text=f"broker {self.id}: {text}"),
+            self._note,
         )
         for sock in clients:
             connections = self._connection_descriptors
@@ -115,6 +106,16 @@ class BrokerRun:
             if problem is not None:
                 raise CannotStart(f"{self._settings.log_dir} is not this broker's: {problem}")
         return properties
+
+    def _new_properties(self, identity: ClusterIdentity) -> MetaProperties:
+        return MetaProperties(
+            {
+                "version": "1",
+                "cluster.id": identity.cluster_id,
+                "node.id": str(self.id),
+                "directory.id": _directory_id(),
+            }
+        )
 
     def _bind(self) -> tuple[list[socket.socket], list[socket.socket]]:
         listener, internal = self._settings.listener, self._settings.internal_listener
@@ -207,8 +208,12 @@ class BrokerRun:
         """What was found in the log directory, once."""
         warnings = self._node.directory.warnings
         for text in warnings[self._warned :]:
-            self._tell("log", level="WARN", text=f"broker {self.id}: {text}")
+            self._note("WARN", text)
         self._warned = len(warnings)
+
+    def _note(self, level: str, text: str) -> None:
+        """A line for the log."""
+        self._tell("log", level=level, text=f"broker {self.id}: {text}")
 
     def _tell(self, event: str, **facts: object) -> None:
         self._report({"event": event, "broker": self.id, **facts})
