@@ -343,8 +343,6 @@ class Node:
     def _on_broker_died(self, event: on.BrokerDied) -> None:
         self._seat.step(controller_on.BrokerDied(event.broker, event.broker_epoch))
 
-    # -- the end ---------------------------------------------------------------------------
-
     def _on_shutdown_requested(self, _event: on.ShutdownRequested) -> None:
         if self.broker_epoch is None or not self.config.controlled_shutdown_enable:
             self._prepare_to_stop()
@@ -370,6 +368,7 @@ class Node:
         self._halt(Halt("shut down", clean=True))
 
     def _fail(self, error: Exception) -> None:
+        self._turn.take_back_answers()  # not even what this very step would have promised
         for replica in self._replicas.hosted.values():
             self._replicas.step(replica, LogFailed())
         self._gate.acting = False

@@ -4,7 +4,7 @@ All parts of a node share one Turn, so that each can add to the same ordered lis
 without handing it around.
 """
 
-from tidelog.core.node.effects import Effect
+from tidelog.core.node.effects import Effect, Respond
 
 
 class Turn:
@@ -18,6 +18,10 @@ class Turn:
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
+
+    def take_back_answers(self) -> None:
+        """Nobody is told anything of this step."""
+        self.effects = [effect for effect in self.effects if not isinstance(effect, Respond)]
 
     def take(self) -> list[Effect]:
         """The effects of this step; the next one begins with none."""
