@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
@@ -137,7 +138,6 @@ def test_a_broker_that_hangs_is_named(running: LocalCluster) -> None:
 
 
 def test_any_kafka_can_be_looked_at() -> None:
-    confluent_kafka: Any = pytest.importorskip("confluent_kafka")
     mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     mock.produce("orders", b"x")
     assert mock.flush(10) == 0

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
@@ -136,7 +137,6 @@ def test_a_broker_that_was_killed_is_shown_with_the_reason() -> None:
 
 @pytest.fixture
 def mock() -> Iterator[str]:
-    confluent_kafka: Any = pytest.importorskip("confluent_kafka")
     producer = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     brokers = producer.list_topics(timeout=10).brokers.values()
     producer.produce("orders", b"x", partition=0)

@@ -7,11 +7,11 @@ import pytest
 from dispatch_cluster import SECRET, DispatchCluster, Line
 from node_cluster import ORDERS
 
-from tidelog.core.api.internal_dispatch import CONTROLLER_CALL, HELLO, SET_FAULTS
 from tidelog.core.controller.effects import ReassignmentsAnswer
 from tidelog.core.controller.events import ListReassignmentsReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Fetch, FetchPartition, Forwarded
+from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO, SET_FAULTS
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import decode_call, encode_call
 from tidelog.core.wire.fetch_request import FollowerFetches

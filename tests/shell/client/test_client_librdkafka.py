@@ -1,8 +1,8 @@
 """The client against brokers that we did not write: librdkafka's mock cluster."""
 
 from collections.abc import Iterator
-from typing import Any
 
+import confluent_kafka
 import pytest
 
 from tidelog.core.record.compression import Codec
@@ -11,8 +11,6 @@ from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.client.reader import EARLIEST, Reader, list_offset
-
-confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 
 
 @pytest.fixture

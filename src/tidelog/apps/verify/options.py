@@ -7,7 +7,6 @@ from tidelog.apps.verify.nemesis.plan import DEFAULT_KINDS
 
 BROKERS = 3
 MIN_ISR = 2
-CLIENTS = ("both", "librdkafka", "own")
 
 
 class Options(NamedTuple):

@@ -27,17 +27,13 @@ from tidelog.core.api.settling import names_a_dead_leader
 from tidelog.core.node import events as on
 from tidelog.core.node.messages import Fetch
 from tidelog.core.replication.events import ACKS_NONE
+from tidelog.core.wire.apis import API_VERSIONS, DESCRIBE_STATE, FETCH, METADATA, PRODUCE
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.core.wire.produce import decode_produce
 
-PRODUCE = 0
-FETCH = 1
-METADATA = 3
-API_VERSIONS = 18
-DESCRIBE_STATE = 32000
 FETCH_WAIT_MAX_MS = 30_000
 """A fetch takes memory until it is answered, also when its client has left."""
 QUESTION_BYTES_MAX = 4 * 1024 * 1024

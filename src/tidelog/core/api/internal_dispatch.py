@@ -10,19 +10,16 @@ from _operator import _compare_digest as compare_digest
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from tidelog.core.api.dispatch import FETCH, Dispatch, Refused
+from tidelog.core.api.dispatch import Dispatch, Refused
 from tidelog.core.api.exchange import Chunks
 from tidelog.core.node import events as on
 from tidelog.core.types import BrokerId
+from tidelog.core.wire.apis import CONTROLLER_CALL, FETCH, HELLO, SET_FAULTS
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
-
-HELLO = 32001
-CONTROLLER_CALL = 32002
-SET_FAULTS = 32003
 
 
 class PeerLine(Protocol):

@@ -5,6 +5,7 @@ membership/metadata.py does so.
 """
 
 from tidelog.core.record.validation import TIMESTAMP_AFTER_MAX_MS, TIMESTAMP_BEFORE_MAX_MS
+from tidelog.core.settings.broker_settings import fencing_margin_ms
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import BrokerId
@@ -70,4 +71,4 @@ class NodeConfig:
     @property
     def fencing_margin_ms(self) -> int:
         """How long before its session may end a broker stops acting as leader."""
-        return max(500, self.broker_session_timeout_ms // 10)
+        return fencing_margin_ms(self.broker_session_timeout_ms)

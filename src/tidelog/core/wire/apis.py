@@ -31,8 +31,13 @@ OWN = "own"
 
 PRODUCE = 0
 FETCH = 1
+METADATA = 3
 API_VERSIONS = 18
-PRIVATE = range(32000, 32004)
+DESCRIBE_STATE = 32000
+HELLO = 32001
+CONTROLLER_CALL = 32002
+SET_FAULTS = 32003
+PRIVATE = range(DESCRIBE_STATE, SET_FAULTS + 1)
 """Brokers and tools of this project among themselves; never advertised."""
 
 APIS = {
@@ -77,10 +82,10 @@ APIS = {
     68: Api("ConsumerGroupHeartbeat", 0, 1, 0, GROUPS),
     69: Api("ConsumerGroupDescribe", 0, 1, 0, GROUPS),
     75: Api("DescribeTopicPartitions", 0, 0, 0, CLUSTER),
-    32000: Api("DescribeState", 0, 0, NEVER, OWN),
-    32001: Api("Hello", 0, 0, NEVER, OWN),
-    32002: Api("ControllerCall", 0, 0, NEVER, OWN),
-    32003: Api("SetFaults", 0, 0, NEVER, OWN),
+    DESCRIBE_STATE: Api("DescribeState", 0, 0, NEVER, OWN),
+    HELLO: Api("Hello", 0, 0, NEVER, OWN),
+    CONTROLLER_CALL: Api("ControllerCall", 0, 0, NEVER, OWN),
+    SET_FAULTS: Api("SetFaults", 0, 0, NEVER, OWN),
 }
 
 

@@ -23,6 +23,7 @@ from tidelog.core.node import events as on
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import BrokerId
+from tidelog.core.wire.apis import SET_FAULTS
 from tidelog.shell.broker.chronicle import Chronicle
 from tidelog.shell.broker.death_watch import DeathWatch
 from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
@@ -254,8 +255,6 @@ class BrokerService:
 
 
 def _is_set_faults(frame: memoryview) -> bool:
-    from tidelog.core.api.internal_dispatch import SET_FAULTS
-
     return int.from_bytes(frame[:2], "big") == SET_FAULTS
 
 

@@ -30,8 +30,6 @@ RETRIABLE = frozenset(
     }
 )
 """Errors that may be gone when asked again, maybe of another broker."""
-FATE_UNKNOWN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""Errors after which a batch may be in the log all the same."""
 
 
 def error_name(code: int) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tidelog.core.node.messages import Fetch
 from tidelog.core.types import BrokerId
+from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.fetch_request import FollowerFetches
@@ -21,8 +22,6 @@ from tidelog.shell.net.frame_buffer import PREFIX, FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Outbox
 from tidelog.shell.os_disk import OsDisk
 
-CONTROLLER_CALL = 32002
-HELLO = 32001
 FRAME_MAX = 256 * 1024 * 1024
 NUMBER_MAX = 2**31 - 1
 RECEIVES_PER_TURN = 64

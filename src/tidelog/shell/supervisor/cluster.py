@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from tidelog.core.wire.apis import SET_FAULTS
 from tidelog.shell.supervisor import cluster_plan, metadata_probe
 from tidelog.shell.supervisor.broker_child import ENTRY
 from tidelog.shell.supervisor.broker_process import BrokerProcess
@@ -19,7 +20,6 @@ from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 from tidelog.shell.supervisor.preflight import data_folder
 
-SET_FAULTS = 32003
 ANSWER_S = 2.0
 STOP_S = 30.0
 LOOK_S = 0.01
