@@ -45,17 +45,17 @@ from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.serving.offsets import OffsetService
 from tidelog.core.node.serving.produce import ProduceService
 from tidelog.core.node.serving.producer_ids import ProducerIds
+from tidelog.core.node.surroundings import NodeSurroundings
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.node.upkeep.losses import Losses
-from tidelog.core.replication.effects import ProposeIsr
 from tidelog.core.replication.events import LogFailed
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import LogOffline
 from tidelog.core.storage.log_directory import LogDirectory, Progress
-from tidelog.core.types import BrokerEpoch, BrokerId, TopicPartition
+from tidelog.core.types import BrokerEpoch, TopicPartition
 
 CONTROLLER_TICK_MS = 500
 
@@ -78,7 +78,6 @@ class Node:
         self._turn = turn = Turn(now_ms)
         self.directory = LogDirectory.open(disk, now_ms, lambda _: config.log, progress)
         self._replicas = Replicas(turn, self.directory)
-        self._replicas.surroundings = self
         self._calls = Calls(turn)
         self._seat = ControllerSeat(config, turn, self.image, self._calls)
         self._fetchers = ReplicaFetchers(config, turn, self._calls, self._replicas)
@@ -100,6 +99,9 @@ class Node:
         self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
         self._offsets = OffsetService(turn, self._replicas, self._gate)
         self._flushing = Flushing(turn, self._replicas, self._gate)
+        self._replicas.surroundings = NodeSurroundings(
+            self._fetchers, self._proposals, self._flushing
+        )
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self._controller_tick_ms = now_ms
         self._read_again_ms: int | None = None
@@ -379,21 +381,3 @@ class Node:
         self._turn.emit(CloseSession())
         self._turn.emit(halt)
         self.halted = halt
-
-    # -- what replicas ask for (replicas.Surroundings) --------------------------------------
-
-    def follow(self, replica: HostedReplica, leader: BrokerId) -> None:
-        self._fetchers.follow(replica, leader)
-
-    def stop_following(self, replica: HostedReplica) -> None:
-        self._fetchers.stop(replica)
-
-    def propose(self, replica: HostedReplica, proposal: ProposeIsr) -> None:
-        self._proposals.propose(replica, proposal)
-
-    def log_changed(self, replica: HostedReplica) -> None:
-        self._flushing.log_changed(replica)
-        self._fetchers.stir(replica)
-
-    def flushed(self, replica: HostedReplica) -> None:
-        self._fetchers.stir(replica)
