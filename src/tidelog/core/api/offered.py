@@ -56,25 +56,25 @@ OFFERED: dict[int, ApiRange] = {
 }
 
 HANDLERS: dict[int, str] = {
-    2: "offsets:list_offsets",
-    3: "metadata:metadata",
-    10: "coordinators:find_coordinator",
-    API_VERSIONS: "api_versions:api_versions",
-    19: "topics:create_topics",
-    20: "topics:delete_topics",
-    21: "offsets:delete_records",
-    22: "coordinators:init_producer_id",
-    23: "offsets:offset_for_leader_epoch",
-    32: "configs:describe_configs",
-    35: "reassignments:describe_log_dirs",
-    37: "partitions:create_partitions",
-    43: "elections:elect_leaders",
-    44: "config_changes:incremental_alter_configs",
-    45: "reassignments:alter_partition_reassignments",
-    46: "reassignments:list_partition_reassignments",
-    60: "cluster:describe_cluster",
+    2: "tidelog.core.api.handlers.offsets:list_offsets",
+    3: "tidelog.core.api.handlers.cluster.metadata:metadata",
+    10: "tidelog.core.api.handlers.coordinators:find_coordinator",
+    API_VERSIONS: "tidelog.core.api.handlers.cluster.api_versions:api_versions",
+    19: "tidelog.core.api.handlers.topics.topics:create_topics",
+    20: "tidelog.core.api.handlers.topics.topics:delete_topics",
+    21: "tidelog.core.api.handlers.offsets:delete_records",
+    22: "tidelog.core.api.handlers.coordinators:init_producer_id",
+    23: "tidelog.core.api.handlers.offsets:offset_for_leader_epoch",
+    32: "tidelog.core.api.handlers.configs.described_configs:describe_configs",
+    35: "tidelog.core.api.handlers.replicas.reassignments:describe_log_dirs",
+    37: "tidelog.core.api.handlers.topics.partitions:create_partitions",
+    43: "tidelog.core.api.handlers.replicas.elections:elect_leaders",
+    44: "tidelog.core.api.handlers.configs.config_changes:incremental_alter_configs",
+    45: "tidelog.core.api.handlers.replicas.reassignments:alter_partition_reassignments",
+    46: "tidelog.core.api.handlers.replicas.reassignments:list_partition_reassignments",
+    60: "tidelog.core.api.handlers.cluster.brokers:describe_cluster",
 }
-"""Module in `handlers` and function, by API key."""
+"""Module and function, by API key."""
 
 _resolved: dict[int, Handler] = {}
 
@@ -84,6 +84,6 @@ def resolve(api_key: int) -> Handler:
     handler = _resolved.get(api_key)
     if handler is None:
         module, _, name = HANDLERS[api_key].partition(":")
-        handler = getattr(import_module(f"tidelog.core.api.handlers.{module}"), name)
+        handler = getattr(import_module(module), name)
         _resolved[api_key] = handler
     return handler

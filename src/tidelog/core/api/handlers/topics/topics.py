@@ -7,7 +7,7 @@ here, in the order of Kafka's checks; the rest is the controller's word.
 from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.configs import effective_topic_configs
+from tidelog.core.api.handlers.configs.described_configs import effective_topic_configs
 from tidelog.core.api.handlers.refusals import name_problem, told
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreateTopicReceived, DeleteTopicReceived

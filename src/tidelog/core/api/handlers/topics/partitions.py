@@ -4,7 +4,7 @@ from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.refusals import told
-from tidelog.core.api.handlers.topics import PARTITIONS_MAX
+from tidelog.core.api.handlers.topics.topics import PARTITIONS_MAX
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreatePartitionsReceived
 from tidelog.core.controller.metadata.cluster_image import ClusterImage

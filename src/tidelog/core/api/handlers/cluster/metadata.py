@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.cluster import (
+from tidelog.core.api.handlers.cluster.brokers import (
     CLUSTER_OPERATIONS,
     NOT_ASKED_FOR,
     TOPIC_OPERATIONS,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.configs import (
+from tidelog.core.api.handlers.configs.described_configs import (
     BROKER,
     TOPIC,
     check_own_id,

@@ -1,0 +1,1 @@
+"""Where replicas lie, who leads them, and what they know of producers."""

@@ -1,0 +1,1 @@
+"""Making, growing and deleting topics."""
