@@ -274,9 +274,9 @@ class _GroupReader:
         if self._version >= _FLEXIBLE:
             length, self._at = _read_uvarint(self._data, self._at)
             return length - 1
-        length = fixed.unpack_from(self._data, self._at)[0]
+        (length,) = fixed.unpack_from(self._data, self._at)
         self._at += fixed.size
-        return length
+        return int(length)
 
     def _count(self) -> int:
         return self._present(self._length(_I32))
