@@ -17,6 +17,7 @@ from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
 NO_GENERATION = -1
 NO_OFFSET = -1
 NO_MEMBER = ""
+NOBODY = -1
 CONSUMER = "consumer"
 """The protocol type of consumers, whose metadata a broker may read."""
 CLASSIC = "classic"
@@ -178,9 +179,11 @@ class PartitionError(NamedTuple):
 
 @slotted(frozen=True)
 class OffsetCommitResponse:
-    """One entry for each entry of the request, in its order."""
+    """One entry for each entry of the request, in its order; with an error for the whole request
+    there are none, and the handler repeats it for each partition."""
 
-    partitions: tuple[PartitionError, ...]
+    error_code: ErrorCode
+    partitions: tuple[PartitionError, ...] = ()
 
 
 @slotted(frozen=True)
@@ -250,7 +253,7 @@ class DescribedMember(NamedTuple):
 @slotted(frozen=True)
 class DescribeGroupResponse:
     error_code: ErrorCode
-    group_id: str
+    group_id: str = ""
     group_state: str = ""
     protocol_type: str = ""
     protocol_data: str = ""
@@ -290,6 +293,25 @@ class DeleteGroup:
 @slotted(frozen=True)
 class DeleteGroupResponse:
     error_code: ErrorCode
+
+
+# -- coordinators -----------------------------------------------------------------------------
+
+
+@slotted(frozen=True)
+class FindCoordinator:
+    """Which broker coordinates the group `key`? Any broker can tell; no shard is asked."""
+
+    key: str
+
+
+@slotted(frozen=True)
+class FindCoordinatorResponse:
+    error_code: ErrorCode
+    node_id: int = NOBODY
+    host: str = ""
+    port: int = NOBODY
+    error_message: str | None = None
 
 
 Request: TypeAlias = (
