@@ -71,7 +71,7 @@ class Calls:
         """Nobody cares for this answer any more."""
         self._take(correlation)
 
-    def expire(self) -> None:
+    def tick(self) -> None:
         """Give up what was not answered in time."""
         for correlation in self._deadlines.due(self._turn.now_ms):
             self.fail(correlation)

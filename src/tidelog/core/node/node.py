@@ -14,12 +14,11 @@ from typing import Any
 
 from tidelog.core.controller import events as controller_on
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
-from tidelog.core.controller.metadata.metadata_store import Snapshot
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.effects import CloseSession, Effect, Halt, ReadStore, WatchStore
+from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.membership.controller_seat import (
     FROM_BROKERS,
@@ -29,6 +28,7 @@ from tidelog.core.node.membership.controller_seat import (
 from tidelog.core.node.membership.isr_proposals import IsrProposals
 from tidelog.core.node.membership.metadata import Metadata
 from tidelog.core.node.membership.registration import REGISTRATION_TAG, Registration
+from tidelog.core.node.membership.store_reading import StoreReading
 from tidelog.core.node.messages import (
     DeleteRecords,
     Fetch,
@@ -46,7 +46,7 @@ from tidelog.core.node.serving.offsets import OffsetService
 from tidelog.core.node.serving.produce import ProduceService
 from tidelog.core.node.serving.producer_ids import ProducerIds
 from tidelog.core.node.surroundings import NodeSurroundings
-from tidelog.core.node.turn import Turn
+from tidelog.core.node.turn import Timed, Turn
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.node.upkeep.losses import Losses
@@ -103,8 +103,17 @@ class Node:
             self._fetchers, self._proposals, self._flushing
         )
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
+        strays = self._metadata.set_aside_strays
+        self._store = StoreReading(turn, self.image, self._advance, strays)
+        self._timed: tuple[Timed, ...] = (
+            self._store,
+            self._calls,
+            self._produces,
+            self._fetches,
+            self._offsets,
+            self._producer_ids,
+        )
         self._controller_tick_ms = now_ms
-        self._read_again_ms: int | None = None
         self._stop_by_ms: int | None = None
         self._stopping = False
         self._handlers = self._handlers_by_event()
@@ -119,9 +128,9 @@ class Node:
             on.SessionOpened: self._on_session_opened,
             on.SessionRenewed: self._on_session_renewed,
             on.SessionLost: self._on_session_lost,
-            on.StoreRead: self._on_store_read,
-            on.StoreChanged: self._on_store_changed,
-            on.WatchLost: self._on_watch_lost,
+            on.StoreRead: self._store.store_read,
+            on.StoreChanged: self._store.store_changed,
+            on.WatchLost: self._store.read,
             on.TransactionAnswered: self._on_transaction,
             on.FlushCompleted: lambda e: self._flushing.completed(e.flush, e.error),
             on.BrokerDied: self._on_broker_died,
@@ -229,14 +238,9 @@ class Node:
         soonest = self._duties.next_ms
         for at in (
             self._controller_tick_ms,
-            self._read_again_ms,
             self._stop_by_ms,
-            self._calls.next_ms(),
-            self._produces.next_ms(),
-            self._fetches.next_ms(),
-            self._offsets.next_ms(),
             self._registration.next_ms(),
-            self._producer_ids.next_ms(),
+            *[part.next_ms() for part in self._timed],
             self._proposals.next_ms() if self.acting else None,
             self._fetchers.next_ms() if self.broker_epoch is not None else None,
         ):
@@ -248,7 +252,7 @@ class Node:
 
     def _on_started(self, _event: on.Started) -> None:
         self._registration.start()
-        self._turn.emit(ReadStore())
+        self._store.read()
 
     def _on_request(self, event: on.RequestReceived) -> None:
         self._serve[type(event.request)](event.peer, event.correlation, event.request)
@@ -266,22 +270,6 @@ class Node:
     def _on_session_lost(self, _event: on.SessionLost) -> None:
         self._registration.session_lost()
         self._reconsider_acting()
-
-    def _on_store_read(self, event: on.StoreRead) -> None:
-        if isinstance(event.answer, Snapshot):
-            # The end of an older watch may have told more than the snapshot knows.
-            if event.answer.rev >= self.image.revision:
-                self._advance(self.image.load(event.answer))
-                self._metadata.set_aside_strays()
-            self._turn.emit(WatchStore(self.image.revision))
-        else:
-            self._read_again_ms = self._turn.now_ms + CONTROLLER_TICK_MS
-
-    def _on_store_changed(self, event: on.StoreChanged) -> None:
-        self._advance(self.image.apply(event.batch))
-
-    def _on_watch_lost(self, _event: on.WatchLost) -> None:
-        self._turn.emit(ReadStore())
 
     def _advance(self, delta: ImageDelta) -> None:
         """The image moved on: this broker's own standing first, then its replicas."""
@@ -327,18 +315,12 @@ class Node:
         now = self._turn.now_ms
         self._registration.tick()
         self._reconsider_acting()
-        self._calls.expire()
-        self._produces.expire()
-        self._fetches.expire()
-        self._offsets.expire()
-        self._producer_ids.tick()
+        for part in self._timed:
+            part.tick()
         self._duties.tick()
         if now >= self._controller_tick_ms:
             self._controller_tick_ms = now + CONTROLLER_TICK_MS
             self._seat.step(controller_on.Ticked(now))
-        if self._read_again_ms is not None and now >= self._read_again_ms:
-            self._read_again_ms = None
-            self._turn.emit(ReadStore())
         if self._stop_by_ms is not None and now >= self._stop_by_ms:
             self._prepare_to_stop()
 

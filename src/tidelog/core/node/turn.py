@@ -4,7 +4,21 @@ All parts of a node share one Turn, so that each can add to the same ordered lis
 without handing it around.
 """
 
+from typing import Protocol
+
 from tidelog.core.node.effects import Effect, Respond
+
+
+class Timed(Protocol):
+    """A part of a node that has something to do by the clock."""
+
+    def tick(self) -> None:
+        """Do what is due."""
+        ...
+
+    def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        ...
 
 
 class Turn:

@@ -209,7 +209,7 @@ class FetchService:
             if self._is_due(pending):
                 self._unpark(pending)
 
-    def expire(self) -> None:
+    def tick(self) -> None:
         """Answer those who have waited long enough."""
         for pending in self._parked.due(self._turn.now_ms):
             self._unpark(pending)

@@ -147,7 +147,7 @@ class OffsetService:
         response = DeleteRecordsResponse(pending.answers)
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
-    def expire(self) -> None:
+    def tick(self) -> None:
         """Answer those whose time is over with what was preset."""
         for pending in self._waiting.due(self._turn.now_ms):
             pending.time_out()

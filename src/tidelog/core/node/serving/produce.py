@@ -141,7 +141,7 @@ class ProduceService:
         response = ProduceResponse(pending.answers)
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
-    def expire(self) -> None:
+    def tick(self) -> None:
         """Answer those whose time is over with what was preset."""
         expired = self._waiting.due(self._turn.now_ms)
         for pending in expired:

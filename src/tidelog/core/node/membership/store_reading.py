@@ -1,0 +1,54 @@
+"""Following the metadata store: all of it once, then what changes, and all of it again whenever
+the watch was lost."""
+
+from collections.abc import Callable
+
+from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
+from tidelog.core.controller.metadata.metadata_store import Snapshot
+from tidelog.core.node import events as on
+from tidelog.core.node.effects import ReadStore, WatchStore
+from tidelog.core.node.turn import Turn
+
+READ_AGAIN_MS = 500
+
+
+class StoreReading:
+    """Keeps the image as new as the store lets it be."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        image: ClusterImage,
+        advance: Callable[[ImageDelta], None],
+        set_aside_strays: Callable[[], None],
+    ) -> None:
+        self._turn = turn
+        self._image = image
+        self._advance = advance
+        self._set_aside_strays = set_aside_strays
+        self._read_again_ms: int | None = None
+
+    def read(self, _event: on.WatchLost | None = None) -> None:
+        """Ask for all of it."""
+        self._read_again_ms = None
+        self._turn.emit(ReadStore())
+
+    def store_read(self, event: on.StoreRead) -> None:
+        if not isinstance(event.answer, Snapshot):
+            self._read_again_ms = self._turn.now_ms + READ_AGAIN_MS
+            return
+        # The end of an older watch may have told more than the snapshot knows.
+        if event.answer.rev >= self._image.revision:
+            self._advance(self._image.load(event.answer))
+            self._set_aside_strays()
+        self._turn.emit(WatchStore(self._image.revision))
+
+    def store_changed(self, event: on.StoreChanged) -> None:
+        self._advance(self._image.apply(event.batch))
+
+    def tick(self) -> None:
+        if self._read_again_ms is not None and self._turn.now_ms >= self._read_again_ms:
+            self.read()
+
+    def next_ms(self) -> int | None:
+        return self._read_again_ms
