@@ -27,6 +27,7 @@ CLUSTER = "cluster"
 TOPICS = "topics"
 GROUPS = "groups"
 TRANSACTIONS = "transactions"
+ACCESS = "access"
 OWN = "own"
 
 PRODUCE = 0
@@ -54,6 +55,7 @@ APIS = {
     14: Api("SyncGroup", 0, 5, 4, GROUPS),
     15: Api("DescribeGroups", 0, 6, 5, GROUPS),
     16: Api("ListGroups", 0, 5, 3, GROUPS),
+    17: Api("SaslHandshake", 0, 1, NEVER, ACCESS),
     18: Api("ApiVersions", 0, 4, 3, CLUSTER),
     19: Api("CreateTopics", 2, 7, 5, TOPICS),
     20: Api("DeleteTopics", 1, 6, 4, TOPICS),
@@ -65,8 +67,14 @@ APIS = {
     26: Api("EndTxn", 0, 5, 3, TRANSACTIONS),
     27: Api("WriteTxnMarkers", 1, 2, 1, TRANSACTIONS),
     28: Api("TxnOffsetCommit", 0, 5, 3, TRANSACTIONS),
+    29: Api("DescribeAcls", 1, 3, 2, ACCESS),
+    30: Api("CreateAcls", 1, 3, 2, ACCESS),
+    31: Api("DeleteAcls", 1, 3, 2, ACCESS),
     32: Api("DescribeConfigs", 1, 4, 4, CLUSTER),
+    33: Api("AlterConfigs", 0, 2, 2, CLUSTER),
+    34: Api("AlterReplicaLogDirs", 1, 2, 2, CLUSTER),
     35: Api("DescribeLogDirs", 1, 5, 2, CLUSTER),
+    36: Api("SaslAuthenticate", 0, 2, 2, ACCESS),
     37: Api("CreatePartitions", 0, 3, 2, TOPICS),
     42: Api("DeleteGroups", 0, 2, 2, GROUPS),
     43: Api("ElectLeaders", 0, 2, 2, CLUSTER),
@@ -74,6 +82,8 @@ APIS = {
     45: Api("AlterPartitionReassignments", 0, 1, 0, CLUSTER),
     46: Api("ListPartitionReassignments", 0, 0, 0, CLUSTER),
     47: Api("OffsetDelete", 0, 0, NEVER, GROUPS),
+    48: Api("DescribeClientQuotas", 0, 1, 1, ACCESS),
+    49: Api("AlterClientQuotas", 0, 1, 1, ACCESS),
     55: Api("DescribeQuorum", 0, 2, 0, CLUSTER),
     60: Api("DescribeCluster", 0, 2, 0, CLUSTER),
     61: Api("DescribeProducers", 0, 0, 0, TRANSACTIONS),
@@ -81,6 +91,7 @@ APIS = {
     66: Api("ListTransactions", 0, 2, 0, TRANSACTIONS),
     68: Api("ConsumerGroupHeartbeat", 0, 1, 0, GROUPS),
     69: Api("ConsumerGroupDescribe", 0, 1, 0, GROUPS),
+    74: Api("ListConfigResources", 0, 1, 0, CLUSTER),
     75: Api("DescribeTopicPartitions", 0, 0, 0, CLUSTER),
     DESCRIBE_STATE: Api("DescribeState", 0, 0, NEVER, OWN),
     HELLO: Api("Hello", 0, 0, NEVER, OWN),

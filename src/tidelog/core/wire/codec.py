@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.wire.apis import (
+    ACCESS,
     APIS,
     CLUSTER,
     GROUPS,
@@ -123,6 +124,8 @@ def _load(family: str) -> dict[int, str]:
         from tidelog.core.wire.messages.groups import MESSAGES
     elif family == TRANSACTIONS:
         from tidelog.core.wire.messages.transactions import MESSAGES
+    elif family == ACCESS:
+        from tidelog.core.wire.messages.access import MESSAGES
     else:
         MESSAGES = dict.fromkeys(PRIVATE, _PRIVATE_MESSAGE)
     return MESSAGES

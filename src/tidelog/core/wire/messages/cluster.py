@@ -53,6 +53,33 @@ response
         name string, value string ?, source i8
       config_type i8 3+, documentation string 3+ ?
 """,
+    # AlterConfigs
+    33: """
+request
+  resources []
+    resource_type i8, resource_name string
+    configs []
+      name string, value string ?
+  validate_only bool
+response
+  throttle_time_ms i32
+  responses []
+    error_code i16, error_message string ?, resource_type i8, resource_name string
+""",
+    # AlterReplicaLogDirs
+    34: """
+request
+  dirs []
+    path string
+    topics []
+      name string, partitions []i32
+response
+  throttle_time_ms i32
+  results []
+    topic_name string
+    partitions []
+      partition_index i32, error_code i16
+""",
     # DescribeLogDirs
     35: """
 request
@@ -160,6 +187,15 @@ response
   brokers []
     broker_id i32, host string, port i32, rack string ? =null, is_fenced bool 2+
   cluster_authorized_operations i32 =-2147483648
+""",
+    # ListConfigResources
+    74: """
+request
+  resource_types []i8 1+
+response
+  throttle_time_ms i32, error_code i16
+  config_resources []
+    resource_name string, resource_type i8 1+ =16
 """,
     # DescribeTopicPartitions
     75: """
