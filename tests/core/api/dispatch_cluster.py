@@ -35,6 +35,8 @@ class Answer:
 class Line:
     """A connection: what was answered on it, and why it was closed."""
 
+    peer_host = "127.0.0.1"
+
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.closed: str | None = None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wire_structs import MESSAGES
 
 from tidelog.core.wire.apis import APIS, FETCH, PRODUCE
-from tidelog.core.wire.codec import REQUEST, decode_request, decode_response
+from tidelog.core.wire.codec import REQUEST, decode_request, decode_response, encode_request
 from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, FollowerFetches, decode_fetch
 from tidelog.core.wire.frames import parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
@@ -119,3 +119,15 @@ def test_memory_is_bounded_by_the_frame(byte: str) -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 300 * len(body)
+
+
+def test_texts_are_as_long_as_the_oldest_version_can_say() -> None:
+    """Compact lengths could say more; what comes in one version goes out in another."""
+    heartbeat = 12
+    asked = {"group_id": "g" * 0x7FFF, "generation_id": 1, "member_id": "m"}
+    frame = encode_request(heartbeat, 4, 1, "test", asked)[4:]
+    position = parse_request_header(frame).position
+    assert decode_request(heartbeat, 4, frame, position)["group_id"] == asked["group_id"]
+    frame = encode_request(heartbeat, 4, 1, "test", {**asked, "group_id": "g" * 0x8000})[4:]
+    with pytest.raises(MalformedRequest, match="32768"):
+        decode_request(heartbeat, 4, frame, position)

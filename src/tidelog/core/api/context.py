@@ -32,16 +32,23 @@ class Broker(NamedTuple):
 class BrokerContext:
     """One request's surroundings."""
 
-    __slots__ = ("broker", "client_id", "listener", "now_ms", "version")
+    __slots__ = ("broker", "client_host", "client_id", "listener", "now_ms", "version")
 
     def __init__(
-        self, broker: Broker, version: int, client_id: str | None, listener: str, now_ms: int
+        self,
+        broker: Broker,
+        version: int,
+        client_id: str | None,
+        listener: str,
+        now_ms: int,
+        client_host: str = "",
     ) -> None:
         self.broker = broker
         self.version = version
         self.client_id = client_id
         self.listener = listener
         self.now_ms = now_ms
+        self.client_host = client_host
 
     @property
     def node(self) -> Node:

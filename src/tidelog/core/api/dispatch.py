@@ -56,6 +56,11 @@ class Refused(Exception):
 class Line(Protocol):
     """A connection: answers leave it in the order of their requests."""
 
+    @property
+    def peer_host(self) -> str:
+        """The address of whoever is at the other end."""
+        ...
+
     def reserve(self) -> Reply:
         """The place of the next answer."""
         ...
@@ -115,7 +120,7 @@ class Dispatch:
                     header.correlation_id,
                 )
             else:
-                self._handle(connection.reserve(), key, version, header, frame)
+                self._handle(connection, key, version, header, frame)
         elif key == API_VERSIONS:
             self._step_down(connection.reserve(), header.correlation_id)
         else:
@@ -146,13 +151,19 @@ class Dispatch:
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
 
     def _handle(
-        self, reply: Reply, key: int, version: int, header: RequestHeader, frame: memoryview
+        self, connection: Line, key: int, version: int, header: RequestHeader, frame: memoryview
     ) -> None:
+        reply = connection.reserve()
         request = decode_request(key, version, frame, header.position)
         if len(frame) > ADMIN_ENTRIES_MAX:  # an entry takes a byte at least
             _check_entries(key, request)
         context = BrokerContext(
-            self._broker, version, header.client_id, CLIENT_LISTENER, self._now_ms()
+            self._broker,
+            version,
+            header.client_id,
+            CLIENT_LISTENER,
+            self._now_ms(),
+            connection.peer_host,
         )
 
         def encode(response: Struct) -> bytes:

@@ -32,6 +32,9 @@ OptionalText: TypeAlias = str | None
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 _VARINT_BYTES_MAX = 5
+_COMPACT_STRING_MAX = 0x7FFF + 1
+"""As long as the old spelling can say, in every version: what comes in one may go out in another,
+and into records."""
 _ONE_BYTE = [bytes([number]) for number in range(128)]
 
 
@@ -123,8 +126,8 @@ def read_optional_compact_string(data: Buffer, position: int) -> tuple[OptionalT
     end = position + length - 1
     if length == 0:
         return None, position
-    if end > len(data):
-        raise MalformedRequest(f"a string of length {length - 1} reaches past the end")
+    if end > len(data) or length > _COMPACT_STRING_MAX:
+        raise MalformedRequest(f"a string of length {length - 1}, which is too long")
     return str(data[position:end], "utf-8"), end
 
 

@@ -105,6 +105,11 @@ class Connection:
         self._events = READABLE
         loop.watch(sock, self)
 
+    @property
+    def peer_host(self) -> str:
+        """Its address without the port."""
+        return self.peer_name.rpartition(":")[0]
+
     def reserve(self) -> Slot:
         """The next place in the line of answers."""
         slot = Slot(self)
