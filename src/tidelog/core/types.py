@@ -36,3 +36,7 @@ class EpochEnd(NamedTuple):
 
     epoch: LeaderEpoch
     end_offset: Offset
+
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""What brokers keep for themselves: clients may read them and no more."""

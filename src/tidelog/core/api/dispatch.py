@@ -43,6 +43,8 @@ ENTRIES_MAX = 100_000
 ADMIN_ENTRIES_MAX = 10_000
 _ADMIN = frozenset({19, 20, 32, 37, 43, 44, 45})
 """Topics made, deleted and grown, configurations, elections, reassignments."""
+ADMIN_CLIENT = "__admin_client"
+"""The client id with which Kafka's tools may write into internal topics."""
 _KEY = Layout(">hh")
 
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
@@ -111,7 +113,7 @@ class Dispatch:
             self._describe(connection.reserve(), header.correlation_id, frame, header.position)
         elif offered is not None and offered.first <= version <= offered.last:
             if key == PRODUCE:
-                self._produce(connection, version, header.correlation_id, frame, header.position)
+                self._produce(connection, version, header, frame)
             elif key == FETCH:
                 self.fetch(
                     connection.reserve(),
@@ -127,14 +129,18 @@ class Dispatch:
             raise Refused(f"API {key} version {version} is not offered")
 
     def _produce(
-        self, connection: Line, version: int, correlation_id: int, frame: memoryview, at: int
+        self, connection: Line, version: int, header: RequestHeader, frame: memoryview
     ) -> None:
-        request, _transactional_id = decode_produce(version, frame, at, self._names)
+        request, _transactional_id = decode_produce(version, frame, header.position, self._names)
+        if header.client_id == ADMIN_CLIENT:
+            request.internal_topics_allowed = True
         exchange: on.Peer
         if request.acks == ACKS_NONE:
             exchange = connection
         else:
-            exchange = ProduceExchange(connection.reserve(), correlation_id, request, self._hints)
+            exchange = ProduceExchange(
+                connection.reserve(), header.correlation_id, request, self._hints
+            )
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
 
     def _fetch_of(self, version: int, frame: memoryview, at: int) -> Fetch:

@@ -61,6 +61,8 @@ class Produce:
     partitions: list[ProducePartition]
     version: int = 13
     """Of the request on the wire: old ones may not carry every codec."""
+    internal_topics_allowed: bool = False
+    """Whether this may write into the topics that the brokers keep for themselves."""
 
 
 @slotted

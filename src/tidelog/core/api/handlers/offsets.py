@@ -7,7 +7,6 @@ or waits to be uploaded is nothing.
 from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.refusals import INTERNAL
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     EARLIEST,
@@ -20,7 +19,7 @@ from tidelog.core.node.messages import (
     ListOffsetsPartitionResponse,
     OffsetForLeaderEpoch,
 )
-from tidelog.core.types import TopicPartition
+from tidelog.core.types import INTERNAL_TOPICS, TopicPartition
 
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
@@ -156,7 +155,7 @@ def delete_records(broker: BrokerContext, request: Struct) -> Handling:
 
 def _undeletable(broker: BrokerContext, name: TopicPartition) -> ErrorCode | None:
     """The brokers' own topics, and those that are only compacted, keep their records."""
-    if name.topic in INTERNAL:
+    if name.topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     replica = broker.node.replicas.get(name)
     if replica is not None and not replica.log.config.cleanup_delete:

@@ -4,9 +4,6 @@ import re
 
 from tidelog.core.errors import ErrorCode
 
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics of the brokers' own: clients may read them and no more."""
-
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MESSAGE_MAX = 1000
 

@@ -27,6 +27,7 @@ from tidelog.core.node.waiters import Part, Pending
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
 from tidelog.core.record.validation import BatchRules, validate
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceReceived
+from tidelog.core.types import INTERNAL_TOPICS
 
 
 class Refusal(NamedTuple):
@@ -86,6 +87,9 @@ class ProduceService:
             self._turn.emit(Close(peer))
 
     def _append(self, request: Produce, asked: ProducePartition, part: Part) -> None:
+        if asked.topic_partition.topic in INTERNAL_TOPICS and not request.internal_topics_allowed:
+            self._refuse(asked, part, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            return
         replica = self._gate.find(asked.topic_partition, asked.topic_id)
         if isinstance(replica, ErrorCode):
             self._refuse(asked, part, replica)

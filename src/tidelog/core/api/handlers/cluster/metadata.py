@@ -17,12 +17,12 @@ from tidelog.core.api.handlers.cluster.brokers import (
     controller_id,
     endpoint_of,
 )
-from tidelog.core.api.handlers.refusals import INTERNAL, name_problem
+from tidelog.core.api.handlers.refusals import name_problem
 from tidelog.core.controller.events import CreateTopicReceived
 from tidelog.core.controller.metadata.cluster_image import partitions_of
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.errors import ErrorCode
-from tidelog.core.types import TopicId
+from tidelog.core.types import INTERNAL_TOPICS, TopicId
 
 NO_TOPIC_ID: TopicId = bytes(16)
 _NO_LEADER = -1
@@ -76,7 +76,8 @@ def _create(
     names = [
         name
         for name in missing
-        if name not in INTERNAL and _error_of_missing(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if name not in INTERNAL_TOPICS
+        and _error_of_missing(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ]
     if not names or not broker.settings.get("auto.create.topics.enable"):
         return {}
@@ -163,7 +164,7 @@ class _View:
             "error_code": error,
             "name": name,
             "topic_id": topic_id,
-            "is_internal": name in INTERNAL,
+            "is_internal": name in INTERNAL_TOPICS,
             "partitions": [],
             "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_ASKED_FOR,
         }
