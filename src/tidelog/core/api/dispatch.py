@@ -25,6 +25,7 @@ from tidelog.core.api.exchange import (
 from tidelog.core.api.offered import OFFERED, resolve
 from tidelog.core.api.settling import names_a_dead_leader
 from tidelog.core.node import events as on
+from tidelog.core.node.measuring.request_times import RequestTimes, untimed
 from tidelog.core.node.messages import Fetch
 from tidelog.core.replication.events import ACKS_NONE
 from tidelog.core.wire.apis import API_VERSIONS, DESCRIBE_STATE, FETCH, METADATA, PRODUCE
@@ -83,6 +84,7 @@ class Dispatch:
         step: Callable[[on.Event], None],
         now_ms: Callable[[], int],
         when_settled: WhenSettled,
+        times: RequestTimes | None = None,
     ) -> None:
         self._broker = broker
         self._names = broker.node.image.topic_names
@@ -91,6 +93,7 @@ class Dispatch:
         self._when_settled = when_settled
         self._fetch_max_bytes: int = broker.settings.get("fetch.max.bytes")
         self._hints = LeaderOf(broker.node.image)
+        self._times = times if times is not None else untimed()
 
     def frame(self, connection: Line, frame: memoryview) -> None:
         """Take a client's request in."""
@@ -135,11 +138,18 @@ class Dispatch:
         if header.client_id == ADMIN_CLIENT:
             request.internal_topics_allowed = True
         exchange: on.Peer
+        times = self._times
         if request.acks == ACKS_NONE:
             exchange = connection
+            times.produce.since(times.turn.began_ns)
         else:
             exchange = ProduceExchange(
-                connection.reserve(), header.correlation_id, request, self._hints
+                connection.reserve(),
+                header.correlation_id,
+                request,
+                self._hints,
+                times.produce,
+                times.turn.began_ns,
             )
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
 
@@ -153,7 +163,10 @@ class Dispatch:
 
     def fetch(self, reply: Reply, request: Fetch, version: int, correlation_id: int) -> None:
         """A consumer's, or on the internal listener a follower's."""
-        exchange = FetchExchange(reply, correlation_id, version, self._hints)
+        times = self._times
+        kind = times.fetch_consumer if request.replica is None else times.fetch_follower
+        began_ns = times.turn.began_ns
+        exchange = FetchExchange(reply, correlation_id, version, self._hints, kind, began_ns)
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
 
     def _handle(
@@ -172,7 +185,10 @@ class Dispatch:
             connection.peer_host,
         )
 
+        times, began_ns = self._times.of(OFFERED[key].name), self._times.turn.began_ns
+
         def encode(response: Struct) -> bytes:
+            times.since(began_ns)
             return encode_response(key, version, header.correlation_id, response)
 
         def begin() -> None:

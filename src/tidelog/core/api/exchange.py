@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tidelog.core.api.context import Handling, Struct
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.histogram import Histogram
 from tidelog.core.node.messages import FetchResponse, Produce, ProduceResponse
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import Region
@@ -58,17 +59,26 @@ class LeaderOf:
 class ProduceExchange:
     """A produce that wants an answer."""
 
-    __slots__ = ("_correlation_id", "_hints", "_reply", "_request")
+    __slots__ = ("_began_ns", "_correlation_id", "_hints", "_reply", "_request", "_times")
 
     def __init__(
-        self, reply: Reply, correlation_id: int, request: Produce, hints: LeaderOf
+        self,
+        reply: Reply,
+        correlation_id: int,
+        request: Produce,
+        hints: LeaderOf,
+        times: Histogram,
+        began_ns: int,
     ) -> None:
         self._reply = reply
         self._correlation_id = correlation_id
         self._request = request
         self._hints = hints
+        self._times = times
+        self._began_ns = began_ns
 
     def respond(self, _number: int, response: ProduceResponse) -> None:
+        self._times.since(self._began_ns)
         frame = encode_produce_response(self._correlation_id, self._request, response, self._hints)
         self._reply.fill([frame])
 
@@ -79,15 +89,26 @@ class ProduceExchange:
 class FetchExchange:
     """A fetch of a consumer or a follower."""
 
-    __slots__ = ("_correlation_id", "_hints", "_reply", "_version")
+    __slots__ = ("_began_ns", "_correlation_id", "_hints", "_reply", "_times", "_version")
 
-    def __init__(self, reply: Reply, correlation_id: int, version: int, hints: LeaderOf) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        correlation_id: int,
+        version: int,
+        hints: LeaderOf,
+        times: Histogram,
+        began_ns: int,
+    ) -> None:
         self._reply = reply
         self._correlation_id = correlation_id
         self._version = version
         self._hints = hints
+        self._times = times
+        self._began_ns = began_ns
 
     def respond(self, _number: int, response: FetchResponse) -> None:
+        self._times.since(self._began_ns)
         self._reply.fill(
             encode_fetch_response(
                 self._version, self._correlation_id, response, leader_of=self._hints

@@ -10,7 +10,7 @@ from tidelog.core.controller.metadata.registrations import (
 )
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import field, slotted
-from tidelog.core.types import TopicId
+from tidelog.core.types import BrokerId, LeaderEpoch, TopicId
 
 
 @slotted
@@ -128,6 +128,17 @@ class Resigned:
 
 
 @slotted
+class Elected:
+    """A committed change of leader: to be counted and told."""
+
+    key: PartitionKey
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    old_leader: BrokerId | None
+    isr: tuple[BrokerId, ...]
+
+
+@slotted
 class ElectedUncleanly:
     """A committed election that may have lost records: to be counted and shown."""
 
@@ -135,4 +146,6 @@ class ElectedUncleanly:
     election: UncleanElection
 
 
-ControllerEffect: TypeAlias = StoreTransaction | Answer | TookOffice | Resigned | ElectedUncleanly
+ControllerEffect: TypeAlias = (
+    StoreTransaction | Answer | TookOffice | Resigned | Elected | ElectedUncleanly
+)

@@ -8,7 +8,7 @@ again. Only partitions of inactive brokers and those named by the caller are loo
 from collections.abc import Iterable
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness, deregistration_transaction
-from tidelog.core.controller.effects import ControllerEffect, ElectedUncleanly
+from tidelog.core.controller.effects import ControllerEffect, Elected, ElectedUncleanly
 from tidelog.core.controller.election import ElectionRules, Target, next_registration
 from tidelog.core.controller.events import ElectionType
 from tidelog.core.controller.metadata import keys
@@ -63,9 +63,12 @@ class Office:
         guards = [Guard(name, ABSENT if old is None else self.image.mod_rev(name))]
         guards += [broker_guard(self.image.brokers[broker]) for broker in sorted(joined)]
         effects: tuple[ControllerEffect, ...] = ()
+        if old is not None and new.leader is not None and new.leader != old.leader:
+            elected = Elected(new.key, new.leader, new.leader_epoch, old.leader, new.isr)
+            effects = (elected,)
         before = None if old is None else old.unclean_election
         if new.unclean_election is not None and new.unclean_election != before:
-            effects = (ElectedUncleanly(new.key, new.unclean_election),)
+            effects += (ElectedUncleanly(new.key, new.unclean_election),)
         value = values.encode_partition(self.stamp(new))
         return Write(Put(name, value), tuple(guards), effects, new.key)
 

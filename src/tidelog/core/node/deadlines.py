@@ -22,6 +22,9 @@ class Deadlines(Generic[Item]):
         self._buckets: dict[int, dict[Item, None]] = {}
         self._order: list[int] = []
 
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets.values()))
+
     def add(self, item: Item, at_ms: int) -> None:
         bucket = self._buckets.get(at_ms)
         if bucket is None:

@@ -20,6 +20,7 @@ from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
+from tidelog.core.node.measuring.measured import Measured
 from tidelog.core.node.membership.controller_seat import (
     FROM_BROKERS,
     FROM_CLIENTS,
@@ -98,6 +99,8 @@ class Node:
         self._producer_ids = ProducerIds(config, turn, self._seat, self._registration)
         self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
         self._offsets = OffsetService(turn, self._replicas, self._gate)
+        served = (self._produces, self._fetches, self._offsets)
+        self.measured = Measured(turn.counters, turn.journal, self._registration, *served)
         self._flushing = Flushing(turn, self._replicas, self._gate)
         self._replicas.surroundings = NodeSurroundings(
             self._fetchers, self._proposals, self._flushing
@@ -306,6 +309,7 @@ class Node:
     def _cease_acting(self) -> None:
         """Promise nothing more; whoever waits must ask elsewhere."""
         self._gate.acting = False
+        self._turn.counters.fencings += 1
         for replica in self._replicas.hosted.values():
             self._replicas.fail_waiters(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

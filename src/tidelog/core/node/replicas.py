@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node.measuring.counters import Traffic
+from tidelog.core.node.measuring.replica_notes import note_loss
 from tidelog.core.node.messages import DeleteRecordsPartitionResponse, ProducePartitionResponse
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.losses import Loss, Losses
@@ -20,7 +22,7 @@ from tidelog.core.replication.partition import Partition
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
-from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 
 
 @slotted(eq=False)
@@ -32,6 +34,8 @@ class HostedReplica:
     partition: Partition
     log: Log
     rules: BatchRules
+    traffic: Traffic
+    """The topic's counters on this broker."""
     commits: PartQueue = field(default_factory=PartQueue)
     """Producers that wait for the high watermark."""
     flushes: PartQueue = field(default_factory=PartQueue)
@@ -44,6 +48,12 @@ class HostedReplica:
     """Session partitions that have all there is, with their sessions (serving/fetch.py)."""
     out_since_ms: dict[BrokerId, int] = field(default_factory=dict)
     """Replicas outside the ISR, and when this broker heard of it."""
+    isr: tuple[BrokerId, ...] = ()
+    """As the image last said; empty before its first word."""
+    unclean_epoch: LeaderEpoch = -1
+    """Since when a leader may lack what was committed: the last unclean election's."""
+    leader_high_watermark: Offset = -1
+    """What the leader said with its last answer; only for people."""
 
     def note_isr(
         self, replicas: Iterable[BrokerId], isr: Collection[BrokerId], now_ms: int
@@ -130,7 +140,16 @@ class Replicas:
     def _append_records(self, replica: HostedReplica, effect: do.AppendRecords) -> None:
         if self._unwritten:
             self.write_epochs()
-        replica.log.append(effect.batches, self._turn.now_ms)  # type: ignore[arg-type]
+        batches: Any = effect.batches
+        replica.log.append(batches, self._turn.now_ms)
+        traffic = replica.traffic
+        if replica.partition.is_leader:
+            for batch in batches:
+                traffic.bytes_in += batch.size
+                traffic.messages_in += batch.count
+        else:
+            for batch in batches:
+                traffic.replication_bytes_in += batch.size
         self.touched[replica] = None
         self.surroundings.log_changed(replica)
 
@@ -174,6 +193,7 @@ class Replicas:
             restarted_at,
         )
         self.losses.note(loss)
+        note_loss(self._turn, replica, loss)
 
     def _drop_before(self, replica: HostedReplica, effect: do.DropBefore) -> None:
         replica.log.drop_before(effect.offset, self._turn.now_ms)

@@ -7,6 +7,8 @@ without handing it around.
 from typing import Protocol
 
 from tidelog.core.node.effects import Effect, Respond
+from tidelog.core.node.measuring.counters import Counters
+from tidelog.core.node.measuring.journal import Journal
 
 
 class Timed(Protocol):
@@ -24,11 +26,14 @@ class Timed(Protocol):
 class Turn:
     """The time of the event, and the effects in order."""
 
-    __slots__ = ("effects", "now_ms")
+    __slots__ = ("counters", "effects", "journal", "now_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.effects: list[Effect] = []
+        self.counters = Counters()
+        self.journal = Journal()
+        """These two are for people; nothing is decided by them."""
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)

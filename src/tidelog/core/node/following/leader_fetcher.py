@@ -176,6 +176,7 @@ class LeaderFetcher:
             except CorruptRecord:
                 error = ErrorCode.CORRUPT_MESSAGE
         self.stir(part.topic_partition)
+        replica.leader_high_watermark = part.high_watermark
         self._replicas.step(
             replica,
             FetchAnswered(

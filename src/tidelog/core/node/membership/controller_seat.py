@@ -15,12 +15,14 @@ from tidelog.core.controller import events as on
 from tidelog.core.controller.controller import Controller, ControllerSettings
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import TxnAnswer
+from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.controller.requests import refusal
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.calls import Answered, Calls, Failed
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer
+from tidelog.core.node.measuring.counters import NS_PER_MS
 from tidelog.core.node.messages import Forwarded
 from tidelog.core.node.turn import Turn
 from tidelog.core.slotted import replace
@@ -63,12 +65,16 @@ class ControllerSeat:
         self._forwarded: dict[int, int] = {}
         """What is on its way to a controller, with the token it held."""
         self._next = 0
+        self._sent_ms: dict[int, int] = {}
+        """When a transaction was decided on."""
+        self._answered_after_ms = 0
         self._carry_out: dict[type, Callable[[Any], None]] = {
-            do.StoreTransaction: turn.emit,
+            do.StoreTransaction: self._send,
             do.Answer: self._answer,
-            do.ElectedUncleanly: self.unclean_elections.append,
-            do.TookOffice: _nothing,
-            do.Resigned: _nothing,
+            do.Elected: self._elected,
+            do.ElectedUncleanly: self._elected_uncleanly,
+            do.TookOffice: self._took_office,
+            do.Resigned: self._resigned,
         }
 
     def step(self, event: on.ControllerEvent) -> None:
@@ -141,8 +147,33 @@ class ControllerSeat:
         self._answers.pop(effect.request)(effect.response)
 
     def transaction_answered(self, tag: int, answer: TxnAnswer) -> None:
+        self._answered_after_ms = self._turn.now_ms - self._sent_ms.pop(tag, self._turn.now_ms)
         self.step(on.TransactionAnswered(tag, answer))
 
+    def _send(self, transaction: do.StoreTransaction) -> None:
+        self._sent_ms.setdefault(transaction.tag, self._turn.now_ms)
+        self._turn.emit(transaction)
 
-def _nothing(_effect: object) -> None:
-    """`controller.in_office` says it all."""
+    # -- for people ------------------------------------------------------------------------
+
+    def _elected(self, effect: do.Elected) -> None:
+        self._turn.counters.elections.note(self._answered_after_ms * NS_PER_MS)
+        told = (effect.leader, effect.leader_epoch, effect.old_leader, effect.isr)
+        self._turn.journal.note("leader_elected", *self._name(effect.key), *told)
+
+    def _elected_uncleanly(self, effect: do.ElectedUncleanly) -> None:
+        self.unclean_elections.append(effect)
+        self._turn.counters.elections_unclean += 1
+        made = effect.election
+        told = (made.leader, made.leader_epoch, made.old_leader, made.old_isr, made.old_elr)
+        self._turn.journal.note("unclean_election", *self._name(effect.key), *told)
+
+    def _name(self, key: PartitionKey) -> tuple[str | None, int]:
+        return self._image.topic_names.get(key.topic_id), key.partition
+
+    def _took_office(self, effect: do.TookOffice) -> None:
+        self._turn.journal.note("controller_gained", effect.controller_epoch)
+
+    def _resigned(self, effect: do.Resigned) -> None:
+        self._sent_ms.clear()
+        self._turn.journal.note("controller_lost", effect.reason)

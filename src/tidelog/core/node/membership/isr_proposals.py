@@ -140,6 +140,7 @@ class IsrProposals:
     def _tell(self, proposal: Proposal, result: AlterPartitionResult) -> None:
         if result.error is ErrorCode.NONE:
             return
+        self._turn.counters.isr_updates_failed += 1
         wanted = proposal.wanted
         event = IsrChangeAnswered(
             wanted.members,

@@ -21,6 +21,7 @@ from tidelog.core.controller.metadata.registrations import (
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
+from tidelog.core.node.measuring.replica_notes import note_standing
 from tidelog.core.node.membership.topic_settings import topic_settings
 from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
@@ -107,7 +108,11 @@ class Metadata:
             self._held_back[key] = None
             return
         self._held_back.pop(key, None)
+        led, epoch = replica.partition.is_leader, replica.partition.leader_epoch
+        if known.unclean_election is not None:
+            replica.unclean_epoch = known.unclean_election.leader_epoch
         self._replicas.step(replica, _event(known, self._turn.now_ms))
+        note_standing(self._turn, replica, known, led, epoch)
         # Followers that rest here may have left the ISR: their fetches count again.
         self._replicas.touched[replica] = None
 
@@ -152,7 +157,8 @@ class Metadata:
             policy=self._policy,
             producers=log.producers,
         )
-        replica = HostedReplica(name, topic_id, partition, log, settings.rules)
+        traffic = self._turn.counters.traffic(name.topic)
+        replica = HostedReplica(name, topic_id, partition, log, settings.rules, traffic)
         self._replicas.hosted[name] = replica
         self._replicas.surroundings.log_changed(replica)
         return replica

@@ -93,6 +93,7 @@ class Registration:
 
     def session_lost(self) -> None:
         self._remember_epoch()
+        self._turn.journal.note("session_lost")
         self._session = None
         self.broker_epoch = None
         self._registering = False
@@ -107,6 +108,11 @@ class Registration:
         epoch = self.broker_epoch
         if epoch is not None and known is not None and known.admitted_epoch == epoch:
             self._previous_epoch = epoch
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When its session ends unless it is renewed; None without one."""
+        return None if self._session is None else self._deadline_ms
 
     @property
     def session_valid(self) -> bool:
@@ -172,6 +178,7 @@ class Registration:
 
     def _registered(self, epoch: BrokerEpoch) -> None:
         self.broker_epoch = epoch
+        self._turn.journal.note("registered", epoch)
         self._retry_at_ms = None
         self._caught_up = False
         self._stand()

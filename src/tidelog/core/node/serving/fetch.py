@@ -143,6 +143,7 @@ class FetchService:
         request, session = pending.request, pending.session
         committed = request.read_committed
         answers = [part.response(read_committed=committed) for part in pending.parts]
+        _count(pending.parts, to_a_replica=request.replica is not None)
         told = session.answer(answers)
         if isinstance(session, FetchSession) and not session.closed:
             for part in pending.parts:
@@ -214,8 +215,27 @@ class FetchService:
         for pending in self._parked.due(self._turn.now_ms):
             self._unpark(pending)
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._parked)
+
     def next_ms(self) -> int | None:
         return self._parked.next_ms()
+
+
+def _count(parts: list[FetchPart], *, to_a_replica: bool) -> None:
+    for part in parts:
+        if part.replica is None:
+            continue
+        traffic = part.replica.traffic
+        if to_a_replica:
+            traffic.replication_bytes_out += part.size
+            continue
+        traffic.fetch_requests += 1
+        traffic.bytes_out += part.size
+        if part.answer.error is not ErrorCode.NONE:
+            traffic.failed_fetch_requests += 1
 
 
 def _event(

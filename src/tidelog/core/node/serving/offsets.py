@@ -156,6 +156,11 @@ class OffsetService:
                 if replica is not None:
                     replica.deletions.forget_done()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._waiting)
+
     def next_ms(self) -> int | None:
         return self._waiting.next_ms()
 

@@ -94,10 +94,13 @@ class ProduceService:
         if isinstance(replica, ErrorCode):
             self._refuse(asked, part, replica)
             return
+        replica.traffic.produce_requests += 1
         batch: RecordBatch | Refusal | ErrorCode = self._check(request, asked, replica)
         if isinstance(batch, RecordBatch) and _must_open(batch, replica.rules):
             batch = _opened(batch, replica)
         if not isinstance(batch, RecordBatch):
+            replica.traffic.failed_produce_requests += 1
+            replica.traffic.bytes_rejected += len(asked.records)
             self._refuse(asked, part, batch)
             return
         if replica.rules.log_append_time:
@@ -155,6 +158,11 @@ class ProduceService:
                 if replica is not None:
                     replica.commits.forget_done()
                     replica.flushes.forget_done()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._waiting)
 
     def next_ms(self) -> int | None:
         return self._waiting.next_ms()

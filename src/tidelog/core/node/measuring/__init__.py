@@ -1,0 +1,1 @@
+"""What a broker counts while it works, and what it has to tell about itself."""

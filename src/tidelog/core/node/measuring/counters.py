@@ -1,0 +1,119 @@
+"""What a node counts: traffic by topic, and what happens to replicas.
+
+Nothing is decided by it. Always true: numbers only grow while the process lives; those of a
+topic that is gone stay in the sum of all.
+"""
+
+from collections.abc import Container
+from typing import ClassVar
+
+from tidelog.core.histogram import Histogram
+from tidelog.core.types import TopicPartition
+
+NS_PER_MS = 1_000_000
+
+
+class Traffic:
+    """One topic's, on this broker."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+        "replication_bytes_in",
+        "replication_bytes_out",
+    )
+    fields: ClassVar[tuple[str, ...]] = __slots__
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        """Record batches that clients sent and a log took."""
+        self.bytes_out = 0
+        self.bytes_rejected = 0
+        self.failed_fetch_requests = 0
+        self.failed_produce_requests = 0
+        self.fetch_requests = 0
+        """Partitions asked for by clients; one request may name many."""
+        self.messages_in = 0
+        self.produce_requests = 0
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+
+    def add(self, other: "Traffic") -> None:
+        for name in self.fields:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Counters:
+    """One broker's."""
+
+    __slots__ = (
+        "_forgotten",
+        "elections",
+        "elections_unclean",
+        "fencings",
+        "isr_expands",
+        "isr_shrinks",
+        "isr_updates_failed",
+        "lost",
+        "topics",
+        "truncated",
+        "truncations",
+    )
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Traffic] = {}
+        self._forgotten = Traffic()
+        self.isr_shrinks = 0
+        """Of partitions that this broker leads."""
+        self.isr_expands = 0
+        self.isr_updates_failed = 0
+        self.elections = Histogram(_no_clock)
+        """Made here as the controller: from the decision to its being committed."""
+        self.elections_unclean = 0
+        self.fencings = 0
+        """How often this broker stopped acting without being told to stop."""
+        self.truncations = 0
+        self.truncated: dict[TopicPartition, int] = {}
+        """Records that replicas here dropped because the leader did not have them."""
+        self.lost: dict[TopicPartition, int] = {}
+        """Of those, the ones that were committed, or that an unclean election gave up."""
+
+    def traffic(self, topic: str) -> Traffic:
+        """The counters of a topic, the same ones each time."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = Traffic()
+        return found
+
+    def all_topics(self) -> Traffic:
+        """The sum, also of topics that are gone."""
+        everything = Traffic()
+        for one in (self._forgotten, *self.topics.values()):
+            everything.add(one)
+        return everything
+
+    def forget_all_but(self, topics: Container[str]) -> None:
+        """Topics that were deleted have no counters of their own any more."""
+        for gone in [name for name in self.topics if name not in topics]:
+            self._forgotten.add(self.topics.pop(gone))
+        for counts in (self.truncated, self.lost):
+            for partition in [p for p in counts if p.topic not in topics]:
+                del counts[partition]
+
+    def dropped(self, partition: TopicPartition, records: int, lost: int) -> None:
+        """A truncation."""
+        self.truncations += 1
+        self.truncated[partition] = self.truncated.get(partition, 0) + records
+        if lost:
+            self.lost[partition] = self.lost.get(partition, 0) + lost
+
+
+def _no_clock() -> int:
+    """Times are brought along."""
+    return 0

@@ -1,0 +1,120 @@
+"""What a broker has to tell about itself, for its log: events with fields, not yet text.
+
+Thousands of partitions may change hands in one step, and nobody reads thousands of lines. So a
+note is a small tuple, only the first of a kind are kept until the host takes them, and the rest
+are counted. Which fields an event has, and how it reads, is in the table.
+
+Always true: what is not kept is counted.
+"""
+
+from typing import Any, NamedTuple
+
+KEPT_MAX = 20
+"""Of one event, between two looks of the host."""
+
+INFO, WARN, ERROR = "INFO", "WARN", "ERROR"
+
+
+class Event(NamedTuple):
+    """One kind of event."""
+
+    level: str
+    fields: tuple[str, ...]
+    text: str
+
+
+_PARTITION = ("topic", "partition")
+
+EVENTS: dict[str, Event] = {
+    "leadership_gained": Event(
+        INFO,
+        (*_PARTITION, "leader_epoch", "offset", "isr"),
+        "leads {topic}-{partition} from offset {offset} on: leader epoch {leader_epoch}, ISR {isr}",
+    ),
+    "leadership_lost": Event(
+        INFO,
+        (*_PARTITION, "leader_epoch", "leader"),
+        "leads {topic}-{partition} no more: leader {leader}, leader epoch {leader_epoch}",
+    ),
+    "isr_shrunk": Event(
+        WARN,
+        (*_PARTITION, "leader_epoch", "isr", "left"),
+        "ISR of {topic}-{partition} shrank to {isr}: without {left}",
+    ),
+    "isr_expanded": Event(
+        INFO,
+        (*_PARTITION, "leader_epoch", "isr", "joined"),
+        "ISR of {topic}-{partition} grew to {isr}: with {joined}",
+    ),
+    "truncated": Event(
+        INFO,
+        (*_PARTITION, "leader_epoch", "start", "end"),
+        "{topic}-{partition}: dropped offsets {start} to {end} (exclusive), which the leader of"
+        " epoch {leader_epoch} does not have; none was known to be committed",
+    ),
+    "records_lost": Event(
+        WARN,
+        (*_PARTITION, "leader_epoch", "start", "end", "lost"),
+        "{topic}-{partition}: dropped offsets {start} to {end} (exclusive), which the leader of"
+        " epoch {leader_epoch} does not have; {lost} of them may have been committed",
+    ),
+    "leader_elected": Event(
+        INFO,
+        (*_PARTITION, "leader", "leader_epoch", "old_leader", "isr"),
+        "elected broker {leader} for {topic}-{partition}: leader epoch {leader_epoch}, before it"
+        " {old_leader}, ISR {isr}",
+    ),
+    "unclean_election": Event(
+        WARN,
+        (*_PARTITION, "leader", "leader_epoch", "old_leader", "old_isr", "old_elr"),
+        "elected broker {leader} for {topic}-{partition} uncleanly, leader epoch {leader_epoch}:"
+        " records may be lost that {old_isr} or {old_elr} had",
+    ),
+    "controller_gained": Event(INFO, ("controller_epoch",), "is the controller now"),
+    "controller_lost": Event(WARN, ("reason",), "is the controller no more: {reason}"),
+    "session_lost": Event(WARN, (), "its session with the metadata store is gone: registers anew"),
+    "registered": Event(INFO, ("broker_epoch",), "registered, broker epoch {broker_epoch}"),
+}
+
+
+class Note(NamedTuple):
+    """Something that happened; the values are in the order of the event's fields."""
+
+    event: str
+    values: tuple[Any, ...]
+
+    def fields(self) -> dict[str, Any]:
+        return dict(zip(EVENTS[self.event].fields, self.values, strict=True))
+
+    def text(self) -> str:
+        shown = {name: _shown(value) for name, value in self.fields().items()}
+        return EVENTS[self.event].text.format(**shown)
+
+
+class Journal:
+    """Notes that wait for the host."""
+
+    __slots__ = ("_counts", "notes")
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+        self._counts: dict[str, int] = {}
+
+    def note(self, event: str, *values: Any) -> None:
+        count = self._counts[event] = self._counts.get(event, 0) + 1
+        if count <= KEPT_MAX:
+            self.notes.append(Note(event, values))
+
+    def take(self) -> tuple[list[Note], dict[str, int]]:
+        """What was noted since, and how many more there were of each event."""
+        notes, self.notes = self.notes, []
+        counts, self._counts = self._counts, {}
+        return notes, {event: n - KEPT_MAX for event, n in counts.items() if n > KEPT_MAX}
+
+
+def _shown(value: object) -> object:
+    if value is None:
+        return "nobody"
+    if isinstance(value, tuple | frozenset | set):
+        return "[" + ", ".join(map(str, value)) + "]"
+    return value

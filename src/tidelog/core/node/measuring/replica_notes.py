@@ -1,0 +1,68 @@
+"""What there is to count and to tell when a replica's standing changes, or its log is cut.
+
+Seen from this broker: ISRs are counted by the broker that leads, truncations by the one that
+truncates. Nothing is decided here.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidelog.core.controller.metadata.registrations import PartitionRegistration
+from tidelog.core.node.upkeep.losses import Loss
+
+if TYPE_CHECKING:
+    from tidelog.core.node.replicas import HostedReplica
+    from tidelog.core.node.turn import Turn
+
+
+def note_loss(turn: "Turn", replica: "HostedReplica", loss: Loss) -> None:
+    """A replica dropped what its leader does not have."""
+    dropped = loss.end - loss.start
+    if dropped <= 0:
+        return
+    lost = dropped if _given_up(replica, loss) else loss.committed
+    turn.counters.dropped(loss.topic_partition, dropped, lost)
+    told = (*loss.topic_partition, loss.leader_epoch, loss.start, loss.end)
+    if lost:
+        turn.journal.note("records_lost", *told, lost)
+    else:
+        turn.journal.note("truncated", *told)
+
+
+def _given_up(replica: "HostedReplica", loss: Loss) -> bool:
+    """Whether an unclean election gave up what was dropped. After a kill this replica's own
+    high watermark is an old one, so it can't tell what was committed; but all that it has from
+    before that election and the leader has not went by that election."""
+    latest = replica.partition.epochs.latest
+    since = replica.unclean_epoch
+    return since >= 0 and loss.leader_epoch >= since and (latest is None or latest < since)
+
+
+def note_standing(
+    turn: "Turn", replica: "HostedReplica", known: PartitionRegistration, led: bool, epoch: int
+) -> None:
+    """The controller's word about a partition was taken; before, this broker `led` it or not,
+    in that leader epoch."""
+    before, replica.isr = replica.isr, known.isr
+    partition, name = replica.partition, replica.topic_partition
+    if partition.is_leader:
+        if not led or partition.leader_epoch != epoch:
+            start = partition.epoch_start_offset
+            turn.journal.note("leadership_gained", *name, partition.leader_epoch, start, known.isr)
+        if before:
+            _note_isr(turn, replica, before, known.isr)
+    elif led:
+        turn.journal.note("leadership_lost", *name, partition.leader_epoch, known.leader)
+
+
+def _note_isr(
+    turn: "Turn", replica: "HostedReplica", before: tuple[int, ...], isr: tuple[int, ...]
+) -> None:
+    name, epoch = replica.topic_partition, replica.partition.leader_epoch
+    left = tuple(broker for broker in before if broker not in isr)
+    joined = tuple(broker for broker in isr if broker not in before)
+    if left:
+        turn.counters.isr_shrinks += 1
+        turn.journal.note("isr_shrunk", *name, epoch, isr, left)
+    if joined:
+        turn.counters.isr_expands += 1
+        turn.journal.note("isr_expanded", *name, epoch, isr, joined)
