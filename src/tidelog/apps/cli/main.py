@@ -4,6 +4,7 @@
     up         a cluster on this machine; status and down look after it; broker is one of it
     cluster    who is in a running cluster, and what is in danger
     partition  every replica of a partition, side by side
+    topic      topics made, listed, described, altered, deleted
     inspect    the files of a log directory, without a broker
     store      what is in a cluster's metadata store, and copies of it
     verify     clients and faults on a real cluster, and a check of all they saw
@@ -29,6 +30,7 @@ COMMANDS = LazyCommands(
         "broker": "tidelog.apps.cli.local.broker:broker",
         "cluster": "tidelog.apps.cli.cluster:cluster",
         "partition": "tidelog.apps.cli.partition:partition",
+        "topic": "tidelog.apps.cli.admin.topic:topic",
         "inspect": "tidelog.apps.cli.inspect:inspect",
         "store": "tidelog.apps.cli.store:store",
         "verify": "tidelog.apps.cli.verify:verify",

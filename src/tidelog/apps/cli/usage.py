@@ -28,11 +28,16 @@ def examples(*lines: str) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     """What was probably meant, or all there is to choose from."""
+    names = list(known)
+    return nearest(name, names) or f"choose from: {', '.join(names)}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What was probably meant; nothing if there is no such thing."""
     from difflib import get_close_matches
 
-    names = list(known)
-    close = get_close_matches(name, names, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else f"choose from: {', '.join(names)}"
+    close = get_close_matches(name, list(known), n=3)
+    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 class LazyCommands(MutableMapping[str, click.Command]):

@@ -1,16 +1,17 @@
-"""Topics and settings: what an administrator asks a cluster."""
+"""Topics and settings, one at a time, as tests and checks ask for them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import Struct
-from tidelog.shell.client.api_keys import (
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    DESCRIBE_CONFIGS,
-    DESCRIBE_STATE,
+from tidelog.shell.client.administration.topics import (
+    CLUSTER_DEFAULT,
+    NewTopic,
+    create_topics,
+    delete_topics,
 )
+from tidelog.shell.client.api_keys import DESCRIBE_CONFIGS, DESCRIBE_STATE
 from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoSuchTopic, NotOffered
 from tidelog.shell.client.cluster import Cluster, Deadline
 from tidelog.shell.client.cluster_metadata import NO_LEADER
@@ -19,8 +20,6 @@ from tidelog.shell.client.connection import KafkaConnection
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 MIN_ISR = "min.insync.replicas"
-CLUSTER_DEFAULT = -1
-"""As a number of partitions or replicas: what the broker's settings say."""
 
 
 def create_topic(
@@ -33,22 +32,10 @@ def create_topic(
     exist_ok: bool = False,
 ) -> None:
     """Create a topic; returns once each of its partitions has a leader."""
-    topic = {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": replication_factor,
-        "assignments": [],
-        "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
-    }
-    request = {"topics": [topic], "timeout_ms": int(cluster.timeout_s * 1000)}
-
-    def ask(controller: KafkaConnection) -> None:
-        answer = controller.call(CREATE_TOPICS, request)["topics"][0]
-        code = answer["error_code"]
-        if code and not (exist_ok and code == ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise BrokerError(f"creating topic {name}", code, answer.get("error_message"))
-
-    cluster.ask_controller(ask)
+    topic = NewTopic(name, partitions, replication_factor, (), configs or {})
+    [(made, _, _)] = create_topics(cluster, [topic])
+    if made.error and not (exist_ok and made.error == ErrorCode.TOPIC_ALREADY_EXISTS):
+        raise BrokerError(f"creating topic {name}", made.error, made.message)
     await_leaders(cluster, name)
 
 
@@ -66,22 +53,17 @@ def await_leaders(cluster: Cluster, name: str) -> None:
 
 def delete_topic(cluster: Cluster, name: str, *, missing_ok: bool = False) -> None:
     """Delete a topic; returns once the broker asked no longer lists it."""
-    request = {
-        "topics": [{"name": name}],
-        "topic_names": [name],
-        "timeout_ms": int(cluster.timeout_s * 1000),
-    }
+    [gone] = delete_topics(cluster, [name])
+    if gone.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if not missing_ok:
+            raise NoSuchTopic(f"topic {name!r}", name)
+    elif gone.error:
+        raise BrokerError(f"deleting topic {name}", gone.error, gone.message)
+    await_gone(cluster, name)
 
-    def ask(controller: KafkaConnection) -> None:
-        answer = controller.call(DELETE_TOPICS, request)["responses"][0]
-        code = answer["error_code"]
-        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            if not missing_ok:
-                raise NoSuchTopic(f"topic {name!r}")
-        elif code:
-            raise BrokerError(f"deleting topic {name}", code, answer.get("error_message"))
 
-    cluster.ask_controller(ask)
+def await_gone(cluster: Cluster, name: str) -> None:
+    """Wait until a topic that was deleted is no longer listed."""
     deadline = Deadline(cluster.timeout_s)
     while True:
         topic = cluster.refresh([name]).topics.get(name)

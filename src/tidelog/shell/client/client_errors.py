@@ -128,9 +128,11 @@ class BrokerError(ClientError):
 class NoSuchTopic(ClientError):
     """The cluster has no topic or partition of that name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is no {name} in the cluster; `tidelog cluster info` lists topics")
+    def __init__(self, name: str, topic: str | None = None) -> None:
+        super().__init__(f"there is no {name} in the cluster; `tidelog topic list` shows topics")
         self.name = name
+        self.topic = topic
+        """The topic itself, if it is that which is not there."""
 
 
 class NothingMore(ClientError):

@@ -122,6 +122,14 @@ class Cluster:
             raise CannotConnect(f"broker {broker_id}", "it is not in the cluster's metadata")
         return self._connect(found.host, found.port, advertised=True)
 
+    def own_connection(self, broker_id: BrokerId) -> KafkaConnection:
+        """A connection that nobody else uses; whoever asked for it closes it."""
+        shared = self.broker(broker_id)
+        found = self.metadata.brokers[broker_id]
+        return KafkaConnection(
+            found.host, found.port, self.client_id, shared.timeout_s, advertised=True
+        )
+
     def controller(self) -> KafkaConnection:
         """The broker to which changes of topics go."""
         controller = self.metadata.controller_id
@@ -175,7 +183,7 @@ class Cluster:
         if found is None or found.error:
             found = self.refresh([name]).topics.get(name)
         if found is None or found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise NoSuchTopic(f"topic {name!r}")
+            raise NoSuchTopic(f"topic {name!r}", name)
         if found.error and found.error != ErrorCode.LEADER_NOT_AVAILABLE:
             raise BrokerError(f"metadata of {name}", found.error)
         return found

@@ -34,6 +34,9 @@ class PartitionMetadata(NamedTuple):
     replicas: list[BrokerId]
     isr: list[BrokerId]
     offline_replicas: list[BrokerId]
+    elr: list[BrokerId] | None = None
+    """Eligible leader replicas; None: the broker does not tell."""
+    last_known_elr: list[BrokerId] | None = None
 
 
 class TopicMetadata(NamedTuple):
@@ -64,12 +67,13 @@ def read_metadata(answer: Struct) -> ClusterMetadata:
         )
         for broker in answer["brokers"]
     }
-    topics = {topic["name"]: _read_topic(topic) for topic in answer["topics"] if topic["name"]}
+    topics = {topic["name"]: read_topic(topic) for topic in answer["topics"] if topic["name"]}
     controller = answer.get("controller_id", NO_LEADER)
     return ClusterMetadata(answer.get("cluster_id"), controller, brokers, topics)
 
 
-def _read_topic(topic: Struct) -> TopicMetadata:
+def read_topic(topic: Struct) -> TopicMetadata:
+    """One topic of an answer to Metadata or DescribeTopicPartitions."""
     partitions = {
         partition["partition_index"]: PartitionMetadata(
             partition["partition_index"],
@@ -79,6 +83,8 @@ def _read_topic(topic: Struct) -> TopicMetadata:
             list(partition["replica_nodes"]),
             list(partition["isr_nodes"]),
             list(partition.get("offline_replicas", ())),
+            _told(partition, "eligible_leader_replicas"),
+            _told(partition, "last_known_elr"),
         )
         for partition in topic["partitions"]
     }
@@ -89,3 +95,8 @@ def _read_topic(topic: Struct) -> TopicMetadata:
         topic.get("is_internal", False),
         dict(sorted(partitions.items())),
     )
+
+
+def _told(partition: Struct, field: str) -> list[BrokerId] | None:
+    found = partition.get(field)
+    return None if found is None else list(found)

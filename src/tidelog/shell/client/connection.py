@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from struct import Struct as Packing
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.apis import spoken_versions
 from tidelog.core.wire.codec import Struct, decode_response, encode_request
 from tidelog.core.wire.primitives import MalformedRequest
-from tidelog.shell.client.api_keys import API_VERSIONS, api_name
+from tidelog.shell.client.api_keys import API_VERSIONS, SINCE, api_name
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
@@ -36,6 +36,14 @@ API_VERSIONS_NEWEST = 3
 _LENGTH = Packing(">i")
 _ERROR_CODE = Packing(">4xh")
 """Behind the correlation id, first in every version of an ApiVersions answer."""
+
+
+class Question(NamedTuple):
+    """A request that was sent, and whose answer was not taken yet."""
+
+    api_key: int
+    version: int
+    correlation: int
 
 
 class KafkaConnection:
@@ -123,7 +131,7 @@ class KafkaConnection:
             offered = self.versions.get(api_key)
             spoken = spoken_versions(api_key)
             why = (
-                "it is not in the broker's list"
+                _missing(api_key)
                 if offered is None
                 else f"it has versions {offered[0]} to {offered[1]},"
                 f" this client {'none' if spoken is None else f'{spoken[0]} to {spoken[1]}'}"
@@ -161,6 +169,22 @@ class KafkaConnection:
         version = self.version(api_key, max_version)
         self._send(api_key, version, request, time.monotonic() + self.timeout_s)
 
+    def ask(self, api_key: int, request: Struct, max_version: int | None = None) -> Question:
+        """Send, and take the answer later; nothing else may be asked meanwhile."""
+        version = self.version(api_key, max_version)
+        deadline = time.monotonic() + self.timeout_s
+        return Question(api_key, version, self._send(api_key, version, request, deadline))
+
+    def answer(self, question: Question, timeout_s: float | None = None) -> Struct:
+        """The answer to what was asked; waits for it. Raises ClientError."""
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        frame = self._await(question.api_key, question.correlation, wait_s)
+        return self._decode(question.api_key, question.version, frame)
+
+    def fileno(self) -> int:
+        """For `select`: readable once an answer begins to come in."""
+        return -1 if self._socket is None else self._socket.fileno()
+
     def call_private(
         self, api_key: int, document: Mapping[str, Any], timeout_s: float | None = None
     ) -> dict[str, Any]:
@@ -184,8 +208,15 @@ class KafkaConnection:
         """Send a request; the frame of its answer."""
         deadline = time.monotonic() + timeout_s
         correlation = self._send(api_key, version, request, deadline)
+        return self._await(api_key, correlation, timeout_s, deadline)
+
+    def _await(
+        self, api_key: int, correlation: int, timeout_s: float, deadline: float | None = None
+    ) -> bytes:
+        if self._socket is None:
+            raise Disconnected(self.address, api_name(api_key), "the connection was closed")
         try:
-            frame = self._receive(deadline)
+            frame = self._receive(time.monotonic() + timeout_s if deadline is None else deadline)
         except TimeoutError:
             self.close()
             raise NoAnswer(self.address, api_name(api_key), timeout_s) from None
@@ -248,6 +279,12 @@ class KafkaConnection:
     def _not_kafka(self, why: str) -> NotKafka:
         self.close()
         return NotKafka(self.address, why)
+
+
+def _missing(api_key: int) -> str:
+    since = SINCE.get(api_key)
+    hint = "" if since is None else f"; Kafka has it from {since} on"
+    return f"it is not in the broker's list{hint}"
 
 
 def format_address(host: str, port: int) -> str:

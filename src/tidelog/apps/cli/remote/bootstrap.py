@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.apps.cli.usage import F
+from tidelog.apps.cli.usage import F, nearest
 
 if TYPE_CHECKING:
+    from tidelog.shell.client.client_errors import NoSuchTopic
     from tidelog.shell.client.cluster import Cluster
 
 VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
@@ -24,9 +25,10 @@ NOT_ANSWERED = 1
 
 
 def bootstrap_option() -> Callable[[F], F]:
-    """`--bootstrap`: the cluster to ask."""
+    """`--bootstrap`: the cluster to ask; also under the name that Kafka's tools give it."""
     return click.option(
         "--bootstrap",
+        "--bootstrap-server",
         metavar="HOST:PORT",
         help=f"Brokers to begin with, separated by commas.  [default: {VARIABLE}, else the"
         f" cluster of ./{DATA}, else {LAST_RESORT}]",
@@ -65,11 +67,23 @@ def asked_cluster(given: str | None, timeout_s: float) -> Iterator["Cluster"]:
     context = click.get_current_context()
     try:
         with Cluster(find_bootstrap(given), timeout_s=timeout_s) as cluster:
-            yield cluster
+            try:
+                yield cluster
+            except NoSuchTopic as error:
+                raise click.ClickException(_with_near_names(cluster, error)) from error
     except ValueError as error:
         raise click.UsageError(str(error), context) from error
-    except NoSuchTopic as error:
-        raise click.ClickException(str(error)) from error
     except ClientError as error:
         click.echo(f"tidelog: {error}", err=True)
         context.exit(NOT_ANSWERED)
+
+
+def _with_near_names(cluster: "Cluster", error: "NoSuchTopic") -> str:
+    if error.topic is not None and (meant := near_topics(cluster, error.topic)):
+        return f"there is no {error.name} in the cluster; {meant}"
+    return str(error)
+
+
+def near_topics(cluster: "Cluster", name: str) -> str:
+    """Which topic was probably meant; nothing if there is no such topic."""
+    return nearest(name, cluster.refresh().topics)

@@ -1,0 +1,1 @@
+"""Commands that administer a running cluster: topics, settings, moves of replicas."""

@@ -1,0 +1,89 @@
+"""What the administering commands read from their command line: settings, lists of brokers.
+
+Always true: what is wrong with a value is told before a broker is asked.
+"""
+
+import re
+from collections.abc import Callable
+
+import click
+
+from tidelog.apps.cli.usage import F
+
+
+def read_settings(
+    _ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """`key=value`, each key once. A value may be empty, and may hold further equals signs."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not key or not equals:
+            raise click.BadParameter(f"{text!r} is not key=value, such as retention.ms=60000")
+        if key in found:
+            raise click.BadParameter(f"{key} is given twice", param=param)
+        found[key] = value
+    return found
+
+
+def read_brokers(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> list[int] | None:
+    """`1,2,3`, each once."""
+    return None if text is None else broker_ids(text, ",")
+
+
+def read_assignment(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> list[list[int]]:
+    """`1:2,2:3`: the brokers of each partition, as Kafka's tools write it."""
+    return [] if text is None else [broker_ids(each, ":") for each in text.split(",")]
+
+
+def broker_ids(text: str, separator: str) -> list[int]:
+    """Ids between separators. Raises BadParameter."""
+    words = [word.strip() for word in text.split(separator)]
+    if not all(word.isdecimal() for word in words):
+        example = separator.join(("1", "2", "3"))
+        raise click.BadParameter(f"{text!r} is no list of broker ids, such as {example}")
+    ids = [int(word) for word in words]
+    if len(set(ids)) < len(ids):
+        raise click.BadParameter(f"{text!r} names a broker twice")
+    return ids
+
+
+def expressions(names: tuple[str, ...]) -> list[re.Pattern[str]]:
+    """Regular expressions, each for a whole name. Raises UsageError."""
+    found = []
+    for name in names:
+        try:
+            found.append(re.compile(name))
+        except re.error as error:
+            message = f"{name!r} is no regular expression: {error}"
+            raise click.UsageError(message, click.get_current_context(silent=True)) from error
+    return found
+
+
+def config_option(*names: str, help_text: str) -> Callable[[F], F]:
+    """An option that takes `key=value` any number of times."""
+    return click.option(
+        *names,
+        "settings",
+        multiple=True,
+        callback=read_settings,
+        metavar="KEY=VALUE",
+        help=help_text,
+    )
+
+
+def regex_option(help_text: str) -> Callable[[F], F]:
+    """`--regex`: names are regular expressions."""
+    return click.option("--regex", "-r", is_flag=True, help=help_text)
+
+
+def internal_option() -> Callable[[F], F]:
+    """`--internal`: also the cluster's own topics."""
+    return click.option(
+        "--internal", "-i", is_flag=True, help="Also topics that the cluster keeps for itself."
+    )

@@ -1,0 +1,246 @@
+"""What there is to tell of topics: which are meant, and how each of their partitions is.
+
+Always true: leaders, replicas and ISR of a topic come from one answer; settings, moves and
+offsets come a moment later, and what could not be learnt is None.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from tidelog.apps.cli.admin.arguments import expressions
+from tidelog.core.errors import ErrorCode
+from tidelog.core.storage.layout import format_topic_id
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.shell.client.admin import MIN_ISR, TOPIC_RESOURCE
+from tidelog.shell.client.administration.configs import ConfigEntry, Resource, describe_configs
+from tidelog.shell.client.administration.reassignments import Reassignment, list_reassignments
+from tidelog.shell.client.administration.topics import describe_topics
+from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic, NotOffered
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import (
+    NO_LEADER,
+    NO_TOPIC_ID,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from tidelog.shell.client.offsets import Found, list_offsets
+from tidelog.shell.client.reader import EARLIEST, LATEST, FoundOffset
+
+TOPICS_ASKED_TOGETHER = 500
+
+
+class Listed(NamedTuple):
+    """A topic in a list."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+
+
+class Partition(NamedTuple):
+    """One partition; None is not known, or not told by this cluster."""
+
+    topic: str
+    partition: int
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch | None
+    replicas: list[BrokerId]
+    isr: list[BrokerId]
+    offline_replicas: list[BrokerId]
+    elr: list[BrokerId] | None
+    last_known_elr: list[BrokerId] | None
+    adding: list[BrokerId]
+    removing: list[BrokerId]
+    log_start_offset: Offset | None
+    high_watermark: Offset | None
+    error: str | None
+    """Why there are no offsets."""
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas there are, those that only come by a move left out."""
+        return len(self.replicas) - len(self.adding)
+
+    @property
+    def under_replicated(self) -> bool:
+        return len(self.isr) < self.replication_factor
+
+
+class Topic(NamedTuple):
+    """One topic, with those of its partitions that were asked for."""
+
+    name: str
+    id: str | None
+    internal: bool
+    partition_count: int
+    replication_factor: int
+    configs: dict[str, str | None]
+    """Settings that are not Kafka's defaults."""
+    min_isr: int | None
+    partitions: list[Partition]
+
+    def as_data(self) -> dict[str, Any]:
+        return {**self._asdict(), "partitions": [each._asdict() for each in self.partitions]}
+
+
+class Filters(NamedTuple):
+    """Which partitions to show: those to which one of them applies; all if none is set."""
+
+    under_replicated: bool = False
+    unavailable: bool = False
+    under_min_isr: bool = False
+    at_min_isr: bool = False
+
+    def match(self, topic: Topic, each: Partition, alive: Iterable[BrokerId]) -> bool:
+        dead = each.leader is None or each.leader not in alive
+        isr = len(each.isr)
+        wanted = min(topic.min_isr or 0, each.replication_factor)  # no more than there are
+        return (
+            (self.under_replicated and each.under_replicated)
+            or (self.unavailable and dead)
+            or (self.under_min_isr and (each.leader is None or isr < wanted))
+            or (self.at_min_isr and isr == wanted)
+        )
+
+
+# -- which topics ----------------------------------------------------------------------------
+
+
+def select(
+    cluster: Cluster, names: tuple[str, ...], *, regex: bool, internal: bool
+) -> list[TopicMetadata]:
+    """The topics that are named, or whose whole name matches; all if none is named. Raises
+    NoSuchTopic for a name that is not there."""
+    topics = cluster.refresh().topics
+    if not names or regex:
+        patterns = expressions(names or (".*",))
+        return [
+            topic
+            for name, topic in sorted(topics.items())
+            if (internal or not topic.internal) and any(p.fullmatch(name) for p in patterns)
+        ]
+    for name in names:
+        if name not in topics:
+            raise NoSuchTopic(f"topic {name!r}", name)
+    return [topics[name] for name in dict.fromkeys(names)]
+
+
+def listed(topics: Iterable[TopicMetadata]) -> list[Listed]:
+    """Topics with their counts."""
+    return [
+        Listed(topic.name, len(topic.partitions), _replicas(topic), topic.internal)
+        for topic in topics
+    ]
+
+
+def _replicas(topic: TopicMetadata) -> int:
+    return max((len(each.replicas) for each in topic.partitions.values()), default=0)
+
+
+# -- how they are ----------------------------------------------------------------------------
+
+
+def describe(cluster: Cluster, names: Sequence[str], filters: Filters | None = None) -> list[Topic]:
+    """Everything about them; with filters, only partitions to which one applies, and topics
+    that have any."""
+    moves = _moves(cluster)
+    found = []
+    for start in range(0, len(names), TOPICS_ASKED_TOGETHER):
+        part = names[start : start + TOPICS_ASKED_TOGETHER]
+        topics = [_checked(topic) for topic in describe_topics(cluster, part).values()]
+        resources = [Resource(TOPIC_RESOURCE, topic.name) for topic in topics]
+        configs = describe_configs(cluster, resources)
+        found += [
+            _topic(topic, configs.get(resource, []), moves)
+            for topic, resource in zip(topics, resources, strict=True)
+        ]
+    if filters is not None and any(filters):
+        found = [_filtered(topic, filters, cluster.metadata.brokers) for topic in found]
+        found = [topic for topic in found if topic.partitions]
+    return _with_offsets(cluster, found)
+
+
+def _filtered(topic: Topic, filters: Filters, alive: Iterable[BrokerId]) -> Topic:
+    kept = [each for each in topic.partitions if filters.match(topic, each, alive)]
+    return topic._replace(partitions=kept)
+
+
+def _checked(topic: TopicMetadata) -> TopicMetadata:
+    if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise NoSuchTopic(f"topic {topic.name!r}", topic.name)
+    if topic.error and topic.error != ErrorCode.LEADER_NOT_AVAILABLE:
+        raise BrokerError(f"metadata of {topic.name}", topic.error)
+    return topic
+
+
+def _moves(cluster: Cluster) -> dict[TopicPartition, Reassignment]:
+    """Moves under way; none from a broker that can't tell."""
+    try:
+        return list_reassignments(cluster)
+    except (NotOffered, BrokerError):
+        return {}
+
+
+def _topic(
+    topic: TopicMetadata,
+    configs: Sequence[ConfigEntry],
+    moves: dict[TopicPartition, Reassignment],
+) -> Topic:
+    partitions = [
+        _partition(topic.name, each, moves.get(TopicPartition(topic.name, each.partition)))
+        for each in topic.partitions.values()
+    ]
+    min_isr = next((each.value for each in configs if each.name == MIN_ISR), None)
+    return Topic(
+        topic.name,
+        None if topic.id == NO_TOPIC_ID else format_topic_id(topic.id),
+        topic.internal,
+        len(partitions),
+        partitions[0].replication_factor if partitions else 0,
+        {each.name: each.value for each in configs if not each.is_default},
+        None if min_isr is None else int(min_isr),
+        partitions,
+    )
+
+
+def _partition(topic: str, each: PartitionMetadata, move: Reassignment | None) -> Partition:
+    return Partition(
+        topic,
+        each.partition,
+        None if each.leader == NO_LEADER else each.leader,
+        None if each.leader_epoch < 0 else each.leader_epoch,
+        each.replicas,
+        each.isr,
+        each.offline_replicas,
+        each.elr,
+        each.last_known_elr,
+        [] if move is None else move.adding,
+        [] if move is None else move.removing,
+        None,
+        None,
+        None,
+    )
+
+
+def _with_offsets(cluster: Cluster, topics: list[Topic]) -> list[Topic]:
+    keys = [TopicPartition(each.topic, each.partition) for t in topics for each in t.partitions]
+    ends = list_offsets(cluster, dict.fromkeys(keys, LATEST))
+    starts = list_offsets(
+        cluster, {key: EARLIEST for key, end in ends.items() if isinstance(end, FoundOffset)}
+    )
+    return [
+        topic._replace(partitions=[_with_ends(each, starts, ends) for each in topic.partitions])
+        for topic in topics
+    ]
+
+
+def _with_ends(each: Partition, starts: Found, ends: Found) -> Partition:
+    key = TopicPartition(each.topic, each.partition)
+    start, end = starts.get(key), ends[key]
+    failed = next((found for found in (end, start) if isinstance(found, ClientError)), None)
+    return each._replace(
+        log_start_offset=start.offset if isinstance(start, FoundOffset) else None,
+        high_watermark=end.offset if isinstance(end, FoundOffset) else None,
+        error=None if failed is None else str(failed),
+    )

@@ -1,0 +1,95 @@
+"""Moving replicas: begin, take back, and see what is under way.
+
+Always true: a refusal of one partition is in its `Outcome`; what raises concerns the request
+as a whole.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.wire.codec import Struct
+from tidelog.shell.client.administration.topics import Outcome
+from tidelog.shell.client.api_keys import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
+from tidelog.shell.client.client_errors import BrokerError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.connection import KafkaConnection
+
+
+class Reassignment(NamedTuple):
+    """A move under way."""
+
+    replicas: list[BrokerId]
+    """All that have the partition now, those that come and those that go included."""
+    adding: list[BrokerId]
+    removing: list[BrokerId]
+
+    @property
+    def origin(self) -> list[BrokerId]:
+        """Where it was before the move."""
+        return [broker for broker in self.replicas if broker not in self.adding]
+
+    @property
+    def target(self) -> list[BrokerId]:
+        """Where it will be."""
+        return [broker for broker in self.replicas if broker not in self.removing]
+
+
+def alter_reassignments(
+    cluster: Cluster, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
+) -> dict[TopicPartition, Outcome]:
+    """Begin to move partitions to `targets`; None takes back the move that is under way."""
+    topics: dict[str, list[Struct]] = {}
+    for key, replicas in targets.items():
+        wanted = {
+            "partition_index": key.partition,
+            "replicas": None if replicas is None else list(replicas),
+        }
+        topics.setdefault(key.topic, []).append(wanted)
+    request = {
+        "timeout_ms": int(cluster.timeout_s * 1000),
+        "topics": [{"name": name, "partitions": listed} for name, listed in topics.items()],
+    }
+
+    def ask(controller: KafkaConnection) -> Struct:
+        return _checked(controller.call(ALTER_PARTITION_REASSIGNMENTS, request))
+
+    found = {}
+    for topic in cluster.ask_controller(ask)["responses"]:
+        for each in topic["partitions"]:
+            key = TopicPartition(topic["name"], each["partition_index"])
+            found[key] = Outcome(str(key), each["error_code"], each.get("error_message"))
+    return found
+
+
+def list_reassignments(
+    cluster: Cluster, wanted: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, Reassignment]:
+    """The moves under way, of all partitions or of those named."""
+    topics: dict[str, list[int]] = {}
+    for key in wanted or ():
+        topics.setdefault(key.topic, []).append(key.partition)
+    asked = [{"name": name, "partition_indexes": listed} for name, listed in topics.items()]
+    request = {
+        "timeout_ms": int(cluster.timeout_s * 1000),
+        "topics": None if wanted is None else asked,
+    }
+    answer = cluster.ask_controller(
+        lambda controller: _checked(controller.call(LIST_PARTITION_REASSIGNMENTS, request))
+    )
+    return {
+        TopicPartition(topic["name"], each["partition_index"]): Reassignment(
+            list(each["replicas"]), list(each["adding_replicas"]), list(each["removing_replicas"])
+        )
+        for topic in answer["topics"]
+        for each in topic["partitions"]
+    }
+
+
+def _checked(answer: Struct) -> Struct:
+    if answer["error_code"]:
+        raise BrokerError("moving replicas", answer["error_code"], answer.get("error_message"))
+    return answer
