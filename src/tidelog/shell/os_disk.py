@@ -316,3 +316,12 @@ def _as_disk_error(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise _disk_error(error, path) from error
+
+
+def disk_space(folder: str) -> tuple[int, int]:
+    """Bytes that the folder's disk has, and those of them that are free; -1 if it won't say."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return -1, -1
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -49,7 +49,8 @@ def usual(data: st.DataObject, value: Any) -> Any:
     changed = {}
     for name, each in value.items():
         structs_within = isinstance(each, list) and (not each or isinstance(each[0], dict))
-        if name in USUAL and not structs_within and data.draw(st.booleans()):
+        fits = not structs_within and not isinstance(each, float)
+        if name in USUAL and fits and data.draw(st.booleans()):
             changed[name] = data.draw(st.sampled_from(USUAL[name]))
         else:
             changed[name] = usual(data, each)

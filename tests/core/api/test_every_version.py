@@ -5,24 +5,35 @@ from typing import Any
 
 import pytest
 from api_cluster import (
+    ALTER_CLIENT_QUOTAS,
     ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_REPLICA_LOG_DIRS,
     API_VERSIONS,
+    CREATE_ACLS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
+    DELETE_ACLS,
     DELETE_RECORDS,
     DELETE_TOPICS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TOPIC_PARTITIONS,
     ELECT_LEADERS,
     FIND_COORDINATOR,
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
+    LIST_CONFIG_RESOURCES,
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
     NO_TOPIC_ID,
     OFFSET_FOR_LEADER_EPOCH,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
     ApiCluster,
     creatable,
 )
@@ -32,6 +43,24 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.apis import spoken_versions
 
 ONE_PARTITION = {"partition_index": 0, "current_leader_epoch": 0, "timestamp": -1}
+ACL_FILTER = {
+    "resource_type_filter": 2,
+    "resource_name_filter": None,
+    "pattern_type_filter": 3,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+ACL = {
+    "resource_type": 2,
+    "resource_name": "orders",
+    "resource_pattern_type": 3,
+    "principal": "User:u",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
 REQUESTS: dict[int, dict[str, Any]] = {
     LIST_OFFSETS: {
         "replica_id": -1,
@@ -113,10 +142,42 @@ REQUESTS: dict[int, dict[str, Any]] = {
     },
     LIST_PARTITION_REASSIGNMENTS: {"timeout_ms": 1000, "topics": None},
     DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
+    SASL_HANDSHAKE: {"mechanism": "PLAIN"},
+    SASL_AUTHENTICATE: {"auth_bytes": b"x"},
+    DESCRIBE_ACLS: ACL_FILTER,
+    CREATE_ACLS: {"creations": [ACL]},
+    DELETE_ACLS: {"filters": [ACL_FILTER]},
+    ALTER_REPLICA_LOG_DIRS: {
+        "dirs": [
+            {
+                "path": "tidelog-data/broker-1",
+                "topics": [{"name": "orders", "partitions": [0]}],
+            }
+        ]
+    },
+    DESCRIBE_CLIENT_QUOTAS: {"components": [], "strict": False},
+    ALTER_CLIENT_QUOTAS: {
+        "entries": [
+            {
+                "entity": [{"entity_type": "user", "entity_name": "u"}],
+                "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}],
+            }
+        ],
+        "validate_only": False,
+    },
+    DESCRIBE_PRODUCERS: {"topics": [{"name": "orders", "partition_indexes": [0]}]},
+    LIST_CONFIG_RESOURCES: {"resource_types": []},
+    DESCRIBE_TOPIC_PARTITIONS: {"topics": [], "response_partition_limit": 10, "cursor": None},
 }
 EXPECTED = {
     FIND_COORDINATOR: {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNSUPPORTED_VERSION},
     ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
+    SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},
+    SASL_AUTHENTICATE: {ErrorCode.ILLEGAL_SASL_STATE},
+    DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    ALTER_CLIENT_QUOTAS: {ErrorCode.UNSUPPORTED_VERSION},
 }
 
 

@@ -27,6 +27,8 @@ class Broker(NamedTuple):
     start_index: Callable[[], int]
     """Where to begin when replicas are spread; random too."""
     departed: DepartedBrokers
+    disk_space: Callable[[], tuple[int, int]] = lambda: (-1, -1)
+    """Bytes that the disk has in all, and that are free; -1 where nobody knows."""
 
 
 class BrokerContext:

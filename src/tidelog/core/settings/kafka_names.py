@@ -53,7 +53,6 @@ log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.fa
 log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
 log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads
 log.dir.failure.timeout.ms log.local.retention.bytes log.local.retention.ms
-max.connection.creation.rate max.connections.per.ip.overrides max.request.partition.size.limit
 metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
 metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms

@@ -136,6 +136,14 @@ NETWORK = (
         -1,
     ),
     Setting(
+        "max.request.partition.size.limit",
+        "int",
+        2000,
+        "How many partitions one answer to DescribeTopicPartitions holds; the next goes on there.",
+        "partitions",
+        1,
+    ),
+    Setting(
         "fetch.max.bytes",
         "int",
         57_671_680,

@@ -32,7 +32,7 @@ from tidelog.shell.broker.store_keeper import StoreKeeper
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink, hello_frame
-from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.os_disk import OsDisk, disk_space
 from tidelog.shell.store.cluster_file import ClusterIdentity
 from tidelog.shell.store.metadata_store_client import MetadataStoreClient
 
@@ -79,6 +79,7 @@ class BrokerHost:
             _new_topic_id,
             _start_index,
             self._departed,
+            lambda: disk_space(settings.log_dir),
         )
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
         self._deaths = DeathWatch(loop, node, store)

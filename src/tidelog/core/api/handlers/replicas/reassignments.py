@@ -1,9 +1,4 @@
-"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0, DescribeLogDirs 1-5: moving
-replicas, and where they lie.
-
-Kafka's tool asks for log directories before it moves anything. A broker here has one, so
-replicas are not moved within a broker.
-"""
+"""AlterPartitionReassignments 0-1 and ListPartitionReassignments 0: moving replicas."""
 
 from collections.abc import Iterable
 
@@ -12,10 +7,8 @@ from tidelog.core.api.handlers.refusals import told
 from tidelog.core.controller.events import AlterReassignmentsReceived, ListReassignmentsReceived
 from tidelog.core.controller.metadata.registrations import PartitionKey, PartitionRegistration
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.types import BrokerId, TopicPartition
 
-_UNKNOWN = -1
 _MESSAGES = {
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "{name} is not being reassigned.",
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
@@ -58,7 +51,7 @@ def alter_partition_reassignments(broker: BrokerContext, request: Struct) -> Han
         "allow_replication_factor_change": may_resize,
         "error_code": answer.error,
         "error_message": None,
-        "responses": _by_topic(
+        "responses": by_topic(
             {
                 "name": name,
                 "partition_index": name.partition,
@@ -97,7 +90,7 @@ def list_partition_reassignments(broker: BrokerContext, request: Struct) -> Hand
         "throttle_time_ms": 0,
         "error_code": answer.error,
         "error_message": None,
-        "topics": _by_topic(
+        "topics": by_topic(
             {
                 "name": name,
                 "partition_index": partition.partition,
@@ -111,51 +104,8 @@ def list_partition_reassignments(broker: BrokerContext, request: Struct) -> Hand
     }
 
 
-def describe_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
-    """The replicas on this broker, of all partitions or of those named, and their sizes.
-
-    How large the disk is can't be known here: left at -1, which means unknown.
-    """
-    asked = request["topics"]
-    replicas = broker.node.replicas
-    if asked is None:
-        names = sorted(replicas)
-    else:
-        wanted = {
-            TopicPartition(topic["topic"], partition)
-            for topic in asked
-            for partition in topic["partitions"]
-        }
-        names = sorted(name for name in wanted if name in replicas)
-    return {
-        "throttle_time_ms": 0,
-        "error_code": ErrorCode.NONE,
-        "results": [
-            {
-                "error_code": ErrorCode.NONE,
-                "log_dir": broker.settings.log_dir,
-                "topics": _by_topic(_log_size(name, replicas[name]) for name in names),
-                "total_bytes": _UNKNOWN,
-                "usable_bytes": _UNKNOWN,
-                "is_cordoned": False,
-            }
-        ],
-    }
-
-
-def _log_size(name: TopicPartition, replica: HostedReplica) -> Struct:
-    """Its bytes, and how many records are committed that it has not got yet."""
-    partition = replica.partition
-    return {
-        "name": name,
-        "partition_index": name.partition,
-        "partition_size": replica.log.size,
-        "offset_lag": max(0, partition.high_watermark - partition.log_end_offset),
-        "is_future_key": False,
-    }
-
-
-def _by_topic(partitions: Iterable[Struct]) -> list[Struct]:
+def by_topic(partitions: Iterable[Struct]) -> list[Struct]:
+    """Structs that hold their partition's `name`, under their topics."""
     topics: dict[str, list[Struct]] = {}
     for partition in partitions:
         name: TopicPartition = partition.pop("name")

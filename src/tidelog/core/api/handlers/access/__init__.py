@@ -1,0 +1,1 @@
+"""What Kafka brokers without security say of security: plainly that there is none."""

@@ -1,0 +1,79 @@
+"""DescribeLogDirs 1-5 and AlterReplicaLogDirs 1-2: where replicas lie within a broker.
+
+A broker here has one folder. Kafka's tool asks for folders before it moves anything, and
+names the folder of each replica when it takes a move back: "where it is" is always allowed.
+"""
+
+from tidelog.core.api.context import BrokerContext, Struct
+from tidelog.core.api.handlers.refusals import name_problem
+from tidelog.core.api.handlers.replicas.reassignments import by_topic
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.types import TopicPartition
+
+
+def describe_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
+    """The replicas on this broker, of all partitions or of those named, and their sizes."""
+    asked = request["topics"]
+    replicas = broker.node.replicas
+    if asked is None:
+        names = sorted(replicas)
+    else:
+        wanted = {
+            TopicPartition(topic["topic"], partition)
+            for topic in asked
+            for partition in topic["partitions"]
+        }
+        names = sorted(name for name in wanted if name in replicas)
+    total, usable = broker.broker.disk_space()
+    return {
+        "throttle_time_ms": 0,
+        "error_code": ErrorCode.NONE,
+        "results": [
+            {
+                "error_code": ErrorCode.NONE,
+                "log_dir": broker.settings.log_dir,
+                "topics": by_topic(_log_size(name, replicas[name]) for name in names),
+                "total_bytes": total,
+                "usable_bytes": usable,
+                "is_cordoned": False,
+            }
+        ],
+    }
+
+
+def _log_size(name: TopicPartition, replica: HostedReplica) -> Struct:
+    """Its bytes, and how many records are committed that it has not got yet."""
+    partition = replica.partition
+    return {
+        "name": name,
+        "partition_index": name.partition,
+        "partition_size": replica.log.size,
+        "offset_lag": max(0, partition.high_watermark - partition.log_end_offset),
+        "is_future_key": False,
+    }
+
+
+def alter_replica_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
+    """Nothing to be moved: each is where it is to be, or can't go there."""
+    results: dict[TopicPartition, ErrorCode] = {}
+    for folder in request["dirs"]:
+        for topic in folder["topics"]:
+            for partition in topic["partitions"]:
+                name = TopicPartition(topic["name"], partition)
+                results[name] = _moved(broker, name, folder["path"])
+    topics = by_topic(
+        {"name": name, "partition_index": name.partition, "error_code": error}
+        for name, error in results.items()
+    )
+    for topic in topics:
+        topic["topic_name"] = topic.pop("name")
+    return {"throttle_time_ms": 0, "results": topics}
+
+
+def _moved(broker: BrokerContext, name: TopicPartition, path: str) -> ErrorCode:
+    if name_problem(name.topic) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if path.rstrip("/") != broker.settings.log_dir.rstrip("/"):
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    return ErrorCode.NONE if name in broker.node.replicas else ErrorCode.REPLICA_NOT_AVAILABLE

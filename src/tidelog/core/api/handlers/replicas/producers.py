@@ -1,0 +1,59 @@
+"""DescribeProducers 0: who wrote to a partition, as a replica on this broker remembers it."""
+
+from tidelog.core.api.context import BrokerContext, Struct
+from tidelog.core.api.handlers.refusals import name_problem, told
+from tidelog.core.errors import ErrorCode
+from tidelog.core.lineage.producer_state import ProducerState
+from tidelog.core.types import TopicPartition
+
+_NO_TRANSACTION = -1
+
+
+def describe_producers(broker: BrokerContext, request: Struct) -> Struct:
+    """The idempotent producers of each partition; clients ask its leader."""
+    return {
+        "throttle_time_ms": 0,
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    _partition(broker, TopicPartition(topic["name"], index))
+                    for index in topic["partition_indexes"]
+                ],
+            }
+            for topic in request["topics"]
+        ],
+    }
+
+
+def _partition(broker: BrokerContext, name: TopicPartition) -> Struct:
+    error, message, producers = ErrorCode.NONE, None, []
+    replica = broker.node.replicas.get(name)
+    if (problem := name_problem(name.topic)) is not None:
+        error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+    elif replica is not None:
+        producers = _producers(replica.log.producers)
+    elif broker.node.image.partition(*name) is None:
+        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {name}."
+    else:
+        error, message = ErrorCode.NOT_LEADER_OR_FOLLOWER, f"No replica of {name} is here."
+    return {
+        "partition_index": name.partition,
+        "error_code": error,
+        "error_message": told(message),
+        "active_producers": producers,
+    }
+
+
+def _producers(state: ProducerState) -> list[Struct]:
+    return [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.last_sequence,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_start_offset": state.open_transactions.get(producer_id, _NO_TRANSACTION),
+        }
+        for producer_id, entry in sorted(state.producers.items())
+    ]
