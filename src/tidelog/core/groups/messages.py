@@ -167,6 +167,9 @@ class OffsetCommit:
     group_instance_id: str | None
     offsets: list[OffsetToCommit]
     retention_time_ms: int | None = None
+    version: int = 8
+    """From 9 on a member of a group that is not there hears GROUP_ID_NOT_FOUND, before that
+    ILLEGAL_GENERATION."""
 
 
 class PartitionError(NamedTuple):

@@ -1,0 +1,1 @@
+"""What clients ask group coordinators: membership, committed offsets, and how groups are doing."""

@@ -1,0 +1,63 @@
+"""FindCoordinator 0-6: which broker looks after a group.
+
+There is no transaction coordinator here yet. Whoever needs one is to fail at once, and says so
+best on UNSUPPORTED_VERSION: Java's client, kafka-python and aiokafka would try
+COORDINATOR_NOT_AVAILABLE again for ever, and Java's transactional producers show the text that
+comes with it. librdkafka asks in version 2; its transactional producers give up on
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED and on nothing milder.
+
+An empty group id has a coordinator like any other: offsets may be committed for it.
+"""
+
+from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.refusals import told
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.messages import FindCoordinator, FindCoordinatorResponse
+
+_GROUP = 0
+_TRANSACTION = 1
+_LIBRDKAFKA = 2
+"""The version that librdkafka asks in, and hardly anyone else."""
+_MANY_KEYS = 4
+
+
+def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
+    """One key up to version 3, many from version 4 on."""
+    many = broker.version >= _MANY_KEYS
+    keys = request["coordinator_keys"] if many else [request["key"]]
+    refusal = _refusal(broker.version, request.get("key_type", _GROUP))
+    if refusal is not None:
+        answers = [refusal] * len(keys)
+    else:
+        answers = yield [FindCoordinator(key) for key in keys]
+    if many:
+        found = [
+            {"key": key, **_coordinator(answer, "")}
+            for key, answer in zip(keys, answers, strict=True)
+        ]
+        return {"throttle_time_ms": 0, "coordinators": found}
+    return {"throttle_time_ms": 0, **_coordinator(answers[0], answers[0].error_code.name)}
+
+
+def _refusal(version: int, key_type: int) -> FindCoordinatorResponse | None:
+    """Why nobody need be asked."""
+    if key_type == _GROUP:
+        return None
+    if key_type != _TRANSACTION:
+        message = f"There is no coordinator of type {key_type}; groups are 0."
+        return FindCoordinatorResponse(ErrorCode.INVALID_REQUEST, error_message=message)
+    error = ErrorCode.UNSUPPORTED_VERSION
+    if version == _LIBRDKAFKA:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    message = "This cluster has no transactions yet; leave transactional.id out."
+    return FindCoordinatorResponse(error, error_message=message)
+
+
+def _coordinator(answer: FindCoordinatorResponse, otherwise: str) -> Struct:
+    return {
+        "node_id": answer.node_id,
+        "host": answer.host,
+        "port": answer.port,
+        "error_code": answer.error_code,
+        "error_message": told(answer.error_message) or otherwise,
+    }

@@ -1,0 +1,179 @@
+"""DescribeGroups, ListGroups, DeleteGroups and FindCoordinator, from bytes and back."""
+
+import pytest
+from group_requests import ask, code, versions
+
+from tidelog.core.api.handlers.groups.administration import (
+    GROUP_OPERATIONS,
+    delete_groups,
+    describe_groups,
+    list_groups,
+)
+from tidelog.core.api.handlers.groups.find_coordinator import find_coordinator
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.messages import (
+    DeleteGroup,
+    DeleteGroupResponse,
+    DescribedMember,
+    DescribeGroup,
+    DescribeGroupResponse,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResponse,
+)
+
+FIND, DESCRIBE, LIST, DELETE = 10, 15, 16, 42
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+NOT_ASKED_FOR = -(2**31)
+STABLE = DescribeGroupResponse(
+    ErrorCode.NONE,
+    "readers",
+    "Stable",
+    "consumer",
+    "range",
+    (DescribedMember("app-1", "first", "app", "/127.0.0.1", b"topics", b"all"),),
+)
+
+
+@pytest.mark.parametrize("version", versions(DESCRIBE))
+def test_describing(version: int) -> None:
+    asked = {"groups": ["readers", "others"], "include_authorized_operations": version >= 3}
+    elsewhere = DescribeGroupResponse(ErrorCode.NOT_COORDINATOR, error_message="Not here.")
+    response, coordinator = ask(describe_groups, DESCRIBE, version, asked, STABLE, elsewhere)
+    assert coordinator.asked == [
+        DescribeGroup("readers", version),
+        DescribeGroup("others", version),
+    ]
+    first, second = response["groups"]
+    assert (first["group_id"], first["group_state"], code(first)) == ("readers", "Stable", 0)
+    assert (first["protocol_type"], first["protocol_data"]) == ("consumer", "range")
+    [member] = first["members"]
+    assert member.pop("group_instance_id", None) == ("first" if version >= 4 else None)
+    assert member == {
+        "member_id": "app-1",
+        "client_id": "app",
+        "client_host": "/127.0.0.1",
+        "member_metadata": b"topics",
+        "member_assignment": b"all",
+    }
+    assert (second["group_id"], code(second)) == ("others", ErrorCode.NOT_COORDINATOR)
+    assert (second["group_state"], second["members"]) == ("", [])
+    assert second.get("error_message") == ("Not here." if version >= 6 else None)
+    if version >= 3:
+        assert first["authorized_operations"] == GROUP_OPERATIONS
+        assert second["authorized_operations"] == NOT_ASKED_FOR
+
+
+def test_operations_that_nobody_asked_for() -> None:
+    response, _ = ask(describe_groups, DESCRIBE, 6, {"groups": ["readers"]}, STABLE)
+    assert response["groups"][0]["authorized_operations"] == NOT_ASKED_FOR
+
+
+@pytest.mark.parametrize("version", versions(LIST))
+def test_listing(version: int) -> None:
+    asked = {"states_filter": ["Stable"], "types_filter": ["Classic"]}
+    listed = ListGroupsResponse(
+        ErrorCode.NONE, (ListedGroup("readers", "consumer", "Stable", "classic"),)
+    )
+    response, coordinator = ask(list_groups, LIST, version, asked, listed)
+    states = ["Stable"] if version >= 4 else []
+    types = ["Classic"] if version >= 5 else []
+    assert coordinator.only == ListGroups(states, types)
+    assert code(response) is ErrorCode.NONE
+    [group] = response["groups"]
+    assert (group["group_id"], group["protocol_type"]) == ("readers", "consumer")
+    assert group.get("group_state") == ("Stable" if version >= 4 else None)
+    assert group.get("group_type") == ("classic" if version >= 5 else None)
+
+
+def test_a_list_that_is_not_known_yet() -> None:
+    loading = ListGroupsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    response, _ = ask(list_groups, LIST, 5, {}, loading)
+    assert code(response) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert response["groups"] == []
+
+
+@pytest.mark.parametrize("version", versions(DELETE))
+def test_deleting(version: int) -> None:
+    asked = {"groups_names": ["readers", "others", "readers"]}
+    answers = DeleteGroupResponse(ErrorCode.NONE), DeleteGroupResponse(ErrorCode.NON_EMPTY_GROUP)
+    response, coordinator = ask(delete_groups, DELETE, version, asked, *answers)
+    assert coordinator.asked == [DeleteGroup("readers"), DeleteGroup("others")]
+    assert [(one["group_id"], code(one)) for one in response["results"]] == [
+        ("readers", ErrorCode.NONE),
+        ("others", ErrorCode.NON_EMPTY_GROUP),
+    ]
+
+
+# -- who coordinates -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_the_coordinator_of_one_group(version: int) -> None:
+    """Kafka's word for no error is NONE, also as a text."""
+    answer = FindCoordinatorResponse(ErrorCode.NONE, 2, "localhost", 9092)
+    response, coordinator = ask(find_coordinator, FIND, version, {"key": "readers"}, answer)
+    assert coordinator.only == FindCoordinator("readers")
+    assert (response["node_id"], response["host"], response["port"]) == (2, "localhost", 9092)
+    assert code(response) is ErrorCode.NONE
+    assert response.get("error_message") == ("NONE" if version >= 1 else None)
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_the_coordinators_of_many(version: int) -> None:
+    answers = (
+        FindCoordinatorResponse(ErrorCode.NONE, 2, "localhost", 9092),
+        FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message="Wait."),
+    )
+    asked = {"key_type": GROUP, "coordinator_keys": ["readers", ""]}
+    response, coordinator = ask(find_coordinator, FIND, version, asked, *answers)
+    assert coordinator.asked == [FindCoordinator("readers"), FindCoordinator("")]
+    assert response["coordinators"] == [
+        {
+            "key": "readers",
+            "node_id": 2,
+            "host": "localhost",
+            "port": 9092,
+            "error_code": 0,
+            "error_message": "",
+        },
+        {
+            "key": "",
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+            "error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "error_message": "Wait.",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        (1, ErrorCode.UNSUPPORTED_VERSION),
+        (2, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (3, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_nobody_coordinates_a_transaction(version: int, error: ErrorCode) -> None:
+    """librdkafka, in version 2, would try again for ever on anything milder."""
+    asked = {"key": "t", "key_type": TRANSACTION}
+    response, coordinator = ask(find_coordinator, FIND, version, asked)
+    assert coordinator.asked == []
+    assert code(response) is error
+    assert (response["node_id"], response["host"], response["port"]) == (-1, "", -1)
+    assert "no transactions yet" in response["error_message"]
+
+
+@pytest.mark.parametrize("key_type", [SHARE, 3, -1])
+def test_types_of_coordinators_that_there_are_not(key_type: int) -> None:
+    asked = {"key_type": key_type, "coordinator_keys": ["a", "b"]}
+    response, coordinator = ask(find_coordinator, FIND, 6, asked)
+    assert coordinator.asked == []
+    assert {code(one) for one in response["coordinators"]} == {ErrorCode.INVALID_REQUEST}
+    assert [one["key"] for one in response["coordinators"]] == ["a", "b"]
+    single, _ = ask(find_coordinator, FIND, 3, {"key": "a", "key_type": key_type})
+    assert code(single) is ErrorCode.INVALID_REQUEST
