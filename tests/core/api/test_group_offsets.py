@@ -66,11 +66,10 @@ def test_committing(version: int) -> None:
         ("orders", ORDERS_ID, [1, 0]), group_instance_id="first", retention_time_ms=1000
     )
     answer = OffsetCommitResponse(
-        ErrorCode.NONE,
         (
             PartitionError("orders", 1, ErrorCode.OFFSET_METADATA_TOO_LARGE),
             PartitionError("orders", 0, ErrorCode.NONE),
-        ),
+        )
     )
     response, coordinator = ask(offset_commit, COMMIT, version, asked, answer)
     epoch = 5 if version >= 6 else None
@@ -97,7 +96,7 @@ def test_what_a_commit_may_leave_out() -> None:
     asked = committing(("orders", ORDERS_ID, [0]), retention_time_ms=-1)
     [partition] = asked["topics"][0]["partitions"]
     partition.update(committed_metadata=None, committed_leader_epoch=-1)
-    answer = OffsetCommitResponse(ErrorCode.NONE, (PartitionError("orders", 0, ErrorCode.NONE),))
+    answer = OffsetCommitResponse((PartitionError("orders", 0, ErrorCode.NONE),))
     for version in (2, 4, 9):
         _, coordinator = ask(offset_commit, COMMIT, version, asked, answer)
         assert coordinator.only.retention_time_ms is None
@@ -106,9 +105,7 @@ def test_what_a_commit_may_leave_out() -> None:
 
 def test_topics_and_partitions_that_are_not_there_are_sorted_out() -> None:
     asked = committing(("ghosts", b"", [0, 1]), ("orders", b"", [2, 1, -1]))
-    answer = OffsetCommitResponse(
-        ErrorCode.NONE, (PartitionError("orders", 1, ErrorCode.ILLEGAL_GENERATION),)
-    )
+    answer = OffsetCommitResponse((PartitionError("orders", 1, ErrorCode.ILLEGAL_GENERATION),))
     response, coordinator = ask(offset_commit, COMMIT, 9, asked, answer)
     assert [(at.topic, at.partition) for at in coordinator.only.offsets] == [("orders", 1)]
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -126,17 +123,6 @@ def test_a_commit_to_an_unknown_id(topic_id: bytes) -> None:
     response, coordinator = ask(offset_commit, COMMIT, 10, committing(("", topic_id, [0])))
     assert coordinator.asked == []
     assert committed(response) == [(topic_id, 0, ErrorCode.UNKNOWN_TOPIC_ID)]
-
-
-def test_an_error_of_the_whole_commit_is_one_of_each_partition() -> None:
-    asked = committing(("orders", b"", [0, 5, 1]))
-    refused = OffsetCommitResponse(ErrorCode.NOT_COORDINATOR)
-    response, _ = ask(offset_commit, COMMIT, 9, asked, refused)
-    assert committed(response) == [
-        ("orders", 0, ErrorCode.NOT_COORDINATOR),
-        ("orders", 5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("orders", 1, ErrorCode.NOT_COORDINATOR),
-    ]
 
 
 # -- fetch ---------------------------------------------------------------------------------

@@ -182,11 +182,9 @@ class PartitionError(NamedTuple):
 
 @slotted(frozen=True)
 class OffsetCommitResponse:
-    """One entry for each entry of the request, in its order; with an error for the whole request
-    there are none, and the handler repeats it for each partition."""
+    """One entry for each entry of the request, in its order."""
 
-    error_code: ErrorCode
-    partitions: tuple[PartitionError, ...] = ()
+    partitions: tuple[PartitionError, ...]
 
 
 @slotted(frozen=True)

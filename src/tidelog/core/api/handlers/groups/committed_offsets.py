@@ -17,7 +17,6 @@ from tidelog.core.groups.messages import (
     OffsetFetch,
     OffsetFetchResponse,
     OffsetToCommit,
-    PartitionError,
 )
 from tidelog.core.types import TopicId, TopicPartition
 
@@ -54,7 +53,7 @@ def offset_commit(broker: BrokerContext, request: Struct) -> Handling:
                 broker.version,
             )
         ]
-        errors = _errors(answer.error_code, answer.partitions, len(offsets))
+        errors = [partition.error_code for partition in answer.partitions]
     return {"throttle_time_ms": 0, "topics": _answers(request["topics"], refusals, errors)}
 
 
@@ -92,15 +91,6 @@ def _to_commit(
             )
         )
     return offsets, refusals
-
-
-def _errors(
-    error: ErrorCode, partitions: tuple[PartitionError, ...], count: int
-) -> list[ErrorCode]:
-    """What the coordinator said about each partition that it was asked about."""
-    if error is not ErrorCode.NONE:
-        return [error] * count
-    return [partition.error_code for partition in partitions]
 
 
 def _answers(
