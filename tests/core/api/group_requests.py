@@ -18,13 +18,16 @@ PARTITIONS = 2
 
 
 class Image:
-    """A cluster with one topic, `orders`, of two partitions."""
+    """A cluster of some topics, by default one: `orders`; each of two partitions."""
 
-    topic_names = {ORDERS_ID: "orders"}  # noqa: RUF012
-    topics = {"orders": SimpleNamespace(topic_id=ORDERS_ID)}  # noqa: RUF012
+    def __init__(self, topic_names: dict[bytes, str] | None = None) -> None:
+        self.topic_names = topic_names or {ORDERS_ID: "orders"}
+        self.topics = {
+            name: SimpleNamespace(topic_id=topic_id) for topic_id, name in self.topic_names.items()
+        }
 
     def partition(self, topic: str, index: int) -> object | None:
-        return object() if topic == "orders" and 0 <= index < PARTITIONS else None
+        return object() if topic in self.topics and 0 <= index < PARTITIONS else None
 
 
 class Coordinator:
@@ -51,6 +54,7 @@ def ask(
     request: Struct,
     *answers: object,
     client_id: str | None = "app",
+    image: Any = None,
 ) -> tuple[Struct, Coordinator]:
     """The handler's answer over the wire, and what the coordinator heard."""
     sent = encode_request(api_key, version, 7, client_id, request)[4:]
@@ -58,7 +62,7 @@ def ask(
     decoded = decode_request(api_key, version, frame, parse_request_header(sent).position)
     coordinator = Coordinator(*answers)
     broker: Any = SimpleNamespace(
-        node=SimpleNamespace(image=Image()), new_topic_id=lambda: RANDOM, settings=None
+        node=SimpleNamespace(image=image or Image()), new_topic_id=lambda: RANDOM, settings=None
     )
     context = BrokerContext(broker, version, client_id, "CLIENT", 1000, "127.0.0.1")
     handling = handler(context, decoded)
