@@ -36,6 +36,7 @@ OTHER_DEFAULT = {
     "log.flush.scheduler.interval.ms": "so that flush.ms holds",
     "log.preallocate": "in small steps, so it costs little",
     "preallocate": "in small steps, so it costs little",
+    "queued.max.request.bytes": "memory is bounded unless somebody wants it otherwise",
     "socket.receive.buffer.bytes": "the system chooses",
     "socket.send.buffer.bytes": "the system chooses",
 }
@@ -43,8 +44,10 @@ OTHER_TYPE = {"listener.security.protocol.map", "log.dir"}
 NOT_DYNAMIC_HERE = {
     "listener.security.protocol.map",
     "listeners",
+    "max.connection.creation.rate",
     "max.connections",
     "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
 }
 NOT_SHOWN_BY_KAFKA = {

@@ -3,100 +3,18 @@
 import contextlib
 import gc
 import os
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from net_stage import FRAME_MAX, Stage, finish, framed
 
 from tidelog.core.storage.disk import Region
-from tidelog.shell.net.clock import Clock
-from tidelog.shell.net.connection import UNANSWERED_MAX, Connection, Slot
-from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.admission import ConnectionLimits
+from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.frame_buffer import PREFIX
-from tidelog.shell.net.listener import CannotListen, Limits, Listener, bind
-from tidelog.shell.net.outbox import Chunk
-from tidelog.shell.os_disk import OsDisk
-
-FRAME_MAX = 1 << 20
-
-
-class Echo:
-    """Answers at once, unless the frame says `wait`."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Slot] = []
-        self.frames = 0
-        self.gone: list[str] = []
-        self.answer: Callable[[bytes], list[Chunk]] = lambda frame: [
-            PREFIX.pack(len(frame)) + frame
-        ]
-
-    def frame(self, connection: Connection, frame: memoryview) -> None:
-        self.frames += 1
-        slot = connection.reserve()
-        if bytes(frame) == b"wait":
-            self.waiting.append(slot)
-        else:
-            slot.fill(self.answer(bytes(frame)))
-
-    def closed(self, connection: Connection) -> None:
-        self.gone.append(connection.broken_by)
-
-
-class Stage:
-    """A listener with an Echo behind it."""
-
-    def __init__(self, root: Path, **limits: int) -> None:
-        self.loop = EventLoop(Clock())
-        self.disk = OsDisk(str(root))
-        self.echo = Echo()
-        [sock] = bind("127.0.0.1", 0)
-        wanted = {"frame_max": FRAME_MAX, "connections_max": 10, "connections_per_ip_max": 10}
-        bounds = Limits(**{**wanted, "idle_max_ms": 60_000, **limits})
-        self.listener = Listener(self.loop, sock, self.disk, self.echo, bounds)
-        self.peers: list[socket.socket] = []
-
-    def connect(self) -> socket.socket:
-        peer = socket.create_connection(("127.0.0.1", self.listener.port), timeout=5)
-        self.peers.append(peer)
-        return peer
-
-    def until(self, done: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 10
-        self.loop.call_from_thread(lambda: None)
-        while not done():
-            assert time.monotonic() < give_up
-            self.loop.after(5, lambda: None)
-            self.loop.turn()
-
-    def received(self, peer: socket.socket, count: int) -> bytes:
-        got = bytearray()
-        peer.setblocking(False)
-
-        def enough() -> bool:
-            try:
-                while len(got) < count:
-                    more = peer.recv(1 << 16)
-                    if not more:
-                        raise AssertionError("the connection was closed")
-                    got.extend(more)
-            except BlockingIOError:
-                return False
-            return True
-
-        self.until(enough)
-        return bytes(got)
-
-    def is_closed(self, peer: socket.socket) -> bool:
-        peer.setblocking(False)
-        try:
-            return peer.recv(1) == b""
-        except BlockingIOError:
-            return False
-        except ConnectionResetError:
-            return True
+from tidelog.shell.net.listener import CannotListen, bind
 
 
 @pytest.fixture
@@ -104,18 +22,6 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path)
     yield stage
     finish(stage)
-
-
-def finish(stage: Stage) -> None:
-    stage.listener.close()
-    for peer in stage.peers:
-        peer.close()
-    stage.disk.close()
-    stage.loop.close()
-
-
-def framed(*bodies: bytes) -> bytes:
-    return b"".join(PREFIX.pack(len(body)) + body for body in bodies)
 
 
 def test_answers_leave_in_the_order_of_requests(stage: Stage) -> None:
@@ -224,12 +130,13 @@ def test_a_peer_that_never_reads_is_not_read_from(stage: Stage) -> None:
     assert sent > stage.echo.frames
 
 
-def test_unanswered_requests_are_bounded(stage: Stage) -> None:
+def test_unanswered_requests_are_bounded(tmp_path: Path) -> None:
     """Also those that have come already: the rest of them is handled later, in order."""
+    stage = Stage(tmp_path, in_flight_max=50)
     peer = stage.connect()
-    count = 3 * UNANSWERED_MAX + 20
+    count = 3 * 50 + 20
     peer.sendall(framed(b"wait") * (count - 1) + framed(b"last"))
-    for done in range(UNANSWERED_MAX, count, UNANSWERED_MAX):
+    for done in range(50, count, 50):
         stage.until(lambda: stage.echo.frames >= done)  # noqa: B023 - called before it changes
         for _ in range(5):
             stage.loop.after(0, lambda: None)
@@ -242,10 +149,11 @@ def test_unanswered_requests_are_bounded(stage: Stage) -> None:
     for slot in stage.echo.waiting:
         slot.fill([framed(b"done")])
     assert stage.received(peer, count * 8) == framed(b"done") * (count - 1) + framed(b"last")
+    finish(stage)
 
 
 def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, connections_per_ip_max=2)
+    stage = Stage(tmp_path, ConnectionLimits(per_ip=2))
     first, second, third = stage.connect(), stage.connect(), stage.connect()
     stage.until(lambda: stage.is_closed(third))
     assert not stage.is_closed(first)

@@ -114,6 +114,33 @@ _OWN = (
         0,
     ),
     Setting(
+    Setting(
+        "tidelog.request.receive.timeout.ms",
+        "int",
+        60_000,
+        "A request that has begun must have come to its end after so long, else its connection is"
+        " closed; -1 is never.",
+        "ms",
+        -1,
+    ),
+    Setting(
+        "tidelog.max.in.flight.requests.per.connection",
+        "int",
+        128,
+        "How many requests of one connection are worked on; the next one is read when the first is"
+        " answered.",
+        "requests",
+        1,
+    ),
+    Setting(
+        "tidelog.queued.max.response.bytes",
+        "long",
+        268_435_456,
+        "How much memory answers take that clients have asked for and do not read. Past it the"
+        " connection with the most of them is closed; -1 is no limit.",
+        "bytes",
+        -1,
+    ),
         "tidelog.fault.switches",
         "boolean",
         False,

@@ -130,6 +130,11 @@ class BrokerSettings:
         text = self.get("tidelog.internal.listener")
         return Listener(_INTERNAL, *addresses.parse_address(text))
 
+    @property
+    def connection_overrides(self) -> dict[str, int]:
+        """How many connections some hosts may have."""
+        return addresses.parse_overrides(self.get("max.connections.per.ip.overrides"))
+
     def advertised(self, bound_port: int, hostname: str) -> Listener:
         """What clients are told, once the port is known."""
         told = self.get("advertised.listeners") or ()
@@ -248,6 +253,23 @@ def _heartbeat(settings: BrokerSettings) -> str | None:
     )
 
 
+def _overrides(settings: BrokerSettings) -> str | None:
+    try:
+        settings.connection_overrides  # noqa: B018 - whether it can be read
+    except WrongValue as wrong:
+        return str(wrong)
+    return None
+
+
+def _request_memory(settings: BrokerSettings) -> str | None:
+    queued, largest = (
+        settings.get(name) for name in ("queued.max.request.bytes", "socket.request.max.bytes")
+    )
+    if settings.source("queued.max.request.bytes") == DEFAULT or not 0 <= queued < largest:
+        return None
+    return f"must not be below socket.request.max.bytes ({largest}); -1 is no limit"
+
+
 def _fetch_wait(settings: BrokerSettings) -> str | None:
     wait = settings.get("replica.fetch.wait.max.ms")
     for name in ("replica.lag.time.max.ms", "replica.socket.timeout.ms"):
@@ -270,6 +292,8 @@ _RULES = (
     ),
     (("tidelog.internal.listener",), _internal),
     (("tidelog.metadata.store",), _store),
+    (("max.connections.per.ip.overrides",), _overrides),
+    (("queued.max.request.bytes", "socket.request.max.bytes"), _request_memory),
     (("broker.heartbeat.interval.ms", "broker.session.timeout.ms"), _heartbeat),
     (
         ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "replica.socket.timeout.ms"),

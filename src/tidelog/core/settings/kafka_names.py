@@ -62,7 +62,7 @@ num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.byte
 offsets.commit.timeout.ms offsets.load.buffer.size offsets.retention.check.interval.ms
 offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions
 offsets.topic.replication.factor offsets.topic.segment.bytes principal.builder.class process.roles
-producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+producer.purgatory.purge.interval.requests queued.max.requests
 quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
 remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
 remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second

@@ -6,7 +6,7 @@ Kafka's own files can be used as they are.
 
 from typing import NamedTuple
 
-from tidelog.core.settings.setting import WrongValue
+from tidelog.core.settings.setting import INT_MAX, WrongValue
 
 PLAINTEXT = "PLAINTEXT"
 _PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -47,6 +47,17 @@ def parse_listener(text: str) -> Listener:
     if not separator or not name:
         raise WrongValue(f"{text!r} must look like {PLAINTEXT}://host:port")
     return Listener(name.upper(), *parse_address(address))
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """host:count between commas; an IPv6 address needs no brackets here."""
+    counts: dict[str, int] = {}
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        host, _, count = item.rpartition(":")
+        if not host or not (count.isascii() and count.isdigit()):
+            raise WrongValue(f"{item!r} must look like host:count")
+        counts[host.strip("[]")] = min(int(count[:10]), INT_MAX)
+    return counts
 
 
 def client_listener(

@@ -152,6 +152,14 @@ NETWORK = (
         1024,
     ),
     Setting(
+        "max.connection.creation.rate",
+        "int",
+        INT_MAX,
+        "How many new connections a broker takes in a second; more have to wait.",
+        "connections a second",
+        0,
+    ),
+    Setting(
         "max.connections",
         "int",
         INT_MAX,
@@ -168,12 +176,28 @@ NETWORK = (
         0,
     ),
     Setting(
+        "max.connections.per.ip.overrides",
+        "string",
+        "",
+        "The same for some addresses or names of hosts, as 10.0.0.1:100,example.org:200.",
+    ),
+    Setting(
         "max.incremental.fetch.session.cache.slots",
         "int",
         1000,
         "How many fetch sessions a broker remembers.",
         "sessions",
         0,
+    ),
+    Setting(
+        "queued.max.request.bytes",
+        "long",
+        268_435_456,
+        "How much memory requests take that have not come to their end. While it is used up, large"
+        " requests are read one at a time; -1 is no limit. At least `socket.request.max.bytes`.",
+        "bytes",
+        -1,
+        note="Kafka's default is -1.",
     ),
     Setting(
         "socket.listen.backlog.size",

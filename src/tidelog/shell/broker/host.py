@@ -239,6 +239,8 @@ class BrokerService:
     def frame(self, connection: Connection, frame: memoryview) -> None:
         if not self._deaf or _is_set_faults(frame):
             self._host.internal_dispatch.frame(connection, frame)
+            if connection.stranger and connection.session is not None:
+                connection.trust()
         else:
             self._unheard.add(connection)
 

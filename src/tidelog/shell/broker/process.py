@@ -19,9 +19,11 @@ from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log_directory import RecoveryProgress
 from tidelog.shell.broker.fault_switches import FaultyDisk
 from tidelog.shell.broker.host import BrokerHost
+from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.net.listener import CannotListen, Limits, Listener, Service, bind
+from tidelog.shell.net.listener import NEVER, CannotListen, Limits, Listener, Shares, bind
+from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError, prepare
 from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
@@ -29,7 +31,8 @@ from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
 FOLLOW_WALL_MS = 60_000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024
-INT32_MAX = 2**31 - 1
+STRANGER_FRAME_MAX = 16 * 1024
+"""More than a Hello takes."""
 DESCRIPTORS_MAX = 1 << 16
 
 Report: TypeAlias = Callable[[dict[str, object]], None]
@@ -87,13 +90,7 @@ class BrokerRun:
             self._halted,
             self._note,
         )
-        for sock in clients:
-            connections = self._connection_descriptors
-            self._listeners.append(self._listen(sock, self._host.clients, connections))
-        for sock in internal:
-            # Clients, however many, don't keep brokers apart.
-            connections = self._connection_descriptors * 3 // 2
-            self._listeners.append(self._listen(sock, self._host.brokers, connections))
+        self._listen(clients, internal)
         config = self._node.config
         self._tell(
             "listening", host=config.host, port=config.port, internal_port=config.internal_port
@@ -133,26 +130,58 @@ class BrokerRun:
             config, self._disk, incarnation, self._loop.clock.now_ms(), progress=self._recovering
         )
 
-    def _listen(self, sock: socket.socket, service: Service, descriptor_max: int) -> Listener:
+    def _listen(self, clients: list[socket.socket], internal: list[socket.socket]) -> None:
         get = self._settings.get
         limits = Limits(
             get("socket.request.max.bytes"),
-            get("max.connections"),
-            get("max.connections.per.ip"),
             get("connections.max.idle.ms"),
+            get("tidelog.request.receive.timeout.ms"),
+            get("tidelog.max.in.flight.requests.per.connection"),
             get("socket.send.buffer.bytes"),
             get("socket.receive.buffer.bytes"),
-            descriptor_max,
+            self._connection_descriptors,
         )
-        if service is self._host.brokers:
-            # Clients are limited; a broker that is kept out would be as good as dead.
-            limits = limits._replace(
-                frame_max=INTERNAL_FRAME_MAX,
-                connections_max=INT32_MAX,
-                connections_per_ip_max=INT32_MAX,
-                idle_max_ms=-1,
-            )
-        return Listener(self._loop, sock, self._disk, service, limits)
+        # Clients are limited; a broker that is kept out would be as good as dead. But who
+        # has yet to prove that it is one gets little. Clients, however many, don't keep
+        # brokers apart.
+        between_brokers = limits._replace(
+            frame_max=INTERNAL_FRAME_MAX,
+            receive_timeout_ms=NEVER,
+            descriptor_max=self._connection_descriptors * 3 // 2,
+            stranger_frame_max=STRANGER_FRAME_MAX,
+        )
+        shares = Shares(
+            Admission(self._connection_limits()),
+            RequestMemory(_bytes_or_unlimited(get("queued.max.request.bytes"))),
+            AnswerMemory(_bytes_or_unlimited(get("tidelog.queued.max.response.bytes"))),
+        )
+        apart = Shares.unlimited()
+        self._listeners += [
+            Listener(self._loop, sock, self._disk, self._host.clients, limits, shares)
+            for sock in clients
+        ]
+        self._listeners += [
+            Listener(self._loop, sock, self._disk, self._host.brokers, between_brokers, apart)
+            for sock in internal
+        ]
+
+    def _connection_limits(self) -> ConnectionLimits:
+        get = self._settings.get
+        overrides: dict[str, int] = {}
+        for host, count in self._settings.connection_overrides.items():
+            try:
+                found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
+            except OSError as error:
+                raise CannotStart(
+                    f"max.connections.per.ip.overrides: {host}: {error.strerror}"
+                ) from error
+            overrides.update((str(address[0]), count) for *_, address in found)
+        return ConnectionLimits(
+            get("max.connections"),
+            get("max.connections.per.ip"),
+            overrides,
+            get("max.connection.creation.rate"),
+        )
 
     # -- its life --------------------------------------------------------------------------
 
@@ -267,6 +296,10 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
     signal.set_wakeup_fd(-1)
     loop.close()
     return 0 if all(run.halt is not None and run.halt.clean for run in runs) else 1
+
+
+def _bytes_or_unlimited(count: int) -> int:
+    return UNLIMITED if count < 0 else count
 
 
 def _descriptors() -> int:

@@ -3,42 +3,64 @@
 Kafka's clients rely on that order. A request that waits (a long poll, acks=all) keeps the
 answers of later ones back; they are handled all the same.
 
-Reading stops while too many requests wait for answers or too many bytes for the peer, so a
-peer that sends and never reads costs a bounded amount of memory.
+Reading stops while too many requests wait for answers, too many bytes for the peer, or all
+peers together take too much memory (memory_budget.py); so a peer that sends and never reads
+costs a bounded amount of memory. In one turn of the loop a peer gets a few milliseconds,
+however much it has sent.
 """
 
 import select
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
-from tidelog.shell.net.frame_buffer import FrameBuffer, FrameRefused
+from tidelog.shell.net.frame_buffer import FrameBuffer, FrameRefused, NoMemory
+from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
 from tidelog.shell.net.outbox import Chunk, Outbox
 from tidelog.shell.os_disk import OsDisk
 
-UNANSWERED_MAX = 128
-"""No more are handled in one turn, so that nobody takes it all."""
 UNSENT_MAX = 16 * 1024 * 1024
+UNSENT_MADE_MAX = 2 * 1024 * 1024
+"""Of answers that were made, not taken from files: these take memory."""
+HELD_MIN = 64 * 1024
+"""Less is not counted while an earlier answer is waited for."""
 RECEIVES_PER_TURN = 32
 """A peer that never stops sending does not keep the others waiting for longer."""
+TURN_NS = 5_000_000
+"""Nor does one that has sent a great deal."""
 _GONE = select.POLLERR | select.POLLHUP
+
+
+class Bounds(NamedTuple):
+    """What one connection may take."""
+
+    frame_max: int
+    in_flight_max: int
+    requests: RequestMemory
+    answers: AnswerMemory
 
 
 class Slot:
     """The place of one answer in the line."""
 
-    __slots__ = ("_chunks", "_connection")
+    __slots__ = ("_chunks", "_connection", "size")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection: Connection | None = connection
         self._chunks: list[Chunk] | None = None
+        self.size = 0
+        """What the answer takes in memory, or a little more."""
 
     def fill(self, chunks: list[Chunk]) -> None:
         """The answer; an empty one only gives the place free (acks=0)."""
         if self._connection is not None:
             self._chunks = chunks
+            # A stretch of a file counts as a few bytes, which is near enough.
+            self.size = sum(map(len, chunks))
             self._connection.answered(self)
 
     def refuse(self, reason: str) -> None:
@@ -59,20 +81,27 @@ class Connection:
     """A peer, as seen by the one that listens."""
 
     __slots__ = (
+        "_bounds",
         "_buffer",
         "_closed",
         "_events",
         "_handle",
+        "_held",
         "_loop",
+        "_made",
         "_outbox",
+        "_put_off",
         "_slots",
         "_sock",
+        "_starved",
         "active_ms",
+        "began_ms",
         "broken_by",
         "flush",
         "open",
         "peer_name",
         "session",
+        "stranger",
     )
 
     def __init__(
@@ -81,13 +110,17 @@ class Connection:
         sock: socket.socket,
         peer_name: str,
         disk: OsDisk,
-        frame_max: int,
+        bounds: Bounds,
         handle: Callable[["Connection", memoryview], None],
         closed: Callable[["Connection"], None],
     ) -> None:
         self.open = True
+        self.stranger = False
+        """It has yet to say who it is."""
         self.peer_name = peer_name
         self.active_ms = loop.clock.now_ms()
+        self.began_ms = 0
+        """Since when the request under way is waited for; 0 if there is none."""
         self.broken_by = ""
         """Why it was closed by us."""
         self.session: object = None
@@ -99,15 +132,23 @@ class Connection:
         self._handle = handle
         """Takes one frame, which is good until it returns."""
         self._closed = closed
-        self._buffer = FrameBuffer(frame_max)
+        self._bounds = bounds
+        self._buffer = FrameBuffer(bounds.frame_max, bounds.requests)
         self._outbox = Outbox(disk)
         self._slots: deque[Slot] = deque()
+        self._made = 0
+        """Bytes of answers that are still in their slots."""
+        self._held = False
+        """Whether the bytes that wait for this peer are counted with those of all."""
+        self._put_off = False
+        """Frames were left for the next turn."""
+        self._starved = False
+        """It waits for memory."""
         self._events = READABLE
         loop.watch(sock, self)
 
     @property
     def peer_host(self) -> str:
-        """Its address without the port."""
         return self.peer_name.rpartition(":")[0]
 
     def reserve(self) -> Slot:
@@ -116,9 +157,24 @@ class Connection:
         self._slots.append(slot)
         return slot
 
+    def greet(self, frame_max: int) -> None:
+        """Until `trust` it may only send frames of this size."""
+        self.stranger = True
+        self._buffer.frame_max = frame_max
+
+    def trust(self) -> None:
+        """It has said who it is."""
+        self.stranger = False
+        self._buffer.frame_max = self._bounds.frame_max
+
     def answered(self, slot: Slot) -> None:
-        if self.open and self._slots[0] is slot:
+        if not self.open:
+            return
+        self._made += slot.size
+        if self._slots[0] is slot:
             self._loop.at_end_of_turn(self.flush)
+        elif self._made > HELD_MIN:
+            self._hold()
 
     def send_now(self, chunks: list[Chunk]) -> None:
         """Send out of turn, where the peer matches answers by number."""
@@ -147,6 +203,10 @@ class Connection:
         """Give back the memory of a quiet connection."""
         self._buffer.shrink()
 
+    def waits_since(self) -> int:
+        """When the request began whose end the peer owes; 0 if it owes none."""
+        return self.began_ms if self._starved or self._events & READABLE else 0
+
     def close(self, reason: str) -> None:
         if not self.open:
             return
@@ -158,6 +218,15 @@ class Connection:
         for slot in self._slots:
             slot.abandon()
         self._slots.clear()
+        self._made = 0
+        self._buffer.release()
+        bounds = self._bounds
+        if self._starved:
+            bounds.requests.forget(self._read_when_fed)
+        if bounds.requests.waiting:
+            bounds.requests.wake()
+        if self._held:
+            bounds.answers.hold(self, 0)
         # It refers to this very object, whose buffer may be large: let both go at once.
         self.flush = _nothing
         self._closed(self)
@@ -166,41 +235,86 @@ class Connection:
 
     def _read(self) -> None:
         buffer = self._buffer
+        self._put_off = False
         try:
-            if not self._handle_frames():
-                return
-            for _ in range(RECEIVES_PER_TURN):
-                count = buffer.receive(self._sock)
-                if not count:
-                    if count == 0:
-                        self.close("the peer closed it")
-                    return
-                if not self._handle_frames() or not buffer.waiting_for:
-                    return
+            self._receive(buffer)
+            if buffer.partial:
+                self.began_ms = self.began_ms or self.active_ms
         except FrameRefused as refused:
             self.close(str(refused))
+        except NoMemory:
+            self._starve()
         except OSError as error:
             self.close(str(error))
+        if self._bounds.requests.waiting:
+            self._bounds.requests.wake()
 
-    def _handle_frames(self) -> bool:
+    def _receive(self, buffer: FrameBuffer) -> None:
+        until_ns = time.monotonic_ns() + TURN_NS
+        if not self._handle_frames(until_ns):
+            return
+        for _ in range(RECEIVES_PER_TURN):
+            count = buffer.receive(self._sock)
+            if not count:
+                if count == 0:
+                    self.close("the peer closed it")
+                return
+            if not self._handle_frames(until_ns) or not buffer.waiting_for:
+                return
+
+    def _handle_frames(self, until_ns: int) -> bool:
         """What has come whole; False if that is enough for now."""
         slots, handle, outbox = self._slots, self._handle, self._outbox
+        in_flight_max = self._bounds.in_flight_max
         for frame in self._buffer.frames():
+            self.began_ms = 0
             handle(self, frame)
             if not self.open:
                 return False
-            if len(slots) >= UNANSWERED_MAX or outbox.size >= UNSENT_MAX:
+            if (
+                len(slots) >= in_flight_max
+                or outbox.size >= UNSENT_MAX
+                or self._made >= UNSENT_MADE_MAX
+            ):
                 self._want(self._events & ~READABLE)
+                return False
+            if time.monotonic_ns() > until_ns:
+                self._put_off = True
+                self._loop.next_turn(self._read_on)
                 return False
         return True
 
     def _read_on(self) -> None:
         """Frames may be left that were received before; the socket does not tell of them."""
-        if self.open and self._events & READABLE:
+        if self._put_off and self._events & READABLE:
             self._read()
 
+    def _starve(self) -> None:
+        self._starved = True
+        self.began_ms = self.began_ms or self.active_ms
+        self._bounds.requests.wait(self._read_when_fed)
+        self._want(self._events & ~READABLE)
+
+    def _read_when_fed(self) -> None:
+        self._starved = False
+        self._resume()
+
+    def _resume(self) -> None:
+        """The reason why it was not read from is gone."""
+        if self.open and not self._events & READABLE and not self._overloaded():
+            if self.began_ms:
+                self.began_ms = self._loop.clock.now_ms()
+            self._want(self._events | READABLE)
+            self._put_off = True
+            self._loop.next_turn(self._read_on)
+
     def _overloaded(self) -> bool:
-        return len(self._slots) >= UNANSWERED_MAX or self._outbox.size >= UNSENT_MAX
+        return (
+            self._starved
+            or len(self._slots) >= self._bounds.in_flight_max
+            or self._outbox.size >= UNSENT_MAX
+            or self._made + self._outbox.size - self._outbox.in_files >= UNSENT_MADE_MAX
+        )
 
     # -- out -------------------------------------------------------------------------------
 
@@ -210,18 +324,31 @@ class Connection:
         slots, outbox = self._slots, self._outbox
         try:
             while slots and slots[0].chunks is not None:
-                chunks = slots.popleft().chunks
-                assert chunks is not None
-                outbox.put(chunks)
+                slot = slots.popleft()
+                assert slot.chunks is not None
+                self._made -= slot.size
+                outbox.put(slot.chunks)
             outbox.send(self._sock)
         except (OSError, DiskError) as error:
             # A log that was deleted since the answer was made is no reason to do more.
             self.close(str(error))
             return
-        wanted = READABLE if not self._overloaded() else 0
-        if wanted and not self._events & READABLE:
-            self._loop.after(0, self._read_on)
-        self._want(wanted | WRITABLE if outbox else wanted)
+        if (outbox or self._held) and not self._hold():
+            return
+        if self._events & READABLE:
+            if self._overloaded():
+                self._want(self._events & ~READABLE)
+        else:
+            self._resume()
+        readable = self._events & READABLE
+        self._want(readable | WRITABLE if outbox else readable)
+
+    def _hold(self) -> bool:
+        """Count what waits for this peer; False if that was the end of it."""
+        waits = self._made + self._outbox.size - self._outbox.in_files
+        self._held = waits > 0
+        self._bounds.answers.hold(self, waits)
+        return self.open
 
     def _want(self, events: int) -> None:
         if events != self._events:

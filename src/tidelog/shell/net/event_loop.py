@@ -70,6 +70,7 @@ class EventLoop:
         self._order = count()
         self._left_by_threads: list[Act] = []
         self._ending: dict[Act, None] = {}
+        self._next: list[Act] = []
         self._tickers: list[Ticker] = []
         self._tick_at_ms = 0
         self._stopped = False
@@ -127,6 +128,10 @@ class EventLoop:
         """Once, however often it is asked for in this turn."""
         self._ending[act] = None
 
+    def next_turn(self, act: Act) -> None:
+        """After all others that are ready have had their turn."""
+        self._next.append(act)
+
     @property
     def wakeup_fd(self) -> int:
         """Where a byte ends the wait: for `signal.set_wakeup_fd`."""
@@ -146,10 +151,14 @@ class EventLoop:
     def turn(self) -> None:
         """Wait for something, and do all that is due."""
         watched = self._watched
-        for fd, events in self._wait(self._patience_ms()):
+        patience_ms = self._patience_ms()
+        put_off, self._next = self._next, []
+        for fd, events in self._wait(patience_ms):
             one = watched.get(fd)
             if one is not None:
                 one.ready(events)
+        for act in put_off:
+            act()
         if self._left_by_threads:
             left, self._left_by_threads = self._left_by_threads, []
             for act in left:
@@ -169,7 +178,7 @@ class EventLoop:
         self._close_poller()
 
     def _patience_ms(self) -> int:
-        if self._left_by_threads or self._ending or self._stopped:
+        if self._left_by_threads or self._ending or self._next or self._stopped:
             return 0
         now = self.clock.now_ms()
         due_ms = now + IDLE_MS

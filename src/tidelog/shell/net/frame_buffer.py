@@ -2,14 +2,18 @@
 
 One buffer for each connection, used over and over. A large frame is received straight to
 where it will lie, up to its end and no further, so its bytes are never moved. Only a very
-large one is: a length is only a word, so memory grows with what has come.
+large one is: a length is only a word, so memory grows with what has come. A connection that
+has nothing to say has no buffer at all.
 
-Always true: the frames handed out are views of the buffer, good until the next `receive`.
+Always true: the frames handed out are views of the buffer, good until the next `receive`;
+every byte beyond the small buffer is counted (memory_budget.py).
 """
 
 import socket
 from collections.abc import Iterator
 from struct import Struct
+
+from tidelog.shell.net.memory_budget import RequestMemory
 
 PREFIX = Struct(">i")
 SMALL = 8 * 1024
@@ -27,20 +31,32 @@ class FrameRefused(Exception):
     """A length that no frame may have."""
 
 
+_NOTHING = bytearray()
+_NO_VIEW = memoryview(_NOTHING)
+
+
+class NoMemory(Exception):
+    """The frame under way has to wait until other peers' frames are done."""
+
+
 class FrameBuffer:
     """What one connection has received and not yet handled."""
 
-    __slots__ = ("_buffer", "_end", "_start", "_view", "frame_max")
+    __slots__ = ("_buffer", "_end", "_memory", "_start", "_view", "frame_max")
 
-    def __init__(self, frame_max: int) -> None:
+    def __init__(self, frame_max: int, memory: RequestMemory | None = None) -> None:
         self.frame_max = frame_max
-        self._buffer = bytearray(SMALL)
-        self._view = memoryview(self._buffer)
+        self._memory = RequestMemory() if memory is None else memory
+        self._buffer = _NOTHING
+        self._view = _NO_VIEW
         self._start = 0
         self._end = 0
 
     def receive(self, sock: socket.socket) -> int | None:
-        """Read what fits; how much that was, None if nothing is there yet. 0 is the end."""
+        """Read what fits; how much that was, None if nothing is there yet. 0 is the end.
+
+        Raises NoMemory.
+        """
         limit = self._make_room()
         try:
             count = sock.recv_into(self._view[self._end : limit])
@@ -71,28 +87,42 @@ class FrameBuffer:
         return int(PREFIX.size + length - have)
 
     @property
+    def partial(self) -> bool:
+        """Whether there is part of a frame, or a frame that was not taken."""
+        return self._start != self._end
+
+    @property
     def size(self) -> int:
         """What the buffer takes in memory."""
         return len(self._buffer)
 
     def shrink(self) -> None:
         """Give memory back, if nothing is under way."""
-        if self._start == self._end and len(self._buffer) > SMALL:
-            self._replace(SMALL)
+        if self._start == self._end:
+            self.release()
+
+    def release(self) -> None:
+        """Give all memory back, with whatever is in it."""
+        size = len(self._buffer)
+        self._buffer, self._view = _NOTHING, _NO_VIEW
+        self._start = self._end = 0
+        if size > SMALL:
+            self._memory.give_back(self, size - SMALL)
 
     def _make_room(self) -> int:
         """See to it that the rest of the frame under way fits; up to where to read."""
         if self._start == self._end:
-            if self._end == len(self._buffer) == SMALL:
-                self._replace(BUSY)
+            if self._end == len(self._buffer):
+                if self._end == 0:
+                    self._replace(SMALL)
+                elif self._end == SMALL and self._memory.grow(self, BUSY, needed=False):
+                    self._replace(BUSY)
             self._start = self._end = 0
             return min(len(self._buffer), BUSY)
         missing = self.waiting_for
         whole = self._end - self._start + missing
         if whole > len(self._buffer):
-            have = self._end - self._start
-            if self._end == len(self._buffer) or whole <= TAKEN_ON_TRUST:
-                self._replace(min(-(-whole // GRAIN) * GRAIN, max(TAKEN_ON_TRUST, 2 * have)))
+            self._grow(whole)
         elif self._start + whole > len(self._buffer) or self._end == len(self._buffer):
             self._view[: self._end - self._start] = bytes(self._view[self._start : self._end])
             self._end -= self._start
@@ -100,6 +130,17 @@ class FrameBuffer:
         if missing and whole > LARGE_FRAME:
             return min(self._start + whole, len(self._buffer))
         return len(self._buffer)
+
+    def _grow(self, whole: int) -> None:
+        """Towards the size of the frame under way, as far as its bytes have come."""
+        have = self._end - self._start
+        trust = TAKEN_ON_TRUST if self._memory.plenty else GRAIN
+        if self._end < len(self._buffer) and whole > trust:
+            return
+        size = min(-(-whole // GRAIN) * GRAIN, max(trust, 2 * have))
+        if not self._memory.grow(self, size):
+            raise NoMemory
+        self._replace(size)
 
     def _replace(self, size: int) -> None:
         buffer = bytearray(size)

@@ -1,15 +1,18 @@
 """A listening socket, and the connections it took.
 
-Limits are Kafka's: so many connections in all and from one address; those that have been
-silent for too long are closed.
+Limits are Kafka's: so many connections in all and from one address, so many new ones in a
+second (admission.py). Closed are those that have been silent for too long, and those that
+began a request and do not end it.
 """
 
 import errno
 import socket
 from typing import Any, NamedTuple, Protocol
 
-from tidelog.shell.net.connection import Connection
+from tidelog.shell.net.admission import Admission, ConnectionLimits
+from tidelog.shell.net.connection import Bounds, Connection
 from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
 from tidelog.shell.os_disk import OsDisk
 
 BACKLOG = 50
@@ -18,6 +21,8 @@ SYSTEM_DEFAULT = -1
 ACCEPTS_PER_TURN = 64
 OUT_OF_FILES_PAUSE_MS = 1000
 SWEEP_MS = 10_000
+SWEEP_MIN_MS = 50
+NEVER = -1
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -34,17 +39,32 @@ class Service(Protocol):
 
 
 class Limits(NamedTuple):
-    """Under Kafka's names: `max.connections` and so on."""
+    """What a connection may do, under Kafka's names where it has them."""
 
     frame_max: int
-    connections_max: int
-    connections_per_ip_max: int
-    idle_max_ms: int
+    idle_max_ms: int = NEVER
+    receive_timeout_ms: int = NEVER
+    """How long a request that has begun may take to come."""
+    in_flight_max: int = 128
     send_buffer: int = SYSTEM_DEFAULT
     receive_buffer: int = SYSTEM_DEFAULT
     descriptor_max: int = 1 << 30
     """Connections get no higher descriptor: what is left is for files. The system gives the
     lowest that is free."""
+    stranger_frame_max: int | None = None
+    """For peers that have to say who they are first, and may stay silent afterwards."""
+
+
+class Shares(NamedTuple):
+    """What all connections of a broker's clients have together."""
+
+    admission: Admission
+    requests: RequestMemory
+    answers: AnswerMemory
+
+    @classmethod
+    def unlimited(cls) -> "Shares":
+        return cls(Admission(ConnectionLimits()), RequestMemory(), AnswerMemory())
 
 
 class CannotListen(Exception):
@@ -107,6 +127,7 @@ class Listener:
         disk: OsDisk,
         service: Service,
         limits: Limits,
+        shares: Shares,
     ) -> None:
         self.connections: set[Connection] = set()
         self._loop = loop
@@ -114,9 +135,17 @@ class Listener:
         self._disk = disk
         self._service = service
         self._limits = limits
-        self._by_ip: dict[str, int] = {}
+        self._admission = shares.admission
+        self._bounds = Bounds(
+            limits.frame_max, limits.in_flight_max, shares.requests, shares.answers
+        )
         self._ips: dict[Connection, str] = {}
-        self._sweep = loop.after(SWEEP_MS, self._sweep_idle)
+        shortest = min(
+            (ms for ms in (limits.idle_max_ms, limits.receive_timeout_ms) if ms != NEVER),
+            default=SWEEP_MS,
+        )
+        self._sweep_ms = min(SWEEP_MS, max(shortest // 4, SWEEP_MIN_MS))
+        self._sweep = loop.after(self._sweep_ms, self._sweep_idle)
         loop.watch(sock, self)
 
     @property
@@ -125,15 +154,17 @@ class Listener:
 
     def ready(self, _events: int) -> None:
         for _ in range(ACCEPTS_PER_TURN):
+            pause_ms = self._admission.pause_ms(self._loop.clock.now_ms())
+            if pause_ms:
+                self._pause(pause_ms)
+                return
             try:
                 sock, address = self._sock.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_FILES:
-                    # Else the waiting connection would wake the loop again and again.
-                    self._loop.unwatch(self._sock)
-                    self._loop.after(OUT_OF_FILES_PAUSE_MS, self._listen_again)
+                    self._pause(OUT_OF_FILES_PAUSE_MS)
                 return
             self._take(sock, str(address[0]), int(address[1]))
 
@@ -141,9 +172,7 @@ class Listener:
         self.connections.discard(connection)
         ip = self._ips.pop(connection, None)
         if ip is not None:
-            self._by_ip[ip] -= 1
-            if not self._by_ip[ip]:
-                del self._by_ip[ip]
+            self._admission.leave(ip)
         self._service.closed(connection)
 
     def close(self) -> None:
@@ -156,42 +185,55 @@ class Listener:
 
     def _take(self, sock: socket.socket, ip: str, port: int) -> None:
         limits = self._limits
-        if (
-            len(self.connections) >= limits.connections_max
-            or sock.fileno() > limits.descriptor_max
-            or self._by_ip.get(ip, 0) >= limits.connections_per_ip_max
-        ):
+        if sock.fileno() > limits.descriptor_max or not self._admission.admit(ip):
             sock.close()
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if limits.send_buffer != SYSTEM_DEFAULT:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
-        if limits.receive_buffer != SYSTEM_DEFAULT:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if limits.send_buffer != SYSTEM_DEFAULT:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
+            if limits.receive_buffer != SYSTEM_DEFAULT:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
+        except OSError:
+            # Some systems say so when the peer has gone already.
+            self._admission.leave(ip)
+            sock.close()
+            return
         connection = Connection(
             self._loop,
             sock,
             f"{ip}:{port}",
             self._disk,
-            limits.frame_max,
+            self._bounds,
             self._service.frame,
             self._forget,
         )
+        if limits.stranger_frame_max is not None:
+            connection.greet(limits.stranger_frame_max)
         self.connections.add(connection)
         self._ips[connection] = ip
-        self._by_ip[ip] = self._by_ip.get(ip, 0) + 1
+
+    def _pause(self, for_ms: int) -> None:
+        """Take none for a while: else those that wait would wake the loop again and again."""
+        self._loop.unwatch(self._sock)
+        self._loop.after(for_ms, self._listen_again)
 
     def _listen_again(self) -> None:
         if self._sock.fileno() >= 0:
             self._loop.watch(self._sock, self)
 
     def _sweep_idle(self) -> None:
+        limits = self._limits
         now = self._loop.clock.now_ms()
         for connection in list(self.connections):
             idle_ms = now - connection.active_ms
-            if 0 <= self._limits.idle_max_ms < idle_ms:
+            began_ms = connection.waits_since()
+            may_be_silent = limits.stranger_frame_max is not None and not connection.stranger
+            if not may_be_silent and NEVER < limits.idle_max_ms < idle_ms:
                 connection.close("silent for too long")
+            elif began_ms and NEVER < limits.receive_timeout_ms < now - began_ms:
+                connection.close("a request that did not come to its end")
             elif idle_ms > SWEEP_MS:
                 connection.shrink()
-        self._sweep = self._loop.after(SWEEP_MS, self._sweep_idle)
+        self._sweep = self._loop.after(self._sweep_ms, self._sweep_idle)

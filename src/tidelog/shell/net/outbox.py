@@ -44,13 +44,15 @@ class FileEnded(OSError):
 class Outbox:
     """Chunks in order."""
 
-    __slots__ = ("_chunks", "_disk", "size")
+    __slots__ = ("_chunks", "_disk", "in_files", "size")
 
     def __init__(self, disk: OsDisk) -> None:
         self._disk = disk
         self._chunks: deque[Buffer | _Stretch] = deque()
         self.size = 0
         """Bytes that wait."""
+        self.in_files = 0
+        """How many of them are not in memory."""
 
     def __bool__(self) -> bool:
         return bool(self._chunks)
@@ -70,6 +72,7 @@ class Outbox:
             elif chunk.length:
                 self._chunks.append(_Stretch(self._disk, chunk))
                 self.size += chunk.length
+                self.in_files += chunk.length
 
     def send(self, sock: socket.socket) -> None:
         """Send as much as the socket takes."""
@@ -92,7 +95,7 @@ class Outbox:
             if isinstance(chunk, _Stretch):
                 chunk.release()
         self._chunks.clear()
-        self.size = 0
+        self.size = self.in_files = 0
 
     def _run(self) -> list[Buffer]:
         """The bytes up to the next file."""
@@ -122,6 +125,7 @@ class Outbox:
         stretch.position += count
         stretch.left -= count
         self.size -= count
+        self.in_files -= count
         if stretch.left == 0:
             self._chunks.popleft()
             stretch.release()

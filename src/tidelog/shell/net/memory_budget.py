@@ -1,0 +1,126 @@
+"""How much memory the peers of one broker may take, all together.
+
+Requests under way: buffers that grew beyond the small one every connection has are counted.
+A connection that gets no more stops reading, and its peer is held up by TCP. Those that
+wait try again, in the order in which they came, when memory was given back.
+
+Answers nobody takes: bytes that were made and not sent. Holding them up would hold up the
+broker, so past the limit the connection with the most of them is closed.
+
+Always true: one request may go beyond the limit, so somebody can always go on; a request
+that takes too long is dropped (listener.py), so the others get their turn.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+UNLIMITED = 1 << 62
+"""In bytes: what -1 in Kafka's settings means."""
+
+
+class Holder(Protocol):
+    """A buffer that counts."""
+
+    @property
+    def size(self) -> int: ...
+
+    def shrink(self) -> None:
+        """Give back what holds nothing."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+class RequestMemory:
+    """What requests under way take."""
+
+    def __init__(self, limit: int = UNLIMITED) -> None:
+        self.limit = limit
+        self.used = 0
+        self._holders: set[Holder] = set()
+        self._favoured: Holder | None = None
+        """The one that may go beyond the limit."""
+        self._waiting: dict[Callable[[], None], None] = {}
+        self._given_back = False
+        """Since somebody was woken: else waking is of no use, and the loop would spin."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody would take what is given back."""
+        return bool(self._waiting)
+
+    @property
+    def plenty(self) -> bool:
+        """Whether a length alone, without its bytes, may be believed."""
+        return self.used * 2 < self.limit
+
+    def grow(self, holder: Holder, size: int, *, needed: bool = True) -> bool:
+        """Let a buffer become this large; False if it has to wait, or do without."""
+        more = size - holder.size
+        if self.used + more > self.limit:
+            self._reclaim(holder)
+            if self.used + more > self.limit:
+                if not needed or self._favoured not in (None, holder):
+                    return False
+                self._favoured = holder
+        self.used += more
+        self._holders.add(holder)
+        return True
+
+    def give_back(self, holder: Holder, size: int) -> None:
+        """A buffer holds so many bytes less, and no longer counts."""
+        self.used -= size
+        self._given_back = True
+        self._holders.discard(holder)
+        if self._favoured is holder:
+            self._favoured = None
+
+    def wait(self, act: Callable[[], None]) -> None:
+        """Call this when there may be memory again."""
+        self._waiting[act] = None
+
+    def forget(self, act: Callable[[], None]) -> None:
+        self._waiting.pop(act, None)
+
+    def wake(self) -> None:
+        """Requests were handled, or connections are gone: let those that wait try again."""
+        self._reclaim(None)
+        if not self._given_back:
+            return
+        self._given_back = False
+        waiting, self._waiting = self._waiting, {}
+        for act in waiting:
+            act()
+
+    def _reclaim(self, asking: Holder | None) -> None:
+        """Take back what large buffers keep for a next request."""
+        for holder in [each for each in self._holders if each is not asking]:
+            holder.shrink()
+
+
+class Hoarder(Protocol):
+    """A connection with answers that nobody takes."""
+
+    def close(self, reason: str) -> None: ...
+
+    def __hash__(self) -> int: ...
+
+
+class AnswerMemory:
+    """What answers that were not sent take."""
+
+    def __init__(self, limit: int = UNLIMITED) -> None:
+        self.limit = limit
+        self.used = 0
+        self._held: dict[Hoarder, int] = {}
+
+    def hold(self, hoarder: Hoarder, size: int) -> None:
+        """So much waits for this one's peer now; 0 forgets it."""
+        self.used += size - self._held.pop(hoarder, 0)
+        if size:
+            self._held[hoarder] = size
+        while self.used > self.limit and self._held:
+            most = max(self._held, key=self._held.__getitem__)
+            size = self._held.pop(most)
+            self.used -= size
+            most.close(f"{size} bytes of answers were not taken")

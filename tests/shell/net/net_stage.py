@@ -1,0 +1,121 @@
+"""A listener on a real socket, with an echo behind it, turned by the test."""
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tidelog.shell.net.admission import Admission, ConnectionLimits
+from tidelog.shell.net.clock import Clock
+from tidelog.shell.net.connection import Connection, Slot
+from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.frame_buffer import PREFIX
+from tidelog.shell.net.listener import Limits, Listener, Shares, bind
+from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
+from tidelog.shell.net.outbox import Chunk
+from tidelog.shell.os_disk import OsDisk
+
+FRAME_MAX = 1 << 20
+
+
+class Echo:
+    """Answers at once, unless the frame says `wait`."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Slot] = []
+        self.frames = 0
+        self.gone: list[str] = []
+        self.answer: Callable[[bytes], list[Chunk]] = lambda frame: [
+            PREFIX.pack(len(frame)) + frame
+        ]
+
+    def frame(self, connection: Connection, frame: memoryview) -> None:
+        self.frames += 1
+        slot = connection.reserve()
+        if bytes(frame) == b"wait":
+            self.waiting.append(slot)
+        else:
+            slot.fill(self.answer(bytes(frame)))
+
+    def closed(self, connection: Connection) -> None:
+        self.gone.append(connection.broken_by)
+
+
+class Stage:
+    """A listener with an Echo behind it."""
+
+    def __init__(
+        self,
+        root: Path,
+        admitted: ConnectionLimits | None = None,
+        **limits: int,
+    ) -> None:
+        self.loop = EventLoop(Clock())
+        self.disk = OsDisk(str(root))
+        self.echo = Echo()
+        [sock] = bind("127.0.0.1", 0)
+        self.shares = Shares(
+            Admission(admitted or ConnectionLimits()),
+            RequestMemory(limits.pop("request_bytes", UNLIMITED)),
+            AnswerMemory(limits.pop("answer_bytes", UNLIMITED)),
+        )
+        bounds = Limits(**{"frame_max": FRAME_MAX, **limits})
+        self.listener = Listener(self.loop, sock, self.disk, self.echo, bounds, self.shares)
+        self.peers: list[socket.socket] = []
+
+    def connect(self) -> socket.socket:
+        peer = socket.create_connection(("127.0.0.1", self.listener.port), timeout=5)
+        self.peers.append(peer)
+        return peer
+
+    def until(self, done: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + 10
+        self.loop.call_from_thread(lambda: None)
+        while not done():
+            assert time.monotonic() < give_up
+            self.loop.after(5, lambda: None)
+            self.loop.turn()
+
+    def turns(self, count: int) -> None:
+        for _ in range(count):
+            self.loop.after(0, lambda: None)
+            self.loop.turn()
+
+    def received(self, peer: socket.socket, count: int) -> bytes:
+        got = bytearray()
+        peer.setblocking(False)
+
+        def enough() -> bool:
+            try:
+                while len(got) < count:
+                    more = peer.recv(1 << 16)
+                    if not more:
+                        raise AssertionError("the connection was closed")
+                    got.extend(more)
+            except BlockingIOError:
+                return False
+            return True
+
+        self.until(enough)
+        return bytes(got)
+
+    def is_closed(self, peer: socket.socket) -> bool:
+        peer.setblocking(False)
+        try:
+            return peer.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
+
+def finish(stage: Stage) -> None:
+    stage.listener.close()
+    for peer in stage.peers:
+        peer.close()
+    stage.disk.close()
+    stage.loop.close()
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(PREFIX.pack(len(body)) + body for body in bodies)
