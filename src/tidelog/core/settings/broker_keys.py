@@ -114,7 +114,6 @@ _OWN = (
         0,
     ),
     Setting(
-    Setting(
         "tidelog.request.receive.timeout.ms",
         "int",
         60_000,
@@ -141,6 +140,7 @@ _OWN = (
         "bytes",
         -1,
     ),
+    Setting(
         "tidelog.fault.switches",
         "boolean",
         False,
