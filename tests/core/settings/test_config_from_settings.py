@@ -14,8 +14,12 @@ from tidelog.core.storage.log_config import LogConfig
 NODE = {"node.id": "7"}
 TOLD = {"host", "port", "internal_host", "internal_port"}
 """Known only once the listeners are open."""
-NARROW = {"broker.session.timeout.ms": "8888"}
-"""Where another value must fit to others."""
+NARROW = {
+    "broker.session.timeout.ms": "8888",
+    "max.connections.per.ip.overrides": "10.0.0.1:7",
+    "queued.max.request.bytes": "-1",
+}
+"""Where another value must have a form, or fit to others."""
 
 
 def other_text(setting: Setting) -> str:
