@@ -1,0 +1,293 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete, and all other ways by which offsets go.
+
+Always true: an offset is committed, or gone, when the log says so and not before. A group that
+has neither members nor offsets any more is removed.
+"""
+
+from collections.abc import Collection
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.config import GroupConfig
+from tidelog.core.groups.membership.group import Group, GroupState
+from tidelog.core.groups.membership.rebalance import Rebalance
+from tidelog.core.groups.messages import (
+    CONSUMER,
+    NO_MEMBER,
+    NO_OFFSET,
+    FetchedOffset,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetDelete,
+    OffsetDeleteResponse,
+    OffsetFetch,
+    OffsetToCommit,
+    PartitionError,
+)
+from tidelog.core.groups.outbox import OnWritten, Outbox, error_of_offset_append
+from tidelog.core.groups.records import (
+    GroupKey,
+    OffsetKey,
+    OffsetValue,
+    encode_key,
+    encode_offset_value,
+)
+from tidelog.core.groups.refusals import refused
+from tidelog.core.types import TopicPartition
+
+_TIMESTAMP_MAX = (1 << 63) - 1
+
+
+class Committing:
+    """Keeps the offsets of all groups of a shard."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        outbox: Outbox,
+        rebalance: Rebalance,
+        groups: dict[str, Group],
+    ) -> None:
+        self._config = config
+        self._outbox = outbox
+        self._rebalance = rebalance
+        self._groups = groups
+
+    # -- OffsetCommit ---------------------------------------------------------------------
+
+    def commit(self, group: Group, asker: object, request: OffsetCommit, now_ms: int) -> None:
+        error = _check_commit(group, request)
+        if error is ErrorCode.NONE and group.state is not GroupState.EMPTY:
+            if group.state is GroupState.COMPLETING_REBALANCE:
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+            else:
+                member = group.members[request.member_id]
+                self._rebalance.keep_alive(group, member, now_ms)
+        if error is not ErrorCode.NONE:
+            self._outbox.answer(asker, refused(request, error))
+            return
+        fitting = [one for one in request.offsets if self._fits(one)]
+        if fitting:
+            self._store(group, asker, request, fitting, now_ms)
+        else:
+            self._outbox.answer(asker, self._commit_response(request, ErrorCode.NONE))
+
+    def _store(
+        self,
+        group: Group,
+        asker: object,
+        request: OffsetCommit,
+        fitting: list[OffsetToCommit],
+        now_ms: int,
+    ) -> None:
+        expires = None
+        if request.retention_time_ms is not None:
+            expires = min(now_ms + request.retention_time_ms, _TIMESTAMP_MAX)
+        values = {
+            TopicPartition(one.topic, one.partition): OffsetValue(
+                one.committed_offset,
+                one.committed_leader_epoch,
+                one.committed_metadata,
+                now_ms,
+                expires,
+                one.topic_id,
+            )
+            for one in fitting
+        }
+        token = self._outbox.next_token
+
+        def written(error: ErrorCode, _now_ms: int) -> None:
+            group.offsets.end(values, token)
+            if error is ErrorCode.NONE:
+                for (topic, partition), value in values.items():
+                    group.offsets.put(topic, partition, value)
+            self.forget_if_hollow(group)
+            self._outbox.answer(
+                asker, self._commit_response(request, error_of_offset_append(error))
+            )
+
+        group.offsets.begin(values, token)
+        self._outbox.append(
+            [
+                (_offset_key(group, partition), encode_offset_value(value))
+                for partition, value in values.items()
+            ],
+            written,
+        )
+
+    def _fits(self, offset: OffsetToCommit) -> bool:
+        return len(offset.committed_metadata) <= self._config.offset_metadata_max_bytes
+
+    def _commit_response(self, request: OffsetCommit, error: ErrorCode) -> OffsetCommitResponse:
+        too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        results = (
+            PartitionError(one.topic, one.partition, error if self._fits(one) else too_large)
+            for one in request.offsets
+        )
+        return OffsetCommitResponse(tuple(results))
+
+    # -- OffsetFetch ----------------------------------------------------------------------
+
+    def fetch(self, group: Group | None, request: OffsetFetch) -> tuple[FetchedOffset, ...]:
+        """A group that nobody knows has committed nothing. That is no error."""
+        wanted = request.partitions
+        if group is None:
+            return tuple(_nothing(one, ErrorCode.NONE) for one in wanted or ())
+        return tuple(
+            _nothing(one, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if request.require_stable and group.offsets.is_pending(one)
+            else _fetched(group, one)
+            for one in (group.offsets if wanted is None else wanted)
+        )
+
+    # -- OffsetDelete, and what else makes offsets go ---------------------------------------
+
+    def delete(self, group: Group, asker: object, request: OffsetDelete, now_ms: int) -> None:
+        """From a group with members only what none of them subscribes to."""
+        if group.state is GroupState.DEAD:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+            self._outbox.answer(asker, OffsetDeleteResponse(error))
+            return
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+            self._outbox.answer(asker, OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
+            return
+        in_use = {one for one in request.partitions if _is_subscribed(group, one.topic)}
+        results = tuple(
+            PartitionError(
+                *one, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if one in in_use else ErrorCode.NONE
+            )
+            for one in request.partitions
+        )
+
+        def written(error: ErrorCode, _now_ms: int) -> None:
+            error = error_of_offset_append(error)
+            done = results if error is ErrorCode.NONE else ()
+            self._outbox.answer(asker, OffsetDeleteResponse(error, done))
+
+        gone = group.offsets.known_of(one for one in request.partitions if one not in in_use)
+        if gone:
+            self._remove(group, gone, written, now_ms)
+        else:
+            written(ErrorCode.NONE, now_ms)
+
+    def delete_topics(self, names: Collection[str], now_ms: int) -> None:
+        """What was committed for topics that are deleted."""
+        for group in list(self._groups.values()):
+            gone = group.offsets.known_of_topics(names)
+            if gone and group.state is not GroupState.DEAD:
+                self._remove(group, gone, _nobody_waits, now_ms)
+
+    def delete_all(self, group: Group, on_written: OnWritten, now_ms: int) -> None:
+        """The group itself, which is Empty."""
+        self._remove(group, group.offsets.all_known(), on_written, now_ms)
+
+    def expire(self, group: Group, now_ms: int) -> None:
+        """What nobody has asked for a long time, and the group with its last offset."""
+        gone = self._expired(group, now_ms)
+        useless = group.state is GroupState.EMPTY and group.offsets.is_empty
+        if (gone or useless) and not group.pending_members:
+            self._remove(group, gone, _nobody_waits, now_ms)
+
+    def _expired(self, group: Group, now_ms: int) -> list[TopicPartition]:
+        """Offsets without members last from when the group became Empty; those of live consumers
+        if no member subscribes to the topic, and those of a group that never had members, from
+        their commit."""
+        retention_ms = self._config.offsets_retention_ms
+        kept: Collection[str] = ()
+        since_ms = None
+        if group.protocol_type is not None:
+            if group.state is GroupState.EMPTY:
+                since_ms = group.state_since_ms
+            elif group.state is GroupState.STABLE and group.subscribed_topics is not None:
+                kept = group.subscribed_topics
+            else:
+                return []
+        elif group.state is GroupState.DEAD:
+            return []
+        if since_ms is None:
+            return group.offsets.expired(now_ms, _committed_at, retention_ms, kept)
+        return group.offsets.expired(now_ms, lambda _value: since_ms, retention_ms, kept)
+
+    def _remove(
+        self, group: Group, gone: list[TopicPartition], on_written: OnWritten, now_ms: int
+    ) -> None:
+        """With the last offset of an Empty group the group goes. Until that is written it is
+        Dead to whoever would join it or commit."""
+        tombstones: list[tuple[bytes, bytes | None]] = [
+            (_offset_key(group, partition), None) for partition in gone
+        ]
+        dies = group.state is GroupState.EMPTY and group.offsets.are_all(gone)
+        if dies:
+            group.state = GroupState.DEAD
+            if group.generation_id > 0:
+                tombstones.append((encode_key(GroupKey(group.group_id)), None))
+
+        def written(error: ErrorCode, now_ms: int) -> None:
+            if error is ErrorCode.NONE:
+                group.offsets.remove(gone)
+                if dies:
+                    self._forget(group)
+            elif dies:
+                group.state = GroupState.EMPTY
+            on_written(error, now_ms)
+
+        if tombstones:
+            self._outbox.append(tombstones, written)
+        else:
+            written(ErrorCode.NONE, now_ms)
+
+    def forget_if_hollow(self, group: Group) -> None:
+        """A group that was made for a request that came to nothing."""
+        if group.is_hollow:
+            self._forget(group)
+
+    def _forget(self, group: Group) -> None:
+        if self._groups.get(group.group_id) is group:
+            del self._groups[group.group_id]
+
+
+def _check_commit(group: Group, request: OffsetCommit) -> ErrorCode:
+    """Without a generation a commit is of a consumer that manages itself, or of an operator:
+    fine while the group has no members."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if request.generation_id < 0:
+        if group.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if request.member_id == NO_MEMBER and request.group_instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is ErrorCode.NONE and request.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def _is_subscribed(group: Group, topic: str) -> bool:
+    """Where that is not known, it is taken to be so."""
+    if group.state is GroupState.EMPTY:
+        return False
+    return group.subscribed_topics is None or topic in group.subscribed_topics
+
+
+def _fetched(group: Group, partition: TopicPartition) -> FetchedOffset:
+    value = group.offsets.get(*partition)
+    if value is None:
+        return _nothing(partition, ErrorCode.NONE)
+    return FetchedOffset(
+        *partition, value.offset, value.leader_epoch, value.metadata, ErrorCode.NONE
+    )
+
+
+def _nothing(partition: TopicPartition, error: ErrorCode) -> FetchedOffset:
+    return FetchedOffset(*partition, NO_OFFSET, None, "", error)
+
+
+def _offset_key(group: Group, partition: TopicPartition) -> bytes:
+    return encode_key(OffsetKey(group.group_id, *partition))
+
+
+def _committed_at(value: OffsetValue) -> int:
+    return value.commit_timestamp
+
+
+def _nobody_waits(_error: ErrorCode, _now_ms: int) -> None:
+    """What could not be removed now is found again at the next clean-up."""

@@ -1,0 +1,285 @@
+"""One group: its members, its state and its generation.
+
+    Empty --------------> PreparingRebalance     somebody joins
+    PreparingRebalance -> CompletingRebalance    all have joined, or the time is over
+    CompletingRebalance -> Stable                the leader's assignment is written
+    Stable, CompletingRebalance -> PreparingRebalance   somebody comes, goes or changes
+    PreparingRebalance -> Empty                  nobody is left
+    Empty -> Dead                                the group is being removed
+
+Always true: a generation is never given out twice. A group with members has a leader, which is
+one of them. All members have a protocol in common.
+"""
+
+from collections.abc import Collection
+from enum import StrEnum
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.membership.member import Member
+from tidelog.core.groups.membership.subscription import subscribed_topics
+from tidelog.core.groups.messages import CONSUMER, JoinedMember
+from tidelog.core.groups.offsets import Offsets
+from tidelog.core.groups.records import GroupValue, MemberValue
+
+
+class GroupState(StrEnum):
+    """Under the names that DescribeGroups tells."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Group:
+    """What is kept of a group, apart from timers."""
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_since_ms: int | None = now_ms
+        """None: the log does not tell."""
+        self.protocol_type: str | None = None
+        """None: it never had members, only offsets."""
+        self.protocol_name: str | None = None
+        self.generation_id = 0
+        self.leader_id: str | None = None
+        self.subscribed_topics: frozenset[str] | None = None
+        """Of consumers; None if they are not known."""
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        """Member ids by instance id."""
+        self.pending_members: set[str] = set()
+        """Ids that were given out, to members that have to come back with them."""
+        self.pending_sync: set[str] = set()
+        """Members of this generation that have not asked for their assignment."""
+        self.awaiting_join = 0
+        """How many members wait for the end of PreparingRebalance."""
+        self.initial_delay_ms: int | None = None
+        """The first members are given time to come together: how long this time."""
+        self.initial_remaining_ms = 0
+        self.new_member_added = False
+        """Somebody came while the first members were being waited for."""
+        self.offsets = Offsets()
+        self._supporters: dict[str, int] = {}
+        """How many members support a protocol."""
+
+    # -- members --------------------------------------------------------------------------
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self.pending_members.discard(member.member_id)
+        self._count(member, 1)
+
+    def remove(self, member_id: str) -> None:
+        """A member that waits for a join must have been answered."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member, -1)
+            if member.group_instance_id is not None:
+                del self.static_members[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_members.discard(member_id)
+        self.pending_sync.discard(member_id)
+
+    def rename_static(self, member: Member, member_id: str) -> None:
+        """The instance is back under another member id."""
+        assert member.group_instance_id is not None
+        if self.leader_id == member.member_id:
+            self.leader_id = member_id
+        del self.members[member.member_id]
+        if member.member_id in self.pending_sync:
+            self.pending_sync.remove(member.member_id)
+            self.pending_sync.add(member_id)
+        member.member_id = member_id
+        self.members[member_id] = member
+        self.static_members[member.group_instance_id] = member_id
+
+    def change(
+        self, member: Member, protocols: dict[str, bytes], session_ms: int, rebalance_ms: int
+    ) -> None:
+        """The member joins again, maybe with other metadata and time-outs."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+        member.session_timeout_ms = session_ms
+        member.rebalance_timeout_ms = rebalance_ms
+
+    def await_join(self, member: Member, asker: object) -> object | None:
+        """Who waited for the member's join until now."""
+        before, member.join_asker = member.join_asker, asker
+        if before is None:
+            self.awaiting_join += 1
+        return before
+
+    def end_join(self, member: Member) -> object | None:
+        """Who is to be answered."""
+        asker, member.join_asker = member.join_asker, None
+        if asker is not None:
+            self.awaiting_join -= 1
+        return asker
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Whether it is a member, and the one that its instance is now."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    @property
+    def all_joined(self) -> bool:
+        return self.awaiting_join == len(self.members) and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks for."""
+        return max((one.rebalance_timeout_ms for one in self.members.values()), default=0)
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        """All members, with what they say about the protocol that was chosen."""
+        name = self.protocol_name or ""
+        return tuple(
+            JoinedMember(one.member_id, one.group_instance_id, one.protocols[name])
+            for one in self.members.values()
+        )
+
+    # -- protocols ------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, names: Collection[str]) -> bool:
+        """Whether a member with these protocols fits in."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(names)
+        members = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self._supporters.get(name, 0) == members for name in names
+        )
+
+    def select_protocol(self) -> str:
+        """Every member votes for the one it likes best of those that all support."""
+        members = len(self.members)
+        candidates = {name for name, count in self._supporters.items() if count == members}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def _count(self, member: Member, change: int) -> None:
+        for name in member.protocols:
+            count = self._supporters.get(name, 0) + change
+            if count:
+                self._supporters[name] = count
+            else:
+                del self._supporters[name]
+
+    # -- states and generations -----------------------------------------------------------
+
+    def enter(self, state: GroupState, now_ms: int) -> None:
+        self.state = state
+        self.state_since_ms = now_ms
+
+    def elect_joined_leader(self) -> bool:
+        """See to it that the leader is one who has joined. False if nobody has."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].join_asker is not None:
+            return True
+        for member in self.members.values():
+            if member.join_asker is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    def begin_generation(self, now_ms: int) -> None:
+        """With all members that are left; without any the group is Empty."""
+        self.generation_id += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.find_subscribed_topics()
+        self.pending_sync.clear()
+        empty = not self.members
+        self.enter(GroupState.EMPTY if empty else GroupState.COMPLETING_REBALANCE, now_ms)
+
+    def find_subscribed_topics(self) -> None:
+        """Read them from the members' metadata, where that is possible."""
+        if self.protocol_type != CONSUMER:
+            self.subscribed_topics = None
+        else:
+            self.subscribed_topics = subscribed_topics(
+                one.metadata for one in self.joined_members()
+            )
+
+    @property
+    def is_hollow(self) -> bool:
+        """Nothing is known of it that is worth to be kept."""
+        return (
+            self.state is GroupState.EMPTY
+            and self.generation_id == 0
+            and not self.pending_members
+            and self.offsets.is_empty
+        )
+
+    # -- records --------------------------------------------------------------------------
+
+    def to_value(self, assignments: dict[str, bytes]) -> GroupValue:
+        """The generation as it is written, with an assignment for each member."""
+        name = self.protocol_name or ""
+        members = [
+            MemberValue(
+                one.member_id,
+                one.group_instance_id,
+                one.client_id,
+                one.client_host,
+                one.rebalance_timeout_ms,
+                one.session_timeout_ms,
+                one.protocols[name],
+                assignments.get(one.member_id, b""),
+            )
+            for one in self.members.values()
+        ]
+        return GroupValue(
+            self.protocol_type or "",
+            self.generation_id,
+            self.protocol_name,
+            self.leader_id,
+            self.state_since_ms,
+            members,
+        )
+
+
+def restored(group_id: str, value: GroupValue, offsets: Offsets) -> Group:
+    """The group that was written. Of a member's protocols only the chosen one is known."""
+    group = Group(group_id, 0)
+    group.offsets = offsets
+    group.generation_id = value.generation
+    name = value.protocol or ""
+    for one in value.members:
+        member = Member(
+            one.member_id,
+            one.group_instance_id,
+            one.client_id,
+            one.client_host,
+            one.rebalance_timeout,
+            one.session_timeout,
+            {name: one.subscription},
+            one.assignment,
+        )
+        group.add(member, value.protocol_type)
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = name if group.members else value.protocol
+    if value.leader in group.members:
+        group.leader_id = value.leader
+    group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+    group.state_since_ms = value.current_state_timestamp
+    group.find_subscribed_topics()
+    return group

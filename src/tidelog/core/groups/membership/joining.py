@@ -1,0 +1,253 @@
+"""JoinGroup: a member comes, comes back, or has changed.
+
+Always true: a static instance is one member at a time; its former member id is fenced at once.
+A member whose return changes nothing for the others does not disturb them.
+"""
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.config import GroupConfig
+from tidelog.core.groups.membership.group import Group, GroupState
+from tidelog.core.groups.membership.member import Member, by_name
+from tidelog.core.groups.membership.rebalance import Rebalance
+from tidelog.core.groups.messages import (
+    NO_MEMBER,
+    JoinGroup,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
+from tidelog.core.groups.outbox import Outbox
+from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.slotted import replace
+
+_MEMBER_ID_REQUIRED_SINCE = 4
+_SKIP_ASSIGNMENT_SINCE = 9
+_MEMBER_ID_BYTES_MAX = 0x7FFF
+"""More can't be written."""
+
+
+class Joining:
+    """Takes members in."""
+
+    def __init__(
+        self, config: GroupConfig, timers: Timers, outbox: Outbox, rebalance: Rebalance
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._outbox = outbox
+        self._rebalance = rebalance
+
+    def join(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
+        """The group id and the session time-out have been found good."""
+        if not self._has_room(group, request.member_id):
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._rebalance.discard(group, member)
+            self._refuse(asker, NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif group.state is GroupState.DEAD:
+            self._refuse(asker, request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif not group.supports(request.protocol_type, by_name(request.protocols)):
+            self._refuse(asker, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif request.member_id == NO_MEMBER:
+            self._join_new(group, asker, request, now_ms)
+        elif request.member_id in group.pending_members and request.group_instance_id is None:
+            self._timers.cancel(Timer(TimerKind.PENDING, group.group_id, request.member_id))
+            self._add(group, asker, request, request.member_id, now_ms)
+        else:
+            self._join_again(group, asker, request, now_ms)
+        self._rebalance.try_to_complete(group, now_ms)
+
+    def _has_room(self, group: Group, member_id: str) -> bool:
+        """In PreparingRebalance those who wait are counted: whoever joins last is too many, even
+        if it was a member before."""
+        member = group.members.get(member_id)
+        if group.state in (GroupState.EMPTY, GroupState.DEAD):
+            return True
+        if group.state is GroupState.PREPARING_REBALANCE:
+            waits = member is not None and member.join_asker is not None
+            return waits or group.awaiting_join < self._config.group_max_size
+        return member is not None or len(group.members) < self._config.group_max_size
+
+    def _refuse(self, asker: object, member_id: str, error: ErrorCode) -> None:
+        self._outbox.answer(asker, JoinGroupResponse(error, member_id))
+
+    # -- without a member id --------------------------------------------------------------
+
+    def _join_new(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
+        instance = request.group_instance_id
+        member_id = f"{request.client_id if instance is None else instance}-{request.fresh_id}"
+        if len(member_id.encode()) > _MEMBER_ID_BYTES_MAX:
+            self._refuse(asker, NO_MEMBER, ErrorCode.INVALID_REQUEST)
+            return
+        if instance is not None:
+            known = group.static_members.get(instance)
+            if known is not None:
+                member = group.members[known]
+                self._replace_static(group, member, asker, request, member_id, now_ms)
+                return
+        elif request.version >= _MEMBER_ID_REQUIRED_SINCE:
+            # A client that gives up and asks again must not leave a member behind each time.
+            group.pending_members.add(member_id)
+            timer = Timer(TimerKind.PENDING, group.group_id, member_id)
+            self._timers.arm(timer, now_ms + request.session_timeout_ms)
+            self._refuse(asker, member_id, ErrorCode.MEMBER_ID_REQUIRED)
+            return
+        self._add(group, asker, request, member_id, now_ms)
+
+    def _add(
+        self, group: Group, asker: object, request: JoinGroup, member_id: str, now_ms: int
+    ) -> None:
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            _rebalance_timeout_ms(request),
+            request.session_timeout_ms,
+            by_name(request.protocols),
+            is_new=True,
+        )
+        if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
+            group.new_member_added = True
+        group.add(member, request.protocol_type)
+        group.await_join(member, asker)
+        self._rebalance.await_new(group, member, now_ms)
+        self._rebalance.maybe_prepare(group, now_ms)
+
+    # -- static members -------------------------------------------------------------------
+
+    def _replace_static(
+        self,
+        group: Group,
+        member: Member,
+        asker: object,
+        request: JoinGroup,
+        member_id: str,
+        now_ms: int,
+    ) -> None:
+        """The instance was started again. It goes on where it was, under another member id."""
+        before = _Before(group, member)
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        self._rebalance.answer_join(group, member, JoinGroupResponse(fenced, before.member_id))
+        self._rebalance.answer_sync(member, SyncGroupResponse(fenced))
+        self._rebalance.end_session(group, before.member_id)
+        group.rename_static(member, member_id)
+        self._change(group, member, request)
+        group.await_join(member, asker)
+        self._rebalance.keep_alive(group, member, now_ms)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # The leader may be assigning to the former member id.
+            self._rebalance.prepare(group, now_ms)
+        elif group.state is GroupState.STABLE:
+            if group.select_protocol() == group.protocol_name:
+                skips = request.version >= _SKIP_ASSIGNMENT_SINCE
+                self._store_replaced(group, member, before, skips)
+            else:
+                self._rebalance.prepare(group, now_ms)
+
+    def _store_replaced(self, group: Group, member: Member, before: "_Before", skips: bool) -> None:
+        """The others go on undisturbed; it gets its answer when its new id is written.
+
+        It must not assign as a leader, as a stable group takes no assignment. Since version 9
+        it can be told to skip that. Older ones are told of the leader of before: if that was
+        itself, then under its former id, so that it takes itself for a follower.
+        """
+        group.find_subscribed_topics()
+        generation_id, member_id = group.generation_id, member.member_id
+
+        def written(error: ErrorCode, now_ms: int) -> None:
+            undisturbed = (
+                group.state is GroupState.STABLE
+                and group.generation_id == generation_id
+                and group.members.get(member_id) is member
+            )
+            if not undisturbed:
+                return  # It takes part in a rebalance by now, or has been answered.
+            response = self._rebalance.generation_of(group, member)
+            if error is not ErrorCode.NONE:
+                self._undo_replacement(group, member, before, error, now_ms)
+            elif skips:
+                leads = member_id == group.leader_id
+                self._rebalance.answer_join(group, member, replace(response, skip_assignment=leads))
+            else:
+                self._rebalance.answer_join(
+                    group, member, replace(response, leader=before.leader_id, members=())
+                )
+
+        assignments = {one.member_id: one.assignment for one in group.members.values()}
+        self._rebalance.store(group, assignments, written)
+
+    def _undo_replacement(
+        self, group: Group, member: Member, before: "_Before", error: ErrorCode, now_ms: int
+    ) -> None:
+        """Its new id could not be written: it is again who it was."""
+        response = replace(
+            self._rebalance.generation_of(group, member),
+            error_code=error,
+            member_id=NO_MEMBER,
+            leader=before.leader_id,
+            members=(),
+        )
+        self._rebalance.answer_join(group, member, response)
+        self._rebalance.end_session(group, member.member_id)
+        group.rename_static(member, before.member_id)
+        group.change(
+            member, before.protocols, before.session_timeout_ms, before.rebalance_timeout_ms
+        )
+        group.find_subscribed_topics()
+        self._rebalance.keep_alive(group, member, now_ms)
+
+    # -- with a member id -----------------------------------------------------------------
+
+    def _join_again(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            self._refuse(asker, request.member_id, error)
+            return
+        member = group.members[request.member_id]
+        if self._changes_nothing(group, member, request):
+            # Maybe it never got its answer.
+            self._outbox.answer(asker, self._rebalance.generation_of(group, member))
+            return
+        self._change(group, member, request)
+        superseded = group.await_join(member, asker)
+        if superseded is not None:
+            self._refuse(superseded, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._rebalance.maybe_prepare(group, now_ms)
+
+    def _changes_nothing(self, group: Group, member: Member, request: JoinGroup) -> bool:
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            return member.matches(request.protocols)
+        if group.state is GroupState.STABLE:
+            # A leader that joins again wants to assign again: it may have seen new partitions.
+            return member.member_id != group.leader_id and member.matches(request.protocols)
+        return False
+
+    def _change(self, group: Group, member: Member, request: JoinGroup) -> None:
+        protocols = by_name(request.protocols)
+        rebalance_ms = _rebalance_timeout_ms(request)
+        group.change(member, protocols, request.session_timeout_ms, rebalance_ms)
+
+
+class _Before:
+    """What a static member was before it was started again."""
+
+    __slots__ = (
+        "leader_id",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(self, group: Group, member: Member) -> None:
+        self.leader_id = group.leader_id or NO_MEMBER
+        self.member_id = member.member_id
+        self.protocols = member.protocols
+        self.rebalance_timeout_ms = member.rebalance_timeout_ms
+        self.session_timeout_ms = member.session_timeout_ms
+
+
+def _rebalance_timeout_ms(request: JoinGroup) -> int:
+    """Version 0 knows only of the session's."""
+    timeout = request.rebalance_timeout_ms
+    return request.session_timeout_ms if timeout is None else timeout

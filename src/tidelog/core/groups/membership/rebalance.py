@@ -1,0 +1,235 @@
+"""How a group gets from one generation to the next.
+
+Somebody comes, goes or changes: all members have to join again. When all have, or the time is
+over, a generation begins; its leader assigns, and everybody asks for an assignment.
+
+Always true: whoever is taken out of a group, and waits for an answer, gets it first. A group in
+PreparingRebalance has a timer set that ends it.
+"""
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.config import GroupConfig
+from tidelog.core.groups.membership.group import Group, GroupState
+from tidelog.core.groups.membership.member import Member
+from tidelog.core.groups.messages import (
+    NO_MEMBER,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
+from tidelog.core.groups.outbox import OnWritten, Outbox, error_of_group_append
+from tidelog.core.groups.records import GroupKey, encode_group_value, encode_key
+from tidelog.core.groups.timers import Timer, TimerKind, Timers
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""A new member can't tell that it lives while it waits to join; so long it is believed to."""
+
+
+class Rebalance:
+    """Moves groups from state to state."""
+
+    def __init__(self, config: GroupConfig, timers: Timers, outbox: Outbox) -> None:
+        self._config = config
+        self._timers = timers
+        self._outbox = outbox
+
+    # -- sessions -------------------------------------------------------------------------
+
+    def keep_alive(self, group: Group, member: Member, now_ms: int) -> None:
+        """It was heard of: its session begins anew."""
+        self._session(group, member.member_id, now_ms + member.session_timeout_ms)
+
+    def await_new(self, group: Group, member: Member, now_ms: int) -> None:
+        self._session(group, member.member_id, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+
+    def end_session(self, group: Group, member_id: str) -> None:
+        self._timers.cancel(Timer(TimerKind.SESSION, group.group_id, member_id))
+
+    def session_over(self, group: Group, member_id: str, now_ms: int) -> None:
+        """Nothing was heard of a member for too long."""
+        member = group.members.get(member_id)
+        if member is not None and not member.is_excused:
+            self.remove(group, member, now_ms)
+
+    def _session(self, group: Group, member_id: str, until_ms: int) -> None:
+        self._timers.arm(Timer(TimerKind.SESSION, group.group_id, member_id), until_ms)
+
+    # -- members go -----------------------------------------------------------------------
+
+    def remove(self, group: Group, member: Member, now_ms: int) -> None:
+        """A member left, or is given up. The others have to share anew."""
+        self.discard(group, member)
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self.prepare(group, now_ms)
+        else:
+            self.try_to_complete(group, now_ms)
+
+    def remove_pending(self, group: Group, member_id: str, now_ms: int) -> None:
+        """Somebody got an id, and did not come back with it."""
+        self._timers.cancel(Timer(TimerKind.PENDING, group.group_id, member_id))
+        group.remove(member_id)
+        self.try_to_complete(group, now_ms)
+
+    def discard(self, group: Group, member: Member) -> None:
+        """Take a member out, and tell it so if it waits for anything."""
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+        self.answer_join(group, member, JoinGroupResponse(error, NO_MEMBER))
+        self.answer_sync(member, SyncGroupResponse(error))
+        group.remove(member.member_id)
+        self.end_session(group, member.member_id)
+
+    # -- PreparingRebalance ---------------------------------------------------------------
+
+    def maybe_prepare(self, group: Group, now_ms: int) -> None:
+        """Unless a rebalance is being prepared already."""
+        if group.state not in (GroupState.PREPARING_REBALANCE, GroupState.DEAD):
+            self.prepare(group, now_ms)
+
+    def prepare(self, group: Group, now_ms: int) -> None:
+        """All members have to join, those who wait for an assignment as well."""
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self.refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+        group.pending_sync.clear()
+        self._timers.cancel(Timer(TimerKind.SYNC, group.group_id))
+        timeout_ms = max(group.rebalance_timeout_ms, 0)
+        if group.state is GroupState.EMPTY:
+            delay_ms = self._config.group_initial_rebalance_delay_ms
+            group.initial_delay_ms = delay_ms
+            group.initial_remaining_ms = max(timeout_ms - delay_ms, 0)
+            self._await_joins(group, now_ms + delay_ms)
+        else:
+            group.initial_delay_ms = None
+            self._await_joins(group, now_ms + timeout_ms)
+        group.enter(GroupState.PREPARING_REBALANCE, now_ms)
+        self.try_to_complete(group, now_ms)
+
+    def try_to_complete(self, group: Group, now_ms: int) -> None:
+        """All have joined. The first generation waits for those who may come yet."""
+        preparing = group.state is GroupState.PREPARING_REBALANCE
+        if preparing and group.initial_delay_ms is None and group.all_joined:
+            self._complete(group, now_ms)
+
+    def joins_over(self, group: Group, now_ms: int) -> None:
+        """The time to join is over. Newcomers extend it while the group comes together."""
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if group.initial_delay_ms is None or not (
+            group.new_member_added and group.initial_remaining_ms
+        ):
+            self._complete(group, now_ms)
+            return
+        group.new_member_added = False
+        delay_ms = min(self._config.group_initial_rebalance_delay_ms, group.initial_remaining_ms)
+        group.initial_remaining_ms = max(group.initial_remaining_ms - group.initial_delay_ms, 0)
+        group.initial_delay_ms = delay_ms
+        self._await_joins(group, now_ms + delay_ms)
+
+    def _await_joins(self, group: Group, until_ms: int) -> None:
+        self._timers.arm(Timer(TimerKind.JOIN, group.group_id), until_ms)
+
+    def _complete(self, group: Group, now_ms: int) -> None:
+        """The generation begins with those who have joined. Static members may be away for a
+        while, so they stay until their session is over."""
+        self._timers.cancel(Timer(TimerKind.JOIN, group.group_id))
+        group.initial_delay_ms = None
+        for member in list(group.members.values()):
+            if member.join_asker is None and not member.is_static:
+                self.discard(group, member)
+        if not group.elect_joined_leader() and group.members:
+            # Only static members are left, and none has come back. Their sessions end this.
+            self._await_joins(group, now_ms + max(group.rebalance_timeout_ms, 1))
+            return
+        group.begin_generation(now_ms)
+        if group.state is GroupState.EMPTY:
+            self.store(group, {}, _nothing_more)
+        else:
+            self._begin(group, now_ms)
+
+    def _begin(self, group: Group, now_ms: int) -> None:
+        for member in group.members.values():
+            self.answer_join(group, member, self.generation_of(group, member))
+            self.keep_alive(group, member, now_ms)
+            member.is_new = False
+            group.pending_sync.add(member.member_id)
+        until_ms = now_ms + max(group.rebalance_timeout_ms, 1)
+        self._timers.arm(Timer(TimerKind.SYNC, group.group_id), until_ms)
+
+    def generation_of(self, group: Group, member: Member) -> JoinGroupResponse:
+        """What a member is told of the generation; the leader gets to know all members."""
+        leads = member.member_id == group.leader_id
+        return JoinGroupResponse(
+            ErrorCode.NONE,
+            member.member_id,
+            group.generation_id,
+            group.protocol_type,
+            group.protocol_name,
+            group.leader_id or NO_MEMBER,
+            members=group.joined_members() if leads else (),
+        )
+
+    def answer_join(self, group: Group, member: Member, response: JoinGroupResponse) -> None:
+        """If it waits for that."""
+        asker = group.end_join(member)
+        if asker is not None:
+            self._outbox.answer(asker, response)
+
+    # -- CompletingRebalance --------------------------------------------------------------
+
+    def syncs_over(self, group: Group, now_ms: int) -> None:
+        """Whoever joined, but never asked for its assignment, is gone."""
+        if group.pending_sync:
+            for member_id in sorted(group.pending_sync):
+                self.discard(group, group.members[member_id])
+            self.prepare(group, now_ms)
+
+    def heard_sync(self, group: Group, member_id: str) -> None:
+        """It asked for its assignment."""
+        group.pending_sync.discard(member_id)
+        if not group.pending_sync:
+            self._timers.cancel(Timer(TimerKind.SYNC, group.group_id))
+
+    def assign(self, group: Group, assignments: dict[str, bytes], now_ms: int) -> None:
+        """The leader's assignment is written: everybody gets theirs."""
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        self._answer_syncs(group, ErrorCode.NONE, now_ms)
+        group.enter(GroupState.STABLE, now_ms)
+
+    def refuse_syncs(self, group: Group, error: ErrorCode, now_ms: int) -> None:
+        """There is no assignment for anybody in this generation."""
+        for member in group.members.values():
+            member.assignment = b""
+        self._answer_syncs(group, error, now_ms)
+
+    def _answer_syncs(self, group: Group, error: ErrorCode, now_ms: int) -> None:
+        for member in group.members.values():
+            if self.answer_sync(member, self.assignment_of(group, member, error)):
+                # Its session may have run out while it waited, and was excused.
+                self.keep_alive(group, member, now_ms)
+
+    def assignment_of(self, group: Group, member: Member, error: ErrorCode) -> SyncGroupResponse:
+        if error is not ErrorCode.NONE:
+            return SyncGroupResponse(error)
+        return SyncGroupResponse(error, group.protocol_type, group.protocol_name, member.assignment)
+
+    def answer_sync(self, member: Member, response: SyncGroupResponse) -> bool:
+        """Whether it waited for that."""
+        asker, member.sync_asker = member.sync_asker, None
+        if asker is None:
+            return False
+        self._outbox.answer(asker, response)
+        return True
+
+    # -- records --------------------------------------------------------------------------
+
+    def store(self, group: Group, assignments: dict[str, bytes], on_written: OnWritten) -> None:
+        """Have the generation written. The error is then what to tell a member."""
+        key, value = encode_key(GroupKey(group.group_id)), group.to_value(assignments)
+        self._outbox.append(
+            [(key, encode_group_value(value))],
+            lambda error, now_ms: on_written(error_of_group_append(error), now_ms),
+        )
+
+
+def _nothing_more(_error: ErrorCode, _now_ms: int) -> None:
+    """If a group's emptiness can't be written, its last generation may come back when the groups
+    are loaded again. Its members will not, so their sessions run out."""

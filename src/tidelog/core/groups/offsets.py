@@ -1,0 +1,114 @@
+"""The offsets a group has committed, and those that are being written.
+
+Always true: what is committed was written; a commit under way is not to be seen before. An
+offset with a commit under way does not expire.
+"""
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+
+from tidelog.core.groups.records import OffsetValue
+from tidelog.core.types import TopicPartition
+
+
+class Offsets:
+    """By topic, then by partition: whole topics can be asked for and deleted."""
+
+    __slots__ = ("_committed", "_pending")
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[int, OffsetValue]] = {}
+        self._pending: dict[TopicPartition, int] = {}
+        """The token of the latest commit under way."""
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic, partitions in self._committed.items():
+            for partition in partitions:
+                yield TopicPartition(topic, partition)
+
+    @property
+    def is_empty(self) -> bool:
+        """Neither committed ones nor any under way."""
+        return not self._committed and not self._pending
+
+    def get(self, topic: str, partition: int) -> OffsetValue | None:
+        partitions = self._committed.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def put(self, topic: str, partition: int, value: OffsetValue) -> None:
+        self._committed.setdefault(topic, {})[partition] = value
+
+    def remove(self, gone: Iterable[tuple[str, int]]) -> None:
+        """Those that are not there are fine."""
+        for topic, partition in gone:
+            partitions = self._committed.get(topic)
+            if partitions is not None:
+                partitions.pop(partition, None)
+                if not partitions:
+                    del self._committed[topic]
+
+    # -- commits under way ----------------------------------------------------------------
+
+    def is_pending(self, partition: TopicPartition) -> bool:
+        return partition in self._pending
+
+    def begin(self, partitions: Iterable[TopicPartition], token: int) -> None:
+        """A commit is being written."""
+        for partition in partitions:
+            self._pending[partition] = token
+
+    def end(self, partitions: Iterable[TopicPartition], token: int) -> None:
+        """It is known how it went; a later one may be under way."""
+        for partition in partitions:
+            if self._pending.get(partition) == token:
+                del self._pending[partition]
+
+    # -- which of them go -----------------------------------------------------------------
+
+    def all_known(self) -> list[TopicPartition]:
+        """With those that are being committed for the first time."""
+        return list(dict.fromkeys((*self, *self._pending)))
+
+    def are_all(self, gone: Collection[TopicPartition]) -> bool:
+        """Whether nothing is left without these."""
+        return set(gone).issuperset(self) and set(gone).issuperset(self._pending)
+
+    def known_of(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those of the wanted ones that are committed or under way."""
+        return [
+            one
+            for one in dict.fromkeys(wanted)
+            if one in self._pending or self.get(*one) is not None
+        ]
+
+    def known_of_topics(self, names: Collection[str]) -> list[TopicPartition]:
+        """All that is known of some topics."""
+        committed = [
+            TopicPartition(name, partition)
+            for name in names
+            for partition in self._committed.get(name, ())
+        ]
+        pending = [one for one in self._pending if one.topic in names]
+        return list(dict.fromkeys((*committed, *pending)))
+
+    def expired(
+        self,
+        now_ms: int,
+        since: Callable[[OffsetValue], int],
+        retention_ms: int,
+        kept: Container[str],
+    ) -> list[TopicPartition]:
+        """Those whose time is over, apart from some topics. `since` tells from when on it runs,
+        unless the commit itself said when it is over."""
+        return [
+            TopicPartition(topic, partition)
+            for topic, partitions in self._committed.items()
+            if topic not in kept
+            for partition, value in partitions.items()
+            if (topic, partition) not in self._pending
+            and now_ms
+            >= (
+                since(value) + retention_ms
+                if value.expire_timestamp is None
+                else value.expire_timestamp
+            )
+        ]

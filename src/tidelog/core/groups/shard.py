@@ -1,0 +1,282 @@
+"""All groups of one partition of `__consumer_offsets`: a group coordinator, without I/O.
+
+A request goes in with its asker; out come answers and records to be written. Before a shard is
+asked anything, all records of its partition have been replayed.
+
+Always true: every request is answered once, now or later. A call costs what the groups it is
+about cost, however many groups there are; clean-ups take a few groups at a time.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups import messages as on
+from tidelog.core.groups.committing import Committing
+from tidelog.core.groups.config import GroupConfig
+from tidelog.core.groups.inspection import described, listed
+from tidelog.core.groups.membership.group import Group, GroupState, restored
+from tidelog.core.groups.membership.joining import Joining
+from tidelog.core.groups.membership.presence import Presence
+from tidelog.core.groups.membership.rebalance import Rebalance
+from tidelog.core.groups.messages import Answer, Append, Request
+from tidelog.core.groups.outbox import Outbox, error_of_offset_append
+from tidelog.core.groups.records import (
+    OffsetKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+)
+from tidelog.core.groups.refusals import refused
+from tidelog.core.groups.timers import Timer, TimerKind, Timers
+
+SWEPT_AT_ONCE = 100
+"""Groups whose old offsets are looked for in one call."""
+_PAUSE_MS = 1
+_GROUP_ID_NEEDED = (on.JoinGroup, on.SyncGroup, on.Heartbeat, on.LeaveGroup, on.OffsetDelete)
+_GROUP_ID_NOT_FOUND_SINCE = 9
+
+
+class GroupShard:
+    """Groups, their timers, and what follows from what they are asked."""
+
+    def __init__(self, config: GroupConfig, now_ms: int) -> None:
+        self._config = config
+        self._groups: dict[str, Group] = {}
+        self._timers = Timers()
+        self._outbox = Outbox()
+        self._rebalance = Rebalance(config, self._timers, self._outbox)
+        self._joining = Joining(config, self._timers, self._outbox, self._rebalance)
+        self._presence = Presence(self._outbox, self._rebalance)
+        self._committing = Committing(config, self._outbox, self._rebalance, self._groups)
+        self._to_sweep: list[str] = []
+        self._now_ms = now_ms
+        self._sweep_at(now_ms + config.offsets_retention_check_interval_ms)
+        self._handlers: dict[type, Callable[[object, Any], None]] = {
+            on.JoinGroup: self._join,
+            on.SyncGroup: self._sync,
+            on.Heartbeat: self._heartbeat,
+            on.LeaveGroup: self._leave,
+            on.OffsetCommit: self._commit,
+            on.OffsetFetch: self._fetch,
+            on.OffsetDelete: self._delete_offsets,
+            on.DescribeGroup: self._describe,
+            on.ListGroups: self._list,
+            on.DeleteGroup: self._delete_group,
+        }
+
+    # -- loading and unloading ------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """One record of the log, in its order. One that can't be read is a DamagedRecord."""
+        known = decode_key(key)
+        if known is None:
+            return
+        group = self._groups.get(known.group) or Group(known.group, self._now_ms)
+        if isinstance(known, OffsetKey):
+            if value is None:
+                group.offsets.remove([(known.topic, known.partition)])
+            else:
+                group.offsets.put(known.topic, known.partition, decode_offset_value(value))
+        else:
+            offsets = group.offsets
+            if value is None:
+                group = Group(known.group, self._now_ms)
+                group.offsets = offsets
+            else:
+                group = restored(known.group, decode_group_value(value), offsets)
+        self._groups[known.group] = group
+        self._committing.forget_if_hollow(group)
+
+    def loaded(self, now_ms: int) -> None:
+        """All was replayed. Every member has a whole session to be heard of again."""
+        self._now_ms = now_ms
+        for group in self._groups.values():
+            if len(group.members) > self._config.group_max_size:
+                self._rebalance.prepare(group, now_ms)
+            for member in group.members.values():
+                self._rebalance.keep_alive(group, member, now_ms)
+
+    def unload(self, error: ErrorCode) -> None:
+        """The groups are coordinated elsewhere: whoever waits here is told so."""
+        for group in self._groups.values():
+            group.state = GroupState.DEAD
+            for member in group.members.values():
+                refusal = on.JoinGroupResponse(error, member.member_id)
+                self._rebalance.answer_join(group, member, refusal)
+                self._rebalance.answer_sync(member, on.SyncGroupResponse(error))
+        self._outbox.fail_all(error, self._now_ms)
+        self._groups.clear()
+
+    # -- calls ----------------------------------------------------------------------------
+
+    def handle(self, asker: object, request: Request, now_ms: int) -> None:
+        """Any request. The asker may be anything but None."""
+        self._now_ms = now_ms
+        if isinstance(request, _GROUP_ID_NEEDED) and not request.group_id:
+            self._outbox.answer(asker, refused(request, ErrorCode.INVALID_GROUP_ID))
+            return
+        self._handlers[type(request)](asker, request)
+        self.tick(now_ms)
+
+    def written(self, token: int, error: ErrorCode, now_ms: int) -> None:
+        """The records of an append are committed, or it is not known that they will be."""
+        self._now_ms = now_ms
+        self._outbox.written(token, error, now_ms)
+        self.tick(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Whatever is due by now."""
+        self._now_ms = now_ms
+        while (timer := self._timers.pop_due(now_ms)) is not None:
+            self._ring(timer, now_ms)
+
+    def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._timers.next_ms()
+
+    def take(self) -> list[Answer | Append]:
+        """What follows from the calls before, in order."""
+        return self._outbox.take()
+
+    def topic_deleted(self, names: Collection[str], now_ms: int) -> None:
+        """What was committed for these topics goes."""
+        self._now_ms = now_ms
+        self._committing.delete_topics(names, now_ms)
+
+    def list_groups(self, request: on.ListGroups) -> list[on.ListedGroup]:
+        """The groups of this shard alone."""
+        return listed(self._groups.values(), request)
+
+    # -- timers ---------------------------------------------------------------------------
+
+    def _ring(self, timer: Timer, now_ms: int) -> None:
+        if timer.kind is TimerKind.SWEEP:
+            self._sweep(now_ms)
+            return
+        group = self._groups.get(timer.group_id)
+        if group is None:
+            return
+        if timer.kind is TimerKind.SESSION:
+            self._rebalance.session_over(group, timer.member_id, now_ms)
+        elif timer.kind is TimerKind.JOIN:
+            self._rebalance.joins_over(group, now_ms)
+        elif timer.kind is TimerKind.SYNC:
+            self._rebalance.syncs_over(group, now_ms)
+        else:
+            self._rebalance.remove_pending(group, timer.member_id, now_ms)
+            self._committing.forget_if_hollow(group)
+
+    def _sweep(self, now_ms: int) -> None:
+        """Old offsets go, a few groups at a time."""
+        if not self._to_sweep:
+            self._to_sweep = list(self._groups)
+        now, self._to_sweep = self._to_sweep[:SWEPT_AT_ONCE], self._to_sweep[SWEPT_AT_ONCE:]
+        for group_id in now:
+            group = self._groups.get(group_id)
+            if group is not None:
+                self._committing.expire(group, now_ms)
+        pause_ms = self._config.offsets_retention_check_interval_ms
+        self._sweep_at(now_ms + (_PAUSE_MS if self._to_sweep else max(pause_ms, _PAUSE_MS)))
+
+    def _sweep_at(self, at_ms: int) -> None:
+        self._timers.arm(Timer(TimerKind.SWEEP), at_ms)
+
+    # -- members --------------------------------------------------------------------------
+
+    def _join(self, asker: object, request: on.JoinGroup) -> None:
+        config = self._config
+        shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not shortest <= request.session_timeout_ms <= longest:
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+            self._outbox.answer(asker, refused(request, error))
+            return
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id != on.NO_MEMBER:
+                self._outbox.answer(asker, refused(request, ErrorCode.UNKNOWN_MEMBER_ID))
+                return
+            group = self._new_group(request.group_id)
+        self._joining.join(group, asker, request, self._now_ms)
+        self._committing.forget_if_hollow(group)
+
+    def _sync(self, asker: object, request: on.SyncGroup) -> None:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            self._outbox.answer(asker, refused(request, ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            self._presence.sync(group, asker, request, self._now_ms)
+
+    def _heartbeat(self, asker: object, request: on.Heartbeat) -> None:
+        group = self._groups.get(request.group_id)
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+        if group is not None:
+            error = self._presence.beat(group, request, self._now_ms)
+        self._outbox.answer(asker, on.HeartbeatResponse(error))
+
+    def _leave(self, asker: object, request: on.LeaveGroup) -> None:
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            self._presence.leave(group, asker, request, self._now_ms)
+            self._committing.forget_if_hollow(group)
+            return
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        members = (
+            on.LeftMember(one.member_id, one.group_instance_id, unknown) for one in request.members
+        )
+        self._outbox.answer(asker, on.LeaveGroupResponse(ErrorCode.NONE, tuple(members)))
+
+    # -- offsets --------------------------------------------------------------------------
+
+    def _commit(self, asker: object, request: on.OffsetCommit) -> None:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                error = ErrorCode.ILLEGAL_GENERATION
+                if request.version >= _GROUP_ID_NOT_FOUND_SINCE:
+                    error = ErrorCode.GROUP_ID_NOT_FOUND
+                self._outbox.answer(asker, refused(request, error))
+                return
+            group = self._new_group(request.group_id)
+        self._committing.commit(group, asker, request, self._now_ms)
+        self._committing.forget_if_hollow(group)
+
+    def _fetch(self, asker: object, request: on.OffsetFetch) -> None:
+        offsets = self._committing.fetch(self._groups.get(request.group_id), request)
+        self._outbox.answer(asker, on.OffsetFetchResponse(ErrorCode.NONE, offsets))
+
+    def _delete_offsets(self, asker: object, request: on.OffsetDelete) -> None:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            self._outbox.answer(asker, refused(request, ErrorCode.GROUP_ID_NOT_FOUND))
+        else:
+            self._committing.delete(group, asker, request, self._now_ms)
+
+    # -- groups ---------------------------------------------------------------------------
+
+    def _new_group(self, group_id: str) -> Group:
+        group = self._groups[group_id] = Group(group_id, self._now_ms)
+        return group
+
+    def _describe(self, asker: object, request: on.DescribeGroup) -> None:
+        self._outbox.answer(asker, described(self._groups.get(request.group_id), request))
+
+    def _list(self, asker: object, request: on.ListGroups) -> None:
+        groups = tuple(self.list_groups(request))
+        self._outbox.answer(asker, on.ListGroupsResponse(ErrorCode.NONE, groups))
+
+    def _delete_group(self, asker: object, request: on.DeleteGroup) -> None:
+        """Only a group without members; its offsets go with it."""
+        group = self._groups.get(request.group_id)
+        if group is None or group.state is GroupState.DEAD:
+            self._outbox.answer(asker, refused(request, ErrorCode.GROUP_ID_NOT_FOUND))
+        elif group.state is not GroupState.EMPTY:
+            self._outbox.answer(asker, refused(request, ErrorCode.NON_EMPTY_GROUP))
+        else:
+            self._committing.delete_all(
+                group,
+                lambda error, _now_ms: self._outbox.answer(
+                    asker, on.DeleteGroupResponse(error_of_offset_append(error))
+                ),
+                self._now_ms,
+            )

@@ -1,0 +1,247 @@
+"""A shard with a log that answers at once, later or never, and short ways to ask it."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups import messages as on
+from tidelog.core.groups.config import GroupConfig
+from tidelog.core.groups.shard import GroupShard
+from tidelog.core.types import TopicPartition
+
+GROUP = "orders"
+SESSION_MS = 10_000
+REBALANCE_MS = 30_000
+CONFIG = GroupConfig(group_initial_rebalance_delay_ms=0)
+T = TypeVar("T")
+
+
+def subscription(*topics: str, version: int = 1) -> bytes:
+    """The metadata of a consumer."""
+    names = b"".join(len(one).to_bytes(2, "big") + one.encode() for one in topics)
+    return version.to_bytes(2, "big") + len(topics).to_bytes(4, "big") + names + bytes(8)
+
+
+RANGE = [("range", subscription("events"))]
+
+
+class Talk:
+    """Time stands still unless it is told to pass."""
+
+    def __init__(self, config: GroupConfig = CONFIG) -> None:
+        self.config = config
+        self.now = 1_000_000
+        self.shard = GroupShard(config, self.now)
+        self.answers: dict[object, on.Response] = {}
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.unwritten: list[on.Append] = []
+        self.holds = False
+        """Whether appends wait until `write` is called."""
+        self._asked = 0
+
+    # -- time and the log -----------------------------------------------------------------
+
+    def settle(self) -> None:
+        while effects := self.shard.take():
+            for effect in effects:
+                if isinstance(effect, on.Answer):
+                    assert effect.asker not in self.answers, "answered twice"
+                    self.answers[effect.asker] = effect.response
+                elif self.holds:
+                    self.unwritten.append(effect)
+                else:
+                    self._written(effect, ErrorCode.NONE)
+
+    def write(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The oldest append that waits is committed, or is not."""
+        self._written(self.unwritten.pop(0), error)
+        self.settle()
+
+    def _written(self, append: on.Append, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            self.log += append.records
+        self.shard.written(append.token, error, self.now)
+
+    def pass_ms(self, ms: int) -> None:
+        """All timers ring on the way, at their time."""
+        until = self.now + ms
+        while (due := self.shard.next_ms()) is not None and due <= until:
+            self.now = max(self.now, due)
+            self.shard.tick(self.now)
+            self.settle()
+        self.now = until
+
+    def reload(self) -> "Talk":
+        """Another coordinator that reads the same log."""
+        other = Talk(self.config)
+        other.now = self.now
+        for key, value in self.log:
+            other.shard.replay(key, value)
+        other.shard.loaded(self.now)
+        other.log = list(self.log)
+        other.settle()
+        return other
+
+    # -- asking ---------------------------------------------------------------------------
+
+    def ask(self, request: on.Request) -> int:
+        self._asked += 1
+        self.shard.handle(self._asked, request, self.now)
+        self.settle()
+        return self._asked
+
+    def answer(self, asker: int, kind: type[T]) -> T:
+        response = self.answers[asker]
+        assert isinstance(response, kind)
+        return response
+
+    def get(self, request: on.Request, kind: type[T]) -> T:
+        """Ask something that is answered at once."""
+        return self.answer(self.ask(request), kind)
+
+    def joining(self, member: str = "", **fields: Any) -> int:
+        """Ask to join; the answer may come later."""
+        options: dict[str, Any] = {
+            "group_id": GROUP,
+            "session_timeout_ms": SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "member_id": member,
+            "group_instance_id": None,
+            "protocol_type": on.CONSUMER,
+            "protocols": RANGE,
+            "client_id": "app",
+            "client_host": "/127.0.0.1",
+            "fresh_id": f"id{self._asked + 1}",
+            "version": 3,
+        }
+        return self.ask(on.JoinGroup(**(options | fields)))
+
+    def joined(self, asker: int) -> on.JoinGroupResponse:
+        return self.answer(asker, on.JoinGroupResponse)
+
+    def join(self, member: str = "", **fields: Any) -> on.JoinGroupResponse:
+        return self.joined(self.joining(member, **fields))
+
+    def syncing(
+        self,
+        member: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        **fields: Any,
+    ) -> int:
+        options: dict[str, Any] = {
+            "group_id": GROUP,
+            "generation_id": generation,
+            "member_id": member,
+            "group_instance_id": None,
+            "protocol_type": None,
+            "protocol_name": None,
+            "assignments": list((assignments or {}).items()),
+        }
+        return self.ask(on.SyncGroup(**(options | fields)))
+
+    def synced(self, asker: int) -> on.SyncGroupResponse:
+        return self.answer(asker, on.SyncGroupResponse)
+
+    def sync(
+        self,
+        member: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        **fields: Any,
+    ) -> on.SyncGroupResponse:
+        return self.synced(self.syncing(member, generation, assignments, **fields))
+
+    def beat(self, member: str, generation: int, instance: str | None = None) -> ErrorCode:
+        request = on.Heartbeat(GROUP, generation, member, instance)
+        return self.get(request, on.HeartbeatResponse).error_code
+
+    def leave(self, *members: str | on.LeavingMember) -> list[ErrorCode]:
+        leaving = [on.LeavingMember(one) if isinstance(one, str) else one for one in members]
+        response = self.get(on.LeaveGroup(GROUP, leaving), on.LeaveGroupResponse)
+        assert response.error_code is ErrorCode.NONE
+        return [one.error_code for one in response.members]
+
+    def committing(
+        self,
+        offset: int,
+        member: str = "",
+        generation: int = -1,
+        partition: tuple[str, int] = ("events", 0),
+        **fields: Any,
+    ) -> int:
+        options: dict[str, Any] = {
+            "group_id": GROUP,
+            "generation_id": generation,
+            "member_id": member,
+            "group_instance_id": None,
+            "offsets": [on.OffsetToCommit(*partition, offset)],
+        }
+        return self.ask(on.OffsetCommit(**(options | fields)))
+
+    def commit(self, offset: int, *args: Any, **fields: Any) -> ErrorCode:
+        asker = self.committing(offset, *args, **fields)
+        return self.commit_error(asker)
+
+    def commit_error(self, asker: int) -> ErrorCode:
+        (error,) = {
+            one.error_code for one in self.answer(asker, on.OffsetCommitResponse).partitions
+        }
+        return error
+
+    def fetch(
+        self, *partitions: tuple[str, int], stable: bool = False
+    ) -> dict[tuple[str, int], int]:
+        """Committed offsets by partition; of all, if none is named."""
+        wanted = [TopicPartition(*one) for one in partitions] or None
+        request = on.OffsetFetch(GROUP, wanted, stable)
+        found = self.get(request, on.OffsetFetchResponse).partitions
+        return {(one.topic, one.partition): one.committed_offset for one in found}
+
+    def describe(self, version: int = 5) -> on.DescribeGroupResponse:
+        return self.get(on.DescribeGroup(GROUP, version), on.DescribeGroupResponse)
+
+    @property
+    def state(self) -> str:
+        return self.describe().group_state
+
+    def delete(self) -> ErrorCode:
+        return self.get(on.DeleteGroup(GROUP), on.DeleteGroupResponse).error_code
+
+    # -- whole groups ---------------------------------------------------------------------
+
+    def stable(self, count: int = 1, **fields: Any) -> tuple[int, list[str]]:
+        """A group in Stable with so many members: its generation and their ids, the leader
+        first. Each is assigned its own id."""
+        members = [self.join(**fields).member_id]
+        for _ in range(count - 1):
+            asker = self.joining(**fields)
+            again = [self.joining(one, **fields) for one in members]
+            members.append(self.joined(asker).member_id)
+            assert all(self.joined(one).error_code is ErrorCode.NONE for one in again)
+        generation = self.spread(members)
+        return generation, members
+
+    def spread(self, members: list[str]) -> int:
+        """The leader assigns, everybody asks."""
+        generation = self._generation()
+        mine = {one: one.encode() for one in members}
+        askers = [self.syncing(one, generation) for one in members[1:]]
+        askers.append(self.syncing(members[0], generation, mine))
+        for asker in askers:
+            assert self.synced(asker).error_code is ErrorCode.NONE
+        assert self.state == "Stable"
+        return generation
+
+    def _generation(self) -> int:
+        told = [one for one in self.answers.values() if isinstance(one, on.JoinGroupResponse)]
+        return max(one.generation_id for one in told)
+
+
+def static(instance: str, talk: Talk) -> Callable[..., on.JoinGroupResponse]:
+    """Joins under an instance id."""
+
+    def join(member: str = "", **fields: Any) -> on.JoinGroupResponse:
+        return talk.join(member, group_instance_id=instance, **fields)
+
+    return join

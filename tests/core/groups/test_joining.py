@@ -1,0 +1,224 @@
+"""JoinGroup: who is taken in, with which id, and who is not."""
+
+from typing import Any
+
+import pytest
+from group_talk import CONFIG, GROUP, RANGE, SESSION_MS, Talk
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups import messages as on
+
+
+def test_the_first_member_leads_generation_one() -> None:
+    talk = Talk()
+    response = talk.join()
+    assert response.error_code is ErrorCode.NONE
+    assert response.generation_id == 1
+    assert response.member_id == response.leader == "app-id1"
+    assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
+    assert response.members == (on.JoinedMember("app-id1", None, RANGE[0][1]),)
+    assert not response.skip_assignment
+    assert talk.state == "CompletingRebalance"
+
+
+def test_since_version_4_a_member_has_to_come_back_with_its_id() -> None:
+    talk = Talk()
+    first = talk.join(version=4)
+    assert first.error_code is ErrorCode.MEMBER_ID_REQUIRED
+    assert first.member_id == "app-id1"
+    assert first.generation_id == -1
+    assert first.protocol_name is None
+    assert talk.state == "Empty"
+    second = talk.join(first.member_id, version=4)
+    assert second.error_code is ErrorCode.NONE
+    assert second.member_id == first.member_id
+    assert second.generation_id == 1
+
+
+def test_a_static_member_need_not_come_back() -> None:
+    response = Talk().join(version=9, group_instance_id="one")
+    assert response.error_code is ErrorCode.NONE
+    assert response.member_id == "one-id1"
+
+
+def test_a_pending_member_holds_up_a_rebalance_until_its_session_is_over() -> None:
+    talk = Talk()
+    generation, (leader,) = talk.stable()
+    pending = talk.join(version=4)
+    assert talk.beat(leader, generation) is ErrorCode.NONE
+    again = talk.joining(leader)
+    assert again not in talk.answers
+    assert talk.state == "PreparingRebalance"
+    talk.pass_ms(SESSION_MS)
+    assert talk.joined(again).generation_id == generation + 1
+    late = talk.join(pending.member_id, version=4)
+    assert late.error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_of_pending_members_alone_is_forgotten() -> None:
+    talk = Talk()
+    talk.join(version=4)
+    assert talk.state == "Empty"
+    talk.pass_ms(SESSION_MS - 1)
+    assert talk.state == "Empty"
+    talk.pass_ms(1)
+    assert talk.state == "Dead"
+
+
+@pytest.mark.parametrize("session", [5_999, 1_800_001])
+def test_a_session_that_is_too_short_or_too_long(session: int) -> None:
+    talk = Talk()
+    response = talk.join("x", session_timeout_ms=session)
+    assert response.error_code is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert response.member_id == "x"
+    assert talk.state == "Dead"
+
+
+@pytest.mark.parametrize("session", [6_000, 1_800_000])
+def test_a_session_at_the_bounds(session: int) -> None:
+    assert Talk().join(session_timeout_ms=session).error_code is ErrorCode.NONE
+
+
+def test_a_member_id_in_a_group_that_nobody_knows() -> None:
+    response = Talk().join("who")
+    assert response.error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert response.member_id == "who"
+
+
+def test_a_member_id_that_the_group_does_not_know() -> None:
+    talk = Talk()
+    talk.stable()
+    assert talk.join("who").error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("request_type", [on.JoinGroup, on.SyncGroup, on.Heartbeat, on.LeaveGroup])
+def test_without_a_group_id(request_type: type) -> None:
+    talk = Talk()
+    asker = {
+        on.JoinGroup: lambda: talk.joining(group_id=""),
+        on.SyncGroup: lambda: talk.syncing("m", 1, group_id=""),
+        on.Heartbeat: lambda: talk.ask(on.Heartbeat("", 1, "m", None)),
+        on.LeaveGroup: lambda: talk.ask(on.LeaveGroup("", [on.LeavingMember("m")])),
+    }[request_type]()
+    response = talk.answers[asker]
+    assert response.error_code is ErrorCode.INVALID_GROUP_ID  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"protocol_type": ""},
+        {"protocols": []},
+    ],
+)
+def test_a_first_member_without_protocols_leaves_nothing_behind(fields: dict[str, Any]) -> None:
+    talk = Talk()
+    assert talk.join(**fields).error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert talk.state == "Dead"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"protocol_type": "connect"},
+        {"protocols": [("sticky", b"")]},
+        {"protocols": []},
+    ],
+)
+def test_who_does_not_fit_in_disturbs_nobody(fields: dict[str, Any]) -> None:
+    talk = Talk()
+    generation, (leader,) = talk.stable()
+    assert talk.join(**fields).error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    other = talk.join(leader, **fields)
+    assert other.error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert other.member_id == leader
+    assert talk.beat(leader, generation) is ErrorCode.NONE
+
+
+def test_a_group_that_was_of_one_type_may_be_of_another_once_it_is_empty() -> None:
+    talk = Talk()
+    _, (leader,) = talk.stable()
+    talk.leave(leader)
+    response = talk.join(protocol_type="connect", protocols=[("eager", b"")])
+    assert response.error_code is ErrorCode.NONE
+    assert response.protocol_type == "connect"
+
+
+def test_the_protocol_most_members_like_of_those_that_all_support() -> None:
+    talk = Talk()
+    first = talk.joining(protocols=[("a", b"1"), ("b", b"1"), ("c", b"1")])
+    one = talk.joined(first).member_id
+    second = talk.joining(protocols=[("c", b"2"), ("b", b"2")])
+    third = talk.joining(protocols=[("b", b"3"), ("c", b"3")])
+    again = talk.joining(one, protocols=[("a", b"1"), ("b", b"1"), ("c", b"1")])
+    # "a" is liked by one, but not supported by all; it votes for "b" then, as the third does.
+    assert {talk.joined(asker).protocol_name for asker in (second, third, again)} == {"b"}
+    assert {member.metadata for member in talk.joined(again).members} == {b"1", b"2", b"3"}
+
+
+def test_a_protocol_named_twice_counts_once() -> None:
+    talk = Talk()
+    response = talk.join(protocols=[("range", b"first"), ("range", b"second")])
+    assert [member.metadata for member in response.members] == [b"first"]
+    twice = talk.joining(protocols=[("range", b"x"), ("range", b"y")])
+    again = talk.joining(response.member_id)
+    assert talk.joined(twice).protocol_name == talk.joined(again).protocol_name == "range"
+
+
+def test_only_the_leader_hears_of_the_members() -> None:
+    talk = Talk()
+    leader = talk.join().member_id
+    second = talk.joining()
+    again = talk.joining(leader)
+    follower = talk.joined(second)
+    assert follower.members == ()
+    assert follower.leader == leader
+    assert {one.member_id for one in talk.joined(again).members} == {leader, follower.member_id}
+
+
+def test_a_group_takes_so_many_members_and_no_more() -> None:
+    talk = Talk(CONFIG._replace(group_max_size=2))
+    generation, (leader, follower) = talk.stable(2)
+    refused = talk.join()
+    assert refused.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert refused.member_id == ""
+    assert talk.beat(leader, generation) is ErrorCode.NONE
+    assert talk.beat(follower, generation) is ErrorCode.NONE
+    again = talk.join(follower)
+    assert again.error_code is ErrorCode.NONE
+
+
+def test_in_a_rebalance_whoever_joins_last_is_too_many() -> None:
+    talk = Talk(CONFIG._replace(group_max_size=2))
+    _, (leader, follower) = talk.stable(2)
+    again = talk.joining(leader)
+    new = talk.joining()
+    assert new not in talk.answers
+    last = talk.join(follower)
+    assert last.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert talk.joined(again).error_code is talk.joined(new).error_code is ErrorCode.NONE
+    assert len(talk.joined(again).members) == 2
+
+
+def test_a_name_too_long_to_be_written() -> None:
+    talk = Talk()
+    assert talk.join(client_id="x" * 32_767).error_code is ErrorCode.INVALID_REQUEST
+    assert talk.state == "Dead"
+
+
+def test_whoever_asks_again_for_the_same_member_takes_the_place_of_the_first() -> None:
+    talk = Talk()
+    _, (leader, _) = talk.stable(2)
+    first = talk.joining(leader)
+    second = talk.joining(leader)
+    assert talk.joined(first).error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert second not in talk.answers
+
+
+def test_version_0_has_one_time_out_for_both() -> None:
+    talk = Talk()
+    _, (leader,) = talk.stable(1, rebalance_timeout_ms=None, version=0)
+    asker = talk.joining(version=0, rebalance_timeout_ms=None)
+    talk.pass_ms(SESSION_MS)
+    assert talk.joined(asker).leader != leader
+    assert talk.describe().group_id == GROUP
