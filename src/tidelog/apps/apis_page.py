@@ -47,6 +47,7 @@ NOTES = {
     "OffsetForLeaderEpoch": "where an epoch ends",
     "DescribeConfigs": "topics and this broker, with the source of each value",
     "DescribeLogDirs": "the one folder of a broker, and its disk's bytes",
+    "AlterConfigs": "topics and brokers: all that was set is replaced",
     "AlterReplicaLogDirs": "a broker has one folder: where a replica is, it may stay",
     "SaslHandshake": "ILLEGAL_SASL_STATE: nobody is authenticated",
     "SaslAuthenticate": "ILLEGAL_SASL_STATE",

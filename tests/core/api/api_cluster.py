@@ -1,5 +1,6 @@
 """Brokers that are asked in bytes, as clients ask: frame, codec, handler, node, and back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any
@@ -63,6 +64,7 @@ class ApiCluster(Cluster):
     """Settings of every broker, as in their files."""
     made_ids: int = 0
     departed: DepartedBrokers = field(default_factory=DepartedBrokers)
+    disk_space: Callable[[], tuple[int, int]] = lambda: (-1, -1)
 
     def start_all(self) -> "ApiCluster":
         for broker in self.brokers:
@@ -109,7 +111,15 @@ class ApiCluster(Cluster):
     def _broker(self, broker: BrokerId) -> Broker:
         settings = settings_of({"node.id": str(broker), **self.texts})
         node, departed = self.nodes[broker], self.departed
-        return Broker(node, settings, CLUSTER_ID, self._new_topic_id, lambda: 0, departed)
+        return Broker(
+            node,
+            settings,
+            CLUSTER_ID,
+            self._new_topic_id,
+            lambda: 0,
+            departed,
+            self.disk_space,
+        )
 
     def _new_topic_id(self) -> bytes:
         self.made_ids += 1

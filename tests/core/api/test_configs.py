@@ -3,11 +3,18 @@
 from typing import Any
 
 import pytest
-from api_cluster import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, ApiCluster
+from api_cluster import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+    ApiCluster,
+)
 
+from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
 
@@ -134,7 +141,11 @@ def test_all_brokers_have_only_what_was_changed(cluster: ApiCluster) -> None:
         (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER, "²", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "m", ErrorCode.INVALID_REQUEST),
         (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (99, "g", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_can_not_be_described(
@@ -262,3 +273,108 @@ def test_each_resource_by_itself(cluster: ApiCluster) -> None:
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+def test_two_who_lengthen_a_list_at_once_both_count(cluster: ApiCluster) -> None:
+    key = "follower.replication.throttled.replicas"
+
+    def appended(broker: int, text: str) -> int:
+        change = AlterConfigReceived(0, "orders", {}, appended={key: text})
+        return cluster.ask(broker, change)
+
+    asked = [appended(1, "0:1"), appended(2, "0:2"), appended(1, "0:1")]
+    cluster.run_until(lambda: all(number in cluster.answers for number in asked))
+    assert [cluster.answers[number].error for number in asked] == [ErrorCode.NONE] * 3
+    cluster.settle()
+    value, _ = value_of(cluster, key)
+    assert sorted(value.split(",")) == ["0:1", "0:2"]
+
+
+def test_changing_nothing_of_nothing(cluster: ApiCluster) -> None:
+    assert alter(cluster, TOPIC, "orders") is ErrorCode.NONE
+    assert alter(cluster, TOPIC, "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    revision = cluster.store.revision
+    assert alter(cluster, TOPIC, "orders", ("retention.ms", SET, "1000")) is ErrorCode.NONE
+    assert cluster.store.revision == revision, "it was so already"
+
+
+# -- AlterConfigs --------------------------------------------------------------------------
+
+
+def replace(
+    cluster: ApiCluster,
+    kind: int,
+    name: str,
+    configs: dict[str, str | None],
+    *,
+    broker: int = 1,
+    validate_only: bool = False,
+) -> ErrorCode:
+    listed = [{"name": key, "value": value} for key, value in configs.items()]
+    resource = {"resource_type": kind, "resource_name": name, "configs": listed}
+    asked = {"resources": [resource], "validate_only": validate_only}
+    [result] = cluster.request(broker, ALTER_CONFIGS, asked)["responses"]
+    assert bool(result["error_message"]) == (result["error_code"] != ErrorCode.NONE)
+    cluster.settle()
+    return ErrorCode(result["error_code"])
+
+
+def test_the_whole_of_a_topics_settings(cluster: ApiCluster) -> None:
+    alter(cluster, TOPIC, "orders", ("segment.ms", SET, "70"), ("retention.ms", SET, "80"))
+    wanted: dict[str, str | None] = {"retention.ms": "90", "segment.bytes": "3000000"}
+    assert replace(cluster, TOPIC, "orders", wanted, validate_only=True) is ErrorCode.NONE
+    assert value_of(cluster, "segment.ms") == ("70", TOPIC_CONFIG)
+    assert replace(cluster, TOPIC, "orders", wanted, broker=2) is ErrorCode.NONE
+    assert value_of(cluster, "retention.ms") == ("90", TOPIC_CONFIG)
+    assert value_of(cluster, "segment.bytes") == ("3000000", TOPIC_CONFIG)
+    assert value_of(cluster, "segment.ms") == ("604800000", DEFAULT), "not named: unset"
+    assert replace(cluster, TOPIC, "orders", {}) is ErrorCode.NONE
+    assert value_of(cluster, "retention.ms") == ("604800000", DEFAULT)
+
+
+def test_the_whole_of_the_brokers_settings(cluster: ApiCluster) -> None:
+    alter(cluster, BROKER, "", ("log.retention.ms", SET, "70"))
+    assert replace(cluster, BROKER, "", {"log.segment.bytes": "3000000"}) is ErrorCode.NONE
+    found = describe(cluster, BROKER, "")["configs"]
+    assert {name: config["value"] for name, config in found.items()} == {
+        "log.segment.bytes": "3000000"
+    }
+    assert replace(cluster, BROKER, "1", {"log.retention.ms": "5"}) is ErrorCode.NONE
+    assert value_of(cluster, "log.retention.ms", BROKER, "1") == ("5", DYNAMIC_BROKER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "configs", "error"),
+    [
+        (TOPIC, "nowhere", {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "orders", {"retention.ms": None}, ErrorCode.INVALID_REQUEST),
+        (TOPIC, "orders", {"retention.ms": "soon"}, ErrorCode.INVALID_CONFIG),
+        (BROKER, "", {"node.id": "7"}, ErrorCode.INVALID_REQUEST),
+        (BROKER, "2", {}, ErrorCode.INVALID_REQUEST),
+        (LOGGER, "1", {"root": "DEBUG"}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_sets_that_can_not_be(
+    cluster: ApiCluster, kind: int, name: str, configs: dict[str, str | None], error: ErrorCode
+) -> None:
+    assert replace(cluster, kind, name, configs) is error
+    assert value_of(cluster, "retention.ms") == ("1000", TOPIC_CONFIG)
+
+
+# -- ListConfigResources -------------------------------------------------------------------
+
+
+def resources(cluster: ApiCluster, *kinds: int, version: int = 1) -> Any:
+    asked = {"resource_types": list(kinds)}
+    answer = cluster.request(1, LIST_CONFIG_RESOURCES, asked, version)
+    found = [(r.get("resource_type"), r["resource_name"]) for r in answer["config_resources"]]
+    return ErrorCode(answer["error_code"]), sorted(found)
+
+
+def test_what_has_settings(cluster: ApiCluster) -> None:
+    everything = [(TOPIC, "orders"), (BROKER, "1"), (BROKER, "2")]
+    assert resources(cluster) == (ErrorCode.NONE, everything)
+    assert resources(cluster, TOPIC, GROUP) == (ErrorCode.NONE, [(TOPIC, "orders")])
+    assert resources(cluster, CLIENT_METRICS) == (ErrorCode.NONE, [])
+    assert resources(cluster, version=0) == (ErrorCode.NONE, []), "client metrics only"
+    assert resources(cluster, 3) == (ErrorCode.UNSUPPORTED_VERSION, [])

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from api_cluster import (
     ALTER_CLIENT_QUOTAS,
+    ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     ALTER_REPLICA_LOG_DIRS,
     API_VERSIONS,
@@ -129,6 +130,16 @@ REQUESTS: dict[int, dict[str, Any]] = {
                 "configs": [
                     {"name": "retention.ms", "config_operation": 0, "value": "5000"},
                 ],
+            }
+        ],
+        "validate_only": False,
+    },
+    ALTER_CONFIGS: {
+        "resources": [
+            {
+                "resource_type": 2,
+                "resource_name": "orders",
+                "configs": [{"name": "retention.ms", "value": "5000"}],
             }
         ],
         "validate_only": False,

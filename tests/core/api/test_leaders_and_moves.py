@@ -1,11 +1,13 @@
-"""ElectLeaders, Alter and ListPartitionReassignments, DescribeLogDirs."""
+"""Elections, reassignments, log directories, and producers as replicas know them."""
 
 from typing import Any
 
 import pytest
 from api_cluster import (
     ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_REPLICA_LOG_DIRS,
     DESCRIBE_LOG_DIRS,
+    DESCRIBE_PRODUCERS,
     ELECT_LEADERS,
     LIST_PARTITION_REASSIGNMENTS,
     ApiCluster,
@@ -13,7 +15,8 @@ from api_cluster import (
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import FetchResponse, Produce, ProducePartition
-from tidelog.core.record.encoder import encode_value
+from tidelog.core.record.encoder import Producer, encode_batch, encode_value
+from tidelog.core.record.record import Record
 from tidelog.core.types import TopicPartition
 
 PREFERRED, UNCLEAN = 0, 1
@@ -266,3 +269,63 @@ def test_log_dirs_tell_the_replicas_of_one_broker(cluster: ApiCluster) -> None:
     assert sizes(cluster, 2, asked) == {OTHER: len(batch)}
     assert sizes(cluster, 1, asked) == {}
     assert sizes(cluster, 2, []) == {}
+
+
+def test_log_dirs_tell_the_disks_bytes_where_they_are_known(cluster: ApiCluster) -> None:
+    cluster.disk_space = lambda: (1000, 400)
+    [log_dir] = cluster.request(1, DESCRIBE_LOG_DIRS, {"topics": []})["results"]
+    assert (log_dir["total_bytes"], log_dir["usable_bytes"]) == (1000, 400)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_replicas_stay_in_their_folder(cluster: ApiCluster, version: int) -> None:
+    here = {
+        "path": "tidelog-data/broker-1/",
+        "topics": [
+            {"name": "orders", "partitions": [0]},
+            {"name": "other", "partitions": [0]},
+            {"name": "no where", "partitions": [0]},
+        ],
+    }
+    elsewhere = {"path": "/elsewhere", "topics": [{"name": "orders", "partitions": [1]}]}
+    asked = {"dirs": [here, elsewhere]}
+    results = cluster.request(1, ALTER_REPLICA_LOG_DIRS, asked, version)["results"]
+    found = {
+        (topic["topic_name"], partition["partition_index"]): ErrorCode(partition["error_code"])
+        for topic in results
+        for partition in topic["partitions"]
+    }
+    assert found == {
+        ("orders", 0): ErrorCode.NONE,
+        ("other", 0): ErrorCode.REPLICA_NOT_AVAILABLE,
+        ("no where", 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ("orders", 1): ErrorCode.LOG_DIR_NOT_FOUND,
+    }
+
+
+# -- DescribeProducers ---------------------------------------------------------------------
+
+
+def test_producers_of_a_partition(cluster: ApiCluster) -> None:
+    records = [Record(None, b"x", 4000), Record(None, b"y", 5000)]
+    batch = encode_batch(records, producer=Producer(77, 3, 0))
+    produced = Produce(-1, 1000, [ProducePartition(OTHER, batch)])
+    assert cluster.call(2, produced).partitions[0].error is ErrorCode.NONE
+    asked = {
+        "topics": [
+            {"name": "other", "partition_indexes": [0, 9]},
+            {"name": "no where", "partition_indexes": [0]},
+        ]
+    }
+    here, invalid = cluster.request(2, DESCRIBE_PRODUCERS, asked)["topics"]
+    found, unknown = here["partitions"]
+    assert found["error_code"] == ErrorCode.NONE
+    [producer] = found["active_producers"]
+    assert (producer["producer_id"], producer["producer_epoch"]) == (77, 3)
+    assert (producer["last_sequence"], producer["current_txn_start_offset"]) == (1, -1)
+    assert producer["last_timestamp"] == 5000
+    assert unknown["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert invalid["partitions"][0]["error_code"] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    elsewhere, _ = cluster.request(1, DESCRIBE_PRODUCERS, asked)["topics"]
+    assert elsewhere["partitions"][0]["error_code"] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert elsewhere["partitions"][0]["error_message"]

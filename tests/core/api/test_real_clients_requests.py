@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from api_cluster import (
     ALTER_CLIENT_QUOTAS,
+    ALTER_CONFIGS,
     ALTER_REPLICA_LOG_DIRS,
     CREATE_ACLS,
     DELETE_ACLS,
@@ -36,6 +37,7 @@ NOT_RECORDED = {
     DESCRIBE_ACLS,
     CREATE_ACLS,
     DELETE_ACLS,
+    ALTER_CONFIGS,
     ALTER_REPLICA_LOG_DIRS,
     DESCRIBE_CLIENT_QUOTAS,
     ALTER_CLIENT_QUOTAS,

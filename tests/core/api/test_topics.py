@@ -1,5 +1,6 @@
 """CreateTopics, DeleteTopics and CreatePartitions, asked of any broker."""
 
+from copy import copy
 from typing import Any
 
 import pytest
@@ -207,6 +208,23 @@ def test_delete_by_name_and_by_id(cluster: ApiCluster) -> None:
         "topics"
     ]
     assert topic["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_an_id_never_deletes_the_next_topic_of_that_name(cluster: ApiCluster) -> None:
+    """The broker that was asked has not heard yet that the topic was made anew."""
+    asked = bystander(cluster)
+    old = cluster.create("a")["topic_id"]
+    stale = copy(cluster.nodes[asked].image.topic_names)
+    delete(cluster, "a")
+    cluster.settle()
+    new = cluster.create("a")["topic_id"]
+    cluster.nodes[asked].image.topic_names.update(stale)
+    [result] = delete(cluster, ids=(old,))
+    assert ErrorCode(result["error_code"]) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert result["topic_id"] == old
+    assert cluster.nodes[cluster.controller()].image.topics["a"].topic_id == new
+    [result] = delete(cluster, ids=(new,))
+    assert ErrorCode(result["error_code"]) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", [1, 5])

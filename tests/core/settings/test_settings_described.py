@@ -72,7 +72,11 @@ def test_one_broker_stands_before_all() -> None:
     assert found.synonyms == (
         Synonym("log.retention.ms", "8", 2),
         Synonym("log.retention.ms", "7", 3),
+        Synonym("log.retention.hours", "24", 4),
+        Synonym("log.retention.hours", "168", 5),
     )
+    found = one(describe_broker(STATIC, {}, {}, ["log.retention.ms"]))
+    assert (found.value, found.source, found.synonyms) == (None, 5, ())
 
 
 def test_a_default_is_a_default() -> None:

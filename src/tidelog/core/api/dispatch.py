@@ -42,8 +42,8 @@ QUESTION_BYTES_MAX = 4 * 1024 * 1024
 ENTRIES_MAX = 100_000
 """Topics, resources and so on in one request."""
 ADMIN_ENTRIES_MAX = 10_000
-_ADMIN = frozenset({19, 20, 32, 37, 43, 44, 45})
-"""Topics made, deleted and grown, configurations, elections, reassignments."""
+_ADMIN = frozenset({19, 20, 30, 31, 32, 33, 37, 43, 44, 45, 49})
+"""Topics made, deleted and grown, configurations, access, quotas, elections, reassignments."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's tools may write into internal topics."""
 _KEY = Layout(">hh")

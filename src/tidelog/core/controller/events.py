@@ -116,20 +116,24 @@ class CreateTopicReceived:
 
 @slotted
 class DeleteTopicReceived:
-    """Delete a topic, its partitions and its configuration."""
+    """Delete a topic, its partitions and its configuration.
+
+    With an id only if it is that very topic: one of the same name may have been made since.
+    """
 
     request: int
     name: str
+    topic_id: TopicId | None = None
 
 
 @slotted
 class CreatePartitionsReceived:
-    """Raise a topic's partition count; `assignment` covers the new ones only."""
+    """Raise a topic's partition count; `assignment`, if there is one, covers the new ones."""
 
     request: int
     name: str
     partitions: int
-    assignment: tuple[tuple[BrokerId, ...], ...] = ()
+    assignment: tuple[tuple[BrokerId, ...], ...] | None = None
     start_index: int = 0
     validate_only: bool = False
 
@@ -137,13 +141,20 @@ class CreatePartitionsReceived:
 @slotted
 class AlterConfigReceived:
     """Set (or, with None, unset) values of a topic's configuration; without a topic, of a
-    broker's; without either, of all brokers."""
+    broker's; without either, of all brokers.
+
+    Lists are lengthened and shortened from what they are when the change is made.
+    """
 
     request: int
     topic: str | None
     changes: dict[str, str | None]
     broker: BrokerId | None = None
     validate_only: bool = False
+    appended: dict[str, str] = field(default_factory=dict)
+    subtracted: dict[str, str] = field(default_factory=dict)
+    whole: bool = False
+    """The changes are all that is to be set: whatever they do not name is unset."""
 
 
 class ElectionType(Enum):

@@ -287,7 +287,7 @@ class Requests:
         answer = TopicAnswer(
             plan.error, plan.message, plan.topic_id, plan.partitions, plan.replication_factor
         )
-        if plan.error or _only_asks(event):
+        if plan.error or not plan.steps or _only_asks(event):
             self._answer(event.request, answer)
         elif not self.transactions.busy.isdisjoint(topic_plans.keys_of(plan)):
             self._deferred.append((event, None))

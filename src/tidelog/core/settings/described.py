@@ -20,6 +20,12 @@ STATIC_BROKER = 4
 DEFAULT_SOURCE = 5
 
 
+_COARSER = {
+    name: names[place + 1 :] for names in SYNONYMS.values() for place, name in enumerate(names[:-1])
+}
+"""Settings that say the same in larger units, and hold where the finer one says nothing."""
+
+
 class Synonym(NamedTuple):
     """One place that gives the setting a value."""
 
@@ -78,6 +84,8 @@ def describe_broker(
     for name in _wanted(BROKER, names):
         behind = list(_behind(name, settings, own, cluster))
         value = behind[0].value if behind else None
+        for coarser in _COARSER.get(name, ()) if behind else ():
+            behind += _behind(coarser, settings, own, cluster)
         described.append(_described(BROKER[name], value, behind))
     return described
 

@@ -1,12 +1,37 @@
-"""Which settings the controller refuses to write into the store.
+"""What a change of settings comes to, and what the controller refuses to write into the store.
 
 The tables of `core/settings` say what is sound. Values must come in their one spelling:
 brokers read them as they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from tidelog.core.controller.events import AlterConfigReceived
+from tidelog.core.settings.broker_keys import BROKER
+from tidelog.core.settings.setting import spell
+from tidelog.core.settings.topic_keys import TOPIC
 from tidelog.core.settings.topic_values import broker_problem, normal, topic_problem
+
+
+def resolve_changes(
+    current: Mapping[str, str], event: AlterConfigReceived
+) -> dict[str, str | None]:
+    """What each setting is to become, None for unset; those left out stay as they are."""
+    changes = dict.fromkeys(current) if event.whole else {}
+    changes.update(event.changes)
+    table = BROKER if event.topic is None else TOPIC
+    for name in (*event.appended, *event.subtracted):
+        default = table[name].default if name in table else None
+        before = current.get(name, spell(default) or "")
+        items = [item for item in before.split(",") if item]
+        if name in event.appended:
+            more = [item for item in event.appended[name].split(",") if item]
+            items += [item for item in dict.fromkeys(more) if item not in items]
+        else:
+            fewer = event.subtracted[name].split(",")
+            items = [item for item in items if item not in fewer]
+        changes[name] = normal(name, ",".join(items))
+    return changes
 
 
 def config_problem(configs: dict[str, str]) -> str | None:

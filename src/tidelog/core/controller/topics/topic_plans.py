@@ -32,7 +32,11 @@ from tidelog.core.controller.metadata.registrations import (
     TopicImage,
 )
 from tidelog.core.controller.topics.placement import NotEnoughBrokers, place
-from tidelog.core.controller.topics.topic_configs import broker_config_problem, config_problem
+from tidelog.core.controller.topics.topic_configs import (
+    broker_config_problem,
+    config_problem,
+    resolve_changes,
+)
 from tidelog.core.controller.transactions import Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
@@ -120,12 +124,16 @@ def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
     if not added:
         has = f"Topic {topic.name} has {topic.partition_count} partitions; ask for more than that."
         return Plan(ErrorCode.INVALID_PARTITIONS, has)
-    if event.assignment and len(event.assignment) != len(added):
-        wanted = f"{len(added)} partitions are new, and {len(event.assignment)} are assigned."
-        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wanted)
     first = image.partitions[PartitionKey(topic.topic_id, 0)]
     factor = len(first.replicas) - len(first.adding)
-    replicas = _assignment(image, added, factor, event.assignment, event.start_index)
+    given = event.assignment
+    if given is not None and len(given) != len(added):
+        wanted = f"{len(added)} partitions are new, and {len(given)} are assigned."
+        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wanted)
+    if given is not None and any(len(replicas) != factor for replicas in given):
+        wanted = f"Assign {factor} brokers to each new partition of {topic.name}."
+        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wanted)
+    replicas = _assignment(image, added, factor, given or (), event.start_index)
     if isinstance(replicas, Plan):
         return replicas
     name = keys.topic_name(event.name)
@@ -137,6 +145,8 @@ def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
 def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
     """Name, configuration and every partition go in one transaction."""
     topic = office.image.topics.get(event.name)
+    if event.topic_id is not None and (topic is None or topic.topic_id != event.topic_id):
+        return Plan(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id any more.")
     if topic is None:
         return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name}.")
     name = keys.topic_name(event.name)
@@ -149,23 +159,28 @@ def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
 
 
 def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
-    """Change settings, and with them who is eligible to lead.
+    """Change settings, and with them who is eligible to lead. No change is no step.
 
     A lower min.insync.replicas lets a leader commit with fewer others, so ELR members
     must be gone before it holds; all of its partitions stand still until it is done.
     """
     image = office.image
-    if (refusal := _check_alteration(image, event)) is not None:
-        return refusal
     key = (
         keys.broker_config(event.broker) if event.topic is None else keys.topic_config(event.topic)
     )
-    merged = {**image.configs.get(key, {}), **event.changes}
+    current = image.configs.get(key, {})
+    changes = resolve_changes(current, event)
+    if (refusal := _check_alteration(image, event, changes)) is not None:
+        return refusal
+    changes = {name: value for name, value in changes.items() if value != current.get(name)}
+    if not changes:
+        return Plan()
+    merged = {**current, **changes}
     config = {name: value for name, value in merged.items() if value is not None}
     if (refusal := _check_size(config)) is not None:
         return refusal
     commit = [Write(Put(key, values.encode_config(config)), (Guard(key, image.mod_rev(key)),))]
-    if MIN_INSYNC_REPLICAS not in event.changes:
+    if MIN_INSYNC_REPLICAS not in changes:
         return Plan(steps=[commit])
     concerned = _partitions_under(image, event.topic)
     writes = []
@@ -257,8 +272,10 @@ def _check_size(configs: dict[str, str]) -> Plan | None:
     return Plan(ErrorCode.INVALID_CONFIG, problem)
 
 
-def _check_alteration(image: ClusterImage, event: AlterConfigReceived) -> Plan | None:
-    configs = {name: value for name, value in event.changes.items() if value is not None}
+def _check_alteration(
+    image: ClusterImage, event: AlterConfigReceived, changes: dict[str, str | None]
+) -> Plan | None:
+    configs = {name: value for name, value in changes.items() if value is not None}
     if event.topic is not None:
         if event.topic not in image.topics:
             return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.topic}")
@@ -268,7 +285,7 @@ def _check_alteration(image: ClusterImage, event: AlterConfigReceived) -> Plan |
         if known is None or not known.registered:
             missing = f"broker {event.broker} is not registered"
             return Plan(ErrorCode.BROKER_ID_NOT_REGISTERED, missing)
-        if MIN_INSYNC_REPLICAS in event.changes:
+        if MIN_INSYNC_REPLICAS in changes:
             # Leaders may come and go; what they commit by must not come and go with them.
             only = f"{MIN_INSYNC_REPLICAS} holds for a topic or for all brokers, not for one"
             return Plan(ErrorCode.INVALID_CONFIG, only)

@@ -1,20 +1,19 @@
-"""IncrementalAlterConfigs 0-1: set, unset and lengthen settings of topics and brokers.
+"""IncrementalAlterConfigs 0-1 and AlterConfigs 0-2: settings of topics and brokers changed.
 
-A list is lengthened or shortened from what this broker's image has. Always true: the
-controller gets values that are sound by themselves, in the one spelling of the store.
+The first sets, unsets, lengthens and shortens; the second, older one replaces everything that
+was set. Always true: the controller gets values that are sound by themselves, in the one
+spelling of the store; lists it lengthens and shortens itself, so that no change is lost.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.configs.described_configs import (
     BROKER,
     TOPIC,
     check_own_id,
-    cluster_configs,
-    own_configs,
-    topic_configs,
+    no_settings_of,
 )
 from tidelog.core.api.handlers.refusals import Refused, name_problem, told
 from tidelog.core.controller.effects import TopicAnswer
@@ -22,14 +21,24 @@ from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.settings import topic_keys
 from tidelog.core.settings.broker_keys import BROKER as BROKER_SETTINGS
-from tidelog.core.settings.setting import Setting, spell
+from tidelog.core.settings.setting import Setting
 from tidelog.core.settings.topic_values import broker_problem, normal, topic_problem
+from tidelog.core.types import BrokerId
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 def incremental_alter_configs(broker: BrokerContext, request: Struct) -> Handling:
     """Each resource changes as a whole or not at all."""
+    return _alter(broker, request, whole=False)
+
+
+def alter_configs(broker: BrokerContext, request: Struct) -> Handling:
+    """Each resource has what it is given, and nothing that was set before."""
+    return _alter(broker, request, whole=True)
+
+
+def _alter(broker: BrokerContext, request: Struct, *, whole: bool) -> Handling:
     resources = request["resources"]
     times = Counter(_identity(resource) for resource in resources)
     results: dict[tuple[int, str], TopicAnswer] = {}
@@ -40,11 +49,10 @@ def incremental_alter_configs(broker: BrokerContext, request: Struct) -> Handlin
             if times[identity] > 1:
                 message = f"{identity[1]!r} is in the request more than once."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
-            results[identity] = TopicAnswer(ErrorCode.NONE)
-            change = _change(broker, resource)
+            change = _change(broker, resource, whole)
             change.validate_only = request["validate_only"]
-            if change.changes:
-                events[identity] = change
+            results[identity] = TopicAnswer(ErrorCode.NONE)
+            events[identity] = change
         except Refused as refused:
             results[identity] = TopicAnswer(refused.error, refused.message)
     answers = yield list(events.values())
@@ -67,72 +75,81 @@ def _identity(resource: Struct) -> tuple[int, str]:
     return resource["resource_type"], resource["resource_name"]
 
 
-def _change(broker: BrokerContext, resource: Struct) -> AlterConfigReceived:
+def _change(broker: BrokerContext, resource: Struct, whole: bool) -> AlterConfigReceived:
     kind, name = _identity(resource)
     if kind == TOPIC:
         if (problem := name_problem(name)) is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        changes = _changes(resource["configs"], topic_configs(broker, name), topic_keys.TOPIC)
-        for key, text in changes.items():
-            if text is not None and (problem := topic_problem(key, text)) is not None:
-                raise Refused(ErrorCode.INVALID_CONFIG, problem)
-        return AlterConfigReceived(0, name, _spelled(changes))
+        return _of_topic(resource, name, whole)
     if kind != BROKER:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Resource type {kind} can't be changed here.")
-    one = None
-    if name:
-        check_own_id(broker, name)
-        one = broker.node.config.broker_id
-    current = cluster_configs(broker) if one is None else own_configs(broker)
-    changes = _changes(resource["configs"], current, BROKER_SETTINGS)
+        raise no_settings_of(kind)
+    if not name:
+        return _of_brokers(resource, None, whole)
+    check_own_id(broker, name)
+    return _of_brokers(resource, broker.node.config.broker_id, whole)
+
+
+def _of_topic(resource: Struct, name: str, whole: bool) -> AlterConfigReceived:
+    change = AlterConfigReceived(0, name, {}, whole=whole)
+    _gather(resource["configs"], change, topic_keys.TOPIC)
+    _check(change.changes, topic_problem, ErrorCode.INVALID_CONFIG)
+    return change
+
+
+def _of_brokers(resource: Struct, one: BrokerId | None, whole: bool) -> AlterConfigReceived:
+    change = AlterConfigReceived(0, None, {}, one, whole=whole)
+    _gather(resource["configs"], change, BROKER_SETTINGS)
     # What does not exist is as good as unset: Kafka's tools clear more than we have.
-    changes = {k: v for k, v in changes.items() if v is not None or k in BROKER_SETTINGS}
-    for key, text in changes.items():
-        if (problem := broker_problem(key, text, one)) is not None:
+    unknown = [k for k, v in change.changes.items() if v is None and k not in BROKER_SETTINGS]
+    for key in unknown:
+        del change.changes[key]
+    for key, text in change.changes.items():
+        if text is None and (problem := broker_problem(key, None, one)) is not None:
             raise Refused(ErrorCode.INVALID_REQUEST, problem)
-    return AlterConfigReceived(0, None, _spelled(changes), one)
+    error = ErrorCode.INVALID_REQUEST
+    _check(change.changes, lambda key, text: broker_problem(key, text, one), error)
+    for key in (*change.appended, *change.subtracted):
+        if (problem := broker_problem(key, None, one)) is not None:
+            raise Refused(error, problem)
+    return change
 
 
-def _changes(
-    configs: list[Struct],
-    current: Mapping[str, str],
-    settings: Mapping[str, Setting],
-) -> dict[str, str | None]:
+def _check(
+    changes: dict[str, str | None], problem_of: Callable[[str, str], str | None], error: ErrorCode
+) -> None:
+    """Refuse what can't be; bring the others into the store's spelling."""
+    for key, text in changes.items():
+        if text is None:
+            continue
+        if (problem := problem_of(key, text)) is not None:
+            raise Refused(error, problem)
+        changes[key] = normal(key, text)
+
+
+def _gather(
+    configs: list[Struct], change: AlterConfigReceived, settings: Mapping[str, Setting]
+) -> None:
     """What each setting is to become; None takes it back to its default."""
-    changes: dict[str, str | None] = {}
+    seen: set[str] = set()
     for config in configs:
-        name, operation, text = config["name"], config["config_operation"], config["value"]
-        if name in changes:
+        name, text = config["name"], config["value"]
+        operation = config.get("config_operation", _SET)
+        if name in seen:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is changed twice.")
+        seen.add(name)
         if operation == _DELETE:
-            changes[name] = None
+            change.changes[name] = None
             continue
         if text is None:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name} has no value.")
         if operation == _SET:
-            changes[name] = text
+            change.changes[name] = text
         elif operation in (_APPEND, _SUBTRACT):
             setting = settings.get(name)
             if setting is None or setting.type != "list":
                 raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is no list; set it instead.")
-            before = current.get(name, spell(setting.default)) or ""
-            changes[name] = _edited(before, text, keep=operation == _APPEND)
+            edits = change.appended if operation == _APPEND else change.subtracted
+            edits[name] = ",".join(item.strip() for item in text.split(","))
         else:
             message = f"{name}: there is no operation {operation}."
             raise Refused(ErrorCode.INVALID_REQUEST, message)
-    return changes
-
-
-def _edited(before: str, text: str, keep: bool) -> str:
-    """A list with the items of another one added or taken out."""
-    items = [item for item in before.split(",") if item]
-    wanted = [item.strip() for item in text.split(",")]
-    if keep:
-        items += [item for item in dict.fromkeys(wanted) if item and item not in items]
-    else:
-        items = [item for item in items if item not in wanted]
-    return ",".join(items)
-
-
-def _spelled(changes: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {name: None if text is None else normal(name, text) for name, text in changes.items()}

@@ -19,6 +19,8 @@ from tidelog.core.settings.described import (
 
 TOPIC = 2
 BROKER = 4
+_OTHER = {8: "loggers", 16: "client metrics", 32: "groups"}
+"""What Kafka's later releases keep settings of, too."""
 
 
 def describe_configs(broker: BrokerContext, request: Struct) -> Struct:
@@ -27,7 +29,7 @@ def describe_configs(broker: BrokerContext, request: Struct) -> Struct:
     documented = request.get("include_documentation", False)
     results = []
     for resource in request["resources"]:
-        error, message, found = ErrorCode.NONE, None, []
+        error, message, found = ErrorCode.NONE, "", []
         try:
             found = _describe(broker, resource)
         except Refused as refused:
@@ -35,7 +37,7 @@ def describe_configs(broker: BrokerContext, request: Struct) -> Struct:
         results.append(
             {
                 "error_code": error,
-                "error_message": told(message),
+                "error_message": told(message) or "",
                 "resource_type": resource["resource_type"],
                 "resource_name": resource["resource_name"],
                 "configs": [_config(each, synonyms, documented) for each in found],
@@ -61,13 +63,20 @@ def _describe(broker: BrokerContext, resource: Struct) -> list[Described]:
             return describe_cluster(cluster, names)
         check_own_id(broker, name)
         return describe_broker(broker.settings, own_configs(broker), cluster, names)
-    raise Refused(ErrorCode.INVALID_REQUEST, f"There are no settings of resource type {kind}.")
+    raise no_settings_of(kind)
+
+
+def no_settings_of(kind: int) -> Refused:
+    """Neither a topic nor a broker."""
+    what = _OTHER.get(kind, "an unknown kind")
+    message = f"Only topics (2) and brokers (4) have settings here, not {what} ({kind})."
+    return Refused(ErrorCode.INVALID_REQUEST, message)
 
 
 def check_own_id(broker: BrokerContext, name: str) -> None:
     """A broker speaks only for itself."""
     me = broker.node.config.broker_id
-    if name != str(me):
+    if not (name.isascii() and name.isdigit() and int(name[:10]) == me):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
             f"This is broker {me}; ask broker {name} about itself, or use an empty name for all.",

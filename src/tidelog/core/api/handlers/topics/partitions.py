@@ -7,7 +7,6 @@ from tidelog.core.api.handlers.refusals import told
 from tidelog.core.api.handlers.topics.topics import PARTITIONS_MAX
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreatePartitionsReceived
-from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
 
 
@@ -21,21 +20,21 @@ def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
         name = topic["name"]
         known = broker.node.image.topics.get(name)
         room -= max(0, topic["count"] - (0 if known is None else known.partition_count))
-        results[name] = _refusal(broker.node.image, topic)
+        results[name] = TopicAnswer(ErrorCode.NONE)
         if times[name] > 1:
             message = f"{name} is in the request more than once."
             results[name] = TopicAnswer(ErrorCode.INVALID_REQUEST, message)
         elif room < 0:
             message = f"One request may make {PARTITIONS_MAX} partitions at most."
             results[name] = TopicAnswer(ErrorCode.POLICY_VIOLATION, message)
-        elif results[name].error is ErrorCode.NONE:
-            assignment = tuple(tuple(given["broker_ids"]) for given in topic["assignments"] or [])
+        else:
+            given = topic["assignments"]
             events.append(
                 CreatePartitionsReceived(
                     0,
                     name,
                     topic["count"],
-                    assignment,
+                    None if given is None else tuple(tuple(each["broker_ids"]) for each in given),
                     broker.start_index(),
                     validate_only=request["validate_only"],
                 )
@@ -49,16 +48,3 @@ def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
             for name, answer in results.items()
         ],
     }
-
-
-def _refusal(image: ClusterImage, topic: Struct) -> TopicAnswer:
-    """What is wrong with an assignment by hand, as far as the controller does not look."""
-    given = topic["assignments"]
-    partition = image.partition(topic["name"], 0)
-    if given is None or partition is None:
-        return TopicAnswer(ErrorCode.NONE)
-    factor = len(partition.replicas) - len(partition.adding)
-    if not given or any(len(replicas["broker_ids"]) != factor for replicas in given):
-        message = f"Assign {factor} brokers to each new partition of {topic['name']}."
-        return TopicAnswer(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    return TopicAnswer(ErrorCode.NONE)

@@ -151,21 +151,20 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
     targets = [_deletable(broker, name, topic_id) for name, topic_id in asked]
     times = Counter(target for target in targets if isinstance(target, str))
     results: dict[tuple[str | None, TopicId], Struct] = {}
-    names: list[str] = []
+    events: dict[tuple[str | None, TopicId], DeleteTopicReceived] = {}
     for topic, target in zip(asked, targets, strict=True):
         if isinstance(target, str) and times[target] > 1:
             target = _refuse_duplicate(target)
         if isinstance(target, TopicAnswer):
             results[topic] = _deleted(*topic, target)
         else:
-            names.append(target)
-            results[topic] = {"name": target, "topic_id": topic[1]}
-    told = yield [DeleteTopicReceived(0, name) for name in names]
-    answers = dict(zip(names, told, strict=True))
-    for topic, result in results.items():
-        if "error_code" not in result:
-            answer = answers[result["name"]]
-            results[topic] = _deleted(result["name"], answer.topic_id or topic[1], answer)
+            topic_id = None if topic[1] == NO_TOPIC_ID else topic[1]
+            events[topic] = DeleteTopicReceived(0, target, topic_id)
+            results[topic] = {}
+    answers = yield list(events.values())
+    for (topic, event), answer in zip(events.items(), answers, strict=True):
+        name = None if answer.error is ErrorCode.UNKNOWN_TOPIC_ID else event.name
+        results[topic] = _deleted(name, answer.topic_id or topic[1], answer)
     return {"throttle_time_ms": 0, "responses": list(results.values())}
 
 
