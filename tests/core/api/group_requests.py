@@ -6,6 +6,7 @@ from typing import Any
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 from tidelog.core.wire.apis import APIS
 from tidelog.core.wire.codec import decode_request, decode_response, encode_request, encode_response
 from tidelog.core.wire.frames import parse_request_header
@@ -22,6 +23,7 @@ class Image:
 
     def __init__(self, topic_names: dict[bytes, str] | None = None) -> None:
         self.topic_names = topic_names or {ORDERS_ID: "orders"}
+        self.topic_names[bytes(15) + b"\3"] = OFFSETS_TOPIC
         self.topics = {
             name: SimpleNamespace(topic_id=topic_id) for topic_id, name in self.topic_names.items()
         }

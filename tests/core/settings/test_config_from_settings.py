@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from tidelog.core.groups.config import GroupConfig
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.config_from_settings import node_config
 from tidelog.core.settings.broker_keys import BROKER
@@ -45,7 +46,11 @@ def differences(texts: dict[str, str]) -> set[str]:
             for f in fields(LogConfig)
             if getattr(plain.log, f.name) != getattr(changed.log, f.name)
         }
-    return found - {"log"}
+    if "groups" in found:
+        pairs = zip(plain.groups, changed.groups, strict=True)
+        names = zip(GroupConfig._fields, pairs, strict=True)
+        found |= {f"groups.{name}" for name, (before, after) in names if before != after}
+    return found - {"log", "groups"}
 
 
 def reached() -> dict[str, set[str]]:
@@ -65,7 +70,8 @@ def test_nothing_set_is_the_default_everywhere() -> None:
 
 
 def test_every_field_is_reached() -> None:
-    wanted = {f.name for f in fields(NodeConfig)} - TOLD - {"broker_id", "log"}
+    wanted = {f.name for f in fields(NodeConfig)} - TOLD - {"broker_id", "log", "groups"}
+    wanted |= {f"groups.{name}" for name in GroupConfig._fields}
     wanted |= {f"log.{f.name}" for f in fields(LogConfig)}
     hit: set[str] = set().union(*reached().values())
     assert wanted - hit == set()

@@ -17,7 +17,7 @@ from tidelog.core.settings.topic_keys import BROKER_NAME, SYNONYMS, TOPIC
 
 ROWS = [*BROKER.values(), *TOPIC.values()]
 UNITS = {"ms": "ms", "bytes": "bytes", "hours": "hours", "minutes": "minutes"}
-PYTHON_TYPES = {
+PYTHON_TYPES = {"short": int, 
     "boolean": bool,
     "string": str,
     "int": int,
@@ -52,8 +52,8 @@ def test_type_unit_and_default_agree(setting: Setting) -> None:
     if last in UNITS and setting.type != "boolean":
         assert setting.unit == UNITS[last]
     if setting.unit:
-        assert setting.type in ("int", "long", "double")
-    if setting.type in ("int", "long"):
+        assert setting.type in ("short", "int", "long", "double")
+    if setting.type in ("short", "int", "long"):
         assert setting.least is not None, "a number has a lower end"
 
 
@@ -69,7 +69,7 @@ FREE_TEXTS = [s.name for s in ROWS if s.type == "string" and not s.choices]
 
 @pytest.mark.parametrize("setting", [s for s in ROWS if s.name not in FREE_TEXTS], ids=name)
 def test_a_wrong_value_is_refused_with_its_reason(setting: Setting) -> None:
-    wrong = {"boolean": "perhaps", "int": "many", "long": "1e3", "double": "half", "list": "a,,b"}
+    wrong = {"boolean": "perhaps", "short": "few", "int": "many", "long": "1e3", "double": "half", "list": "a,,b"}
     with pytest.raises(WrongValue, match=r"must|empty item"):
         parse(setting, wrong.get(setting.type, "neither"))
 

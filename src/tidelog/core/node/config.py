@@ -4,6 +4,7 @@ A topic may override those that Kafka lets it override; `topic_settings` in
 membership/metadata.py does so.
 """
 
+from tidelog.core.groups.config import GroupConfig
 from tidelog.core.record.validation import TIMESTAMP_AFTER_MAX_MS, TIMESTAMP_BEFORE_MAX_MS
 from tidelog.core.settings.broker_settings import fencing_margin_ms
 from tidelog.core.slotted import field, slotted
@@ -51,6 +52,9 @@ class NodeConfig:
     """`replica.selector.class` names the rack-aware one: consumers are sent to a replica in
     their rack."""
     max_incremental_fetch_session_cache_slots: int = 1000
+
+    groups: GroupConfig = GroupConfig()
+    offsets_commit_timeout_ms: int = 5000
 
     broker_session_timeout_ms: int = 9000
     broker_heartbeat_interval_ms: int = 2000

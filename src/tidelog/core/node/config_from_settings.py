@@ -6,6 +6,7 @@ here; a field without a setting is a mistake that shows at once.
 
 from typing import Any
 
+from tidelog.core.groups.config import GroupConfig
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.log_config import LogConfig
@@ -37,6 +38,7 @@ def node_config(
         "internal_host": internal_host,
         "internal_port": internal_port,
         "log": _log_config(settings),
+        "groups": _group_config(settings),
         "log_append_time": settings.get("log.message.timestamp.type") == _APPEND_TIME,
         "rack_aware_reads": (settings.get("replica.selector.class") or "").endswith(_RACK_AWARE),
     }
@@ -59,3 +61,13 @@ def _log_config(settings: BrokerSettings) -> LogConfig:
             for name in names
         }
     )
+
+
+def _group_config(settings: BrokerSettings) -> GroupConfig:
+    values = {
+        name: settings.get(name.replace("_", "."))
+        for name in GroupConfig._fields
+        if name != "offsets_retention_ms"
+    }
+    minutes = settings.get("offsets.retention.minutes")
+    return GroupConfig(**values, offsets_retention_ms=minutes * 60_000)

@@ -10,14 +10,18 @@ waits is told, nothing more is promised, the host is asked to end the process.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from tidelog.core.controller import events as controller_on
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
 from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.messages import FindCoordinator
+from tidelog.core.groups.messages import Request as GroupRequest
 from tidelog.core.node import events as on
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.coordinating.group_service import GroupService
+from tidelog.core.node.coordinating.shard_writer import ShardWriter
 from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.measuring.measured import Measured
@@ -98,6 +102,8 @@ class Node:
         self._fetches = FetchService(config, turn, self.image, self._replicas, self._gate, sessions)
         self._producer_ids = ProducerIds(config, turn, self._seat, self._registration)
         self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
+        writer = ShardWriter(config, turn, self._replicas, self._fetches.rouse)
+        self._groups = GroupService(config, turn, self.image, self._replicas, self._gate, writer)
         self._offsets = OffsetService(turn, self._replicas, self._gate)
         served = (self._produces, self._fetches, self._offsets)
         self.measured = Measured(turn.counters, turn.journal, self._registration, *served)
@@ -115,6 +121,7 @@ class Node:
             self._fetches,
             self._offsets,
             self._producer_ids,
+            self._groups,
         )
         self._controller_tick_ms = now_ms
         self._stop_by_ms: int | None = None
@@ -150,6 +157,8 @@ class Node:
             DeleteRecords: self._offsets.delete_records,
             InitProducerId: self._producer_ids.init_producer_id,
             Forwarded: self._seat.receive_forwarded,
+            FindCoordinator: self._groups.find_coordinator,
+            **dict.fromkeys(get_args(GroupRequest), self._groups.serve),
             **dict.fromkeys(FROM_BROKERS, self._seat.receive),
             **dict.fromkeys(FROM_CLIENTS, self._seat.receive_from_client),
         }
@@ -170,6 +179,11 @@ class Node:
     def seat(self) -> ControllerSeat:
         """This broker's controller, in office or not."""
         return self._seat
+
+    @property
+    def groups(self) -> GroupService:
+        """The groups that this broker coordinates."""
+        return self._groups
 
     @property
     def broker_epoch(self) -> BrokerEpoch | None:
@@ -219,12 +233,15 @@ class Node:
 
     def _settle(self) -> None:
         """Let every part go on as far as it can."""
+        groups = self._groups
         while True:
+            if groups.is_stirred:
+                groups.pump()
             self._fetches.wake()
             self._flushing.pump()
             self._proposals.pump(self.broker_epoch, acting=self._gate.acting)
             self._fetchers.pump(self.broker_epoch)
-            if not self._replicas.touched and not self._replicas.deposed:
+            if not (self._replicas.touched or self._replicas.deposed or groups.is_stirred):
                 break
         self._replicas.write_epochs()
         if self._replicas.truncated:
@@ -280,6 +297,7 @@ class Node:
             self._cease_acting()
         self._metadata.apply(delta)
         self._reconsider_acting()
+        self._groups.image_advanced({name for name, _ in delta.deleted_topics})
         if delta.controller:
             self._proposals.controller_changed()
             self._seat.controller_changed()
@@ -305,6 +323,7 @@ class Node:
             self._gate.acting = True
             self._metadata.begin_acting()
             self._flushing.begin_acting()
+            self._groups.reconsider()
 
     def _cease_acting(self) -> None:
         """Promise nothing more; whoever waits must ask elsewhere."""
@@ -312,6 +331,7 @@ class Node:
         self._turn.counters.fencings += 1
         for replica in self._replicas.hosted.values():
             self._replicas.fail_waiters(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._groups.reconsider()
 
     # -- the clock -------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ made from the topics' own rows, so that the two never differ.
 
 from collections.abc import Iterator
 
+from tidelog.core.settings.group_keys import GROUPS
 from tidelog.core.settings.running_keys import CLUSTER, NETWORK, REPLICATION, UPKEEP
 from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, LOW, READ_ONLY, Setting
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
@@ -95,6 +96,23 @@ _OWN = (
         "string",
         "127.0.0.1:0",
         "Where other brokers connect, as host:port.",
+    ),
+    Setting(
+        "tidelog.metrics.listener",
+        "string",
+        None,
+        "Where Prometheus asks for `/metrics`, as host:port; port 0 takes a free one. Empty: nowhere."
+        " There is no password: keep it on this machine or behind a firewall.",
+        note="`tidelog up` sets 127.0.0.1:0. A port that is set there is the first broker's, the"
+        " others follow.",
+    ),
+    Setting(
+        "tidelog.log.format",
+        "string",
+        "text",
+        "How a broker's log is written: lines for people, or a JSON object on each line.",
+        choices=("text", "json"),
+        importance=LOW,
     ),
     Setting(
         "tidelog.controlled.shutdown.timeout.ms",
@@ -234,6 +252,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Defaults for topics": tuple(sorted(_topic_defaults())),
     "Replication": REPLICATION,
     "Cluster": CLUSTER,
+    "Consumer groups": GROUPS,
     "Network": NETWORK,
     "Upkeep of logs": UPKEEP,
     "Tidelog's own": _OWN,

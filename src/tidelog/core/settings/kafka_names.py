@@ -29,8 +29,7 @@ group.consumer.max.size group.consumer.migration.policy group.consumer.min.assig
 group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
 group.consumer.session.timeout.ms group.coordinator.append.linger.ms
 group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
-group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
+group.coordinator.rebalance.protocols group.coordinator.threads
 group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit
 group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms
 group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
@@ -58,10 +57,10 @@ metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.se
 metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
 metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
 num.io.threads num.network.threads num.recovery.threads.per.data.dir
-num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.bytes
-offsets.commit.timeout.ms offsets.load.buffer.size offsets.retention.check.interval.ms
-offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions
-offsets.topic.replication.factor offsets.topic.segment.bytes principal.builder.class process.roles
+num.replica.alter.log.dirs.threads num.replica.fetchers
+offsets.load.buffer.size
+offsets.topic.compression.codec
+principal.builder.class process.roles
 producer.purgatory.purge.interval.requests queued.max.requests
 quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
 remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes

@@ -21,13 +21,18 @@ TYPE_CODES = {
     "boolean": 1,
     "string": 2,
     "int": 3,
+    "short": 4,
     "long": 5,
     "double": 6,
     "list": 7,
 }
 """The types, with the number that DescribeConfigs has for each."""
 
-_LIMITS = {"int": (-INT_MAX - 1, INT_MAX), "long": (-LONG_MAX - 1, LONG_MAX)}
+_LIMITS = {
+    "short": (-(2**15), 2**15 - 1),
+    "int": (-INT_MAX - 1, INT_MAX),
+    "long": (-LONG_MAX - 1, LONG_MAX),
+}
 
 
 class WrongValue(ValueError):
@@ -68,7 +73,7 @@ def parse(setting: Setting, text: str) -> Value:
     if not text and setting.default is None:
         return None
     match setting.type:
-        case "int" | "long" | "double":
+        case "short" | "int" | "long" | "double":
             return _number(setting, text)
         case "boolean":
             if text.lower() not in ("true", "false"):

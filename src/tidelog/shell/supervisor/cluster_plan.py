@@ -14,6 +14,7 @@ from tidelog.shell.supervisor.preflight import data_folder
 from tidelog.shell.supervisor.preflight.refusal import WrongSetting
 
 HOST = "localhost"
+METRICS = "tidelog.metrics.listener"
 REPLICATION_FACTOR, MIN_ISR = 3, 2
 CHOSEN_HERE = (
     "node.id",
@@ -59,9 +60,18 @@ class ClusterPlan(NamedTuple):
             f"tidelog.metadata.store=sqlite:{store}",
             "tidelog.internal.listener=127.0.0.1:0",
         ]
+        own += self._metrics_of(broker)
         if self.racks:
             own.append(f"broker.rack={self.racks[(broker - 1) % len(self.racks)]}")
         return own
+
+    def _metrics_of(self, broker: int) -> list[str]:
+        """A port for metrics that was set for all is the first one's; the others follow."""
+        asked = [text.partition("=")[2] for text in self.sets if text.startswith(f"{METRICS}=")]
+        host, colon, port = asked[-1].rpartition(":") if asked else ("", "", "")
+        if not colon or not port.isdecimal() or int(port) == 0:
+            return []
+        return [f"{METRICS}={host}:{int(port) + self.brokers.index(broker)}"]
 
 
 def defaults(brokers: int) -> dict[str, str]:
@@ -75,6 +85,9 @@ def defaults(brokers: int) -> dict[str, str]:
         "min.insync.replicas": str(min(MIN_ISR, brokers)),
         "auto.create.topics.enable": "true",
         "num.partitions": "1",
+        METRICS: "127.0.0.1:0",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": str(min(REPLICATION_FACTOR, brokers)),
     }
 
 

@@ -10,9 +10,11 @@ An empty group id has a coordinator like any other: offsets may be committed for
 """
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.groups.offsets_topic import offsets_topic
 from tidelog.core.api.handlers.refusals import told
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import FindCoordinator, FindCoordinatorResponse
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 
 _GROUP = 0
 _TRANSACTION = 1
@@ -29,6 +31,8 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
     if refusal is not None:
         answers = [refusal] * len(keys)
     else:
+        if OFFSETS_TOPIC not in broker.node.image.topics:
+            yield [offsets_topic(broker)]
         answers = yield [FindCoordinator(key) for key in keys]
     if many:
         found = [

@@ -1,0 +1,193 @@
+"""Groups on brokers: kept in the log, answered when committed, taken over by the next leader."""
+
+import pytest
+from node_cluster import Cluster
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.config import GroupConfig
+from tidelog.core.groups.messages import (
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResponse,
+    ListGroups,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetToCommit,
+    SyncGroup,
+)
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC
+from tidelog.core.node.coordinating import hosted_shard
+from tidelog.core.types import TopicPartition
+
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
+AT_ONCE = GroupConfig(group_initial_rebalance_delay_ms=0)
+
+
+def cluster_with_groups(replicas: tuple[int, ...] = (1, 2, 3), min_isr: int = 1) -> Cluster:
+    cluster = Cluster(settings={"groups": AT_ONCE})
+    cluster.start()
+    cluster.create_topic(
+        OFFSETS_TOPIC, replicas, cleanup_policy="compact", min_insync_replicas=str(min_isr)
+    )
+    return cluster
+
+
+def commit(offset: int, group: str = "g", partition: int = 0) -> OffsetCommit:
+    return OffsetCommit(group, -1, "", None, [OffsetToCommit("orders", partition, offset)])
+
+
+def committed(cluster: Cluster, broker: int, group: str = "g") -> int | None:
+    answer = cluster.call(broker, OffsetFetch(group, [TopicPartition("orders", 0)]))
+    return answer.partitions[0].committed_offset if answer.partitions else None
+
+
+def error_of(answer: object) -> ErrorCode:
+    return answer.partitions[0].error_code  # type: ignore[attr-defined,no-any-return]
+
+
+def joining(member_id: str = "", fresh: str = "1") -> JoinGroup:
+    return JoinGroup(
+        "g", 10_000, 20_000, member_id, None, "consumer", [("range", b"m")], "c", "/h", fresh, 3
+    )
+
+
+def join_and_sync(cluster: Cluster, broker: int) -> JoinGroupResponse:
+    joined: JoinGroupResponse = cluster.call(broker, joining())
+    assert joined.error_code is ErrorCode.NONE
+    sync = SyncGroup("g", joined.generation_id, joined.member_id, None, None, None, [])
+    assert cluster.call(broker, sync).error_code is ErrorCode.NONE
+    return joined
+
+
+def test_a_commit_is_answered_once_it_is_committed() -> None:
+    cluster = cluster_with_groups()
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    for follower in {1, 2, 3} - {leader}:
+        cluster.cut.add((follower, leader))
+    number = cluster.ask(leader, commit(5))
+    cluster.run(500)
+    assert number not in cluster.answers
+    assert committed(cluster, leader) == -1
+    for follower in {1, 2, 3} - {leader}:
+        cluster.crash(follower, proof=True)
+    cluster.run_until(lambda: number in cluster.answers)
+    assert error_of(cluster.answers[number]) is ErrorCode.NONE
+    assert committed(cluster, leader) == 5
+
+
+def test_the_next_leader_knows_what_was_committed() -> None:
+    cluster = cluster_with_groups()
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    assert error_of(cluster.call(leader, commit(7))) is ErrorCode.NONE
+    cluster.crash(leader, proof=True)
+    cluster.run_until(lambda: cluster.leader(OFFSETS) not in (None, leader))
+    successor = cluster.leader(OFFSETS)
+    assert successor is not None
+    cluster.run_until(lambda: committed(cluster, successor) == 7)
+
+
+def test_members_outlive_their_coordinator() -> None:
+    cluster = cluster_with_groups()
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    joined = join_and_sync(cluster, leader)
+    cluster.crash(leader, proof=True)
+    cluster.run_until(lambda: cluster.leader(OFFSETS) not in (None, leader))
+    successor = cluster.leader(OFFSETS)
+    assert successor is not None
+    cluster.run_until(lambda: committed(cluster, successor) == -1)
+    beat = Heartbeat("g", joined.generation_id, joined.member_id, None)
+    assert cluster.call(successor, beat).error_code is ErrorCode.NONE
+    described = cluster.call(successor, DescribeGroup("g"))
+    assert (described.group_state, len(described.members)) == ("Stable", 1)
+    cluster.run(11_000)
+    assert cluster.call(successor, beat).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_whoever_does_not_lead_the_partition_is_no_coordinator() -> None:
+    cluster = cluster_with_groups()
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    other = next(iter({1, 2, 3} - {leader}))
+    assert error_of(cluster.call(other, commit(1))) is ErrorCode.NOT_COORDINATOR
+    assert cluster.call(other, ListGroups([], [])).groups == ()
+
+
+def test_without_the_topic_there_is_no_coordinator() -> None:
+    cluster = Cluster((1,))
+    cluster.start()
+    cluster.run(1000)
+    assert error_of(cluster.call(1, commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_who_waits_is_told_when_the_leader_moves() -> None:
+    cluster = cluster_with_groups()
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    joined = join_and_sync(cluster, leader)
+    waiting = cluster.ask(leader, joining(fresh="2"))  # until the first member joins again
+    cluster.run(100)
+    assert waiting not in cluster.answers
+    cluster.lose_session(leader)
+    assert cluster.answers[waiting].error_code is ErrorCode.NOT_COORDINATOR
+    beat = Heartbeat("g", joined.generation_id, joined.member_id, None)
+    refused = cluster.call(leader, beat).error_code
+    assert refused in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def test_too_few_replicas_refuse_commits() -> None:
+    cluster = cluster_with_groups(min_isr=3)
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    follower = next(iter({1, 2, 3} - {leader}))
+    cluster.crash(follower, proof=True)
+    cluster.run_until(lambda: len(cluster.replica(leader, OFFSETS).partition.isr.members) == 2)
+    assert error_of(cluster.call(leader, commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert committed(cluster, leader) == -1
+
+
+def test_a_long_log_is_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted_shard, "SLICE_BYTES", 200)
+    cluster = cluster_with_groups((1,))
+    for offset in range(100):
+        cluster.call(1, commit(offset, partition=offset % 3))
+    cluster.crash(1)
+    cluster.start(1)
+    seen = []
+
+    def told() -> bool:
+        answer = cluster.call(1, OffsetFetch("g", [TopicPartition("orders", 0)]))
+        seen.append(answer.error_code)
+        return not answer.error_code
+
+    cluster.run_until(lambda: cluster.leader(OFFSETS) == 1)
+    cluster.run_until(told)
+    assert committed(cluster, 1) == 99
+    assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in seen
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
+    from tidelog.core.controller.events import DeleteTopicReceived
+
+    cluster = cluster_with_groups()
+    cluster.create_topic("orders", topic_id=b"o" * 16)
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    cluster.call(leader, commit(3))
+    assert committed(cluster, leader) == 3
+    cluster.call(leader, DeleteTopicReceived(0, "orders"))
+    cluster.run_until(lambda: committed(cluster, leader) == -1)
+
+
+def test_all_groups_of_a_broker_are_listed() -> None:
+    cluster = cluster_with_groups()
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    cluster.call(leader, commit(1, "a"))
+    cluster.call(leader, commit(1, "b"))
+    listed = cluster.call(leader, ListGroups([], []))
+    assert {group.group_id for group in listed.groups} == {"a", "b"}
+    assert cluster.call(leader, ListGroups(["Stable"], [])).groups == ()
