@@ -11,9 +11,9 @@ however much it has sent.
 
 import select
 import socket
-import time
 from collections import deque
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import NamedTuple
 
 from tidelog.core.storage.disk import DiskError
@@ -60,7 +60,7 @@ class Slot:
         if self._connection is not None:
             self._chunks = chunks
             # A stretch of a file counts as a few bytes, which is near enough.
-            self.size = sum(map(len, chunks))
+            self.size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
             self._connection.answered(self)
 
     def refuse(self, reason: str) -> None:
@@ -250,7 +250,7 @@ class Connection:
             self._bounds.requests.wake()
 
     def _receive(self, buffer: FrameBuffer) -> None:
-        until_ns = time.monotonic_ns() + TURN_NS
+        until_ns = monotonic_ns() + TURN_NS
         if not self._handle_frames(until_ns):
             return
         for _ in range(RECEIVES_PER_TURN):
@@ -278,7 +278,7 @@ class Connection:
             ):
                 self._want(self._events & ~READABLE)
                 return False
-            if time.monotonic_ns() > until_ns:
+            if monotonic_ns() > until_ns:
                 self._put_off = True
                 self._loop.next_turn(self._read_on)
                 return False
@@ -335,11 +335,10 @@ class Connection:
             return
         if (outbox or self._held) and not self._hold():
             return
-        if self._events & READABLE:
-            if self._overloaded():
-                self._want(self._events & ~READABLE)
-        else:
+        if not self._events & READABLE:
             self._resume()
+        elif (slots or outbox) and self._overloaded():
+            self._want(self._events & ~READABLE)
         readable = self._events & READABLE
         self._want(readable | WRITABLE if outbox else readable)
 

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
+from time import perf_counter_ns
 from typing import Any, Protocol, TypeAlias
 
+from tidelog.core.node.measuring.request_times import TurnTimes
 from tidelog.shell.net.clock import Clock
 
 READABLE = select.POLLIN
@@ -65,6 +67,7 @@ class EventLoop:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.turns = TurnTimes(perf_counter_ns)
         self._watched: dict[int, Watched] = {}
         self._timers: list[tuple[int, int, Timer]] = []
         self._order = count()
@@ -152,13 +155,19 @@ class EventLoop:
         """Wait for something, and do all that is due."""
         watched = self._watched
         patience_ms = self._patience_ms()
-        put_off, self._next = self._next, []
-        for fd, events in self._wait(patience_ms):
+        put_off: list[Act] | None = None
+        if self._next:
+            put_off, self._next = self._next, []
+        ready = self._wait(patience_ms)
+        turns = self.turns
+        turns.began_ns = began_ns = perf_counter_ns()
+        for fd, events in ready:
             one = watched.get(fd)
             if one is not None:
                 one.ready(events)
-        for act in put_off:
-            act()
+        if put_off is not None:
+            for act in put_off:
+                act()
         if self._left_by_threads:
             left, self._left_by_threads = self._left_by_threads, []
             for act in left:
@@ -168,6 +177,7 @@ class EventLoop:
             ending, self._ending = self._ending, {}
             for act in ending:
                 act()
+        turns.since(began_ns)
 
     def stop(self) -> None:
         """Return from `run` after this turn."""

@@ -40,14 +40,10 @@ class RequestMemory:
         self._holders: set[Holder] = set()
         self._favoured: Holder | None = None
         """The one that may go beyond the limit."""
-        self._waiting: dict[Callable[[], None], None] = {}
+        self.waiting: dict[Callable[[], None], None] = {}
+        """Who would take what is given back."""
         self._given_back = False
         """Since somebody was woken: else waking is of no use, and the loop would spin."""
-
-    @property
-    def waiting(self) -> bool:
-        """Whether somebody would take what is given back."""
-        return bool(self._waiting)
 
     @property
     def plenty(self) -> bool:
@@ -77,10 +73,10 @@ class RequestMemory:
 
     def wait(self, act: Callable[[], None]) -> None:
         """Call this when there may be memory again."""
-        self._waiting[act] = None
+        self.waiting[act] = None
 
     def forget(self, act: Callable[[], None]) -> None:
-        self._waiting.pop(act, None)
+        self.waiting.pop(act, None)
 
     def wake(self) -> None:
         """Requests were handled, or connections are gone: let those that wait try again."""
@@ -88,7 +84,7 @@ class RequestMemory:
         if not self._given_back:
             return
         self._given_back = False
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiting = self.waiting, {}
         for act in waiting:
             act()
 
