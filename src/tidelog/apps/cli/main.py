@@ -5,6 +5,9 @@
     cluster    who is in a running cluster, and what is in danger
     partition  every replica of a partition, side by side
     topic      topics made, listed, described, altered, deleted
+    config     settings of topics and brokers
+    reassign   replicas moved from broker to broker
+    completion what makes a shell complete commands and topics
     inspect    the files of a log directory, without a broker
     store      what is in a cluster's metadata store, and copies of it
     verify     clients and faults on a real cluster, and a check of all they saw
@@ -31,6 +34,9 @@ COMMANDS = LazyCommands(
         "cluster": "tidelog.apps.cli.cluster:cluster",
         "partition": "tidelog.apps.cli.partition:partition",
         "topic": "tidelog.apps.cli.admin.topic:topic",
+        "config": "tidelog.apps.cli.admin.config:config",
+        "reassign": "tidelog.apps.cli.admin.reassign:reassign",
+        "completion": "tidelog.apps.cli.local.completion:completion",
         "inspect": "tidelog.apps.cli.inspect:inspect",
         "store": "tidelog.apps.cli.store:store",
         "verify": "tidelog.apps.cli.verify:verify",

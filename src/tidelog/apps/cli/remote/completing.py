@@ -48,12 +48,12 @@ def _ask(bootstrap: str | None) -> "ClusterMetadata | None":
     can hold up the one who types."""
     from threading import Thread
 
+    from tidelog.shell.client.client_errors import ClientError
+    from tidelog.shell.client.cluster import Cluster
+
     found: list[ClusterMetadata] = []
 
     def ask() -> None:
-        from tidelog.shell.client.client_errors import ClientError
-        from tidelog.shell.client.cluster import Cluster
-
         try:
             with Cluster(find_bootstrap(bootstrap), timeout_s=PATIENCE_S) as cluster:
                 found.append(cluster.refresh())
