@@ -203,9 +203,14 @@ class Connection:
         """Give back the memory of a quiet connection."""
         self._buffer.shrink()
 
-    def waits_since(self) -> int:
-        """When the request began whose end the peer owes; 0 if it owes none."""
-        return self.began_ms if self._starved or self._events & READABLE else 0
+    def is_overdue(self, now_ms: int, timeout_ms: int) -> bool:
+        """Whether the request under way should have come to its end by now.
+
+        One that waits for memory has twice the time: others give theirs back meanwhile.
+        """
+        if not self.began_ms or not (self._starved or self._events & READABLE):
+            return False
+        return now_ms - self.began_ms > timeout_ms * (2 if self._starved else 1)
 
     def close(self, reason: str) -> None:
         if not self.open:

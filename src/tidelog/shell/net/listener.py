@@ -225,14 +225,14 @@ class Listener:
 
     def _sweep_idle(self) -> None:
         limits = self._limits
+        timeout_ms = limits.receive_timeout_ms
         now = self._loop.clock.now_ms()
         for connection in list(self.connections):
             idle_ms = now - connection.active_ms
-            began_ms = connection.waits_since()
             may_be_silent = limits.stranger_frame_max is not None and not connection.stranger
             if not may_be_silent and NEVER < limits.idle_max_ms < idle_ms:
                 connection.close("silent for too long")
-            elif began_ms and NEVER < limits.receive_timeout_ms < now - began_ms:
+            elif timeout_ms != NEVER and connection.is_overdue(now, timeout_ms):
                 connection.close("a request that did not come to its end")
             elif idle_ms > SWEEP_MS:
                 connection.shrink()
