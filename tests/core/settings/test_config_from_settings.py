@@ -19,6 +19,7 @@ NARROW = {
     "broker.session.timeout.ms": "8888",
     "max.connections.per.ip.overrides": "10.0.0.1:7",
     "queued.max.request.bytes": "-1",
+    "tidelog.metrics.listener": "127.0.0.1:9",
 }
 """Where another value must have a form, or fit to others."""
 

@@ -16,6 +16,7 @@ from tidelog.core.settings.setting import Value, WrongValue, parse, spell
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
 _INTERNAL = "INTERNAL"
+_METRICS = "METRICS"
 _SQLITE = "sqlite:"
 
 
@@ -135,6 +136,12 @@ class BrokerSettings:
         """How many connections some hosts may have."""
         return addresses.parse_overrides(self.get("max.connections.per.ip.overrides"))
 
+    @property
+    def metrics_listener(self) -> Listener | None:
+        """Where Prometheus connects; None: nowhere."""
+        text = self.get("tidelog.metrics.listener")
+        return None if not text else Listener(_METRICS, *addresses.parse_address(text))
+
     def advertised(self, bound_port: int, hostname: str) -> Listener:
         """What clients are told, once the port is known."""
         told = self.get("advertised.listeners") or ()
@@ -234,6 +241,14 @@ def _internal(settings: BrokerSettings) -> str | None:
     return "must have a host" if listener.everywhere else None
 
 
+def _metrics(settings: BrokerSettings) -> str | None:
+    try:
+        _ = settings.metrics_listener
+    except WrongValue as wrong:
+        return str(wrong)
+    return None
+
+
 def _store(settings: BrokerSettings) -> str | None:
     text = settings.get("tidelog.metadata.store")
     if text is None or (text.startswith(_SQLITE) and len(text) > len(_SQLITE)):
@@ -291,6 +306,7 @@ _RULES = (
         _listener,
     ),
     (("tidelog.internal.listener",), _internal),
+    (("tidelog.metrics.listener",), _metrics),
     (("tidelog.metadata.store",), _store),
     (("max.connections.per.ip.overrides",), _overrides),
     (("queued.max.request.bytes", "socket.request.max.bytes"), _request_memory),

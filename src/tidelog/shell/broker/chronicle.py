@@ -1,32 +1,45 @@
-"""What a broker's log tells about the cluster: who comes and goes, who is the controller, who
-leads after it.
+"""What a broker's log tells: who comes and goes, who is the controller, what happens to the
+replicas here, who is thrown out.
 
-Only what changed is told, and how many partitions this broker leads a moment after brokers
-came or went: for one line for each of thousands nobody would thank us.
+Only what changed is told, and of thousands of the same kind only the first: for one line for
+each of thousands of partitions nobody would thank us. What is left out is counted, and told
+when the second is over.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
+from tidelog.core.node.measuring.journal import EVENTS
 from tidelog.core.node.node import Node
 from tidelog.core.types import BrokerId
 from tidelog.shell.net.event_loop import EventLoop, Timer
 
 SETTLED_MS = 1000
+WINDOW_MS = 1000
+LINES_MAX = 20
+"""Of one event, in a window."""
+
+
+class Tell(Protocol):
+    """Hears a level, a line, what kind of event it is, and its fields."""
+
+    def __call__(self, level: str, text: str, event: str = "note", **fields: object) -> None: ...
 
 
 class Chronicle:
-    """Compares the image with what was told last."""
+    """Compares the image with what was told last, and tells what is in the node's journal."""
 
-    def __init__(self, loop: EventLoop, node: Node, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, loop: EventLoop, node: Node, tell: Tell) -> None:
         self._loop = loop
         self._node = node
         self._tell = tell
-        """Hears a level and a line."""
         self._active: frozenset[BrokerId] = frozenset()
         self._controller: BrokerId | None = None
         self._leading = 0
-        self._unclean = 0
         self._timer: Timer | None = None
+        self._window: Timer | None = None
+        self._told: dict[str, int] = {}
+        """Lines of this window, by event."""
+        self._left_out: dict[str, int] = {}
 
     def image_advanced(self) -> None:
         """The image has changed."""
@@ -36,15 +49,56 @@ class Chronicle:
             self._controller = controller
             if controller is not None:
                 epoch = image.controller_epoch
-                self._tell("INFO", f"broker {controller} is the controller, epoch {epoch}")
+                text = f"broker {controller} is the controller, epoch {epoch}"
+                about = {"controller": controller, "controller_epoch": epoch}
+                self._tell("INFO", text, "controller_changed", **about)
         if image.active != self._active:
             gone, come = self._active - image.active, image.active - self._active
             self._active = image.active
+            alive = sorted(image.active)
             for broker in sorted(gone):
-                self._tell("WARN", f"broker {broker} is gone; alive: {_listed(image.active)}")
+                text = f"broker {broker} is gone; alive: {_listed(image.active)}"
+                self._tell("WARN", text, "broker_gone", other=broker, alive=alive)
             for broker in sorted(come):
-                self._tell("INFO", f"broker {broker} is alive")
+                text = f"broker {broker} is alive"
+                self._tell("INFO", text, "broker_alive", other=broker, alive=alive)
             self._count_soon()
+
+    def tell_journal(self) -> None:
+        """What the node noted since the last time."""
+        notes, more = self._node.measured.journal.take()
+        for note in notes:
+            if self._may_tell(note.event):
+                level = EVENTS[note.event].level
+                self._tell(level, note.text(), note.event, **note.fields())
+        for event, count in more.items():
+            self._leave_out(event, count)
+
+    def connection_ended(self, peer: str, reason: str, why: str) -> None:
+        """This broker threw somebody out."""
+        event = "connection_dropped"
+        if self._may_tell(event):
+            self._tell("WARN", f"dropped {peer}: {why}", event, peer=peer, reason=reason, why=why)
+
+    def _may_tell(self, event: str) -> bool:
+        told = self._told[event] = self._told.get(event, 0) + 1
+        if told > LINES_MAX:
+            self._leave_out(event, 1)
+        elif self._window is None:
+            self._window = self._loop.after(WINDOW_MS, self._end_window)
+        return told <= LINES_MAX
+
+    def _leave_out(self, event: str, count: int) -> None:
+        self._left_out[event] = self._left_out.get(event, 0) + count
+        if self._window is None:
+            self._window = self._loop.after(WINDOW_MS, self._end_window)
+
+    def _end_window(self) -> None:
+        self._window = None
+        left_out, self._left_out, self._told = self._left_out, {}, {}
+        for event, count in left_out.items():
+            level = EVENTS[event].level if event in EVENTS else "WARN"
+            self._tell(level, f"{count} more of the same kind: {event}", event, left_out=count)
 
     def _count_soon(self) -> None:
         if self._timer is not None:
@@ -59,15 +113,14 @@ class Chronicle:
         leading = sum(replica.partition.is_leader for replica in node.replicas.values())
         if leading != self._leading:
             self._leading = leading
-            self._tell("INFO", f"leads {leading} of {len(node.replicas)} partitions here")
-        unclean = len(node.seat.unclean_elections)
-        if unclean > self._unclean:
-            self._tell("WARN", f"{unclean - self._unclean} unclean elections: records may be lost")
-        self._unclean = unclean
+            text = f"leads {leading} of {len(node.replicas)} partitions here"
+            about = {"leads": leading, "partitions": len(node.replicas)}
+            self._tell("INFO", text, "leading", **about)
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._window):
+            if timer is not None:
+                timer.cancel()
 
 
 def _listed(brokers: frozenset[BrokerId]) -> str:

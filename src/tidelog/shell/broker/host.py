@@ -10,6 +10,7 @@ The host decides nothing. What it adds is the proof of death (death_watch.py).
 import os
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any, TypeAlias
 
 from tidelog.core.api.context import Broker
@@ -20,15 +21,17 @@ from tidelog.core.api.internal_dispatch import InternalDispatch
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
+from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import BrokerId
 from tidelog.core.wire.apis import SET_FAULTS
-from tidelog.shell.broker.chronicle import Chronicle
+from tidelog.shell.broker.chronicle import Chronicle, Tell
 from tidelog.shell.broker.death_watch import DeathWatch
 from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
 from tidelog.shell.broker.flusher import Flusher
 from tidelog.shell.broker.store_keeper import StoreKeeper
+from tidelog.shell.metrics.endings import reason_of
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink, hello_frame
@@ -51,7 +54,7 @@ class BrokerHost:
         identity: ClusterIdentity,
         store: MetadataStoreClient,
         halted: Halted,
-        tell: Callable[[str, str], None],
+        tell: Tell,
     ) -> None:
         self.node = node
         self.clients = ClientService(self)
@@ -70,7 +73,10 @@ class BrokerHost:
         self._flusher = Flusher(loop, disk, self.step)
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
-        self._chronicle = Chronicle(loop, node, tell)
+        self.chronicle = Chronicle(loop, node, tell)
+        self.times = RequestTimes(perf_counter_ns, loop.turns)
+        self.ended: dict[str, int] = {}
+        """Connections of clients that this broker ended, by the reason."""
         self._departed = DepartedBrokers()
         broker = Broker(
             node,
@@ -83,7 +89,8 @@ class BrokerHost:
         )
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
         self._deaths = DeathWatch(loop, node, store)
-        self.dispatch = Dispatch(broker, self.take, now_ms, self._deaths.when_settled)
+        settled = self._deaths.when_settled
+        self.dispatch = Dispatch(broker, self.take, now_ms, settled, self.times)
         self.internal_dispatch = InternalDispatch(
             self.dispatch,
             identity.secret,
@@ -123,7 +130,7 @@ class BrokerHost:
         self._drain()
         if isinstance(event, on.StoreChanged | on.StoreRead):
             self._departed.note(self.node.image, event.now_ms)
-            self._chronicle.image_advanced()
+            self.chronicle.image_advanced()
             self._deaths.image_advanced()
 
     def _drain(self) -> None:
@@ -160,7 +167,7 @@ class BrokerHost:
     def close(self) -> None:
         """Let go of sockets, threads and files. The node must have halted, or be done for."""
         self._loop.remove_ticker(self)
-        self._chronicle.close()
+        self.chronicle.close()
         for link in self._links.values():
             link.silent = True
             link.close()
@@ -224,8 +231,15 @@ class ClientService:
     def frame(self, connection: Connection, frame: memoryview) -> None:
         self._host.dispatch.frame(connection, frame)
 
-    def closed(self, _connection: Connection) -> None:
+    def closed(self, connection: Connection) -> None:
         """What it asked for is answered to nobody."""
+        reason = reason_of(connection.broken_by)
+        if reason is not None:
+            ended = self._host.ended
+            ended[reason] = ended.get(reason, 0) + 1
+            self._host.chronicle.connection_ended(
+                connection.peer_name, reason, connection.broken_by
+            )
 
 
 class BrokerService:

@@ -19,6 +19,7 @@ from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log_directory import RecoveryProgress
 from tidelog.shell.broker.fault_switches import FaultyDisk
 from tidelog.shell.broker.host import BrokerHost
+from tidelog.shell.metrics.exposure import Exposure
 from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
@@ -69,6 +70,7 @@ class BrokerRun:
         identity = prepare(store_path)
         properties = self._properties(identity)
         clients, internal = self._bind()
+        self._exposure = Exposure(loop, settings.metrics_listener)
         self._node = self._open_node(clients[0], internal[0])
         if properties is None:
             self._node.directory.write_properties(self._new_properties(identity))
@@ -91,9 +93,15 @@ class BrokerRun:
             self._note,
         )
         self._listen(clients, internal)
+        counts = (self._connections, self._ended)
+        self._exposure.open(self._node, self._host.times, *counts, identity.cluster_id)
         config = self._node.config
         self._tell(
-            "listening", host=config.host, port=config.port, internal_port=config.internal_port
+            "listening",
+            host=config.host,
+            port=config.port,
+            internal_port=config.internal_port,
+            metrics=self._exposure.address,
         )
 
     def _properties(self, identity: ClusterIdentity) -> MetaProperties | None:
@@ -150,8 +158,9 @@ class BrokerRun:
             descriptor_max=self._connection_descriptors * 3 // 2,
             stranger_frame_max=STRANGER_FRAME_MAX,
         )
+        self._admission = Admission(self._connection_limits())
         shares = Shares(
-            Admission(self._connection_limits()),
+            self._admission,
             RequestMemory(_bytes_or_unlimited(get("queued.max.request.bytes"))),
             AnswerMemory(_bytes_or_unlimited(get("tidelog.queued.max.response.bytes"))),
         )
@@ -183,6 +192,15 @@ class BrokerRun:
             get("max.connection.creation.rate"),
         )
 
+    def _connections(self) -> dict[str, int]:
+        """Open ones, by what they are for."""
+        of_brokers = sum(len(one.connections) for one in self._listeners)
+        clients = self._admission.total
+        return {self._settings.listener.name: clients, "INTERNAL": of_brokers - clients}
+
+    def _ended(self) -> dict[str, int]:
+        return {**self._host.ended, "too many": self._admission.refused}
+
     # -- its life --------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -197,6 +215,8 @@ class BrokerRun:
 
     def next_deadline_ms(self) -> int | None:
         """None: it only wants to see every turn's end."""
+        if self._node.measured.journal.notes:
+            self._host.chronicle.tell_journal()
         if self._node.acting != self._acting:
             self._acting = self._node.acting
             self._tell("acting" if self._acting else "not acting")
@@ -211,6 +231,8 @@ class BrokerRun:
         self._loop.remove_ticker(self)
         for listener in self._listeners:
             listener.close()
+        self._exposure.close()
+        self._host.chronicle.tell_journal()
         self._host.close()
         self._loop.at_end_of_turn(self._end)
 
@@ -240,9 +262,10 @@ class BrokerRun:
             self._note("WARN", text)
         self._warned = len(warnings)
 
-    def _note(self, level: str, text: str) -> None:
+    def _note(self, level: str, text: str, event: str = "note", **fields: object) -> None:
         """A line for the log."""
-        self._tell("log", level=level, text=f"broker {self.id}: {text}")
+        text = f"broker {self.id}: {text}"
+        self._tell("log", level=level, text=text, name=event, fields=fields)
 
     def _tell(self, event: str, **facts: object) -> None:
         self._report({"event": event, "broker": self.id, **facts})

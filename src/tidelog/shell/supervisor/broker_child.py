@@ -17,7 +17,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NoReturn, TypeAlias
 
-from tidelog.shell.supervisor.report_line import Report, log_line
+from tidelog.shell.supervisor.report_line import Report, line_writer
 
 ENTRY = "tidelog.shell.broker.process:run_brokers"
 """What runs brokers until it is told to stop: "module:function"."""
@@ -40,7 +40,9 @@ def resolve_entry(entry: str) -> Run:
 def serve(run: Run, settings: list[Any]) -> NoReturn:
     """Run brokers until they end, and end the process with their exit code."""
     status = FAILED
+    report = reporter("text")
     try:
+        report = reporter(settings[0].get("tidelog.log.format"))
         os.set_blocking(1, False)
         gc.enable()  # a starter may have left it off
         _start_following()
@@ -55,14 +57,20 @@ def serve(run: Run, settings: list[Any]) -> NoReturn:
         os._exit(status)
 
 
-def report(said: Report) -> None:
-    """Into the log, and, unless it is only a log line, to the starter."""
-    _write(2, f"{log_line(said)}\n".encode())
-    if said["event"] != "log":
-        line = json.dumps(said)
-        if len(line) > REPORT_MAX:
-            line = json.dumps({**said, "reason": str(said.get("reason"))[: REPORT_MAX // 8]})
-        _write(1, f"{line}\n".encode())
+def reporter(form: str) -> Callable[[dict[str, object]], None]:
+    """What puts reports into the log in that form, and, unless they are only log lines, to the
+    starter."""
+    line_of = line_writer(form)
+
+    def report(said: Report) -> None:
+        _write(2, f"{line_of(said)}\n".encode())
+        if said["event"] != "log":
+            line = json.dumps(said)
+            if len(line) > REPORT_MAX:
+                line = json.dumps({**said, "reason": str(said.get("reason"))[: REPORT_MAX // 8]})
+            _write(1, f"{line}\n".encode())
+
+    return report
 
 
 def _write(file: int, data: bytes) -> None:

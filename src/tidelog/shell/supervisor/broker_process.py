@@ -28,6 +28,8 @@ class Listening(NamedTuple):
     host: str
     port: int
     internal_port: int
+    metrics: str | None = None
+    """host:port."""
 
 
 class BrokerProcess:
@@ -177,8 +179,8 @@ class BrokerProcess:
     def _heed(self, said: dict[str, Any]) -> None:
         event, broker = said["event"], said.get("broker")
         if event == "listening":
-            where = Listening(said["host"], said["port"], said["internal_port"])
-            self.listening[int(said["broker"])] = where
+            where = (said["host"], said["port"], said["internal_port"], said.get("metrics"))
+            self.listening[int(said["broker"])] = Listening(*where)
         elif event == "acting" and broker is not None:
             self.acting.add(int(broker))
         elif event == "not acting" and broker is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from tidelog.core.wire.apis import SET_FAULTS
 from tidelog.shell.supervisor import cluster_plan, metadata_probe
 from tidelog.shell.supervisor.broker_child import ENTRY
-from tidelog.shell.supervisor.broker_process import BrokerProcess
+from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 from tidelog.shell.supervisor.preflight import data_folder
@@ -170,11 +170,21 @@ class LocalCluster:
 
     def internal_port(self, broker: int) -> int:
         """Where other brokers reach it; another one after each start."""
+        return self._listening(broker).internal_port
+
+    def _listening(self, broker: int) -> Listening:
         process = self._processes[broker]
         process.read_reports()
         if broker not in process.listening:
             raise ClusterFailed(f"broker {broker} does not listen; see {self.log_path(broker)}")
-        return process.listening[broker].internal_port
+        return process.listening[broker]
+
+    def metrics_url(self, broker: int) -> str:
+        """Its page for Prometheus; another one after each start."""
+        where = self._listening(broker).metrics
+        if where is None:
+            raise ClusterFailed(f"broker {broker} has no page for Prometheus")
+        return f"http://{where}/metrics"
 
     def log_path(self, broker: int) -> str:
         """The text of what it had to say."""

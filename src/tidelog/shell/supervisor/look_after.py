@@ -29,6 +29,7 @@ class BrokerState(NamedTuple):
     state: str
     controller: bool
     log: str
+    metrics: str | None
 
 
 class Standing(NamedTuple):
@@ -76,7 +77,8 @@ def _state(entry: BrokerEntry) -> BrokerState:
         except ProbeFailed:
             state = NO_ANSWER
     address = f"{entry.host}:{entry.port}"
-    return BrokerState(entry.id, entry.pid, address, state, controller, entry.log)
+    who = (entry.id, entry.pid, address, state, controller)
+    return BrokerState(*who, entry.log, entry.metrics)
 
 
 class Ending(NamedTuple):

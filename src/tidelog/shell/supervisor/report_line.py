@@ -1,10 +1,36 @@
-"""What a broker reports, as a line for people: level, time, text."""
+"""What a broker reports, as a line of its log: for people, or as a JSON object.
+
+Always true: one report is one line, whatever is in it.
+"""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-Report = Mapping[str, object]
+Report = Mapping[str, Any]
 """`event` says what it is; the rest depends on it."""
+
+
+def line_writer(form: str) -> Callable[[Report], str]:
+    """How to write a report, by `tidelog.log.format`."""
+    return json_line if form == "json" else log_line
+
+
+def json_line(report: Report) -> str:
+    """The same for programs: when, how grave, who, what kind of event, its fields, the text."""
+    import json
+
+    level, text = describe(report)
+    now_ms = time.time_ns() // 1_000_000
+    clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_ms // 1000))
+    said: dict[str, Any] = {"ts": f"{clock}.{now_ms % 1000:03d}Z", "level": level}
+    rest = dict(report)
+    event = rest.pop("event")
+    said["broker"] = rest.pop("broker", None)
+    if event == "log":
+        event, rest = rest.get("name", "note"), rest.get("fields", {})
+    said["event"] = str(event).replace(" ", "_")
+    return json.dumps({**said, **rest, "text": text}, default=str)
 
 
 def log_line(report: Report) -> str:
@@ -27,7 +53,9 @@ def describe(report: Report) -> tuple[str, str]:
         return "INFO", f"{who}: recovering {place} {stop}"
     if event == "listening":
         where = f"{report['host']}:{report['port']}"
-        return "INFO", f"{who}: listening on {where}, to brokers on {report['internal_port']}"
+        text = f"{who}: listening on {where}, to brokers on {report['internal_port']}"
+        metrics = report.get("metrics")
+        return "INFO", f"{text}, metrics at http://{metrics}/metrics" if metrics else text
     if event == "acting":
         return "INFO", f"{who}: part of the cluster"
     if event == "not acting":

@@ -30,6 +30,8 @@ class BrokerEntry(NamedTuple):
     internal_port: int
     log: str
     state: str
+    metrics: str | None = None
+    """Its page for Prometheus, as a URL."""
 
     def is_running(self) -> bool:
         """Whether its process lives."""

@@ -33,11 +33,7 @@ def broker(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
     from tidelog.shell.broker.process import run_brokers
     from tidelog.shell.settings_sources import load_settings
     from tidelog.shell.supervisor.preflight import data_folder
-    from tidelog.shell.supervisor.report_line import log_line
-
-    def report(said: dict[str, object]) -> None:
-        sys.stderr.write(f"{log_line(said)}\n")
-        sys.stderr.flush()
+    from tidelog.shell.supervisor.report_line import line_writer
 
     try:
         resolved = load_settings(config, os.environ, sets)
@@ -51,6 +47,12 @@ def broker(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
         for line in str(error).splitlines():
             click.echo(f"tidelog: {line}", err=True)
         return BAD_SETTINGS
+    line_of = line_writer(resolved.settings.get("tidelog.log.format"))
+
+    def report(said: dict[str, object]) -> None:
+        sys.stderr.write(f"{line_of(said)}\n")
+        sys.stderr.flush()
+
     for warning in resolved.warnings:
         report({"event": "log", "level": "WARN", "text": warning})
     settings = resolved.settings

@@ -42,11 +42,13 @@ def _show(screen: "Console", standing: "Standing") -> None:
     from tidelog.apps.cli import output
 
     if standing.brokers:
-        table = output.table(("broker", "pid", "address", "state", "log"), numbers=("pid",))
+        columns = ("broker", "pid", "address", "state", "metrics", "log")
+        table = output.table(columns, numbers=("pid",))
         for broker in standing.brokers:
             state = output.mark(broker.state == "up", "up", broker.state)
             name = f"{broker.id} (controller)" if broker.controller else str(broker.id)
-            table.add_row(name, str(broker.pid), broker.address, state, broker.log)
+            metrics = broker.metrics or "off"
+            table.add_row(name, str(broker.pid), broker.address, state, metrics, broker.log)
         output.show_table(screen, table)
     screen.print(output.verdict_line(standing.all_up, standing.summary), soft_wrap=True)
 

@@ -45,6 +45,7 @@ def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
   data       {up.data} ({kept})
   stop       {"" if detached else "Ctrl-C, or: "}tidelog down{where}
   look       tidelog status{where}
+  metrics    {_metrics(up)}
 
 A record with kcat, there and back:
 
@@ -57,6 +58,13 @@ The same in Python (pip install confluent-kafka):
   producer.produce("greetings", "hello")
   producer.flush()
 """
+
+
+def _metrics(up: UpFile) -> str:
+    """Prometheus' pages, in one line."""
+    first, *more = [broker.metrics for broker in up.brokers if broker.metrics] or ["off"]
+    ports = ", ".join(page.rpartition(":")[2].partition("/")[0] for page in more)
+    return f"{first}, and on {ports}" if ports else first
 
 
 def show(up: UpFile, took_s: float, form: str, *, detached: bool = False) -> None:

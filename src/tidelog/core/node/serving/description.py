@@ -99,7 +99,7 @@ def _role(replica: HostedReplica) -> str:
 def _follower(node: "Node", replica: HostedReplica, broker: BrokerId, now_ms: int) -> Json:
     partition = replica.partition
     progress = partition.followers[broker]
-    fetched, caught_up = _last_times(replica, broker, progress)
+    fetched, caught_up = last_times(replica, broker, progress)
     in_isr = broker in partition.isr.members
     end = progress.log_end_offset
     return {
@@ -116,7 +116,7 @@ def _follower(node: "Node", replica: HostedReplica, broker: BrokerId, now_ms: in
     }
 
 
-def _last_times(
+def last_times(
     replica: HostedReplica, broker: BrokerId, progress: FollowerProgress
 ) -> tuple[int | None, int | None]:
     """The last fetch, and when it last had all. A follower that rests fetches without the

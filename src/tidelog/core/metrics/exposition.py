@@ -1,0 +1,68 @@
+"""Prometheus' text format, version 0.0.4.
+
+A family is one metric with all its samples; they stand together, below its help and its type.
+The text comes in slices: between two of them a broker serves others.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from tidelog.core.metrics.scrape import Scrape
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+GAUGE, COUNTER, SUMMARY, HISTOGRAM = "gauge", "counter", "summary", "histogram"
+SLICE_LINES = 500
+"""Less than a millisecond's work."""
+
+Sample: TypeAlias = tuple[str, str, float]
+"""What follows the name, the labels as text, and the value."""
+
+
+class Family(NamedTuple):
+    """One metric."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+    samples: "Callable[[Scrape], Iterable[Sample]]"
+
+
+def slices(families: Iterable[Family], scrape: "Scrape") -> Iterator[str]:
+    """The text of all families, a little at a time; an empty slice is a pause."""
+    for _ in scrape.prepare():
+        yield ""
+    lines: list[str] = []
+    for family in families:
+        name = family.name
+        lines.append(
+            f"# HELP {name} {_escaped_help(family.meaning)}\n# TYPE {name} {family.kind}\n"
+        )
+        for suffix, labels, value in family.samples(scrape):
+            lines.append(f"{name}{suffix}{labels} {number(value)}\n")
+            if len(lines) >= SLICE_LINES:
+                yield "".join(lines)
+                lines.clear()
+    yield "".join(lines)
+
+
+def number(value: float) -> str:
+    """As Prometheus reads it."""
+    if isinstance(value, int):
+        return str(int(value))  # a bool too
+    return "NaN" if value != value else repr(value)
+
+
+def labelled(**labels: object) -> str:
+    """Labels as they follow a name."""
+    pairs = ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
+    return "{" + pairs + "}" if pairs else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

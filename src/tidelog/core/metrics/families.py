@@ -1,0 +1,23 @@
+"""Every metric that a broker tells, by what it is about: the page of the reference and the
+answer to a scrape are both made of this table.
+"""
+
+from tidelog.core.metrics.broker_families import BROKER, CONTROLLER, REPLICAS
+from tidelog.core.metrics.exposition import Family
+from tidelog.core.metrics.partition_families import EXPORTER, LEADERS, LOGS
+from tidelog.core.metrics.traffic_families import CONNECTIONS, PROCESS, REQUESTS, TOPICS
+
+SECTIONS: dict[str, tuple[Family, ...]] = {
+    "The broker": BROKER,
+    "Its replicas": REPLICAS,
+    "The controller": CONTROLLER,
+    "Topics": TOPICS,
+    "Requests": REQUESTS,
+    "Connections": CONNECTIONS,
+    "Each replica": LOGS,
+    "Each partition, by its leader": LEADERS,
+    "Under kafka_exporter's names": EXPORTER,
+    "The process": PROCESS,
+}
+
+FAMILIES = tuple(family for families in SECTIONS.values() for family in families)

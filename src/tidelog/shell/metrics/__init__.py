@@ -1,0 +1,1 @@
+"""A broker's page for Prometheus, served by its own loop."""

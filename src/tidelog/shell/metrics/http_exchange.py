@@ -1,0 +1,193 @@
+"""One HTTP connection: GET and HEAD, one request after the other, no bodies.
+
+The answer is made slice by slice, a slice in a turn of the loop and the next one only when the
+system has taken the last. So a broker with thousands of partitions never stops to write them
+down, and a reader that does not read costs one slice of memory.
+
+Always true: a connection that does not come to the end of its request or of its answer in time
+is closed; a request that is too long or makes no sense is answered once and closed.
+"""
+
+import select
+import socket
+from collections.abc import Callable, Iterator
+
+from tidelog.shell.metrics.http_door import Page, Pages
+from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
+
+HEAD_MAX = 8192
+REQUEST_MS = 10_000
+"""From the first byte, or from the connection's, to the whole request."""
+ANSWER_MS = 30_000
+IDLE_MS = 150_000
+"""Between requests: a little more than the slowest scrapers wait."""
+_GONE = select.POLLERR | select.POLLHUP
+_PLAIN = "text/plain; charset=utf-8"
+_METHODS = ("GET", "HEAD")
+
+
+class _Refused(Exception):
+    """A request that can't be served: the status, and a line on why."""
+
+
+class HttpConnection:
+    """A scraper, or whoever else found the port."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        sock: socket.socket,
+        pages: Pages,
+        closed: Callable[["HttpConnection"], None],
+    ) -> None:
+        sock.setblocking(False)
+        self._loop = loop
+        self._sock = sock
+        self._pages = pages
+        self._closed = closed
+        self._received = b""
+        self._unsent = b""
+        self._more: Iterator[bytes] | None = None
+        """The rest of the answer under way."""
+        self._last = False
+        """Whether the connection ends with this answer."""
+        self._timer = self._give_up_after(REQUEST_MS)
+        loop.watch(sock, self)
+
+    def ready(self, events: int) -> None:
+        try:
+            if events & WRITABLE:
+                self._send()
+            elif events & READABLE:
+                self._receive()
+            elif events & _GONE:
+                self.close()
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        if self._sock.fileno() < 0:
+            return
+        self._timer.cancel()
+        self._loop.unwatch(self._sock)
+        self._sock.close()
+        self._more = None
+        self._closed(self)
+
+    def _give_up_after(self, delay_ms: int) -> Timer:
+        return self._loop.after(delay_ms, self.close)
+
+    def _patience(self, delay_ms: int) -> None:
+        self._timer.cancel()
+        self._timer = self._give_up_after(delay_ms)
+
+    # -- the request -----------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        data = self._sock.recv(HEAD_MAX)
+        if not data:
+            self.close()
+            return
+        if not self._received:
+            self._patience(REQUEST_MS)
+        self._received += data
+        self._take_request()
+
+    def _take_request(self) -> None:
+        head, end, rest = self._received.partition(b"\r\n\r\n")
+        if not end and len(self._received) <= HEAD_MAX:
+            return
+        self._received = rest
+        try:
+            if not end or len(head) > HEAD_MAX:
+                raise _Refused("431 Request Header Fields Too Large", "the request is too long")
+            self._answer(head.decode("latin-1"))
+        except _Refused as refused:
+            status, text = refused.args
+            self._last = True
+            self._begin(Page(status, _PLAIN, iter([f"{text}\n"])), chunked=False, body=True)
+
+    def _answer(self, head: str) -> None:
+        first, *lines = head.split("\r\n")
+        method, target, version = _request_line(first)
+        headers = _headers(lines)
+        if headers.get("transfer-encoding") or headers.get("content-length", "0") != "0":
+            raise _Refused("413 Content Too Large", "a request has no body here")
+        if method not in _METHODS:
+            raise _Refused("405 Method Not Allowed", "only GET and HEAD")
+        wishes = headers.get("connection", "").lower()
+        newer = version == "HTTP/1.1"
+        # Before 1.1 the end of the connection is the end of the text.
+        self._last = "close" in wishes or not newer
+        path = target.partition("?")[0]
+        page = self._pages(path)
+        if page is None:
+            page = Page("404 Not Found", _PLAIN, iter([f"nothing is at {path[:100]}\n"]))
+        self._begin(page, chunked=newer, body=method == "GET")
+
+    # -- the answer ------------------------------------------------------------------------
+
+    def _begin(self, page: Page, *, chunked: bool, body: bool) -> None:
+        head = [f"HTTP/1.1 {page.status}", f"Content-Type: {page.content_type}"]
+        if page.status.startswith("405"):
+            head.append(f"Allow: {', '.join(_METHODS)}")
+        if chunked:
+            head.append("Transfer-Encoding: chunked")
+        if self._last or not chunked:
+            self._last = True
+            head.append("Connection: close")
+        head += ["Cache-Control: no-store", "X-Content-Type-Options: nosniff", "", ""]
+        self._unsent = "\r\n".join(head).encode()
+        self._more = _body(page.slices, chunked=chunked) if body else iter(())
+        self._patience(ANSWER_MS)
+        self._loop.rewatch(self._sock, WRITABLE)
+
+    def _send(self) -> None:
+        """One slice, or what is left of it; the loop comes back here while there is more."""
+        if not self._unsent:
+            assert self._more is not None, "only an answer under way is sent"
+            slice_ = next(self._more, None)
+            if slice_ is None:
+                self._done()
+                return
+            self._unsent = slice_
+        if self._unsent:
+            sent = self._sock.send(self._unsent)
+            self._unsent = self._unsent[sent:]
+
+    def _done(self) -> None:
+        self._more = None
+        if self._last:
+            self.close()
+            return
+        self._patience(IDLE_MS)
+        self._loop.rewatch(self._sock, READABLE)
+        if self._received:
+            self._take_request()
+
+
+def _request_line(line: str) -> tuple[str, str, str]:
+    words = line.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
+        raise _Refused("400 Bad Request", "this is no HTTP request; ask for GET /metrics")
+    return words[0], words[1], words[2]
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    """By lower-case name; the last of several counts."""
+    return {
+        name.strip().lower(): value.strip()
+        for name, colon, value in (line.partition(":") for line in lines)
+        if colon
+    }
+
+
+def _body(slices: Iterator[str], *, chunked: bool) -> Iterator[bytes]:
+    for text in slices:
+        data = text.encode()
+        if not chunked or not data:
+            yield data
+        else:
+            yield b"%x\r\n%b\r\n" % (len(data), data)
+    if chunked:
+        yield b"0\r\n\r\n"

@@ -1,0 +1,58 @@
+"""The pages of a broker: its metrics, whether it is well, and a list of both."""
+
+from collections.abc import Callable, Iterator
+
+from tidelog.core.metrics.exposition import CONTENT_TYPE, slices
+from tidelog.core.metrics.families import FAMILIES
+from tidelog.core.metrics.scrape import Scrape, Surroundings
+from tidelog.core.node.measuring.request_times import RequestTimes
+from tidelog.core.node.node import Node
+from tidelog.shell.metrics.http_door import Page
+from tidelog.shell.metrics.process_facts import process_facts
+
+_TEXT = "text/plain; charset=utf-8"
+OK, UNAVAILABLE = "200 OK", "503 Service Unavailable"
+
+
+class MetricsPages:
+    """One broker's."""
+
+    def __init__(
+        self,
+        node: Node,
+        times: RequestTimes,
+        now_ms: Callable[[], int],
+        connections: Callable[[], dict[str, int]],
+        ended: Callable[[], dict[str, int]],
+        info: dict[str, str],
+    ) -> None:
+        self._node = node
+        self._times = times
+        self._now_ms = now_ms
+        self._connections = connections
+        self._ended = ended
+        self._info = info
+
+    def __call__(self, path: str) -> Page | None:
+        if path == "/metrics":
+            return Page(OK, CONTENT_TYPE, self._metrics())
+        if path == "/healthz":
+            return self._health()
+        if path == "/":
+            return Page(OK, _TEXT, iter([self._index()]))
+        return None
+
+    def _metrics(self) -> Iterator[str]:
+        around = Surroundings(process_facts(), self._connections(), self._ended(), self._info)
+        return slices(FAMILIES, Scrape(self._node, self._times, around, self._now_ms()))
+
+    def _health(self) -> Page:
+        """Well is who is part of the cluster."""
+        if self._node.acting:
+            return Page(OK, _TEXT, iter(["ok\n"]))
+        return Page(UNAVAILABLE, _TEXT, iter(["not part of the cluster\n"]))
+
+    def _index(self) -> str:
+        who = f"Tidelog, broker {self._info['broker']}"
+        what = "/metrics  for Prometheus\n/healthz  200 while it serves\n"
+        return f"{who} of cluster {self._info['cluster_id']}\n\n{what}"
