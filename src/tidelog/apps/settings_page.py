@@ -23,10 +23,21 @@ row says otherwise. They are given in a file, in the environment or on the comma
 
 "Cluster-wide" can be changed while brokers run, for one broker or for all, with
 IncrementalAlterConfigs (`kafka-configs --alter --entity-type brokers`). "Read-only" needs a
-restart. A name that is not here warns at start, and changes nothing. A wrong value ends the
-start with the reason.
+restart. A name that is neither here nor among [Tidelog's own](own-settings.md) warns at start,
+and changes nothing. A wrong value ends the start with the reason.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
+"""
+
+_OWN = "Tidelog's own"
+"""The section with a page of its own."""
+_OWN_INTRO = """# Tidelog's own settings
+
+What Kafka has no name for. They are given like [the others](broker-settings.md), and need a
+restart.
+
+This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
+
 """
 
 _TOPIC_INTRO = """# Topic settings
@@ -48,16 +59,24 @@ Kafka's tools set these. They are checked, kept and shown, and do nothing so far
 
 def pages() -> dict[str, str]:
     """File name -> text."""
-    return {"broker-settings.md": _broker_page(), "topic-settings.md": _topic_page()}
+    return {
+        "broker-settings.md": _broker_page(),
+        "own-settings.md": _OWN_INTRO + _broker_table(SECTIONS[_OWN]),
+        "topic-settings.md": _topic_page(),
+    }
 
 
 def _broker_page() -> str:
-    head = ("setting", "type", "default", "allowed", "change", "what it does")
     parts = [_BROKER_INTRO]
     for title, settings in SECTIONS.items():
-        rows = [(*_common(row), _change(row), _meaning(row)) for row in settings]
-        parts.append(f"\n## {title}\n\n{_table(head, rows)}")
+        if title != _OWN:
+            parts.append(f"\n## {title}\n\n{_broker_table(settings)}")
     return "".join(parts)
+
+
+def _broker_table(settings: Iterable[Setting]) -> str:
+    head = ("setting", "type", "default", "allowed", "change", "what it does")
+    return _table(head, [(*_common(row), _change(row), _meaning(row)) for row in settings])
 
 
 def _topic_page() -> str:
