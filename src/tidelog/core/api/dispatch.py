@@ -22,6 +22,7 @@ from tidelog.core.api.exchange import (
     ProduceExchange,
     Reply,
 )
+from tidelog.core.api.known_answers import KEPT_APIS, KnownAnswers
 from tidelog.core.api.offered import OFFERED, resolve
 from tidelog.core.api.settling import names_a_dead_leader
 from tidelog.core.node import events as on
@@ -93,6 +94,7 @@ class Dispatch:
         self._when_settled = when_settled
         self._fetch_max_bytes: int = broker.settings.get("fetch.max.bytes")
         self._hints = LeaderOf(broker.node.image)
+        self._known = KnownAnswers(broker)
         self._times = times if times is not None else untimed()
 
     def frame(self, connection: Line, frame: memoryview) -> None:
@@ -187,11 +189,23 @@ class Dispatch:
 
         times, began_ns = self._times.of(OFFERED[key].name), self._times.turn.began_ns
 
+        question = bytes(frame[header.position :]) if key in KEPT_APIS else b""
+        correlation_id, known = header.correlation_id, self._known
+
         def encode(response: Struct) -> bytes:
             times.since(began_ns)
-            return encode_response(key, version, header.correlation_id, response)
+            answer = encode_response(key, version, correlation_id, response)
+            if key in KEPT_APIS:
+                known.keep(key, version, question, response, answer, self._now_ms())
+            return answer
 
         def begin() -> None:
+            if key in KEPT_APIS:
+                found = known.find(key, version, question, correlation_id, self._now_ms())
+                if found is not None:
+                    times.since(began_ns)
+                    reply.fill(found)
+                    return
             handling = resolve(key)(context, request)
             if isinstance(handling, GeneratorType):
                 HandlerExchange(reply, handling, self._ask, encode).begin()
