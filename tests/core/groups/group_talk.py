@@ -10,6 +10,8 @@ from tidelog.core.groups.shard import GroupShard
 from tidelog.core.types import TopicPartition
 
 GROUP = "orders"
+EVENTS = ("events", 0)
+OTHER = ("other", 3)
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 CONFIG = GroupConfig(group_initial_rebalance_delay_ms=0)
@@ -18,7 +20,8 @@ T = TypeVar("T")
 
 def subscription(*topics: str, version: int = 1) -> bytes:
     """The metadata of a consumer."""
-    names = b"".join(len(one).to_bytes(2, "big") + one.encode() for one in topics)
+    raw = [one.encode() for one in topics]
+    names = b"".join(len(one).to_bytes(2, "big") + one for one in raw)
     return version.to_bytes(2, "big") + len(topics).to_bytes(4, "big") + names + bytes(8)
 
 
@@ -167,7 +170,7 @@ class Talk:
         offset: int,
         member: str = "",
         generation: int = -1,
-        partition: tuple[str, int] = ("events", 0),
+        partition: tuple[str, int] = EVENTS,
         **fields: Any,
     ) -> int:
         options: dict[str, Any] = {

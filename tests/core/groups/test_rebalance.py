@@ -1,0 +1,290 @@
+"""From one generation to the next: who is waited for, and for how long."""
+
+from typing import Any
+
+import pytest
+from group_talk import CONFIG, GROUP, RANGE, REBALANCE_MS, SESSION_MS, Talk, subscription
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups import messages as on
+
+DELAY_MS = 3_000
+
+
+def patient() -> Talk:
+    """A group that waits for its first members."""
+    return Talk(CONFIG._replace(group_initial_rebalance_delay_ms=DELAY_MS))
+
+
+def test_first_members_are_given_time_to_come_together() -> None:
+    talk = patient()
+    first = talk.joining()
+    assert talk.shard.next_ms() == talk.now + DELAY_MS
+    talk.pass_ms(DELAY_MS - 1)
+    assert first not in talk.answers
+    talk.pass_ms(1)
+    assert talk.joined(first).generation_id == 1
+
+
+def test_each_newcomer_extends_the_time_of_the_first_generation() -> None:
+    talk = patient()
+    askers = [talk.joining()]
+    talk.pass_ms(DELAY_MS - 1)
+    askers.append(talk.joining())
+    talk.pass_ms(DELAY_MS)
+    assert not talk.answers.keys() & set(askers)
+    askers.append(talk.joining())
+    talk.pass_ms(DELAY_MS)
+    assert not talk.answers.keys() & set(askers)
+    talk.pass_ms(DELAY_MS)
+    assert [talk.joined(one).generation_id for one in askers] == [1, 1, 1]
+
+
+def test_it_is_not_extended_past_the_rebalance_time_out() -> None:
+    talk = patient()
+    begin = talk.now
+    first = talk.joining(rebalance_timeout_ms=7_000)
+    while first not in talk.answers:
+        talk.pass_ms(1_000)
+        talk.joining(rebalance_timeout_ms=7_000)
+        assert talk.now - begin <= 7_000 + DELAY_MS
+    assert talk.now - begin >= 7_000
+
+
+def test_the_delay_is_for_every_group_that_was_empty_but_extended_for_a_new_one_only() -> None:
+    talk = patient()
+    first = talk.joining()
+    talk.pass_ms(DELAY_MS)
+    talk.leave(talk.joined(first).member_id)
+    assert talk.state == "Empty"
+    one = talk.joining()
+    talk.pass_ms(DELAY_MS - 1)
+    two = talk.joining()
+    talk.pass_ms(1)
+    assert talk.joined(one).generation_id == talk.joined(two).generation_id == 3
+
+
+def test_all_leave_while_the_first_members_are_waited_for() -> None:
+    talk = patient()
+    asker = talk.joining(version=3)
+    member = talk.describe().members[0].member_id
+    assert talk.leave(member) == [ErrorCode.NONE]
+    assert talk.joined(asker).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.state == "PreparingRebalance"
+    talk.pass_ms(DELAY_MS)
+    assert talk.state == "Empty"
+    assert talk.join(member).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_newcomer_makes_all_join_again() -> None:
+    talk = Talk()
+    generation, (leader,) = talk.stable()
+    asker = talk.joining()
+    assert asker not in talk.answers
+    assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert talk.sync(leader, generation).error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    again = talk.join(leader)
+    assert again.generation_id == talk.joined(asker).generation_id == generation + 1
+    assert again.leader == leader
+    assert talk.beat(leader, generation) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_who_does_not_join_in_time_is_out() -> None:
+    talk = Talk()
+    generation, (leader, follower) = talk.stable(2)
+    asker = talk.joining()
+    for _ in range(REBALANCE_MS // 1_000 - 1):
+        talk.pass_ms(1_000)
+        assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert talk.beat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    again = talk.joining(follower)
+    talk.pass_ms(1_000)
+    response = talk.joined(asker)
+    assert response.generation_id == generation + 1
+    assert response.leader == follower, "the leader was late, another one who joined takes over"
+    assert {one.member_id for one in talk.joined(again).members} == {follower, response.member_id}
+    assert talk.beat(leader, generation + 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.join(leader).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_longest_rebalance_time_out_counts() -> None:
+    talk = Talk()
+    talk.stable(1, session_timeout_ms=1_000_000, rebalance_timeout_ms=50_000)
+    asker = talk.joining(rebalance_timeout_ms=1_000)
+    talk.pass_ms(49_999)
+    assert asker not in talk.answers
+    talk.pass_ms(1)
+    assert talk.joined(asker).error_code is ErrorCode.NONE
+
+
+def test_a_silent_member_is_out_after_its_session() -> None:
+    talk = Talk()
+    generation, (leader, follower) = talk.stable(2)
+    talk.pass_ms(SESSION_MS - 1)
+    assert talk.beat(leader, generation) is ErrorCode.NONE
+    talk.pass_ms(1)
+    assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert talk.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.join(leader).generation_id == generation + 1
+
+
+def test_the_last_silent_member_leaves_an_empty_group() -> None:
+    talk = Talk()
+    generation, (leader,) = talk.stable()
+    talk.pass_ms(SESSION_MS)
+    assert talk.state == "Empty"
+    assert talk.beat(leader, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.reload().describe().members == ()
+
+
+def test_who_waits_for_a_rebalance_need_not_be_heard_of() -> None:
+    talk = Talk()
+    generation, (leader, follower) = talk.stable(2)
+    waiting = talk.joining(leader)
+    for _ in range(4):
+        talk.pass_ms(SESSION_MS // 2)
+        assert talk.beat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert waiting not in talk.answers
+    done = talk.join(follower)
+    assert done.generation_id == talk.joined(waiting).generation_id
+    # From here on it has to be heard of again.
+    talk.pass_ms(SESSION_MS)
+    assert talk.state == "Empty"
+
+
+def test_a_new_member_that_waits_too_long_is_taken_for_gone() -> None:
+    talk = Talk()
+    fields: dict[str, Any] = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
+    talk.stable(1, **fields)
+    asker = talk.joining(**fields)
+    talk.pass_ms(300_000)
+    response = talk.joined(asker)
+    assert response.error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert response.member_id == ""
+    assert talk.state == "PreparingRebalance"
+
+
+def test_a_leader_that_joins_again_wants_a_rebalance() -> None:
+    talk = Talk()
+    generation, (leader, follower) = talk.stable(2)
+    asker = talk.joining(leader)
+    assert asker not in talk.answers
+    assert talk.beat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_follower_that_joins_again_as_it_was_hears_of_the_generation() -> None:
+    talk = Talk()
+    generation, (leader, follower) = talk.stable(2)
+    response = talk.join(follower)
+    assert response.error_code is ErrorCode.NONE
+    assert (response.generation_id, response.leader) == (generation, leader)
+    assert (response.protocol_name, response.members) == ("range", ())
+    assert talk.sync(follower, generation).assignment == follower.encode()
+    assert talk.beat(leader, generation) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    "protocols",
+    [
+        [("range", subscription("events", "more"))],
+        [*RANGE, ("sticky", b"")],
+    ],
+)
+def test_a_follower_that_has_changed_makes_all_join_again(
+    protocols: list[tuple[str, bytes]],
+) -> None:
+    talk = Talk()
+    generation, (leader, follower) = talk.stable(2)
+    asker = talk.joining(follower, protocols=protocols)
+    assert asker not in talk.answers
+    assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_who_missed_the_answer_gets_it_again() -> None:
+    talk = Talk()
+    first = talk.join()
+    assert talk.join(first.member_id) == first
+    assert talk.state == "CompletingRebalance"
+
+
+def test_who_changed_before_the_assignment_makes_all_join_again() -> None:
+    talk = Talk()
+    leader = talk.join().member_id
+    second = talk.joining()
+    talk.join(leader)
+    follower = talk.joined(second)
+    waiting = talk.syncing(follower.member_id, follower.generation_id)
+    asker = talk.joining(leader, protocols=[("range", b"other")])
+    assert talk.synced(waiting).error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert asker not in talk.answers
+    assert talk.state == "PreparingRebalance"
+
+
+def test_who_never_asks_for_its_assignment_is_out() -> None:
+    talk = Talk()
+    leader = talk.join().member_id
+    second = talk.joining()
+    generation = talk.join(leader).generation_id
+    follower = talk.joined(second).member_id
+    assert talk.sync(leader, generation, {leader: b"all"}).assignment == b"all"
+    for _ in range(REBALANCE_MS // 5_000):
+        assert talk.beat(leader, generation) is ErrorCode.NONE
+        assert talk.beat(follower, generation) is ErrorCode.NONE
+        talk.pass_ms(5_000)
+    assert talk.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_leader_that_never_assigns_is_out() -> None:
+    talk = Talk()
+    leader = talk.join().member_id
+    second = talk.joining()
+    generation = talk.join(leader).generation_id
+    follower = talk.joined(second).member_id
+    waiting = talk.syncing(follower, generation)
+    for _ in range(REBALANCE_MS // 5_000):
+        assert waiting not in talk.answers
+        assert talk.beat(leader, generation) is ErrorCode.NONE
+        talk.pass_ms(5_000)
+    assert talk.synced(waiting).error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    response = talk.join(follower)
+    assert response.leader == follower
+    assert response.generation_id == generation + 1
+
+
+def test_all_asked_for_their_assignment_and_nobody_is_out() -> None:
+    talk = Talk()
+    generation, members = talk.stable(3)
+    for _ in range(2 * REBALANCE_MS // 5_000):
+        talk.pass_ms(5_000)
+        assert {talk.beat(one, generation) for one in members} == {ErrorCode.NONE}
+
+
+def test_many_rounds_of_cooperative_members() -> None:
+    """Each round a member joins again with what it has given up; the leader may start rounds."""
+    talk = Talk()
+    generation, members = talk.stable(3)
+    for number in range(5):
+        metadata = [("range", subscription("events") + bytes([number]))]
+        askers = [talk.joining(one, protocols=metadata) for one in reversed(members)]
+        assert {talk.joined(one).generation_id for one in askers} == {generation + 1}
+        assert {talk.joined(one).leader for one in askers} == {members[0]}
+        generation = talk.spread(members)
+    assert generation == 8
+
+
+def test_members_are_told_apart_by_group() -> None:
+    talk = Talk()
+    _, (leader,) = talk.stable()
+    response = talk.get(on.Heartbeat(GROUP + "-other", 1, leader, None), on.HeartbeatResponse)
+    assert response.error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_no_time_to_rebalance_is_no_endless_loop() -> None:
+    talk = Talk()
+    first = talk.join(rebalance_timeout_ms=-5)
+    second = talk.join(rebalance_timeout_ms=0)
+    assert second.generation_id == first.generation_id + 1
+    assert [one.member_id for one in second.members] == [second.member_id]
+    talk.pass_ms(100)
+    assert talk.state == "Empty"
