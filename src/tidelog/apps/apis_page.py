@@ -36,9 +36,19 @@ NOTES = {
     "ListOffsets": "earliest, latest, by timestamp, largest timestamp. Nothing is tiered",
     "Metadata": "makes a missing topic if `auto.create.topics.enable`; waits for an election under "
     "way ([why](../adr/0017-metadata-waits-for-a-proved-death.md))",
-    "FindCoordinator": "there is no coordinator yet: UNSUPPORTED_VERSION, with a text. In version "
-    "2, librdkafka's, COORDINATOR_NOT_AVAILABLE for groups, so that its consumers can assign "
-    "partitions, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactions",
+    "OffsetCommit": "kept by all in-sync replicas. Topic ids from 10 on",
+    "OffsetFetch": "many groups from 8 on; topic ids from 10 on",
+    "FindCoordinator": "of groups; the first question makes `__consumer_offsets`. There are no "
+    "transactions yet: UNSUPPORTED_VERSION with a text, in version 2, librdkafka's, "
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "JoinGroup": "classic groups; static members; any protocol type",
+    "Heartbeat": "of a member",
+    "LeaveGroup": "many members from 3 on",
+    "SyncGroup": "the leader assigns, brokers pass on",
+    "DescribeGroups": "state, protocol, members and their assignments",
+    "ListGroups": "those that this broker coordinates, by state and type",
+    "DeleteGroups": "groups without members, with their offsets",
+    "OffsetDelete": "of topics that the group has no subscription to",
     "ApiVersions": "no features are finalised",
     "CreateTopics": "at most 10,000 partitions in a request",
     "DeleteTopics": "by name or id",
@@ -77,7 +87,7 @@ NOT_YET = """
 ## Not offered yet
 
 Messages of these APIs can be read and written (`core/wire/messages/`), but no broker answers them:
-consumer groups, transactions, and a few questions.
+the new consumer groups (KIP-848), transactions, and a few questions.
 
 """
 
@@ -89,7 +99,7 @@ one of these closes its connection:
 
 - {QUESTION_BYTES_MAX >> 20} MiB, but for Produce, which has `socket.request.max.bytes`;
 - {PARTITIONS_MAX:,} partitions in a Produce;
-- {ADMIN_ENTRIES_MAX:,} topics or resources to make, change, delete or describe the settings of;
+- {ADMIN_ENTRIES_MAX:,} topics, groups or resources to make, find, change, delete or describe;
 - {ENTRIES_MAX:,} topics in any other.
 
 A fetch waits for {FETCH_WAIT_MAX_MS // 1000} seconds at most, whatever it asks for.

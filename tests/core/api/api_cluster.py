@@ -23,7 +23,15 @@ from tidelog.core.wire.frames import parse_request_header
 
 LIST_OFFSETS = 2
 METADATA = 3
+OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
 FIND_COORDINATOR = 10
+JOIN_GROUP = 11
+HEARTBEAT = 12
+LEAVE_GROUP = 13
+SYNC_GROUP = 14
+DESCRIBE_GROUPS = 15
+LIST_GROUPS = 16
 SASL_HANDSHAKE = 17
 API_VERSIONS = 18
 CREATE_TOPICS = 19
@@ -40,10 +48,12 @@ ALTER_REPLICA_LOG_DIRS = 34
 DESCRIBE_LOG_DIRS = 35
 SASL_AUTHENTICATE = 36
 CREATE_PARTITIONS = 37
+DELETE_GROUPS = 42
 ELECT_LEADERS = 43
 INCREMENTAL_ALTER_CONFIGS = 44
 ALTER_PARTITION_REASSIGNMENTS = 45
 LIST_PARTITION_REASSIGNMENTS = 46
+OFFSET_DELETE = 47
 DESCRIBE_CLIENT_QUOTAS = 48
 ALTER_CLIENT_QUOTAS = 49
 DESCRIBE_CLUSTER = 60
@@ -130,6 +140,19 @@ class ApiCluster(Cluster):
         self.run_until(
             lambda: all(node.image.revision == self.store.revision for node in self.nodes.values())
         )
+
+    def coordinator(self, group_id: str, broker: BrokerId | None = None) -> BrokerId:
+        """Who looks after a group, once somebody does and is ready; `broker` is asked."""
+        asked = {"groups": [group_id]}
+        for _ in range(200):
+            told = self.request(broker or self.controller(), FIND_COORDINATOR, {"key": group_id}, 2)
+            if told["error_code"] == ErrorCode.NONE and told["node_id"] in self.nodes:
+                node_id = int(told["node_id"])
+                [group] = self.request(node_id, DESCRIBE_GROUPS, asked, 5)["groups"]
+                if group["error_code"] == ErrorCode.NONE:
+                    return node_id
+            self.run(50)
+        raise AssertionError(f"nobody coordinates {group_id}")
 
     # -- what many tests begin with --------------------------------------------------------
 

@@ -14,27 +14,37 @@ from api_cluster import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_ACLS,
+    DELETE_GROUPS,
     DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_ACLS,
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
     ELECT_LEADERS,
     FIND_COORDINATOR,
+    HEARTBEAT,
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
     LIST_CONFIG_RESOURCES,
+    LIST_GROUPS,
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
     NO_TOPIC_ID,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    SYNC_GROUP,
     ApiCluster,
     creatable,
 )
@@ -43,6 +53,9 @@ from tidelog.core.api.offered import FETCH, HANDLERS, OFFERED, PRODUCE, resolve
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.apis import spoken_versions
 
+ORDERS_ID = (1).to_bytes(16, "big")
+"""The first topic that is made."""
+MEMBER = {"group_id": "group", "generation_id": 1, "member_id": "member"}
 ONE_PARTITION = {"partition_index": 0, "current_leader_epoch": 0, "timestamp": -1}
 ACL_FILTER = {
     "resource_type_filter": 2,
@@ -178,10 +191,69 @@ REQUESTS: dict[int, dict[str, Any]] = {
     },
     DESCRIBE_PRODUCERS: {"topics": [{"name": "orders", "partition_indexes": [0]}]},
     LIST_CONFIG_RESOURCES: {"resource_types": []},
+    OFFSET_COMMIT: {
+        "group_id": "group",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [
+            {
+                "name": "orders",
+                "topic_id": ORDERS_ID,
+                "partitions": [
+                    {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+                ],
+            }
+        ],
+    },
+    OFFSET_FETCH: {
+        "group_id": "group",
+        "topics": [{"name": "orders", "partition_indexes": [0]}],
+        "groups": [
+            {
+                "group_id": "group",
+                "topics": [
+                    {"name": "orders", "topic_id": ORDERS_ID, "partition_indexes": [0]},
+                ],
+            }
+        ],
+    },
+    JOIN_GROUP: {
+        "group_id": "group",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    },
+    HEARTBEAT: MEMBER,
+    LEAVE_GROUP: {
+        "group_id": "group",
+        "member_id": "member",
+        "members": [{"member_id": "member", "group_instance_id": None}],
+    },
+    SYNC_GROUP: {
+        **MEMBER,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [],
+    },
+    DESCRIBE_GROUPS: {"groups": ["group"]},
+    LIST_GROUPS: {},
+    DELETE_GROUPS: {"groups_names": ["group"]},
+    OFFSET_DELETE: {
+        "group_id": "group",
+        "topics": [{"name": "orders", "partitions": [{"partition_index": 0}]}],
+    },
     DESCRIBE_TOPIC_PARTITIONS: {"topics": [], "response_partition_limit": 10, "cursor": None},
 }
 EXPECTED = {
-    FIND_COORDINATOR: {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNSUPPORTED_VERSION},
+    JOIN_GROUP: {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED},
+    HEARTBEAT: {ErrorCode.UNKNOWN_MEMBER_ID},
+    LEAVE_GROUP: {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID},
+    SYNC_GROUP: {ErrorCode.UNKNOWN_MEMBER_ID},
+    DESCRIBE_GROUPS: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND},
+    DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
+    OFFSET_DELETE: {ErrorCode.GROUP_ID_NOT_FOUND},
     ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
     SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},
     SASL_AUTHENTICATE: {ErrorCode.ILLEGAL_SASL_STATE},
@@ -211,8 +283,13 @@ def all_error_codes(value: Any) -> set[int]:
     ids=str,
 )
 def test_every_offered_version_is_answered(api_key: int, version: int) -> None:
-    brokers = ApiCluster(brokers=(1,)).start_all()
+    brokers = ApiCluster(brokers=(1,), texts={"offsets.topic.replication.factor": "1"}).start_all()
     brokers.create("orders")
+    if api_key in range(OFFSET_COMMIT, LIST_GROUPS + 1) or api_key in (
+        DELETE_GROUPS,
+        OFFSET_DELETE,
+    ):
+        brokers.coordinator("group")
     answer = brokers.request(1, api_key, REQUESTS[api_key], version)
     codes = all_error_codes(answer)
     assert codes

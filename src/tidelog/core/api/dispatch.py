@@ -24,12 +24,12 @@ from tidelog.core.api.exchange import (
 )
 from tidelog.core.api.known_answers import KEPT_APIS, KnownAnswers
 from tidelog.core.api.offered import OFFERED, resolve
-from tidelog.core.api.settling import names_a_dead_leader
+from tidelog.core.api.settling import UNSETTLED
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, untimed
 from tidelog.core.node.messages import Fetch
 from tidelog.core.replication.events import ACKS_NONE
-from tidelog.core.wire.apis import API_VERSIONS, DESCRIBE_STATE, FETCH, METADATA, PRODUCE
+from tidelog.core.wire.apis import API_VERSIONS, DESCRIBE_STATE, FETCH, PRODUCE
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
@@ -43,8 +43,9 @@ QUESTION_BYTES_MAX = 4 * 1024 * 1024
 ENTRIES_MAX = 100_000
 """Topics, resources and so on in one request."""
 ADMIN_ENTRIES_MAX = 10_000
-_ADMIN = frozenset({19, 20, 30, 31, 32, 33, 37, 43, 44, 45, 49})
-"""Topics made, deleted and grown, configurations, access, quotas, elections, reassignments."""
+_ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 49})
+"""Topics made, deleted and grown, groups found, described and deleted, configurations, access,
+quotas, elections, reassignments."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's tools may write into internal topics."""
 _KEY = Layout(">hh")
@@ -213,11 +214,12 @@ class Dispatch:
                 assert isinstance(handling, dict), "a handler answers or goes on"
                 reply.fill([encode(handling)])
 
-        if key == METADATA:
-            image = self._broker.node.image
-            self._when_settled(begin, lambda: names_a_dead_leader(image, request))
-        else:
+        unsettled = UNSETTLED.get(key)
+        if unsettled is None:
             begin()
+        else:
+            image = self._broker.node.image
+            self._when_settled(begin, lambda: unsettled(image, request))
 
     def _ask(self, exchange: HandlerExchange, number: int, request: object) -> None:
         self._step(on.RequestReceived(exchange, number, request, self._now_ms()))

@@ -1,16 +1,25 @@
-"""Whether an answer to Metadata would name a leader that is known to be gone.
+"""Whether an answer would name a broker that is known to be gone: a leader, or a coordinator.
 
 Between the end of a broker's session and the election of other leaders there is a moment,
 and it is the moment in which clients ask.
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from tidelog.core.api.context import Struct
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, partitions_of
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC, partition_for
+from tidelog.core.types import BrokerId
+from tidelog.core.wire.apis import FIND_COORDINATOR, METADATA
+
+Unsettled: TypeAlias = Callable[[ClusterImage, Struct], bool]
+_GROUP = 0
 
 
 def names_a_dead_leader(image: ClusterImage, request: Struct) -> bool:
     """Of the topics asked for, or of any if all are."""
-    live = {broker.id for broker in image.brokers.values() if not broker.fenced}
+    live = _live(image)
     asked = request["topics"]
     if asked is None:
         # Asked often, and with many partitions: only what the dead had is looked at.
@@ -29,3 +38,28 @@ def names_a_dead_leader(image: ClusterImage, request: Struct) -> bool:
         if name in image.topics
         for partition in partitions_of(image, image.topics[name])
     )
+
+
+def names_a_dead_coordinator(image: ClusterImage, request: Struct) -> bool:
+    """Of the groups asked for."""
+    topic = image.topics.get(OFFSETS_TOPIC)
+    if topic is None or request.get("key_type", _GROUP) != _GROUP:
+        return False
+    live = _live(image)
+    groups = request["coordinator_keys"] if "coordinator_keys" in request else [request["key"]]
+    for group in groups:
+        kept = image.partition(OFFSETS_TOPIC, partition_for(group, topic.partition_count))
+        if kept is not None and kept.leader is not None and kept.leader not in live:
+            return True
+    return False
+
+
+def _live(image: ClusterImage) -> set[BrokerId]:
+    return {broker.id for broker in image.brokers.values() if not broker.fenced}
+
+
+UNSETTLED: dict[int, Unsettled] = {
+    METADATA: names_a_dead_leader,
+    FIND_COORDINATOR: names_a_dead_coordinator,
+}
+"""By API: whether its answer has to wait for a moment."""
