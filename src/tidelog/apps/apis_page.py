@@ -7,6 +7,7 @@ behind the code.
 import sys
 from pathlib import Path
 
+from tidelog.apps.kafka_apis import KAFKA_APIS, WHY_NOT, KafkaApi
 from tidelog.core.api.dispatch import (
     ADMIN_ENTRIES_MAX,
     ENTRIES_MAX,
@@ -19,14 +20,18 @@ from tidelog.core.wire.produce import PARTITIONS_MAX
 
 INTRO = """# APIs
 
-What a broker answers, in Kafka's numbers and versions. ApiVersions tells clients the same; most
-pick the highest version that both know. A request that is not here, or in another version, closes
-the connection, as with Kafka. Only ApiVersions is answered in any version.
+Every API that a broker of Apache Kafka 4.3 answers its clients, and what a broker here does.
+ApiVersions tells clients the versions in the column "here"; most pick the highest version that both
+know. What has none there is not advertised. A request for it, or in a version that is not served,
+closes the connection, as with Kafka; clients that asked ApiVersions say before that they can't.
+Only ApiVersions is answered in any version.
+
+"Flexible" is the first version with tagged fields (KIP-482).
 
 This page is written from the code: `python -m tidelog.apps.apis_page docs/reference/apis.md`.
 
-| key | API | versions | flexible from | here |
-|---|---|---|---|---|
+| key | API | here | Kafka 4.3 | flexible | notes |
+|---|---|---|---|---|---|
 """
 
 NOTES = {
@@ -83,14 +88,6 @@ NOTES = {
     "`tidelog verify`",
 }
 
-NOT_YET = """
-## Not offered yet
-
-Messages of these APIs can be read and written (`core/wire/messages/`), but no broker answers them:
-the new consumer groups (KIP-848), transactions, and a few questions.
-
-"""
-
 LIMITS = f"""
 ## Limits
 
@@ -118,18 +115,18 @@ the answer ([why](../adr/0016-internal-listener.md)). They may change with any r
 
 def page() -> str:
     """The whole text."""
-    offered = [
-        f"| {key} | {api.name} | {versions(api.first, api.last)} | {flexible(key)} "
-        f"| {NOTES[api.name]} |\n"
-        for key, api in sorted(OFFERED.items())
-    ]
-    silent = [
-        f"{api.name} ({key})"
-        for key, api in sorted(APIS.items())
-        if key not in OFFERED and key not in PRIVATE
-    ]
+    rows = [_row(key, api) for key, api in sorted(KAFKA_APIS.items())]
     own = [f"| {key} | {APIS[key].name} | {NOTES[APIS[key].name]} |\n" for key in PRIVATE]
-    return "".join([INTRO, *offered, NOT_YET, ", ".join(silent), ".\n", LIMITS, OWN, *own])
+    return "".join([INTRO, *rows, LIMITS, OWN, *own])
+
+
+def _row(key: int, kafkas: KafkaApi) -> str:
+    theirs = versions(kafkas.first, kafkas.last)
+    ours = OFFERED.get(key)
+    if ours is None:
+        return f"| {key} | {kafkas.name} | no | {theirs} | | {WHY_NOT[key]} |\n"
+    here = versions(ours.first, ours.last)
+    return f"| {key} | {ours.name} | {here} | {theirs} | {flexible(key)} | {NOTES[ours.name]} |\n"
 
 
 def versions(first: int, last: int) -> str:
