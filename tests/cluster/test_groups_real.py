@@ -1,0 +1,226 @@
+"""Consumer groups with three client libraries on real brokers: they share, resume and survive."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from group_member import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, LIBRARIES
+from group_processes import GroupStage, group_stage
+from real_cluster import (
+    PATIENCE_S,
+    QUICK_SESSIONS,
+    Sent,
+    admin_client,
+    eventually,
+    make_topic,
+    send_all,
+)
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+PARTITIONS = 4
+OFFSETS_TOPIC = "__consumer_offsets"
+SETTINGS = {
+    **QUICK_SESSIONS,
+    "group.initial.rebalance.delay.ms": "200",
+    "group.min.session.timeout.ms": "1000",
+    "offsets.topic.num.partitions": "4",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=SETTINGS) as cluster:
+        yield cluster
+        assert all(cluster.is_running(broker) for broker in cluster.ids)
+
+
+@pytest.fixture
+def stage(cluster: LocalCluster, name: str) -> Iterator[GroupStage]:
+    topic = make_topic(cluster.bootstrap, name, PARTITIONS, 3)
+    with group_stage(cluster, f"group-of-{name}", topic) as stage:
+        yield stage
+
+
+def send(stage: GroupStage, first: int, count: int) -> set[str]:
+    """As many to each partition; the values."""
+    for partition in range(PARTITIONS):
+        values = [b"%d-%d" % (partition, first + number) for number in range(count)]
+        send_all(stage.cluster.bootstrap, stage.topic, values, partition)
+    return {
+        f"{partition}-{first + number}"
+        for partition in range(PARTITIONS)
+        for number in range(count)
+    }
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_members_share_what_there_is(stage: GroupStage, library: str) -> None:
+    first = stage.member(library=library, client="first")
+    stage.balanced(first, partitions=PARTITIONS)
+    second = stage.member(library=library, client="second")
+    stage.balanced(first, second, partitions=PARTITIONS)
+    values = send(stage, 0, 5)
+    eventually(lambda: {*first.values, *second.values} == values, "all records, at somebody")
+    for member in (first, second):
+        assert {partition for partition, _, _ in member.records} == set(member.assigned)
+    second.close()
+    stage.balanced(first, partitions=PARTITIONS)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_who_comes_back_goes_on_where_it_was(stage: GroupStage, library: str) -> None:
+    before = send(stage, 0, 5)
+    first = stage.member(library=library)
+    first.until(lambda member: set(member.values) == before, "all records")
+    assert first.commit() == dict.fromkeys(range(PARTITIONS), 5)
+    first.close()
+    after = send(stage, 5, 3)
+    second = stage.member(library=library)
+    second.until(lambda member: set(member.values) >= after, "the new records")
+    assert set(second.values) == after
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_who_dies_is_missed(stage: GroupStage, library: str) -> None:
+    """Its partitions go to the others once its session is over."""
+    first = stage.member(library=library, session_ms=2000)
+    second = stage.member(library=library, session_ms=2000)
+    stage.balanced(first, second, partitions=PARTITIONS)
+    second.kill()
+    stage.balanced(first, partitions=PARTITIONS)
+
+
+def test_three_libraries_in_one_group(stage: GroupStage) -> None:
+    """Whoever leads assigns for the others; a broker only passes on."""
+    members = [
+        stage.member(library=library, client=library, assignor="range") for library in LIBRARIES
+    ]
+    stage.balanced(*members, partitions=PARTITIONS)
+    values = send(stage, 0, 3)
+    eventually(lambda: {value for m in members for value in m.values} == values, "all records")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_coordinators_broker_is_killed(stage: GroupStage, library: str) -> None:
+    """Offsets stay committed, members stay members, and the group goes on."""
+    members = [stage.member(library=library, client=f"m{number}") for number in range(2)]
+    stage.balanced(*members, partitions=PARTITIONS)
+    sent = Sent(stage.cluster.bootstrap, stage.topic, {"enable.idempotence": True})
+    for number in range(200):
+        sent.send(b"before-%d" % number, number % PARTITIONS)
+    sent.settle()
+    eventually(lambda: sum(len(set(m.values)) for m in members) >= 200, "the first records")
+    committed = {at: offset for member in members for at, offset in member.commit().items()}
+    assert committed == dict.fromkeys(range(PARTITIONS), 50)
+    coordinator = stage.coordinator()
+    stage.cluster.kill(coordinator)
+    try:
+        assert eventually(lambda: stage.coordinator() != coordinator, "another coordinator")
+        for number in range(200):
+            sent.send(b"after-%d" % number, number % PARTITIONS)
+        sent.settle()
+        assert not sent.failed
+        wanted = {value.decode() for value in sent.acknowledged}
+        assert len(wanted) == 400
+        eventually(
+            lambda: {value for member in members for value in member.values} == wanted,
+            "records of after the kill",
+        )
+        stage.balanced(*members, partitions=PARTITIONS)
+        committed = {at: offset for member in members for at, offset in member.commit().items()}
+        assert committed == dict.fromkeys(range(PARTITIONS), 100)
+        # Nobody fell back behind what was committed before.
+        for member in members:
+            assert all(
+                offset >= 50 for _, offset, value in member.records if value.startswith("after")
+            )
+    finally:
+        stage.cluster.start_broker(coordinator)
+
+
+@pytest.mark.parametrize("library", [CONFLUENT, AIOKAFKA, KAFKA_PYTHON])
+def test_a_static_member_that_comes_back_is_the_same(stage: GroupStage, library: str) -> None:
+    """Within its session: nobody else notices that it was away."""
+    first = stage.member(library=library, instance="one", session_ms=20_000)
+    second = stage.member(library=library, instance="two", session_ms=20_000)
+    stage.balanced(first, second, partitions=PARTITIONS)
+    seen = list(first.assignments)
+    had = second.assigned
+    second.kill()
+    again = stage.member(library=library, instance="two", session_ms=20_000)
+    again.until(lambda member: member.assigned == had, "the partitions it had")
+    values = send(stage, 0, 3)
+    eventually(lambda: {*first.values, *again.values} == values, "all records")
+    assert first.assignments == seen
+
+
+def test_cooperative_members_keep_what_they_need_not_give(stage: GroupStage) -> None:
+    first = stage.member(library=CONFLUENT, assignor="cooperative-sticky")
+    stage.balanced(first, partitions=PARTITIONS)
+    seen = len(first.assignments)
+    second = stage.member(library=CONFLUENT, assignor="cooperative-sticky")
+    stage.balanced(first, second, partitions=PARTITIONS)
+    assert all(set(had) >= set(first.assigned) for had in first.assignments[seen - 1 :])
+    values = send(stage, 0, 3)
+    eventually(lambda: {*first.values, *second.values} == values, "all records")
+
+
+def test_operators_see_and_change_groups(stage: GroupStage) -> None:
+    admin = admin_client(stage.cluster.bootstrap)
+    member = stage.member(client="seen")
+    values = send(stage, 0, 4)
+    member.until(lambda one: set(one.values) == values, "all records")
+    member.commit()
+    described = admin.describe_consumer_groups([stage.group])[stage.group].result(PATIENCE_S)
+    assert described.state is ConsumerGroupState.STABLE
+    assert described.partition_assignor == "roundrobin"
+    assert described.coordinator.id == stage.coordinator()
+    [seen] = described.members
+    assert (seen.client_id, seen.host) == ("seen", "/127.0.0.1")
+    assert len(seen.assignment.topic_partitions) == PARTITIONS
+    listed = admin.list_consumer_groups().result(PATIENCE_S)
+    assert stage.group in {one.group_id for one in listed.valid}
+    assert not listed.errors
+    assert "NON_EMPTY_GROUP" in str(
+        admin.delete_consumer_groups([stage.group])[stage.group].exception(PATIENCE_S)
+    )
+    member.close()
+
+    def change(offset: int) -> None:
+        wanted = [TopicPartition(stage.topic, 0, offset)]
+        asked = [ConsumerGroupTopicPartitions(stage.group, wanted)]
+        admin.alter_consumer_group_offsets(asked)[stage.group].result(PATIENCE_S)
+
+    change(1)
+    asked = [ConsumerGroupTopicPartitions(stage.group)]
+    told = admin.list_consumer_group_offsets(asked)[stage.group].result(PATIENCE_S)
+    assert {at.partition: at.offset for at in told.topic_partitions} == {0: 1, 1: 4, 2: 4, 3: 4}
+    again = stage.member()
+    again.until(lambda one: len(one.values) == 3, "three records of one partition anew")
+    assert {partition for partition, _, _ in again.records} == {0}
+    again.close()
+    admin.delete_consumer_groups([stage.group])[stage.group].result(PATIENCE_S)
+    listed = admin.list_consumer_groups().result(PATIENCE_S)
+    assert stage.group not in {one.group_id for one in listed.valid}
+
+
+def test_offsets_outlive_the_cluster(name: str) -> None:
+    """All brokers stop and start again: the group is where it was."""
+    with LocalCluster(settings=SETTINGS) as cluster:
+        topic = make_topic(cluster.bootstrap, name, PARTITIONS, 3)
+        with group_stage(cluster, "lasting", topic) as stage:
+            before = send(stage, 0, 5)
+            first = stage.member()
+            first.until(lambda member: set(member.values) == before, "all records")
+            first.commit()
+            first.close()
+            for broker in cluster.ids:
+                cluster.kill(broker)
+            for broker in cluster.ids:
+                cluster.start_broker(broker, wait=False)
+            cluster.wait_ready()
+            after = send(stage, 5, 1)
+            second = stage.member()
+            second.until(lambda member: set(member.values) >= after, "the new records")
+            assert set(second.values) == after
