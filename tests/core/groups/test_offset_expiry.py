@@ -176,3 +176,21 @@ def test_a_commit_under_way_for_a_deleted_topic_goes_too() -> None:
     talk.write()
     talk.write()
     assert talk.fetch() == talk.reload().fetch() == {OTHER: 2}
+
+
+def test_nothing_is_left_of_a_group_whose_commits_fail_or_are_deleted() -> None:
+    talk = Talk()
+    talk.holds = True
+    talk.committing(1)
+    talk.ask(on.DeleteGroup(GROUP))
+    talk.write(ErrorCode.NOT_ENOUGH_REPLICAS)
+    talk.write(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert talk.state == "Dead"
+    talk.committing(1)
+    talk.committing(2, partition=OTHER)
+    talk.shard.topic_deleted({"events"}, talk.now)
+    talk.settle()
+    talk.write()
+    talk.write(ErrorCode.NOT_ENOUGH_REPLICAS)
+    talk.write()
+    assert talk.state == "Dead"

@@ -231,3 +231,18 @@ def test_a_rebuilt_group_knows_its_instances() -> None:
     response = other.join(group_instance_id="b", protocols=RANGE, fresh_id="new")
     assert (response.error_code, response.generation_id) == (ErrorCode.NONE, generation)
     assert other.beat(follower, generation, "b") is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_session_goes_on_after_a_slow_write() -> None:
+    """It need not be heard of while it waits for its new id to be written; afterwards it must."""
+    talk, generation, leader, _ = pair()
+    talk.holds = True
+    asker = talk.joining(group_instance_id="b")
+    for _ in range(3):
+        talk.pass_ms(SESSION_MS - 1)
+        assert talk.beat(leader, generation, "a") is ErrorCode.NONE
+    talk.write()
+    member = talk.joined(asker).member_id
+    assert talk.beat(member, generation, "b") is ErrorCode.NONE
+    talk.pass_ms(SESSION_MS)
+    assert talk.beat(member, generation, "b") is ErrorCode.UNKNOWN_MEMBER_ID

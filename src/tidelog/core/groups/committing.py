@@ -224,10 +224,11 @@ class Committing:
         def written(error: ErrorCode, now_ms: int) -> None:
             if error is ErrorCode.NONE:
                 group.offsets.remove(gone)
-                if dies:
-                    self._forget(group)
-            elif dies:
-                group.state = GroupState.EMPTY
+            if dies and error is ErrorCode.NONE:
+                self._forget(group)
+            else:
+                group.state = GroupState.EMPTY if dies else group.state
+                self.forget_if_hollow(group)
             on_written(error, now_ms)
 
         if tombstones:

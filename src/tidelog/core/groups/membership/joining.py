@@ -162,16 +162,18 @@ class Joining:
             )
             if not undisturbed:
                 return  # It takes part in a rebalance by now, or has been answered.
-            response = self._rebalance.generation_of(group, member)
             if error is not ErrorCode.NONE:
                 self._undo_replacement(group, member, before, error, now_ms)
-            elif skips:
+                return
+            response = self._rebalance.generation_of(group, member)
+            if skips:
                 leads = member_id == group.leader_id
-                self._rebalance.answer_join(group, member, replace(response, skip_assignment=leads))
+                response = replace(response, skip_assignment=leads)
             else:
-                self._rebalance.answer_join(
-                    group, member, replace(response, leader=before.leader_id, members=())
-                )
+                response = replace(response, leader=before.leader_id, members=())
+            self._rebalance.answer_join(group, member, response)
+            # Its session may have run out while it waited, and was excused.
+            self._rebalance.keep_alive(group, member, now_ms)
 
         assignments = {one.member_id: one.assignment for one in group.members.values()}
         self._rebalance.store(group, assignments, written)
