@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from api_cluster import ApiCluster
+from api_cluster import JOIN_GROUP, ApiCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_structs import fields_of, structs
 
 from tidelog.core.api.offered import HANDLERS, OFFERED
+from tidelog.core.groups.config import GroupConfig
 from tidelog.core.wire.codec import REQUEST
 
 USUAL: dict[str, tuple[Any, ...]] = {
@@ -36,6 +37,16 @@ USUAL: dict[str, tuple[Any, ...]] = {
     "producer_id": (-1,),
     "producer_epoch": (-1,),
     "timeout_ms": (0, 100),
+    "group_id": ("group", "other", "third"),
+    "groups": (["group", "other"],),
+    "groups_names": (["group"],),
+    "coordinator_keys": (["group", ""],),
+    "key_type": (0,),
+    "member_id": ("",),
+    "generation_id": (-1, 1),
+    "generation_id_or_member_epoch": (-1, 1),
+    "protocol_type": ("consumer",),
+    "partition_indexes": ([0, 0],),
 }
 """Values that get a request further than random ones do."""
 
@@ -59,8 +70,12 @@ def usual(data: st.DataObject, value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def cluster() -> ApiCluster:
-    cluster = ApiCluster(brokers=(1, 2)).start_all()
+    texts = {"offsets.topic.replication.factor": "2", "offsets.topic.num.partitions": "2"}
+    at_once = GroupConfig(group_initial_rebalance_delay_ms=0)
+    cluster = ApiCluster(brokers=(1, 2), texts=texts, settings={"groups": at_once}).start_all()
     cluster.create("orders")
+    cluster.coordinator("group")
+    cluster.settle()
     return cluster
 
 
@@ -71,4 +86,8 @@ def test_every_request_has_an_answer(cluster: ApiCluster, api_key: int, data: An
     api = OFFERED[api_key]
     version = data.draw(st.integers(api.first, api.last))
     request = usual(data, data.draw(structs(fields_of(api_key, version, REQUEST), version)))
+    if api_key == JOIN_GROUP:
+        # Who joins waits for the others, but not for as long as any number says.
+        request["session_timeout_ms"] = data.draw(st.sampled_from((0, 6000, 10_000)))
+        request["rebalance_timeout_ms"] = data.draw(st.sampled_from((-1, 0, 100)))
     assert cluster.request(data.draw(st.sampled_from((1, 2))), api_key, request, version)
