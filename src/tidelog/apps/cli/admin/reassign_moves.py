@@ -22,6 +22,7 @@ from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 
 LOOK_S = 0.25
+GRACE_S = 1.0
 DONE, MOVING, ELSEWHERE = "done", "moving", "elsewhere"
 
 
@@ -92,8 +93,14 @@ def cancel(cluster: Cluster, plan: Plan) -> list[Change]:
 
 
 def look(cluster: Cluster, plan: Plan) -> list[MoveState]:
-    """How far each partition of a plan is."""
-    return _states(cluster, plan, list_reassignments(cluster, plan))
+    """How far each partition of a plan is. The broker that is asked where it is may learn of
+    a move's end a little after the controller: it gets a moment."""
+    until = time.monotonic() + GRACE_S
+    while True:
+        states = _states(cluster, plan, list_reassignments(cluster, plan))
+        if all(each.state != ELSEWHERE for each in states) or time.monotonic() >= until:
+            return states
+        time.sleep(LOOK_S)
 
 
 def _states(
@@ -114,8 +121,11 @@ def wait(cluster: Cluster, plan: Plan, patience_s: float) -> list[MoveState]:
     with output.progress("moving replicas", len(plan)) as tell:
         while True:
             moves = list_reassignments(cluster, plan)
-            if not moves or time.monotonic() >= until:
-                return _states(cluster, plan, moves)
+            late = time.monotonic() >= until
+            if late or not moves:  # none: all is done, or the move has not begun
+                states = look(cluster, plan)
+                if late or all(each.state != MOVING for each in states):
+                    return states
             tell(len(plan) - len(moves), _copied(cluster, moves))
             time.sleep(LOOK_S)
 

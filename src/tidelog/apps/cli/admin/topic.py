@@ -260,10 +260,10 @@ def alter_command(
     from tidelog.apps.cli.admin import topic_changes, topic_report
 
     context = click.get_current_context()
-    if not (partitions or settings or unset):
-        raise click.UsageError("nothing to change; give --partitions or --config", context)
     if assignment and not partitions:
         raise click.UsageError("--replica-assignment goes with --partitions", context)
+    if not (partitions or settings or unset):
+        raise click.UsageError("nothing to change; give --partitions or --config", context)
     if twice := sorted(settings.keys() & set(unset)):
         raise click.UsageError(f"{twice[0]} is both set and deleted; choose one", context)
     with asked_cluster(bootstrap, timeout_s) as cluster:

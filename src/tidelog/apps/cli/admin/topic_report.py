@@ -150,7 +150,7 @@ def describe(cluster: Cluster, names: Sequence[str], filters: Filters | None = N
         part = names[start : start + TOPICS_ASKED_TOGETHER]
         topics = [_checked(topic) for topic in describe_topics(cluster, part).values()]
         resources = [Resource(TOPIC_RESOURCE, topic.name) for topic in topics]
-        configs = describe_configs(cluster, resources)
+        configs = _configs(cluster, resources)
         found += [
             _topic(topic, configs.get(resource, []), moves)
             for topic, resource in zip(topics, resources, strict=True)
@@ -172,6 +172,14 @@ def _checked(topic: TopicMetadata) -> TopicMetadata:
     if topic.error and topic.error != ErrorCode.LEADER_NOT_AVAILABLE:
         raise BrokerError(f"metadata of {topic.name}", topic.error)
     return topic
+
+
+def _configs(cluster: Cluster, resources: list[Resource]) -> dict[Resource, list[ConfigEntry]]:
+    """Settings; none from a broker that can't tell."""
+    try:
+        return describe_configs(cluster, resources)
+    except NotOffered:
+        return {}
 
 
 def _moves(cluster: Cluster) -> dict[TopicPartition, Reassignment]:

@@ -11,8 +11,8 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE
 from tidelog.shell.client.administration.topics import Outcome
-from tidelog.shell.client.api_keys import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
-from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
+from tidelog.shell.client.api_keys import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic, NotOffered
 from tidelog.shell.client.cluster import Cluster
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -28,6 +28,12 @@ SOURCES = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 """Kafka's names, as its tools print them."""
+_OWN_SOURCE = {
+    (TOPIC_RESOURCE, False): SOURCES[1],
+    (BROKER_RESOURCE, True): SOURCES[2],
+    (BROKER_RESOURCE, False): SOURCES[3],
+}
+"""What was set for the resource itself."""
 TYPES = {
     1: "boolean",
     2: "string",
@@ -174,19 +180,65 @@ def alter_configs(
 ) -> Outcome:
     """Change them, all or none; or only ask whether that could be. Raises NoSuchTopic. Asked
     twice it does the same: lists are lengthened by what is not in them."""
-    resource = {
-        "resource_type": whose.kind,
-        "resource_name": whose.name,
-        "configs": [
-            {"name": each.name, "config_operation": each.operation, "value": each.value}
-            for each in changes
+    request = {
+        "resources": [
+            {
+                "resource_type": whose.kind,
+                "resource_name": whose.name,
+                "configs": [
+                    {"name": each.name, "config_operation": each.operation, "value": each.value}
+                    for each in changes
+                ],
+            }
         ],
+        "validate_only": validate_only,
     }
-    request = {"resources": [resource], "validate_only": validate_only}
-    answer = _ask(cluster, whose, INCREMENTAL_ALTER_CONFIGS, request)
+    try:
+        answer = _ask(cluster, whose, INCREMENTAL_ALTER_CONFIGS, request)
+    except NotOffered:
+        answer = _replace_all(cluster, whose, changes, validate_only)
     [result] = answer["responses"]
     try:
         _checked(result)
     except BrokerError as error:
         return Outcome(str(whose), error.code, result.get("error_message"))
     return Outcome(str(whose))
+
+
+def _replace_all(
+    cluster: Cluster, whose: Resource, changes: Sequence[ConfigChange], validate_only: bool
+) -> Struct:
+    """For Kafka before 2.3: all that is set is read, changed and written back. What somebody
+    else changes in between is lost. Raises ClientError rather than lose a hidden value."""
+    found = {entry.name: entry for entry in describe_configs(cluster, [whose])[whose]}
+    own = _OWN_SOURCE[whose.kind, whose.of_one_broker]
+    values = {name: entry.value for name, entry in found.items() if entry.source == own}
+    hidden = [name for name in values if found[name].sensitive]
+    if hidden:
+        raise ClientError(
+            f"{whose} has the hidden setting {hidden[0]}, which this broker can't keep while"
+            " another is changed; use a Kafka from 2.3 on"
+        )
+    for operation, name, value in changes:
+        if operation == DELETE:
+            values.pop(name, None)
+        elif operation == SET:
+            values[name] = value
+        else:
+            before = found[name].value if name in found else None
+            values[name] = _edited(before or "", value or "", keep=operation == APPEND)
+    resource = {
+        "resource_type": whose.kind,
+        "resource_name": whose.name,
+        "configs": [{"name": name, "value": value} for name, value in values.items()],
+    }
+    request = {"resources": [resource], "validate_only": validate_only}
+    return _ask(cluster, whose, ALTER_CONFIGS, request)
+
+
+def _edited(before: str, text: str, *, keep: bool) -> str:
+    """A list with the items of another one added or taken out."""
+    items = [item.strip() for item in before.split(",") if item.strip()]
+    wanted = [item.strip() for item in text.split(",") if item.strip()]
+    rest = [item for item in items if item not in wanted]
+    return ",".join([*items, *(w for w in wanted if w not in items)] if keep else rest)

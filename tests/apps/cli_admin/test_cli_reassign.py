@@ -1,0 +1,177 @@
+"""`tidelog reassign` against a real cluster: plans, moves, the way back."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from click.testing import Result
+
+from tidelog.apps.cli.admin import reassign_moves
+from tidelog.core.record.record import Record
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client import admin
+from tidelog.shell.client.administration.reassignments import Reassignment
+from tidelog.shell.client.administration.topics import NewTopic, create_topics
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import Producer
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+Run: TypeAlias = Callable[..., Result]
+Read: TypeAlias = Callable[..., dict[str, Any]]
+
+
+def make(cluster: Cluster, name: str, *assignment: list[int], records: int = 0) -> None:
+    create_topics(cluster, [NewTopic(name, assignment=assignment)])
+    admin.await_leaders(cluster, name)
+    for partition in range(len(assignment) if records else 0):
+        Producer(cluster).append(name, partition, [Record(None, b"x" * 100, 1)] * records)
+
+
+def places(cluster: Cluster, name: str) -> list[list[int]]:
+    cluster.refresh([name])
+    return [each.replicas for each in cluster.topic(name).partitions.values()]
+
+
+def write(folder: Path, name: str, *replicas: list[int]) -> str:
+    entries = [
+        {"topic": name, "partition": number, "replicas": each}
+        for number, each in enumerate(replicas)
+    ]
+    (folder / "plan.json").write_text(json.dumps({"version": 1, "partitions": entries}))
+    return str(folder / "plan.json")
+
+
+def test_a_plan_is_carried_out_and_taken_back(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+    make(cluster, "moved", [1, 2], [2, 1], records=10)
+    plan = write(tmp_path, "moved", [3, 2], [1, 3])
+    shown = run("reassign", plan)
+    assert "replicas to copy: 2; add --execute to begin" in shown.stdout
+    assert places(cluster, "moved") == [[1, 2], [2, 1]]
+    elsewhere = run("reassign", plan, "--verify", code=1, told=False)
+    assert "0 of 2 done, 2 elsewhere" in elsewhere.stdout
+    moved = run("reassign", plan, "--execute", "--wait", "60")
+    assert "✓ 2 of 2 done" in moved.stdout
+    assert places(cluster, "moved") == [[3, 2], [1, 3]]
+    back = next(line for line in moved.stdout.splitlines() if line.startswith("{"))
+    (tmp_path / "back.json").write_text(back)
+    run("reassign", str(tmp_path / "back.json"), "--execute", "--wait", "60")
+    assert places(cluster, "moved") == [[1, 2], [2, 1]]
+    assert run("reassign", "--list").stdout == "no replica is being moved\n"
+    assert "nothing of this" in run("reassign", plan, "--cancel").stdout
+
+
+def test_the_json_of_a_made_plan_is_a_plan(
+    read: Read, run: Run, cluster: Cluster, tmp_path: Path
+) -> None:
+    make(cluster, "made", [1], [1], [1])
+    document = read("reassign", "--topic", "made", "--brokers", "1,2,3")
+    assert sorted(each["replicas"] for each in document["partitions"]) == [[1], [2], [3]]
+    assert [each["replicas"] for each in document["rollback"]["partitions"]] == [[1], [1], [1]]
+    (tmp_path / "made.json").write_text(json.dumps(document))
+    run("reassign", str(tmp_path / "made.json"), "--execute", "--wait", "60")
+    assert sorted(places(cluster, "made")) == [[1], [2], [3]]
+
+
+def test_a_topic_gets_more_replicas_at_once(
+    read: Read, run: Run, cluster: Cluster, tmp_path: Path
+) -> None:
+    make(cluster, "single", [1], [2], records=5)
+    back = tmp_path / "back.json"
+    document = read(
+        *("reassign", "--topic", "single", "--brokers", "1,2,3", "--replication-factor", "3"),
+        *("--execute", "--wait", "60", "--rollback", str(back)),
+    )
+    assert [each["state"] for each in document["moves"]] == ["done", "done"]
+    assert [sorted(each) for each in places(cluster, "single")] == [[1, 2, 3], [1, 2, 3]]
+    assert json.loads(back.read_text()) == document["rollback"]
+    run("reassign", str(back), "--execute", "--wait", "60")
+    assert places(cluster, "single") == [[1], [2]]
+
+
+def test_a_move_to_a_broker_that_hangs_is_seen_and_taken_back(
+    run: Run, read: Read, brokers: LocalCluster, cluster: Cluster, tmp_path: Path
+) -> None:
+    controller = cluster.refresh([]).controller_id
+    other, hung = (broker for broker in (3, 2, 1) if broker != controller)
+    make(cluster, "stuck", [controller, other], records=5)
+    plan = write(tmp_path, "stuck", [controller, hung])
+    alive = cluster.metadata.brokers[controller]
+    at = ("--bootstrap", f"{alive.host}:{alive.port}")
+    brokers.pause(hung)
+    try:
+        begun = run("reassign", plan, "--execute", *at)
+        assert f"✓ stuck-0: moving to {controller},{hung}" in begun.stdout
+        (move,) = read("reassign", "--list", *at)["moves"]
+        assert (move["adding"], move["removing"]) == ([hung], [other])
+        assert "stuck-0" in run("reassign", "--list", *at).stdout
+        waited = run("reassign", plan, "--verify", "--wait", "0.5", *at, code=1, told=False)
+        assert "0 of 1 done, 1 moving" in waited.stdout
+        described = run("topic", "describe", "stuck", "--format", "kafka", *at).stdout
+        assert f"\tAdding Replicas: {hung}\tRemoving Replicas: {other}\t" in described
+        assert "ReplicationFactor: 2" in described
+        back = run("reassign", "--topic", "stuck", "--cancel", *at)
+        assert back.stdout == f"✓ stuck-0: back to {controller},{other}\n"
+        assert "no replica is being moved" in run("reassign", "--list", *at).stdout
+    finally:
+        brokers.resume(hung)
+        brokers.wait_ready(30, brokers.ids)
+
+
+def test_bytes_that_are_copied_are_counted(cluster: Cluster) -> None:
+    make(cluster, "weighed", [1, 2], records=200)
+    key = TopicPartition("weighed", 0)
+    assert reassign_moves._copied(cluster, {key: Reassignment([1, 3], [3], [])}).startswith(
+        "0 B of"
+    )
+    whole, _, total = reassign_moves._copied(
+        cluster, {key: Reassignment([1, 2], [2], [])}
+    ).partition(" of ")
+    assert whole == total != "0 B"
+
+
+WRONG = {
+    "nothing": ([], "give a plan or --topic; --list shows what moves"),
+    "both": (["{plan}", "--topic", "t"], "not both"),
+    "nowhere": (["--topic", "there"], "where to? add --brokers"),
+    "two things": (["{plan}", "--verify", "--execute"], "one thing at a time"),
+    "nothing to wait for": (["{plan}", "--wait", "3"], "--wait goes with --execute or --verify"),
+    "brokers for nothing": (["{plan}", "--verify", "--brokers", "1"], "leave it out here"),
+    "no such broker": (
+        ["--topic", "there", "--brokers", "1,9"],
+        "no broker 9; choose from: 1, 2",
+    ),
+    "too few brokers": (["--topic", "there", "--brokers", "1"], "needs 2 brokers"),
+    "not brokers": (["--topic", "there", "--brokers", "a"], "no list of broker ids, such as 1,2,3"),
+    "a mistyped topic": (["--topic", "thee", "--brokers", "1,2"], "did you mean there"),
+    "a mistyped topic in the plan": (["{strange}"], "did you mean there"),
+    "no such file": (["nowhere.json"], "can't read nowhere.json"),
+    "no plan": (["{empty}"], 'is no plan: it has no list "partitions"'),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG.values(), ids=WRONG)
+def test_bad_usage_is_one_line(
+    run: Run, cluster: Cluster, tmp_path: Path, words: list[str], message: str
+) -> None:
+    run("topic", "create", "there", "-r", "2", "--if-not-exists")
+    plan = write(tmp_path, "there", [1, 2])
+    strange, empty = tmp_path / "strange.json", tmp_path / "empty.json"
+    strange.write_text(Path(plan).read_text().replace("there", "theer"))
+    empty.write_text("{}")
+    files = {"{plan}": plan, "{strange}": str(strange), "{empty}": str(empty)}
+    found = run("reassign", *(files.get(word, word) for word in words), code=2)
+    assert message in found.stderr
+
+
+def test_a_move_that_is_refused_says_why(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+    make(cluster, "kept", [1, 2])
+    refused = run("reassign", write(tmp_path, "kept", [1, 77]), "--execute", code=1)
+    assert "moving kept-0: INVALID_REPLICA_ASSIGNMENT" in refused.stderr
+    assert places(cluster, "kept") == [[1, 2]]
+
+
+@pytest.mark.usefixtures("as_kafka_2_1")
+def test_an_old_kafka_is_told_to_be_too_old(run: Run) -> None:
+    assert "Kafka has it from 2.4 on" in run("reassign", "--list", code=1).stderr
