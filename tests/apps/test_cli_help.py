@@ -48,6 +48,8 @@ def test_every_command_of_the_tree_is_there() -> None:
         "topic describe",
         "topic alter",
         "topic delete",
+        "produce",
+        "consume",
         "config",
         "config describe",
         "config alter",

@@ -5,6 +5,8 @@
     cluster    who is in a running cluster, and what is in danger
     partition  every replica of a partition, side by side
     topic      topics made, listed, described, altered, deleted
+    produce    records written, from stdin or files
+    consume    records read, and followed
     config     settings of topics and brokers
     reassign   replicas moved from broker to broker
     completion what makes a shell complete commands and topics
@@ -34,6 +36,8 @@ COMMANDS = LazyCommands(
         "cluster": "tidelog.apps.cli.cluster:cluster",
         "partition": "tidelog.apps.cli.partition:partition",
         "topic": "tidelog.apps.cli.admin.topic:topic",
+        "produce": "tidelog.apps.cli.records.produce:produce",
+        "consume": "tidelog.apps.cli.records.consume:consume",
         "config": "tidelog.apps.cli.admin.config:config",
         "reassign": "tidelog.apps.cli.admin.reassign:reassign",
         "completion": "tidelog.apps.cli.local.completion:completion",

@@ -15,6 +15,7 @@ from tidelog.core.record.decoder import LogRecord, decode
 from tidelog.core.record.isolation import read_committed
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
+from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.api_keys import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from tidelog.shell.client.client_errors import BrokerError, NothingMore, NotOffered
 from tidelog.shell.client.cluster import Cluster
@@ -85,6 +86,21 @@ def fetch(
 ) -> dict[TopicPartition, FetchedPartition]:
     """One request for any number of partitions; per partition what the broker says. Raises
     ClientError if it says nothing, or refuses the request as a whole."""
+    max_bytes = sum(place.max_bytes for place in wanted.values())
+    request, newest = fetch_request(topics, wanted, isolation, max_wait_ms, min_bytes, max_bytes)
+    answer = leader.call(FETCH, request, newest, max_wait_ms / 1000 + leader.timeout_s)
+    return read_fetched(answer, topics)
+
+
+def fetch_request(
+    topics: Mapping[str, TopicMetadata],
+    wanted: Mapping[TopicPartition, FetchFrom],
+    isolation: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+) -> tuple[Struct, int | None]:
+    """The request, and the newest version in which it may be sent."""
     asked: dict[str, list[dict[str, object]]] = {}
     for key, place in wanted.items():
         partition: dict[str, object] = {
@@ -96,12 +112,11 @@ def fetch(
             "partition_max_bytes": place.max_bytes,
         }
         asked.setdefault(key.topic, []).append(partition)
-    ids = {topics[name].id: name for name in asked}
     request = {
         "replica_id": CONSUMER,
         "max_wait_ms": max_wait_ms,
         "min_bytes": min_bytes,
-        "max_bytes": sum(place.max_bytes for place in wanted.values()),
+        "max_bytes": max_bytes,
         "isolation_level": isolation,
         "session_id": 0,
         "session_epoch": -1,
@@ -111,10 +126,17 @@ def fetch(
         ],
         "forgotten_topics_data": [],
     }
-    newest = LAST_VERSION_WITH_NAMES if NO_TOPIC_ID in ids else None
-    answer = leader.call(FETCH, request, newest, max_wait_ms / 1000 + leader.timeout_s)
+    nameless = any(topics[name].id == NO_TOPIC_ID for name in asked)
+    return request, LAST_VERSION_WITH_NAMES if nameless else None
+
+
+def read_fetched(
+    answer: Struct, topics: Mapping[str, TopicMetadata]
+) -> dict[TopicPartition, FetchedPartition]:
+    """What a broker says, by partition. Raises BrokerError if it refuses the whole."""
     if answer.get("error_code"):
         raise BrokerError("fetch", answer["error_code"])
+    ids = {topic.id: name for name, topic in topics.items()}
     found = {}
     for topic in answer["responses"]:
         name = topic["topic"] if "topic" in topic else ids[topic["topic_id"]]

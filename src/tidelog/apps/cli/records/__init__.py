@@ -1,0 +1,1 @@
+"""`tidelog produce` and `tidelog consume`: records on the command line."""

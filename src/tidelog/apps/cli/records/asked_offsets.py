@@ -1,0 +1,140 @@
+"""Where `consume -o` begins and ends: kcat's words, rpk's ranges.
+
+    beginning, end, stored     N, -N (before the end), N:M      @TIME, @TIME:TIME
+    s@TIME and e@TIME as kcat has them, given in two options
+
+Always true: an end is the offset behind the last record that is read.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from tidelog.apps.cli.records.points_in_time import parse_time
+from tidelog.core.types import Offset, TopicPartition
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consuming.consumer import Span
+from tidelog.shell.client.offsets import list_offsets
+from tidelog.shell.client.reader import EARLIEST, LATEST
+
+BEGINNING, END, STORED, NUMBER, BEFORE_END, TIME = range(6)
+_WORDS = {
+    "beginning": BEGINNING,
+    "earliest": BEGINNING,
+    "start": BEGINNING,
+    "end": END,
+    "latest": END,
+    "stored": STORED,
+}
+_NUMBERS = re.compile(r"(-?\d+)(?::(\d+))?")
+
+
+class Point(NamedTuple):
+    """One end of what is read: of which kind, and the number with it."""
+
+    kind: int
+    number: int = 0
+
+
+class Asked(NamedTuple):
+    """From where, and up to where; without an end, on and on."""
+
+    start: Point
+    end: Point | None = None
+
+
+def parse_offsets(texts: Sequence[str], now_ms: int) -> Asked | None:
+    """All that `-o` was given; None if nothing was. Raises ValueError."""
+    start: Point | None = None
+    end: Point | None = None
+    for text in texts:
+        asked = _parse(text, now_ms)
+        if (start and asked[0]) or (end and asked[1]):
+            raise ValueError(f"{text!r} is one more than can be; -o says where to begin once")
+        start, end = start or asked[0], end or asked[1]
+    if not texts:
+        return None
+    return Asked(start or Point(BEGINNING), end)
+
+
+def _parse(text: str, now_ms: int) -> tuple[Point | None, Point | None]:
+    if text in _WORDS:
+        return Point(_WORDS[text]), None
+    numbers = _NUMBERS.fullmatch(text)
+    if numbers:
+        number, behind = int(numbers[1]), numbers[2]
+        start = Point(BEFORE_END, -number) if text.startswith("-") else Point(NUMBER, number)
+        return start, None if behind is None else Point(NUMBER, int(behind))
+    if text.startswith("s@"):
+        return Point(TIME, parse_time(text[2:], now_ms)), None
+    if text.startswith("e@"):
+        return None, Point(TIME, parse_time(text[2:], now_ms))
+    if text.startswith("@"):
+        return _parse_times(text[1:], now_ms)
+    raise ValueError(
+        f"{text!r} is no offset; write beginning, end, stored, 42, -10, 10:20, @TIME or @TIME:TIME"
+    )
+
+
+def _parse_times(text: str, now_ms: int) -> tuple[Point, Point | None]:
+    """`TIME` or `TIME:TIME`; an ISO time has colons of its own."""
+    for at in [place for place, letter in enumerate(text) if letter == ":"]:
+        last = text[at + 1 :]
+        if last.isdecimal() and len(last) <= len("59"):
+            continue  # minutes or seconds, not milliseconds since 1970
+        try:
+            return Point(TIME, parse_time(text[:at], now_ms)), Point(TIME, parse_time(last, now_ms))
+        except ValueError:
+            continue
+    return Point(TIME, parse_time(text, now_ms)), None
+
+
+def resolve(
+    cluster: Cluster,
+    keys: Collection[TopicPartition],
+    asked: Asked,
+    isolation: int,
+    *,
+    to_the_end: bool,
+) -> dict[TopicPartition, Span]:
+    """Offsets for each partition. `to_the_end`: without an end of its own it ends where the log
+    ends now. Raises ClientError."""
+    times = {point.number for point in asked if point is not None and point.kind == TIME}
+    by_time = {time: _offsets(cluster, keys, time, isolation) for time in times}
+    points = [asked.start, asked.end or Point(BEGINNING)]
+    needs_first = any(point.kind in (BEGINNING, STORED, BEFORE_END) for point in points)
+    first = _offsets(cluster, keys, EARLIEST, isolation) if needs_first else {}
+    needs_last = to_the_end or times or any(point.kind in (END, BEFORE_END) for point in points)
+    last = _offsets(cluster, keys, LATEST, isolation) if needs_last else {}
+
+    def offset(point: Point, key: TopicPartition) -> Offset:
+        if point.kind == NUMBER:
+            return point.number
+        if point.kind == END:
+            return last[key]
+        if point.kind == BEFORE_END:
+            return max(last[key] - point.number, first[key])
+        if point.kind == TIME:
+            found = by_time[point.number][key]
+            return last[key] if found < 0 else found
+        return first[key]
+
+    spans = {}
+    for key in keys:
+        end = None if asked.end is None else offset(asked.end, key)
+        if to_the_end:
+            end = last[key] if end is None else min(end, last[key])
+        spans[key] = Span(offset(asked.start, key), end)
+    return spans
+
+
+def _offsets(
+    cluster: Cluster, keys: Collection[TopicPartition], timestamp: int, isolation: int
+) -> dict[TopicPartition, Offset]:
+    found = {}
+    for key, answer in list_offsets(cluster, dict.fromkeys(keys, timestamp), isolation).items():
+        if isinstance(answer, ClientError):
+            raise answer
+        found[key] = answer.offset
+    return found

@@ -1,0 +1,239 @@
+"""`tidelog consume`: read records, in the habits of kcat and rpk."""
+
+import re
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
+from tidelog.apps.cli.remote.completing import complete_topic
+from tidelog.apps.cli.usage import examples, format_option
+
+if TYPE_CHECKING:
+    from tidelog.apps.cli.records.printing import Render
+    from tidelog.apps.cli.records.reading import Source, Tell, Wanted
+    from tidelog.shell.client.cluster import Cluster
+
+ISOLATION = ("read_uncommitted", "read_committed")
+"""In the order of Kafka's numbers."""
+
+
+class Options(NamedTuple):
+    """The command line, by the names of its options."""
+
+    topics: tuple[str, ...]
+    regex: bool
+    offsets: tuple[str, ...]
+    partitions: tuple[int, ...]
+    limit: int | None
+    to_end: bool
+    follow: bool
+    template: str | None
+    json_lines: bool
+    key_delimiter: str | None
+    delimiter: str
+    null: bool
+    print_offsets: bool
+    group: str | None
+    isolation: str
+    quiet: bool
+    bootstrap: str | None
+    timeout_s: float
+    form: str
+
+
+def parse_partitions(
+    _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
+) -> tuple[int, ...]:
+    """`0`, `0,3`, `0-2`, and several of them."""
+    found: list[int] = []
+    for part in [part for text in texts for part in text.split(",")]:
+        span = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if span is None:
+            raise click.BadParameter(f"{part!r} is no partition; write 0, 0,3 or 0-2")
+        found += range(int(span[1]), int(span[2] or span[1]) + 1)
+    return tuple(dict.fromkeys(found))
+
+
+@click.command(
+    "consume",
+    epilog=examples(
+        "tidelog consume orders",
+        "tidelog consume orders -o -10 -e",
+        "tidelog consume orders -o @-15m --follow",
+        "tidelog consume orders -o @2024-01-31T10:00:00Z:2024-01-31T11:00:00Z -J",
+        r"tidelog consume orders -p 0,1 -n 5 -f '%t [%p] at %o: %k = %s\n'",
+        "tidelog consume -r '^orders' --group audit",
+    ),
+)
+@click.argument(
+    "topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic
+)
+@click.option("--regex", "-r", is_flag=True, help="Topics are regular expressions.")
+@click.option(
+    "--offset",
+    "-o",
+    "offsets",
+    multiple=True,
+    metavar="OFFSET",
+    help="Where to begin: beginning, end, stored, 42, -10 (before the end), @TIME; or from where"
+    " to where: 10:20, @TIME:TIME. A time is in milliseconds, ISO 8601 or -15m.  [default:"
+    " beginning]",
+)
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    multiple=True,
+    callback=parse_partitions,
+    metavar="N",
+    help="Only these partitions: 0, 0,3 or 0-2.  [default: all]",
+)
+@click.option(
+    "--count",
+    "-n",
+    "-c",
+    "limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="End after N records.",
+)
+@click.option("--to-end", "-e", is_flag=True, help="End where the log ends now.")
+@click.option("--follow", is_flag=True, help="Go on when the end is reached, the default.")
+@click.option(
+    "--template",
+    "-f",
+    metavar="FORMAT",
+    help=r"Print records so: %t topic, %p partition, %o offset, %k key, %s or %v value, %K and %S"
+    r" their lengths, %T timestamp, %h headers, %H how many, %e leader epoch, %i number, %%; \n,"
+    r" \t, \xNN; %k{hex}, %s{base64}.",
+)
+@click.option("--json", "-J", "json_lines", is_flag=True, help="A line of JSON for each record.")
+@click.option(
+    "--key-delimiter", "-K", metavar="TEXT", help="Print the key too, with this behind it."
+)
+@click.option(
+    "--delimiter",
+    "-D",
+    metavar="TEXT",
+    default="\\n",
+    show_default=True,
+    help="What stands behind each record.",
+)
+@click.option("--null", "-Z", is_flag=True, help="Print NULL where there is no key or no value.")
+@click.option("--print-offsets", "-O", is_flag=True, help="Print topic/partition@offset in front.")
+@click.option(
+    "--group",
+    "-g",
+    metavar="GROUP",
+    help="Share the topics with the other members of this group, and commit what was printed.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(ISOLATION),
+    default=ISOLATION[0],
+    show_default=True,
+    help="Whether open and aborted transactions are left out.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Nothing on stderr but errors.")
+@bootstrap_option()
+@timeout_option()
+@format_option()
+def consume(**given: Any) -> int:
+    """Print the records of topics, and go on when new ones come.
+
+    With -e it ends where the log ends now, with -n after so many records, and with Ctrl-C;
+    each is exit code 0. Where leaders change, records were truncated, or offsets are gone, a
+    line on stderr says so and reading goes on.
+    """
+    options = Options(**given)
+    wanted, render = _understand(options)
+    from tidelog.apps.cli.records.printing import Printer
+    from tidelog.apps.cli.records.reading import read_out
+
+    def tell(line: str) -> None:
+        if not options.quiet:
+            click.echo(f"tidelog: {line}", err=True)
+
+    try:
+        with asked_cluster(options.bootstrap, options.timeout_s) as cluster:
+            source = _source(cluster, wanted, options.group, tell)
+            read_out(source, Printer(render), options.limit)
+    except KeyboardInterrupt:
+        return 0  # before the first record
+    return 0
+
+
+def _understand(options: Options) -> "tuple[Wanted, Render]":
+    """What the words mean. Raises UsageError."""
+    from tidelog.apps.cli.records.asked_offsets import (
+        BEGINNING,
+        END,
+        STORED,
+        Asked,
+        Point,
+        parse_offsets,
+    )
+    from tidelog.apps.cli.records.reading import Wanted
+
+    try:
+        asked = parse_offsets(options.offsets, int(time.time() * 1000))
+        render = _render(options)
+        for text in options.topics if options.regex else ():
+            re.compile(text)
+    except (ValueError, re.error) as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
+    if options.follow and options.to_end:
+        raise click.UsageError("--follow goes on where -e ends; leave one of them out")
+    if options.group is None and asked is not None and asked.start.kind == STORED:
+        raise click.UsageError("-o stored goes on where a group is; name it with --group")
+    if options.group is not None:
+        if options.partitions:
+            raise click.UsageError("the members of a group share out partitions; leave out -p")
+        if asked is not None and (asked.start.kind > STORED or asked.end is not None):
+            raise click.UsageError(
+                "a group goes on where it is; -o beginning or end is for where it never was"
+            )
+        if asked is not None and asked.start.kind not in (BEGINNING, END):
+            asked = None
+    wanted = Wanted(
+        options.topics,
+        options.regex,
+        options.partitions,
+        asked or Asked(Point(BEGINNING)),
+        options.to_end,
+        ISOLATION.index(options.isolation),
+    )
+    return wanted, render
+
+
+def _render(options: Options) -> "Render":
+    from tidelog.apps.cli.records.printing import formatted, json_lines
+
+    shaped = options.template is not None or options.key_delimiter is not None
+    if options.json_lines or options.form == "json":
+        if shaped or options.print_offsets:
+            raise ValueError("lines of JSON have a form of their own; leave out -f, -K and -O")
+        return json_lines
+    if options.template is not None:
+        if options.key_delimiter is not None or options.print_offsets:
+            raise ValueError("-f says it all; leave out -K and -O")
+        return formatted(options.template, b"NULL" if options.null else b"")
+    key = "" if options.key_delimiter is None else "%k" + _plain(options.key_delimiter)
+    place = "%t/%p@%o\\t" if options.print_offsets else ""
+    template = f"{place}{key}%s{_plain(options.delimiter)}"
+    return formatted(template, b"NULL" if options.null else b"")
+
+
+def _plain(text: str) -> str:
+    """A percent sign in a delimiter is only that."""
+    return text.replace("%", "%%")
+
+
+def _source(cluster: "Cluster", wanted: "Wanted", group: str | None, tell: "Tell") -> "Source":
+    from tidelog.apps.cli.records.reading import Assigned, as_member
+
+    if group is None:
+        return Assigned(cluster, wanted, tell)
+    return as_member(cluster, wanted, group, tell)

@@ -1,0 +1,164 @@
+"""From bytes on stdin or in files to records: lines, format strings, or lines of JSON.
+
+Always true: what was read so far never waits for more than a short while before it is given
+out, so that records typed by hand are written as they are typed; no more is held than one
+piece of input and one unfinished record.
+"""
+
+import base64
+import binascii
+import os
+import re
+import select
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import BinaryIO, NamedTuple
+
+from tidelog.apps.cli.records import envelope
+from tidelog.apps.cli.records.format_string import Field, parse
+from tidelog.core.record.record import Header
+
+PIECE_BYTES = 256 * 1024
+RECORD_BYTES_MAX = 256 * 1024 * 1024
+PAUSE_S = 0.02
+
+
+class Given(NamedTuple):
+    """A record as the input has it; None where the input says nothing of it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+    timestamp: int | None = None
+    partition: int | None = None
+
+
+class BadInput(ValueError):
+    """The input does not say what it was said to."""
+
+
+Understand = Callable[[bytes], Given]
+
+
+def pieces(source: BinaryIO) -> Iterator[bytes | None]:
+    """What there is, as it comes; None where nothing came for a while."""
+    try:
+        file = source.fileno()
+    except (OSError, AttributeError):
+        while piece := source.read(PIECE_BYTES):
+            yield piece
+        return
+    while True:
+        if os.name == "posix" and not select.select([file], [], [], PAUSE_S)[0]:
+            yield None
+            select.select([file], [], [])
+        piece = os.read(file, PIECE_BYTES)
+        if not piece:
+            return
+        yield piece
+
+
+def split(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
+    """The records of a source, as many at a time as came together; an empty list: nothing more
+    for now. Raises BadInput."""
+    rest = b""
+    for piece in pieces(source):
+        if piece is None:
+            yield []
+            continue
+        *whole, rest = (rest + piece).split(delimiter)
+        if len(rest) > RECORD_BYTES_MAX:
+            raise BadInput(f"{len(rest)} bytes without a delimiter; name one with -D")
+        yield whole
+    if rest:
+        yield [rest]
+
+
+def plain(key: bytes | None, key_delimiter: bytes | None) -> Understand:
+    """The record is the value; up to the delimiter, if there is one, the key."""
+
+    def understand(line: bytes) -> Given:
+        if key_delimiter is None:
+            return Given(key, line)
+        found, delimiter, value = line.partition(key_delimiter)
+        return Given(found, value) if delimiter else Given(key, line)
+
+    return understand
+
+
+def understand_json(line: bytes) -> Given:
+    """kcat's envelope, as `tidelog consume -J` prints it. Raises BadInput."""
+    try:
+        return Given(*envelope.load(line)[:4])
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+
+
+def by_format(text: str, key: bytes | None) -> tuple[Understand, bytes]:
+    """How to take a record apart, and what stands between records: the end of the format.
+    Raises ValueError."""
+    form = parse(text)
+    delimiter = b"\n"
+    if form and isinstance(form[-1], bytes):
+        delimiter = form.pop()  # type: ignore[assignment]
+    letters = [piece.letter for piece in form if isinstance(piece, Field)]
+    unknown = sorted(set(letters) - set("ktsphoT"))
+    if unknown or len(set(letters)) < len(letters) or not letters:
+        raise ValueError(
+            f"{text!r} can't be read; each of %k, %s, %p, %h, %T, %t, %o may stand there once"
+        )
+    for one, two in pairwise(form):
+        if isinstance(one, Field) and isinstance(two, Field):
+            raise ValueError(f"%{one.letter}%{two.letter}: put something between them")
+    spellings = {piece.letter: piece.spelling for piece in form if isinstance(piece, Field)}
+    pattern = re.compile(
+        b"".join(
+            re.escape(piece) if isinstance(piece, bytes) else b"(?P<%b>.*?)" % piece.letter.encode()
+            for piece in form
+        ),
+        re.DOTALL,
+    )
+
+    def understand(line: bytes) -> Given:
+        found = pattern.fullmatch(line)
+        if found is None:
+            raise BadInput(f"{line[:60]!r} is not of the form {text!r}")
+        fields = found.groupdict()
+        spelt = {letter: _spelt(fields[letter], spellings[letter]) for letter in fields}
+        return Given(
+            spelt.get("k", key),
+            spelt.get("s", b""),
+            parse_headers(fields.get("h", b"")),
+            _number(fields, "T"),
+            _number(fields, "p"),
+        )
+
+    return understand, delimiter
+
+
+def _spelt(data: bytes, spelling: str) -> bytes:
+    try:
+        if spelling == "hex":
+            return binascii.unhexlify(data)
+        return base64.b64decode(data, validate=True) if spelling else data
+    except binascii.Error:
+        raise BadInput(f"{data[:60]!r} is not {spelling}") from None
+
+
+def _number(fields: dict[str, bytes], letter: str) -> int | None:
+    if letter not in fields:
+        return None
+    if not fields[letter].isdigit():
+        raise BadInput(f"{fields[letter][:60]!r} is no number for %{letter}")
+    return int(fields[letter])
+
+
+def parse_headers(text: bytes) -> tuple[Header, ...]:
+    """`name=value,name=value`; a name alone has no value."""
+    return tuple(parse_header(part) for part in text.split(b",") if part)
+
+
+def parse_header(text: bytes) -> Header:
+    """`name=value`; a name alone has no value."""
+    name, equals, value = text.partition(b"=")
+    return Header.of(name, value if equals else None)

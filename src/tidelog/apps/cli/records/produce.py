@@ -1,0 +1,314 @@
+"""`tidelog produce`: write records, in the habits of kcat and rpk."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import click
+
+from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
+from tidelog.apps.cli.remote.completing import complete_topic
+from tidelog.apps.cli.usage import examples, format_option
+
+if TYPE_CHECKING:
+    from tidelog.apps.cli.output import Tell
+    from tidelog.apps.cli.records.input_records import Understand
+    from tidelog.apps.cli.records.sending import Sender
+    from tidelog.core.record.record import Header
+    from tidelog.shell.client.cluster import Cluster
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""In the order of Kafka's numbers."""
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+REFUSED, INTERRUPTED = 1, 130
+PARTITIONS_SHOWN = 4
+
+
+class Options(NamedTuple):
+    """The command line, by the names of its options."""
+
+    topic: str
+    files: tuple[str, ...]
+    key: str | None
+    key_delimiter: str | None
+    delimiter: str
+    headers: tuple[str, ...]
+    partition: int | None
+    codec: str
+    acks: str
+    timestamp: str | None
+    null: bool
+    template: str | None
+    json_lines: bool
+    tee: bool
+    create: bool
+    quiet: bool
+    bootstrap: str | None
+    timeout_s: float
+    form: str
+
+
+class Plan(NamedTuple):
+    """What the words mean."""
+
+    understand: "Understand"
+    delimiter: bytes
+    headers: "tuple[Header, ...]"
+    timestamp: int | None
+
+
+@click.command(
+    "produce",
+    epilog=examples(
+        "tidelog produce orders",
+        "tidelog produce orders -K : -z zstd lines.txt",
+        "tidelog produce orders -k order-7 -H source=shell -p 0",
+        r"tidelog produce orders -f '%k %v\n' --format json pairs.txt",
+        "tidelog produce orders -K : -Z tombstones.txt",
+        "tidelog produce copy --create -J lines.json",
+    ),
+)
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
+@click.option("--key", "-k", metavar="KEY", help="The key of records that bring none.")
+@click.option(
+    "--key-delimiter", "-K", metavar="TEXT", help="What stands between key and value in the input."
+)
+@click.option(
+    "--delimiter",
+    "-D",
+    metavar="TEXT",
+    default="\\n",
+    show_default=True,
+    help="What stands between records in the input.",
+)
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of every record; may be given more than once.",
+)
+@click.option(
+    "--partition",
+    "-p",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Where to.  [default: by the key as Kafka's Java client does; without one, any]",
+)
+@click.option(
+    "--codec",
+    "-z",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+    help="How to compress batches.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice([*ACKS]),
+    default="all",
+    show_default=True,
+    help="Who has to have a record before it counts as written. Only all is without doubles.",
+)
+@click.option(
+    "--timestamp",
+    metavar="TIME",
+    help="Of all records: milliseconds, ISO 8601 or -15m.  [default: when they are read]",
+)
+@click.option(
+    "--null", "-Z", is_flag=True, help="An empty value or key is null: a value so is a tombstone."
+)
+@click.option(
+    "--template",
+    "-f",
+    metavar="FORMAT",
+    help=r"The form of the input: %k key, %s or %v value, %h headers (a=1,b=2), %p partition, %T"
+    r" timestamp; \n, \t, \xNN; %k{hex}, %v{base64}.",
+)
+@click.option(
+    "--json", "-J", "json_lines", is_flag=True, help="The input is what consume -J prints."
+)
+@click.option("--tee", "-T", is_flag=True, help="Print the input on stdout once it is written.")
+@click.option("--create", is_flag=True, help="Make the topic if it is not there.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not say what was written.")
+@bootstrap_option()
+@timeout_option()
+@format_option()
+def produce(**given: Any) -> int:
+    """Write lines of stdin, or of files, as records to TOPIC.
+
+    Exit code 0 means that every record is in the log, and once (unless --acks says less).
+    """
+    options = Options(**given)
+    plan = _understand(options)
+    with asked_cluster(options.bootstrap, options.timeout_s) as cluster:
+        return _run(cluster, options, plan)
+
+
+def _understand(options: Options) -> Plan:
+    from tidelog.apps.cli.records.format_string import unescape
+    from tidelog.apps.cli.records.input_records import (
+        by_format,
+        parse_header,
+        plain,
+        understand_json,
+    )
+    from tidelog.apps.cli.records.points_in_time import parse_time
+
+    for path in options.files:
+        if not os.path.exists(path) or os.path.isdir(path):
+            raise click.UsageError(f"there is no file {path!r}")
+    forms = [options.json_lines, options.template is not None, options.key_delimiter is not None]
+    if sum(forms) > 1:
+        raise click.UsageError("-J, -f and -K are three forms of input; give one of them")
+    key = None if options.key is None else options.key.encode(errors="surrogateescape")
+    understand: Understand
+    try:
+        delimiter = unescape(options.delimiter)
+        if options.json_lines:
+            understand = understand_json
+        elif options.template is not None:
+            understand, delimiter = by_format(options.template, key)
+        else:
+            between = options.key_delimiter
+            understand = plain(key, None if between is None else _some(unescape(between), "-K"))
+        headers = tuple(
+            parse_header(text.encode(errors="surrogateescape")) for text in options.headers
+        )
+        now_ms = int(time.time() * 1000)
+        timestamp = None if options.timestamp is None else parse_time(options.timestamp, now_ms)
+    except ValueError as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
+    return Plan(understand, _some(delimiter, "-D"), headers, timestamp)
+
+
+def _some(delimiter: bytes, option: str) -> bytes:
+    if not delimiter:
+        raise click.UsageError(f"{option} is empty; leave it out, or name a delimiter")
+    return delimiter
+
+
+def _run(cluster: "Cluster", options: Options, plan: Plan) -> int:
+    from tidelog.apps.cli.records.input_records import BadInput
+    from tidelog.apps.cli.records.sending import Sender
+    from tidelog.core.record.compression import Codec
+    from tidelog.shell.client.client_errors import ClientError
+    from tidelog.shell.client.producer import Producer
+
+    if options.create:
+        from tidelog.shell.client.admin import create_topic
+
+        create_topic(cluster, options.topic, exist_ok=True)
+    if options.partition is not None:
+        cluster.partition(options.topic, options.partition)
+    acks = ACKS[options.acks]
+    codec = Codec(CODECS.index(options.codec))
+    producer = Producer(
+        cluster, acks, idempotent=acks == -1, timeout_s=options.timeout_s, codec=codec
+    )
+    sender = Sender(producer, options.topic, options.partition)
+    failed = ""
+    status = 0
+    try:
+        with _progress(options) as tell:
+            for source in _sources(options.files):
+                _send_all(source, sender, options, plan, tell)
+            sender.flush()
+    except (ClientError, BadInput) as error:
+        failed = f"{error}; {sender.records} records were written, {sender.waiting} were not"
+        status = REFUSED
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    if failed:
+        click.echo(f"tidelog: {failed}", err=True)
+    _report(sender, options, status, failed)
+    return status
+
+
+def _sources(files: tuple[str, ...]) -> Iterator[BinaryIO]:
+    if not files:
+        yield sys.stdin.buffer
+    for path in files:
+        with open(path, "rb") as file:
+            yield file
+
+
+def _send_all(
+    source: BinaryIO, sender: "Sender", options: Options, plan: Plan, tell: "Tell"
+) -> None:
+    """Write what a source brings, as it brings it. Raises ClientError, BadInput."""
+    from tidelog.apps.cli.records.input_records import BadInput, split
+    from tidelog.core.record.record import Record
+
+    number = 0
+    for lines in split(source, plan.delimiter):
+        now_ms = int(time.time() * 1000)
+        for line in lines:
+            number += 1
+            try:
+                key, value, headers, told_ms, partition = plan.understand(line)
+            except BadInput as error:
+                raise BadInput(f"record {number} of the input: {error}") from None
+            if options.null:
+                key, value = key or None, value or None
+            when = plan.timestamp if plan.timestamp is not None else told_ms
+            record = Record(key, value, now_ms if when is None else when, headers + plan.headers)
+            sender.add(record, partition)
+        if options.tee or not lines:
+            sender.flush()
+        if options.tee and lines:
+            sys.stdout.buffer.write(plan.delimiter.join(lines) + plan.delimiter)
+            sys.stdout.buffer.flush()
+        tell(sender.records, f"{sender.records} records")
+
+
+@contextmanager
+def _progress(options: Options) -> Iterator["Tell"]:
+    """The rate on stderr, where a terminal shows it and nobody types."""
+    if options.quiet or not sys.stderr.isatty() or (not options.files and sys.stdin.isatty()):
+        yield lambda _done, _note: None
+        return
+    from tidelog.apps.cli import output
+
+    began = time.monotonic()
+    with output.progress(f"to {options.topic}") as tell:
+        yield lambda done, note: tell(
+            done, f"{note}, {done / max(time.monotonic() - began, 0.001):,.0f} a second"
+        )
+
+
+def _report(sender: "Sender", options: Options, status: int, failed: str) -> None:
+    written = [sender.written[partition] for partition in sorted(sender.written)]
+    if options.form == "json":
+        import json
+
+        document = {
+            "holds": status == 0,
+            "topic": options.topic,
+            "records": sender.records,
+            "bytes": sender.bytes,
+            "partitions": [each._asdict() for each in written],
+            "error": failed or None,
+        }
+        click.echo(json.dumps(document, indent=2), err=options.tee)
+        return
+    if options.quiet:
+        return
+    places = [
+        f"partition {each.partition}"
+        if each.first_offset is None
+        else f"partition {each.partition} at offset {each.first_offset}"
+        if each.first_offset == each.last_offset
+        else f"partition {each.partition} at offsets {each.first_offset} to {each.last_offset}"
+        for each in written[:PARTITIONS_SHOWN]
+    ]
+    if len(written) > PARTITIONS_SHOWN:
+        places.append(f"{len(written) - PARTITIONS_SHOWN} more partitions")
+    where = f": {', '.join(places)}" if places else ""
+    what = f"{sender.records} record{'' if sender.records == 1 else 's'} written to"
+    click.echo(f"{what} {options.topic}{where}", err=options.tee)

@@ -1,0 +1,216 @@
+"""The loop of `tidelog consume`: from the cluster to stdout until it is enough.
+
+Always true: with a group, an offset is committed only once all records before it are written
+out; so whoever goes on in its place may see records twice, and misses none.
+"""
+
+import re
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NamedTuple, Protocol
+
+from tidelog.apps.cli.records.asked_offsets import BEGINNING, Asked, Point, resolve
+from tidelog.apps.cli.records.printing import Closed, Printer
+from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
+from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consuming.consumer import Chunk, Consumer, Span
+
+TURN_S = 0.5
+LOOK_S = 5.0
+"""How often topics and partitions are looked for that are new."""
+
+Tell = Callable[[str], None]
+
+
+class Wanted(NamedTuple):
+    """What to read, and when it is enough."""
+
+    topics: tuple[str, ...]
+    regex: bool
+    partitions: tuple[int, ...]
+    """None given: all."""
+    asked: Asked
+    to_the_end: bool
+    isolation: int
+
+    @property
+    def endless(self) -> bool:
+        return not self.to_the_end and self.asked.end is None
+
+
+class Source(Protocol):
+    """Where chunks come from."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more will come."""
+
+    def poll(self, timeout_s: float) -> Iterator[Chunk]:
+        """What comes within the time."""
+
+    def written(self, key: TopicPartition, offset: Offset, epoch: LeaderEpoch) -> None:
+        """All records of the partition below `offset` are out."""
+
+    def close(self) -> None:
+        """Nothing more is wanted."""
+
+
+def chosen_topics(cluster: Cluster, wanted: Wanted) -> list[str]:
+    """The topics that are meant. A regex finds internal ones only if it begins with `_`."""
+    if not wanted.regex:
+        return [cluster.topic(name).name for name in dict.fromkeys(wanted.topics)]
+    patterns = [re.compile(text) for text in wanted.topics]
+    internal = any(text.lstrip("^").startswith("_") for text in wanted.topics)
+    return sorted(
+        topic.name
+        for topic in cluster.refresh().topics.values()
+        if not topic.error
+        and (internal or not topic.internal)
+        and any(pattern.search(topic.name) for pattern in patterns)
+    )
+
+
+def chosen_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicPartition]:
+    """All partitions of the topics, or those that were named. Raises NoSuchTopic."""
+    found = []
+    for name in chosen_topics(cluster, wanted):
+        for partition in wanted.partitions or cluster.topic(name).partitions:
+            cluster.partition(name, partition)
+            found.append(TopicPartition(name, partition))
+    return found
+
+
+def spans_of(
+    cluster: Cluster, keys: Collection[TopicPartition], wanted: Wanted
+) -> dict[TopicPartition, Span]:
+    """From where to where each of these is read."""
+    return resolve(cluster, keys, wanted.asked, wanted.isolation, to_the_end=wanted.to_the_end)
+
+
+class Assigned:
+    """Partitions as they were asked for; without an end, those that appear later too."""
+
+    def __init__(self, cluster: Cluster, wanted: Wanted, tell: Tell) -> None:
+        self._cluster = cluster
+        self._wanted = wanted
+        self._tell = tell
+        patience_s = None if wanted.endless else cluster.timeout_s
+        self._consumer = Consumer(cluster, wanted.isolation, tell, patience_s=patience_s)
+        self._known = set(chosen_partitions(cluster, wanted))
+        if not self._known:
+            raise NoSuchTopic(f"topic that matches {' or '.join(wanted.topics)}")
+        self._consumer.add(spans_of(cluster, self._known, wanted))
+        self._look_at = time.monotonic() + LOOK_S
+
+    @property
+    def done(self) -> bool:
+        return not self._wanted.endless and self._consumer.done
+
+    def poll(self, timeout_s: float) -> Iterator[Chunk]:
+        if self._wanted.endless and not self._wanted.partitions:
+            self._look_for_new()
+        return self._consumer.poll(timeout_s)
+
+    def _look_for_new(self) -> None:
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_S
+        try:
+            if not self._wanted.regex:
+                self._cluster.refresh(self._wanted.topics)
+            new = set(chosen_partitions(self._cluster, self._wanted)) - self._known
+            first = self._wanted._replace(asked=Asked(Point(BEGINNING)))
+            self._consumer.add(spans_of(self._cluster, new, first))
+        except ClientError:
+            return  # the consumer tells what is the matter, if it matters
+        self._known |= new
+        for key in sorted(new):
+            self._tell(f"{key} is new; reading it from its beginning")
+
+    def written(self, key: TopicPartition, offset: Offset, epoch: LeaderEpoch) -> None:
+        """Nothing is committed without a group."""
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def as_member(cluster: Cluster, wanted: Wanted, group: str, tell: Tell) -> Source:
+    """A member of the group; where it never was it begins as was asked for."""
+    from tidelog.shell.client.groups.group_admin import Committed
+    from tidelog.shell.client.groups.group_consumer import GroupConsumer
+
+    def begin(
+        keys: Collection[TopicPartition], committed: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, Span]:
+        spans = spans_of(cluster, keys, wanted)
+        for key, known in committed.items():
+            spans[key] = Span(known.offset, spans[key].end, known.leader_epoch)
+        return spans
+
+    chosen_topics(cluster, wanted)  # said before anybody is told to rebalance
+    patience_s = None if wanted.endless else cluster.timeout_s
+    consumer = Consumer(cluster, wanted.isolation, tell, patience_s=patience_s)
+    return GroupConsumer(consumer, group, lambda: chosen_topics(cluster, wanted), begin)
+
+
+def read_out(source: Source, printer: Printer, count: int | None) -> None:
+    """Print what comes until it is enough, nobody reads it, or somebody interrupts. Raises
+    ClientError."""
+    out: dict[TopicPartition, tuple[Offset, LeaderEpoch]] = {}
+    try:
+        with _terminated_as_interrupted():
+            while not source.done and (count is None or printer.count < count):
+                _print_some(source, printer, count, out)
+                _mark(source, printer, out)
+    except KeyboardInterrupt:
+        with suppress(Closed):
+            _mark(source, printer, out)
+    except Closed:
+        pass
+    finally:
+        source.close()
+
+
+def _print_some(
+    source: Source,
+    printer: Printer,
+    count: int | None,
+    out: dict[TopicPartition, tuple[Offset, LeaderEpoch]],
+) -> None:
+    for chunk in source.poll(TURN_S):
+        wanted = chunk
+        if count is not None and printer.count + len(chunk.records) > count:
+            wanted = chunk._replace(records=chunk.records[: count - printer.count])
+        printer.write(wanted)
+        last = wanted.records[-1]
+        out[chunk.key] = (last.offset + 1, last.leader_epoch)
+        if count is not None and printer.count >= count:
+            return
+
+
+def _mark(
+    source: Source, printer: Printer, out: dict[TopicPartition, tuple[Offset, LeaderEpoch]]
+) -> None:
+    """What is out of our hands may be committed."""
+    printer.flush()
+    for key, (offset, epoch) in out.items():
+        source.written(key, offset, epoch)
+    out.clear()
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does: a member leaves its group, and commits."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,106 @@
+"""Records gathered into batches, each sent and awaited; who goes into which partition.
+
+A record with a key goes where Kafka's Java client puts it; those without share a partition
+until its batch is sent, then take another. Always true: records of one partition are written
+in the order in which they came; after an error nothing more is sent.
+"""
+
+from typing import NamedTuple
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.record import Record
+from tidelog.core.types import Offset
+from tidelog.shell.client.client_errors import BrokerError
+from tidelog.shell.client.cluster_metadata import NO_LEADER
+from tidelog.shell.client.partitioner import StickyPartition, partition_of_key
+from tidelog.shell.client.producer import NO_OFFSET, Producer
+
+BATCH_BYTES = 512 * 1024
+BATCH_RECORDS = 20_000
+RECORD_OVERHEAD = 24
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+class Written(NamedTuple):
+    """What one partition got."""
+
+    partition: int
+    records: int
+    first_offset: Offset | None
+    """None: nobody says it (acks=0)."""
+    last_offset: Offset | None
+
+
+class Sender:
+    """Appends to one topic; `partition` is for all records that name none."""
+
+    def __init__(self, producer: Producer, topic: str, partition: int | None = None) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        known = producer.cluster.topic(topic).partitions
+        self._count = len(known)
+        led = [each.partition for each in known.values() if each.leader != NO_LEADER]
+        self._sticky = StickyPartition(led or list(known))
+        self._batches: dict[int, list[Record]] = {}
+        self._sizes: dict[int, int] = {}
+        self.records = 0
+        """That are written."""
+        self.bytes = 0
+        self.written: dict[int, Written] = {}
+
+    def add(self, record: Record, partition: int | None = None) -> None:
+        """Take a record; a batch that is full is sent. Raises ClientError."""
+        if partition is None:
+            partition = self._choose(record)
+        batch = self._batches.setdefault(partition, [])
+        batch.append(record)
+        size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+        size += self._sizes.get(partition, 0)
+        self._sizes[partition] = size
+        if size >= BATCH_BYTES or len(batch) >= BATCH_RECORDS:
+            self._send(partition)
+
+    def _choose(self, record: Record) -> int:
+        if self._partition is not None:
+            return self._partition
+        if record.key is None:
+            return self._sticky.now
+        return partition_of_key(record.key, self._count)
+
+    def flush(self) -> None:
+        """Send all that waits. Raises ClientError."""
+        for partition in list(self._batches):
+            self._send(partition)
+
+    @property
+    def waiting(self) -> int:
+        """Records that were taken and are not written."""
+        return sum(map(len, self._batches.values()))
+
+    def _send(self, partition: int) -> None:
+        self._append(partition, self._batches[partition])
+        del self._batches[partition]
+        self.bytes += self._sizes.pop(partition)
+        if partition == self._sticky.now:
+            self._sticky.move()
+
+    def _append(self, partition: int, records: list[Record]) -> None:
+        try:
+            first = self._producer.append(self._topic, partition, records)
+        except BrokerError as error:
+            if error.code not in _TOO_LARGE or len(records) == 1:
+                raise
+            half = len(records) // 2
+            self._append(partition, records[:half])
+            self._append(partition, records[half:])
+            return
+        self.records += len(records)
+        before = self.written.get(partition, Written(partition, 0, None, None))
+        told = None if first == NO_OFFSET else first
+        self.written[partition] = Written(
+            partition,
+            before.records + len(records),
+            told if before.first_offset is None else before.first_offset,
+            before.last_offset if told is None else told + len(records) - 1,
+        )

@@ -1,0 +1,1 @@
+"""Reading many partitions at once, from whoever leads them."""

@@ -1,0 +1,1 @@
+"""Consumer groups as a client sees them: looking after them, and being a member of one."""

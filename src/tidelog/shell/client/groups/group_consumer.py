@@ -1,0 +1,277 @@
+"""A member of a consumer group: it joins, gets partitions, reads them, commits, and leaves.
+
+The classic protocol with the range assignor. It has no thread: heartbeats are sent between
+polls, so whoever does not poll for a session's length is out of the group, and joins anew with
+the next poll.
+
+Always true: before partitions are given up, what was marked as written is committed; and only
+that is ever committed.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.membership.subscription import subscribed_topics
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.core.wire.codec import Struct
+from tidelog.core.wire.primitives import MalformedRequest
+from tidelog.shell.client.api_keys import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+)
+from tidelog.shell.client.client_errors import (
+    BrokerError,
+    CannotConnect,
+    ClientError,
+    Unresolved,
+)
+from tidelog.shell.client.cluster import Deadline
+from tidelog.shell.client.consuming.consumer import Chunk, Consumer, Span
+from tidelog.shell.client.groups.consumer_protocol import (
+    PROTOCOL_TYPE,
+    RANGE,
+    assign_ranges,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from tidelog.shell.client.groups.coordinator import MOVED, find_coordinator
+from tidelog.shell.client.groups.group_admin import Committed, commit_offsets, committed_offsets
+
+SESSION_TIMEOUT_MS = 30_000
+REBALANCE_TIMEOUT_MS = 60_000
+HEARTBEAT_S = 3.0
+COMMIT_S = 5.0
+LOOK_S = 10.0
+JOIN_S = 60.0
+"""How long failures to join are taken for passing ones."""
+NEWEST = {JOIN_GROUP: 5, HEARTBEAT: 3, LEAVE_GROUP: 2, SYNC_GROUP: 3}
+"""Later ones say nothing that is needed here, and librdkafka's mock can't read them."""
+NOT_YET = -1
+_PASSING = (
+    *MOVED,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+)
+"""Join anew, and it is over."""
+
+Choose: TypeAlias = Callable[[], Sequence[str]]
+"""The topics that are wanted by now."""
+Begin: TypeAlias = Callable[
+    [Sequence[TopicPartition], Mapping[TopicPartition, Committed]], dict[TopicPartition, Span]
+]
+"""From where to where to read, given what is committed."""
+
+
+class GroupConsumer:
+    """Reads what the group gives it."""
+
+    def __init__(self, consumer: Consumer, group: str, choose: Choose, begin: Begin) -> None:
+        self._consumer = consumer
+        self._cluster = consumer.cluster
+        self._group = group
+        self._choose = choose
+        self._begin = begin
+        self._coordinator: BrokerId | None = None
+        self._member_id = ""
+        self._generation = NOT_YET
+        self._joined = False
+        self._topics: dict[str, int] = {}
+        """That were subscribed to, with their partitions at that time."""
+        self._written: dict[TopicPartition, Committed] = {}
+        """Not committed yet."""
+        self._heartbeat_at = self._commit_at = self._look_at = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether all that the group gave was read to its end."""
+        return self._joined and self._consumer.done
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """What the group gave."""
+        return sorted(self._consumer.positions)
+
+    def poll(self, timeout_s: float) -> Iterator[Chunk]:
+        """What comes in within the time; a rebalance may take longer. Raises ClientError."""
+        now = time.monotonic()
+        if self._joined and now >= self._look_at:
+            self._look_for_new()
+        if self._joined and now >= self._heartbeat_at:
+            self._heartbeat()
+        if not self._joined:
+            self._commit()
+            self._join()
+        elif now >= self._commit_at:
+            self._commit()
+        return self._consumer.poll(timeout_s)
+
+    def written(self, key: TopicPartition, offset: Offset, epoch: LeaderEpoch) -> None:
+        """All records of the partition below `offset` are dealt with; commit that soon."""
+        self._written[key] = Committed(offset, epoch)
+
+    def close(self) -> None:
+        """Commit, and leave the group; what fails there is told, not raised."""
+        try:
+            self._commit()
+            if self._member_id:
+                self._leave()
+        except ClientError as error:
+            self._consumer.tell(f"leaving group {self._group}: {error}")
+        finally:
+            self._consumer.close()
+
+    # -- membership ---------------------------------------------------------------------------
+
+    def _call(self, api_key: int, request: Struct, wait_s: float | None = None) -> Struct:
+        """Ask the coordinator. Raises BrokerError for an error code."""
+        if self._coordinator is None:
+            self._coordinator = find_coordinator(self._cluster, self._group)
+        try:
+            broker = self._cluster.broker(self._coordinator)
+            answer = broker.call(api_key, request, NEWEST.get(api_key), wait_s)
+        except (CannotConnect, Unresolved):
+            self._coordinator = None
+            raise
+        code = answer["error_code"]
+        if code in MOVED:
+            self._coordinator = None
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id, self._generation = "", NOT_YET
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = answer["member_id"]
+        if code:
+            raise BrokerError(f"group {self._group}", code)
+        return answer
+
+    def _me(self) -> Struct:
+        return {
+            "group_id": self._group,
+            "generation_id": self._generation,
+            "member_id": self._member_id,
+        }
+
+    def _join(self) -> None:
+        """Join until there is an assignment."""
+        deadline = Deadline(JOIN_S)
+        while not self._joined:
+            try:
+                self._try_to_join()
+            except BrokerError as error:
+                if error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                    raise ClientError(
+                        f"the members of group {self._group} do not use the range assignor,"
+                        " the only one that this command knows; take another group"
+                    ) from None
+                if error.code == ErrorCode.MEMBER_ID_REQUIRED:
+                    continue
+                if error.code not in _PASSING:
+                    raise
+                deadline.pause(error)
+            except (CannotConnect, Unresolved) as error:
+                deadline.pause(error)
+
+    def _try_to_join(self) -> None:
+        wanted = sorted(self._choose())
+        self._topics = self._count_partitions(wanted)
+        request = {
+            "group_id": self._group,
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
+            "member_id": self._member_id,
+            "protocol_type": PROTOCOL_TYPE,
+            "protocols": [{"name": RANGE, "metadata": encode_subscription(wanted)}],
+        }
+        wait_s = REBALANCE_TIMEOUT_MS / 1000 + self._cluster.timeout_s
+        joined = self._call(JOIN_GROUP, request, wait_s)
+        self._member_id, self._generation = joined["member_id"], joined["generation_id"]
+        leads = joined["leader"] == self._member_id
+        request = {
+            **self._me(),
+            "protocol_type": PROTOCOL_TYPE,
+            "protocol_name": joined["protocol_name"],
+            "assignments": self._share_out(joined["members"]) if leads else [],
+        }
+        synced = self._call(SYNC_GROUP, request, wait_s)
+        try:
+            partitions = decode_assignment(bytes(synced["assignment"]))
+        except MalformedRequest as error:
+            raise ClientError(f"group {self._group}: {error}") from None
+        committed = committed_offsets(self._cluster, self._group, partitions) if partitions else {}
+        self._consumer.assign(self._begin(partitions, committed) if partitions else {})
+        self._joined = True
+        now = time.monotonic()
+        self._heartbeat_at, self._commit_at = now + HEARTBEAT_S, now + COMMIT_S
+        self._look_at = now + LOOK_S
+        names = ", ".join(map(str, sorted(partitions))) or "nothing, others have it all"
+        self._consumer.tell(f"group {self._group}, generation {self._generation}: reading {names}")
+
+    def _share_out(self, members: Sequence[Struct]) -> list[Struct]:
+        """The leader of a group decides who reads what."""
+        wanted = {
+            member["member_id"]: subscribed_topics([bytes(member["metadata"])]) or frozenset()
+            for member in members
+        }
+        counts = self._count_partitions(
+            sorted({name for names in wanted.values() for name in names})
+        )
+        return [
+            {"member_id": member, "assignment": encode_assignment(partitions)}
+            for member, partitions in assign_ranges(wanted, counts).items()
+        ]
+
+    def _count_partitions(self, topics: Sequence[str]) -> dict[str, int]:
+        known = self._cluster.refresh(topics).topics if topics else {}
+        return {name: len(known[name].partitions) for name in topics if name in known}
+
+    def _look_for_new(self) -> None:
+        """Topics and partitions that came since: join anew, and they are shared out."""
+        self._look_at = time.monotonic() + LOOK_S
+        try:
+            changed = self._count_partitions(sorted(self._choose())) != self._topics
+        except ClientError:
+            return  # whoever reads will notice if it matters
+        self._joined = not changed
+
+    def _heartbeat(self) -> None:
+        self._heartbeat_at = time.monotonic() + HEARTBEAT_S
+        try:
+            self._call(HEARTBEAT, self._me())
+        except BrokerError as error:
+            if error.code not in _PASSING:
+                raise
+            if error.code not in MOVED:
+                self._joined = False
+        except (CannotConnect, Unresolved):
+            pass  # the coordinator is looked for with the next one
+
+    def _leave(self) -> None:
+        try:
+            self._call(LEAVE_GROUP, self._me())
+        finally:
+            self._joined, self._member_id = False, ""
+
+    def _commit(self) -> None:
+        self._commit_at = time.monotonic() + COMMIT_S
+        written, self._written = self._written, {}
+        if not written:
+            return
+        try:
+            member = (self._member_id, self._generation)
+            commit_offsets(self._cluster, self._group, written, member)
+        except BrokerError as error:
+            if error.code == ErrorCode.REBALANCE_IN_PROGRESS and self._joined:
+                self._joined, self._written = False, written
+            elif error.code in _PASSING:
+                self._joined = False
+                self._consumer.tell(
+                    f"group {self._group} went on without this member; records since the last"
+                    " commit will be read again"
+                )
+            else:
+                raise
