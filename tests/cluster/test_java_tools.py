@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from click.testing import CliRunner
 from real_cluster import eventually
 
+from tidelog.apps.cli.main import cli
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
@@ -125,6 +127,44 @@ def test_records_are_written_counted_read_and_deleted(tool: Tool, tmp_path: Path
     )
 
 
+def test_our_commands_print_what_kafkas_tools_print(tool: Tool, cluster: LocalCluster) -> None:
+    tool("TopicCommand", "--create", "--topic", "same", "--partitions", "3")
+    tool("TopicCommand", "--create", "--topic", "placed", "--replica-assignment", "1:2,3:1")
+    topics = ("--entity-type", "topics", "--entity-name", "same")
+    tool("ConfigCommand", "--alter", *topics, "--add-config", "retention.ms=7200000")
+    brokers = ("--entity-type", "brokers", "--entity-default")
+    tool("ConfigCommand", "--alter", *brokers, "--add-config", "message.max.bytes=2000000")
+    one_broker = ("--entity-type", "brokers", "--entity-name", "1")
+
+    def lines(said: str) -> list[str]:
+        """Kafka's tool prints a topic's settings in no order."""
+        return sorted(re.sub(r"(?<=Configs: ).*", _in_order, line) for line in said.splitlines())
+
+    def ours(*words: str) -> list[str]:
+        where = ("--bootstrap-server", cluster.bootstrap, "--format", "kafka")
+        found = CliRunner().invoke(cli, [*words, *where])
+        assert found.exit_code == 0, found.output
+        return lines(found.stdout)
+
+    for name in ("same", "placed"):
+        theirs = tool("TopicCommand", "--describe", "--topic", name)
+        assert ours("topic", "describe", name) == lines(theirs)
+    for words, options in {
+        ("topic", "same"): topics,
+        ("topic", "same", "--all"): (*topics, "--all"),
+        ("brokers",): brokers,
+        ("broker", "1"): one_broker,
+        ("broker", "1", "--all"): (*one_broker, "--all"),
+    }.items():
+        theirs = tool("ConfigCommand", "--describe", *options)
+        assert ours("config", "describe", *words) == lines(theirs)
+    tool("ConfigCommand", "--alter", *brokers, "--delete-config", "message.max.bytes")
+
+
+def _in_order(configs: re.Match[str]) -> str:
+    return " ".join(sorted(re.split(r",(?=[\w.]+=)", configs[0])))
+
+
 def test_replicas_are_moved(tool: Tool, tmp_path: Path) -> None:
     tool("TopicCommand", "--create", "--topic", "moved", "--replica-assignment", "1:2")
     plan = tmp_path / "plan.json"
@@ -150,6 +190,16 @@ def test_groups_read_and_go_on_where_they_were(tool: Tool) -> None:
     lags = [line.split()[5] for line in described.splitlines() if line.startswith("java")]
     assert lags == ["0", "0", "0"], described
     assert "Empty" in tool(*group, "--describe", "--state")
+    offsets = ("consumer.ConsoleConsumer", "--topic", "__consumer_offsets", "--from-beginning")
+    formatter = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
+    kept = tool(*offsets, "--formatter", formatter, "--timeout-ms", "5000")
+    seen = [json.loads(line) for line in kept.splitlines()]
+    latest = {
+        one["key"]["data"]["partition"]: one["value"]["data"]["offset"]
+        for one in seen
+        if one["key"]["data"]["group"] == "java"
+    }
+    assert sum(latest.values()) == 101, kept
     reset = ("--reset-offsets", "--to-earliest", "--topic", "shared", "--execute")
     tool(*group, *reset)
     again = tool(*read, "--max-messages", "101").split()

@@ -140,7 +140,9 @@ def test_a_long_value_is_never_cut_and_a_hidden_one_is_told_so() -> None:
     paper = io.StringIO()
     screen = Console(file=paper, width=110, color_system=None)
     entries = [entry("log.dirs", "/long" * 30), entry("ssl.key.password", None, sensitive=True)]
-    config_view.show(screen, "broker 1", entries, "text", everything=False)
+    config_view.show(
+        screen, Resource(admin.BROKER_RESOURCE, "1"), entries, "text", everything=False
+    )
     assert "".join(paper.getvalue().split()).count("/long") >= 29
     assert "…" not in paper.getvalue()
     assert "(hidden)" in paper.getvalue()

@@ -98,7 +98,7 @@ def describe_command(
         form,
         True,
         {"whose": {"kind": kind, "name": whose.name}, "configs": config_view.as_data(found)},
-        lambda screen: config_view.show(screen, str(whose), found, form, everything=everything),
+        lambda screen: config_view.show(screen, whose, found, form, everything=everything),
     )
 
 

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from tidelog.apps.cli import output
-from tidelog.shell.client.administration.configs import ConfigEntry
+from tidelog.shell.client.administration.configs import ConfigEntry, Resource
 
 HIDDEN, NO_VALUE = "(hidden)", "(none)"
 
@@ -24,7 +24,12 @@ def as_data(entries: Sequence[ConfigEntry]) -> list[dict[str, Any]]:
 
 
 def show(
-    screen: Console, whose: str, entries: Sequence[ConfigEntry], form: str, *, everything: bool
+    screen: Console,
+    whose: Resource,
+    entries: Sequence[ConfigEntry],
+    form: str,
+    *,
+    everything: bool,
 ) -> None:
     """The settings of one topic or broker."""
     if form == "kafka":
@@ -59,11 +64,14 @@ def _show_documented(screen: Console, each: ConfigEntry) -> None:
         screen.print(output.indented(each.documentation))
 
 
-def _show_as_kafka(whose: str, entries: Sequence[ConfigEntry], everything: bool) -> None:
-    """Without --all Kafka's tool shows what was set while brokers ran."""
-    click.echo(f"{'All' if everything else 'Dynamic'} configs for {whose} are:")
+def _show_as_kafka(whose: Resource, entries: Sequence[ConfigEntry], everything: bool) -> None:
+    """Without --all Kafka's tool shows what was set for this resource, while brokers ran."""
+    if whose.name:
+        click.echo(f"{'All' if everything else 'Dynamic'} configs for {whose} are:")
+    else:
+        click.echo("Default configs for brokers in the cluster are:")
     for each in entries:
-        if everything or each.source.startswith("DYNAMIC"):
+        if everything or each.source == whose.own_source:
             click.echo(kafka_line(each))
 
 

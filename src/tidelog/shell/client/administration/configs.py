@@ -28,12 +28,6 @@ SOURCES = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 """Kafka's names, as its tools print them."""
-_OWN_SOURCE = {
-    (TOPIC_RESOURCE, False): SOURCES[1],
-    (BROKER_RESOURCE, True): SOURCES[2],
-    (BROKER_RESOURCE, False): SOURCES[3],
-}
-"""What was set for the resource itself."""
 TYPES = {
     1: "boolean",
     2: "string",
@@ -61,6 +55,13 @@ class Resource(NamedTuple):
     @property
     def of_one_broker(self) -> bool:
         return self.kind == BROKER_RESOURCE and bool(self.name)
+
+    @property
+    def own_source(self) -> str:
+        """The source of what was set for it alone, while brokers ran."""
+        if self.kind == TOPIC_RESOURCE:
+            return SOURCES[1]
+        return SOURCES[2] if self.name else SOURCES[3]
 
 
 class Synonym(NamedTuple):
@@ -211,8 +212,8 @@ def _replace_all(
     """For Kafka before 2.3: all that is set is read, changed and written back. What somebody
     else changes in between is lost. Raises ClientError rather than lose a hidden value."""
     found = {entry.name: entry for entry in describe_configs(cluster, [whose])[whose]}
-    own = _OWN_SOURCE[whose.kind, whose.of_one_broker]
-    values = {name: entry.value for name, entry in found.items() if entry.source == own}
+    own = {name for name, entry in found.items() if entry.source == whose.own_source}
+    values = {name: found[name].value for name in own}
     hidden = [name for name in values if found[name].sensitive]
     if hidden:
         raise ClientError(
