@@ -71,6 +71,8 @@ NOTES = {
     "DeleteAcls": "SECURITY_DISABLED",
     "DescribeClientQuotas": "there are none",
     "AlterClientQuotas": "each entry is declined: UNSUPPORTED_VERSION, with a text",
+    "DescribeUserScramCredentials": "nobody has a password",
+    "AlterUserScramCredentials": "UNSUPPORTED_SASL_MECHANISM: nobody is authenticated",
     "DescribeProducers": "idempotent producers, as a replica here knows them",
     "ListConfigResources": "topics and brokers; there are no settings of anything else",
     "DescribeTopicPartitions": "page by page, with eligible leader replicas",

@@ -106,7 +106,6 @@ KAFKA_APIS: dict[int, KafkaApi] = dict(_row(line) for line in _TABLE.split("\n")
 
 _TRANSACTIONS = "no transactions yet"
 _TOKENS = "nobody is authenticated, so nobody has a token"
-_PASSWORDS = "nobody is authenticated, so nobody has a password"
 _GROUPS = "groups of the classic protocol only; clients fall back to it"
 _SHARE = "no share groups"
 _STREAMS = "no streams groups; Kafka Streams uses classic ones"
@@ -116,7 +115,6 @@ _TELEMETRY = "no client metrics; Kafka too offers it only with a plug-in for the
 WHY_NOT: dict[int, str] = {
     **dict.fromkeys((24, 25, 26, 27, 28, 65, 66), _TRANSACTIONS),
     **dict.fromkeys((38, 39, 40, 41), _TOKENS),
-    **dict.fromkeys((50, 51), _PASSWORDS),
     **dict.fromkeys((55, 80, 81), _QUORUM),
     57: "there are no features to be switched on or off",
     64: "a broker is known as long as it lives; what it leaves behind is not removed yet",

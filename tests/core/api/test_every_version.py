@@ -9,6 +9,7 @@ from api_cluster import (
     ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     ALTER_REPLICA_LOG_DIRS,
+    ALTER_USER_SCRAM_CREDENTIALS,
     API_VERSIONS,
     CREATE_ACLS,
     CREATE_PARTITIONS,
@@ -25,6 +26,7 @@ from api_cluster import (
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
     ELECT_LEADERS,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -189,6 +191,11 @@ REQUESTS: dict[int, dict[str, Any]] = {
         ],
         "validate_only": False,
     },
+    DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
+    ALTER_USER_SCRAM_CREDENTIALS: {
+        "deletions": [{"name": "u", "mechanism": 1}],
+        "upsertions": [],
+    },
     DESCRIBE_PRODUCERS: {"topics": [{"name": "orders", "partition_indexes": [0]}]},
     LIST_CONFIG_RESOURCES: {"resource_types": []},
     OFFSET_COMMIT: {
@@ -261,6 +268,7 @@ EXPECTED = {
     CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
     DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ALTER_CLIENT_QUOTAS: {ErrorCode.UNSUPPORTED_VERSION},
+    ALTER_USER_SCRAM_CREDENTIALS: {ErrorCode.RESOURCE_NOT_FOUND},
 }
 
 

@@ -86,6 +86,8 @@ APIS = {
     47: Api("OffsetDelete", 0, 0, NEVER, GROUPS),
     48: Api("DescribeClientQuotas", 0, 1, 1, ACCESS),
     49: Api("AlterClientQuotas", 0, 1, 1, ACCESS),
+    50: Api("DescribeUserScramCredentials", 0, 0, 0, ACCESS),
+    51: Api("AlterUserScramCredentials", 0, 0, 0, ACCESS),
     55: Api("DescribeQuorum", 0, 2, 0, CLUSTER),
     60: Api("DescribeCluster", 0, 2, 0, CLUSTER),
     61: Api("DescribeProducers", 0, 0, 0, TRANSACTIONS),

@@ -1,4 +1,4 @@
-"""Who may do what, and how much of it: SASL, access control lists, client quotas."""
+"""Who may do what, and how much of it: SASL and passwords, access control lists, quotas."""
 
 _FILTER = """resource_type_filter i8, resource_name_filter string ?
 {indent}pattern_type_filter i8 =3, principal_filter string ?, host_filter string ?
@@ -83,5 +83,29 @@ response
     error_code i16, error_message string ?
     entity []
       entity_type string, entity_name string ?
+""",
+    # DescribeUserScramCredentials
+    50: """
+request
+  users [] ?
+    name string
+response
+  throttle_time_ms i32, error_code i16, error_message string ?
+  results []
+    user string, error_code i16, error_message string ?
+    credential_infos []
+      mechanism i8, iterations i32
+""",
+    # AlterUserScramCredentials
+    51: """
+request
+  deletions []
+    name string, mechanism i8
+  upsertions []
+    name string, mechanism i8, iterations i32, salt bytes, salted_password bytes
+response
+  throttle_time_ms i32
+  results []
+    user string, error_code i16, error_message string ?
 """,
 }
