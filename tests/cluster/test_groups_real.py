@@ -11,6 +11,7 @@ from real_cluster import (
     QUICK_SESSIONS,
     Sent,
     admin_client,
+    consumer,
     eventually,
     make_topic,
     send_all,
@@ -203,6 +204,28 @@ def test_operators_see_and_change_groups(stage: GroupStage) -> None:
     admin.delete_consumer_groups([stage.group])[stage.group].result(PATIENCE_S)
     listed = admin.list_consumer_groups().result(PATIENCE_S)
     assert stage.group not in {one.group_id for one in listed.valid}
+
+
+def test_what_is_committed_stays_committed(stage: GroupStage) -> None:
+    """Three coordinators are killed while one consumer commits without a pause."""
+    conf = {"group.id": stage.group, "socket.timeout.ms": 3000}
+    killed: list[int] = []
+    with consumer(stage.cluster.bootstrap, conf) as client:
+
+        def committed() -> int:
+            [told] = client.committed([TopicPartition(stage.topic, 0)], timeout=5)
+            return told.offset
+
+        for offset in range(1, 121):
+            wanted = TopicPartition(stage.topic, 0, offset)
+            if offset % 40 == 20:
+                killed.append(stage.coordinator())
+                stage.cluster.kill(killed[-1])
+            eventually(lambda at=wanted: client.commit(offsets=[at], asynchronous=False), "commit")  # type: ignore[misc]
+            assert eventually(committed, "what is committed") == offset
+            if offset % 40 == 39:
+                stage.cluster.start_broker(killed[-1])
+    assert len(killed) == 3
 
 
 def test_offsets_outlive_the_cluster(name: str) -> None:

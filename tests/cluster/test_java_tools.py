@@ -193,7 +193,7 @@ def test_groups_read_and_go_on_where_they_were(tool: Tool) -> None:
     offsets = ("consumer.ConsoleConsumer", "--topic", "__consumer_offsets", "--from-beginning")
     formatter = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
     kept = tool(*offsets, "--formatter", formatter, "--timeout-ms", "5000")
-    seen = [json.loads(line) for line in kept.splitlines()]
+    seen = [json.loads(one) for one in kept.replace("}{", "}\n{").splitlines()]
     latest = {
         one["key"]["data"]["partition"]: one["value"]["data"]["offset"]
         for one in seen
