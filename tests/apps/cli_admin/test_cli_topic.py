@@ -7,9 +7,11 @@ from typing import Any, TypeAlias
 
 import click
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 from tidelog.apps.cli.admin import topic as topic_commands
+from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.remote.bootstrap import VARIABLE
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
@@ -151,12 +153,22 @@ def test_a_topic_is_described_in_kafkas_lines_and_as_a_table(run: Run, cluster: 
     assert table[0] == [
         *("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "LOG-START-OFFSET", "HIGH-WATERMARK")
     ]
-    assert table[2:] == [
+    assert table[1:] == [
         ["0", "1", "0", "1,2,3", "1,2,3", "0", "0"],
         ["1", "2", "0", "2,3,1", "2,3,1", "0", "5"],
     ]
     assert run("topic", "describe", "told", "--format", "kafka").stdout.splitlines() == lines[:3]
     assert "Topic: " not in run("topic", "describe", "told", "--format", "table").stdout
+
+
+def test_the_table_fits_a_narrow_screen(brokers: LocalCluster, run: Run) -> None:
+    run("topic", "create", "slim", "-p", "12")
+    narrow = CliRunner(env={VARIABLE: brokers.bootstrap, "COLUMNS": "80"})
+    lines = narrow.invoke(cli, ["topic", "describe", "slim", "--format", "table"]).stdout
+    assert [line.split()[0] for line in lines.splitlines()] == [
+        *("slim", "PARTITION"),
+        *map(str, range(12)),
+    ]
 
 
 def test_json_tells_what_the_lines_tell(run: Run, read: Read) -> None:

@@ -70,7 +70,8 @@ def show_table(screen: Console, table: Table) -> None:
     for name, *cells in zip(*(column.cells for column in table.columns), strict=True):
         screen.print(_titled(table, name), soft_wrap=True)
         for column, cell in zip(table.columns[1:], cells, strict=True):
-            screen.print(indented(Text(f"{column.header}: ").append(cell)))
+            if cell:
+                screen.print(indented(Text(f"{column.header}: ").append(cell)))
 
 
 def _titled(table: Table, name: RenderableType) -> RenderableType:

@@ -39,8 +39,7 @@ def show_topics(screen: Console, topics: Sequence[Topic], form: str, *, headed: 
             for each in topic.partitions:
                 click.echo(partition_line(each))
         if form != "kafka":
-            if form == "table":
-                screen.print(output.heading(topic.name))
+            screen.print(output.heading(topic.name if form == "table" else ""))
             _show_partitions(screen, topic.partitions)
             if number + 1 < len(topics):
                 screen.print()
@@ -105,6 +104,7 @@ def _show_partitions(screen: Console, partitions: Sequence[Partition]) -> None:
     used = {name: cell for name, cell in optional.items() if any(map(cell, partitions))}
     columns |= used
     table = output.table(list(columns), numbers=numbers)
+    table.box, table.padding = None, (0, 2, 0, 0)  # as rpk's: it fits 80 columns
     for each in partitions:
         table.add_row(*(cell(each) for cell in columns.values()))
     output.show_table(screen, table)
