@@ -20,7 +20,10 @@ def test_page_is_up_to_date(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("of", "names"),
-    [(("broker-settings.md", "own-settings.md"), BROKER), (("topic-settings.md",), TOPIC)],
+    [
+        (("broker-settings.md", "own-settings.md", "topic-defaults.md"), BROKER),
+        (("topic-settings.md",), TOPIC),
+    ],
 )
 def test_pages_have_every_setting_once(of: tuple[str, ...], names: dict[str, object]) -> None:
     text = "".join(pages()[page] for page in of)

@@ -23,14 +23,13 @@ row says otherwise. They are given in a file, in the environment or on the comma
 
 "Cluster-wide" can be changed while brokers run, for one broker or for all, with
 IncrementalAlterConfigs (`kafka-configs --alter --entity-type brokers`). "Read-only" needs a
-restart. A name that is neither here nor among [Tidelog's own](own-settings.md) warns at start,
-and changes nothing. A wrong value ends the start with the reason.
+restart. Two more pages: [defaults for topics](topic-defaults.md), and [Tidelog's
+own](own-settings.md). A name that is on none of them warns at start, and changes nothing. A wrong
+value ends the start with the reason.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 """
 
-_OWN = "Tidelog's own"
-"""The section with a page of its own."""
 _OWN_INTRO = """# Tidelog's own settings
 
 What Kafka has no name for. They are given like [the others](broker-settings.md), and need a
@@ -39,6 +38,22 @@ restart.
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 
 """
+
+_DEFAULTS_INTRO = """# A broker's defaults for topics
+
+What a topic gets that says nothing: see [topic settings](topic-settings.md). They are given like
+[the broker's other settings](broker-settings.md); "cluster-wide" ones can be changed while
+brokers run.
+
+This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
+
+"""
+
+_APART = {
+    "Tidelog's own": ("own-settings.md", _OWN_INTRO),
+    "Defaults for topics": ("topic-defaults.md", _DEFAULTS_INTRO),
+}
+"""Sections with a page of their own."""
 
 _TOPIC_INTRO = """# Topic settings
 
@@ -61,15 +76,15 @@ def pages() -> dict[str, str]:
     """File name -> text."""
     return {
         "broker-settings.md": _broker_page(),
-        "own-settings.md": _OWN_INTRO + _broker_table(SECTIONS[_OWN]),
         "topic-settings.md": _topic_page(),
+        **{page: text + _broker_table(SECTIONS[title]) for title, (page, text) in _APART.items()},
     }
 
 
 def _broker_page() -> str:
     parts = [_BROKER_INTRO]
     for title, settings in SECTIONS.items():
-        if title != _OWN:
+        if title not in _APART:
             parts.append(f"\n## {title}\n\n{_broker_table(settings)}")
     return "".join(parts)
 

@@ -108,6 +108,11 @@ class GroupShard:
         self._outbox.fail_all(error, self._now_ms)
         self._groups.clear()
 
+    @property
+    def groups(self) -> list[Group]:
+        """For those who look on."""
+        return list(self._groups.values())
+
     # -- calls ----------------------------------------------------------------------------
 
     def handle(self, asker: object, request: Request, now_ms: int) -> None:

@@ -6,6 +6,7 @@ sum over the brokers is the cluster's.
 
 from collections.abc import Callable, Iterator
 
+from tidelog.core.groups.membership.group import GroupState
 from tidelog.core.histogram import Histogram, quantiles
 from tidelog.core.metrics.exposition import COUNTER, GAUGE, SUMMARY, Family, Sample, labelled
 from tidelog.core.metrics.scrape import Scrape
@@ -35,8 +36,12 @@ def summary_samples(times: Histogram, now_ms: int, unit_ns: int, **labels: str) 
 
 
 def _purgatory(scrape: Scrape) -> Iterator[Sample]:
-    for operation, waiting in scrape.node.measured.purgatory().items():
-        yield "", labelled(delayedOperation=operation), waiting
+    waiting = dict(scrape.node.measured.purgatory())
+    groups = [g for h in scrape.node.groups.shards.values() if h.loaded for g in h.shard.groups]
+    waiting["Rebalance"] = sum(g.state is GroupState.PREPARING_REBALANCE for g in groups)
+    waiting["Heartbeat"] = sum(len(group.members) for group in groups)
+    for operation, count in waiting.items():
+        yield "", labelled(delayedOperation=operation), count
 
 
 def _in_office(count: Callable[[Scrape], int]) -> Callable[[Scrape], int]:
@@ -139,7 +144,7 @@ REPLICAS = (
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         GAUGE,
         ("delayedOperation",),
-        "Requests that wait: produces for their commit, fetches for records.",
+        "Who waits: produces for their commit, fetches for records, groups for their members.",
         _purgatory,
     ),
 )

@@ -36,14 +36,16 @@ def slices(families: Iterable[Family], scrape: "Scrape") -> Iterator[str]:
     lines: list[str] = []
     for family in families:
         name = family.name
-        lines.append(
-            f"# HELP {name} {_escaped_help(family.meaning)}\n# TYPE {name} {family.kind}\n"
-        )
+        lines.append(f"# HELP {name} {_escaped_help(family.meaning)}\n")
+        lines.append(f"# TYPE {name} {family.kind}\n")
         for suffix, labels, value in family.samples(scrape):
             lines.append(f"{name}{suffix}{labels} {number(value)}\n")
             if len(lines) >= SLICE_LINES:
                 yield "".join(lines)
                 lines.clear()
+        if len(lines) >= SLICE_LINES // 2:
+            yield "".join(lines)
+            lines.clear()
     yield "".join(lines)
 
 

@@ -4,6 +4,7 @@ answer to a scrape are both made of this table.
 
 from tidelog.core.metrics.broker_families import BROKER, CONTROLLER, REPLICAS
 from tidelog.core.metrics.exposition import Family
+from tidelog.core.metrics.group_families import GROUPS
 from tidelog.core.metrics.partition_families import EXPORTER, LEADERS, LOGS
 from tidelog.core.metrics.traffic_families import CONNECTIONS, PROCESS, REQUESTS, TOPICS
 
@@ -17,6 +18,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Each replica": LOGS,
     "Each partition, by its leader": LEADERS,
     "Under kafka_exporter's names": EXPORTER,
+    "Consumer groups": GROUPS,
     "The process": PROCESS,
 }
 

@@ -142,8 +142,8 @@ class Replicas:
             self.write_epochs()
         batches: Any = effect.batches
         replica.log.append(batches, self._turn.now_ms)
-        traffic = replica.traffic
-        if replica.partition.is_leader:
+        traffic, partition = replica.traffic, replica.partition
+        if partition.leader == partition.local:
             for batch in batches:
                 traffic.bytes_in += batch.size
                 traffic.messages_in += batch.count

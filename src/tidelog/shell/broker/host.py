@@ -31,7 +31,6 @@ from tidelog.shell.broker.death_watch import DeathWatch
 from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
 from tidelog.shell.broker.flusher import Flusher
 from tidelog.shell.broker.store_keeper import StoreKeeper
-from tidelog.shell.metrics.endings import reason_of
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink, hello_frame
@@ -233,6 +232,8 @@ class ClientService:
 
     def closed(self, connection: Connection) -> None:
         """What it asked for is answered to nobody."""
+        from tidelog.shell.metrics.endings import reason_of
+
         reason = reason_of(connection.broken_by)
         if reason is not None:
             ended = self._host.ended

@@ -70,6 +70,17 @@ EVENTS: dict[str, Event] = {
         "elected broker {leader} for {topic}-{partition} uncleanly, leader epoch {leader_epoch}:"
         " records may be lost that {old_isr} or {old_elr} had",
     ),
+    "compacted": Event(
+        INFO,
+        (*_PARTITION, "end_offset", "bytes_read", "bytes_written", "records_read", "records_kept"),
+        "compacted {topic}-{partition} up to offset {end_offset}: {bytes_read} bytes became"
+        " {bytes_written}, {records_kept} of {records_read} records stay",
+    ),
+    "compaction_failed": Event(
+        WARN,
+        (*_PARTITION, "reason", "retry_ms"),
+        "could not compact {topic}-{partition}: {reason}; tried again in {retry_ms} ms",
+    ),
     "controller_gained": Event(INFO, ("controller_epoch",), "is the controller now"),
     "controller_lost": Event(WARN, ("reason",), "is the controller no more: {reason}"),
     "session_lost": Event(WARN, (), "its session with the metadata store is gone: registers anew"),

@@ -1,0 +1,203 @@
+"""Prometheus' door: GET and HEAD, and nobody can keep it or the broker busy."""
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tidelog.shell.metrics import http_exchange
+from tidelog.shell.metrics.http_door import CONNECTIONS_MAX, HttpDoor, Page
+from tidelog.shell.net.clock import Clock
+from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.listener import bind
+
+OK, PLAIN = "200 OK", "text/plain"
+LARGE = 64 * 1024
+
+
+class Server:
+    """A door on a loop that runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = EventLoop(Clock())
+        (sock,) = bind("127.0.0.1", 0)
+        self.port: int = sock.getsockname()[1]
+        self.door = HttpDoor(self.loop, sock, self.page)
+        self.made = 0
+        self._thread = threading.Thread(target=self.loop.run)
+        self._thread.start()
+
+    def page(self, path: str) -> Page | None:
+        if path == "/":
+            return Page(OK, PLAIN, iter(["one\n", "", "two\n"]))
+        if path == "/large":
+            return Page(OK, PLAIN, self._large())
+        return None
+
+    def _large(self) -> Iterator[str]:
+        for _ in range(1000):
+            self.made += 1
+            yield "x" * LARGE
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def close(self) -> None:
+        self.loop.call_from_thread(self.door.close)
+        self.loop.call_from_thread(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[http.client.HTTPConnection]:
+    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    yield client
+    client.close()
+
+
+def exchange(server: Server, request: bytes) -> bytes:
+    """All that comes until the server closes."""
+    with server.connect() as sock:
+        sock.sendall(request)
+        answer = b""
+        while data := sock.recv(65536):
+            answer += data
+        return answer
+
+
+def test_one_connection_serves_several_requests(client: http.client.HTTPConnection) -> None:
+    for _ in range(3):
+        client.request("GET", "/?collect[]=all")
+        answer = client.getresponse()
+        assert (answer.status, answer.read()) == (200, b"one\ntwo\n")
+        assert answer.getheader("Content-Type") == PLAIN
+
+
+def test_head_tells_without_a_body(client: http.client.HTTPConnection) -> None:
+    client.request("HEAD", "/")
+    answer = client.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    client.request("GET", "/")
+    assert client.getresponse().read() == b"one\ntwo\n"
+
+
+def test_what_is_not_there(client: http.client.HTTPConnection) -> None:
+    client.request("GET", "/nothing")
+    answer = client.getresponse()
+    assert (answer.status, answer.read()) == (404, b"nothing is at /nothing\n")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "FOO"])
+def test_only_get_and_head(client: http.client.HTTPConnection, method: str) -> None:
+    client.request(method, "/")
+    answer = client.getresponse()
+    assert (answer.status, answer.getheader("Allow")) == (405, "GET, HEAD")
+    assert answer.getheader("Connection") == "close"
+
+
+def test_a_body_is_not_wanted(client: http.client.HTTPConnection) -> None:
+    client.request("GET", "/", body=b"x")
+    assert client.getresponse().status == 413
+
+
+def test_http_1_0_ends_with_the_connection(server: Server) -> None:
+    answer = exchange(server, b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"chunked" not in head
+    assert body == b"one\ntwo\n"
+
+
+def test_who_asks_to_close_is_closed(server: Server) -> None:
+    answer = exchange(server, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.endswith(b"4\r\none\n\r\n4\r\ntwo\n\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"\x00\x12\x00\x03\x00\x00\x00\x01\r\n\r\n", b"400"),
+        (b"GET\r\n\r\n", b"400"),
+        (b"GET / HTTP/2\r\n\r\n", b"400"),
+        (b"GET http://elsewhere/ HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n", b"431"),
+        (b"x" * 9000, b"431"),
+        (b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"413"),
+    ],
+)
+def test_nonsense_is_answered_once(server: Server, request_: bytes, status: bytes) -> None:
+    answer = exchange(server, request_)
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_request_may_come_byte_by_byte(server: Server) -> None:
+    with server.connect() as sock:
+        for byte in b"GET / HTTP/1.0\r\n\r\n":
+            sock.send(bytes([byte]))
+        assert sock.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_two_requests_at_once_are_answered_in_turn(server: Server) -> None:
+    last = b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n"
+    answer = exchange(server, b"GET / HTTP/1.1\r\n\r\n" + last)
+    assert answer.index(b"200 OK") < answer.index(b"two\n") < answer.index(b"404 Not Found")
+
+
+def test_who_does_not_read_is_not_written_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made is what the system's buffers take; then the reader is dropped."""
+    monkeypatch.setattr(http_exchange, "ANSWER_MS", 500)
+    with server.connect() as sock:
+        sock.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        until = time.monotonic() + 10
+        while server.door.connections or not server.made:
+            assert time.monotonic() < until, "it is still there"
+            time.sleep(0.02)
+        assert server.made * LARGE < 16 * 1024 * 1024
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HT"])
+def test_who_does_not_ask_is_dropped(
+    server: Server, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(http_exchange, "REQUEST_MS", 200)
+    assert exchange(server, begun) == b""
+
+
+def test_there_are_only_so_many(server: Server) -> None:
+    socks = [server.connect() for _ in range(CONNECTIONS_MAX + 5)]
+    try:
+        until = time.monotonic() + 10
+        while _closed(socks) < 5:
+            assert time.monotonic() < until
+        assert len(server.door.connections) == CONNECTIONS_MAX
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def _closed(socks: list[Any]) -> int:
+    found = 0
+    for sock in socks:
+        sock.settimeout(0.01)
+        try:
+            found += sock.recv(1) == b""
+        except TimeoutError:
+            continue
+        except ConnectionResetError:
+            found += 1
+    return found
