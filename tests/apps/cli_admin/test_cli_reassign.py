@@ -1,13 +1,17 @@
 """`tidelog reassign` against a real cluster: plans, moves, the way back."""
 
 import json
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 from click.testing import Result
 
+from tidelog.apps.cli import output
 from tidelog.apps.cli.admin import reassign_moves
 from tidelog.core.record.record import Record
 from tidelog.core.types import TopicPartition
@@ -20,6 +24,8 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 Run: TypeAlias = Callable[..., Result]
 Read: TypeAlias = Callable[..., dict[str, Any]]
+
+PATIENCE_S = 20
 
 
 def make(cluster: Cluster, name: str, *assignment: list[int], records: int = 0) -> None:
@@ -122,13 +128,31 @@ def test_a_move_to_a_broker_that_hangs_is_seen_and_taken_back(
 def test_bytes_that_are_copied_are_counted(cluster: Cluster) -> None:
     make(cluster, "weighed", [1, 2], records=200)
     key = TopicPartition("weighed", 0)
-    assert reassign_moves._copied(cluster, {key: Reassignment([1, 3], [3], [])}).startswith(
-        "0 B of"
-    )
-    whole, _, total = reassign_moves._copied(
-        cluster, {key: Reassignment([1, 2], [2], [])}
-    ).partition(" of ")
-    assert whole == total != "0 B"
+    copied, total = reassign_moves._copied(cluster, {key: Reassignment([1, 3], [3], [])})
+    assert copied == 0
+    assert total > 200 * 100
+    deadline = time.monotonic() + PATIENCE_S  # the follower may be a moment behind
+    moves = {key: Reassignment([1, 2], [2], [])}
+    while reassign_moves._copied(cluster, moves) != (total, total):
+        assert time.monotonic() < deadline
+
+
+def test_a_terminal_sees_how_far_it_is(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(cluster, "watched", [1], [1], records=50)
+    told: list[tuple[int, str]] = []
+
+    @contextmanager
+    def progress(_what: str, total: int) -> Iterator[Callable[[int, str], None]]:
+        assert total == 2 * reassign_moves.PARTS
+        yield lambda done, note: told.append((done, note))
+
+    monkeypatch.setattr(output, "progress", progress)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    plan = {TopicPartition("watched", 0): [2], TopicPartition("watched", 1): [3]}
+    reassign_moves.begin(cluster, plan)
+    states = reassign_moves.wait(cluster, plan, 30)
+    assert [each.state for each in states] == ["done", "done"]
+    assert all(0 <= done <= 2 * reassign_moves.PARTS and " of " in note for done, note in told)
 
 
 WRONG = {

@@ -4,6 +4,7 @@ Always true: a partition counts as done only when the cluster says that no move 
 way, and it is where it was wanted.
 """
 
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from tidelog.apps.cli import output
 from tidelog.apps.cli.admin.outcomes import Change, done, refused
 from tidelog.apps.cli.admin.reassign_plan import Plan
+from tidelog.apps.cli.views.cluster_view import size
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.shell.client.administration.reassignments import (
     Reassignment,
@@ -23,6 +25,8 @@ from tidelog.shell.client.cluster import Cluster
 
 LOOK_S = 0.25
 GRACE_S = 1.0
+PARTS = 100
+"""Of a partition, as the bar counts."""
 DONE, MOVING, ELSEWHERE = "done", "moving", "elsewhere"
 
 
@@ -118,7 +122,7 @@ def _states(
 def wait(cluster: Cluster, plan: Plan, patience_s: float) -> list[MoveState]:
     """Look until nothing of the plan moves, or the time is up; a bar shows how far it is."""
     until = time.monotonic() + patience_s
-    with output.progress("moving replicas", len(plan)) as tell:
+    with output.progress("moving replicas", PARTS * len(plan)) as tell:
         while True:
             moves = list_reassignments(cluster, plan)
             late = time.monotonic() >= until
@@ -126,14 +130,16 @@ def wait(cluster: Cluster, plan: Plan, patience_s: float) -> list[MoveState]:
                 states = look(cluster, plan)
                 if late or all(each.state != MOVING for each in states):
                     return states
-            tell(len(plan) - len(moves), _copied(cluster, moves))
+            if sys.stderr.isatty():  # else nobody sees what the brokers would be asked for
+                copied, total = _copied(cluster, moves)
+                moving = PARTS * len(moves) * copied // (total or 1)
+                done_parts = PARTS * (len(plan) - len(moves)) + moving
+                tell(done_parts, f"{size(copied)} of {size(total)}")
             time.sleep(LOOK_S)
 
 
-def _copied(cluster: Cluster, moves: Mapping[TopicPartition, Reassignment]) -> str:
+def _copied(cluster: Cluster, moves: Mapping[TopicPartition, Reassignment]) -> tuple[int, int]:
     """How many bytes are on the brokers that get replicas, of how many there will be."""
-    from tidelog.apps.cli.views.cluster_view import size
-
     sizes: dict[BrokerId, dict[TopicPartition, int]] = {}
     brokers = {broker for move in moves.values() for broker in move.replicas}
     for broker in brokers:
@@ -146,7 +152,7 @@ def _copied(cluster: Cluster, moves: Mapping[TopicPartition, Reassignment]) -> s
         whole = max((sizes[broker].get(key, 0) for broker in move.replicas), default=0)
         total += whole * len(move.adding)
         copied += sum(min(sizes[broker].get(key, 0), whole) for broker in move.adding)
-    return f"{size(copied)} of {size(total)}"
+    return copied, total
 
 
 def _sizes(
