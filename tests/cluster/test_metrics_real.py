@@ -1,0 +1,210 @@
+"""What real brokers tell Prometheus, and what is in their logs as JSON."""
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+from real_cluster import (
+    PATIENCE_S,
+    QUICK_SESSIONS,
+    admin_client,
+    await_isr,
+    consumer,
+    eventually,
+    leader_of,
+    make_topic,
+    read,
+    segment_bytes,
+    send_all,
+)
+
+from tidelog.core.metrics.exposition import CONTENT_TYPE
+from tidelog.core.metrics.families import FAMILIES
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+MANAGER = "kafka_server_replicamanager_"
+TOPICS = "kafka_server_brokertopicmetrics_"
+JSON_LOG = {"tidelog.log.format": "json"}
+
+
+class Told:
+    """One scrape of one broker."""
+
+    def __init__(self, cluster: LocalCluster, broker: int) -> None:
+        with urllib.request.urlopen(cluster.metrics_url(broker), timeout=10) as answer:
+            assert answer.headers["Content-Type"] == CONTENT_TYPE
+            text = answer.read().decode()
+        self.samples = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
+
+    def __call__(self, name: str, **labels: str) -> float:
+        values = [s.value for s in self.samples if s.name == name and s.labels == labels]
+        assert len(values) == 1, f"{name}{labels}: {values}"
+        return float(values[0])
+
+
+def total(cluster: LocalCluster, name: str, **labels: str) -> float:
+    """Over the brokers that run."""
+    running = [broker for broker in cluster.ids if cluster.is_running(broker)]
+    return sum(Told(cluster, broker)(name, **labels) for broker in running)
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings={**QUICK_SESSIONS, **JSON_LOG}) as cluster:
+        yield cluster
+
+
+def events(cluster: LocalCluster, broker: int, name: str) -> list[dict[str, Any]]:
+    lines = Path(cluster.log_path(broker)).read_text().splitlines()
+    said = [json.loads(line) for line in lines]
+    assert all({"ts", "level", "broker", "event", "text"} <= one.keys() for one in said)
+    return [one for one in said if one["event"] == name]
+
+
+def test_every_metric_of_the_table_is_told(calm: LocalCluster, name: str) -> None:
+    make_topic(calm.bootstrap, name)
+    send_all(calm.bootstrap, name, [b"x"])
+    read(calm.bootstrap, name, 1)
+    with consumer(calm.bootstrap, {"group.id": name}) as client:
+        client.commit(offsets=[TopicPartition(name, 0, 1)], asynchronous=False)
+    wanted = {family.name for family in FAMILIES}
+
+    def missing() -> set[str]:
+        told = {s.name for broker in calm.ids for s in Told(calm, broker).samples}
+        ends = ("", "_count", "_bucket")
+        return {one for one in wanted if not any(f"{one}{end}" in told for end in ends)}
+
+    eventually(lambda: not missing(), f"all metrics, and not without {missing()}", 10)
+    group = {"consumergroup": name, "topic": name, "partition": "0"}
+    lags = [
+        sample.value
+        for broker in calm.ids
+        for sample in Told(calm, broker).samples
+        if sample.name == "kafka_consumergroup_lag" and sample.labels == group
+    ]
+    assert lags == [0]
+
+
+def test_what_came_in_is_what_is_on_disk(calm: LocalCluster, name: str) -> None:
+    make_topic(calm.bootstrap, name)
+    values = [b"%d" % number * 100 for number in range(500)]
+    send_all(calm.bootstrap, name, values)
+    leader = leader_of(calm, name)
+    size = len(segment_bytes(calm, leader, name))
+    told = Told(calm, leader)
+    assert told(f"{TOPICS}messagesin_total", topic=name) == len(values)
+    assert told(f"{TOPICS}bytesin_total", topic=name) == size > sum(map(len, values))
+    assert told("kafka_log_log_size", topic=name, partition="0") == size
+    assert told("tidelog_partition_high_watermark", topic=name, partition="0") == len(values)
+    assert total(calm, f"{TOPICS}messagesin_total", topic=name) == len(values)
+    read(calm.bootstrap, name, len(values))
+    assert total(calm, f"{TOPICS}bytesout_total", topic=name) >= size
+    eventually(
+        lambda: total(calm, f"{TOPICS}replicationbytesin_total", topic=name) == 2 * size,
+        "both followers have all",
+    )
+    took = told("kafka_network_requestmetrics_totaltimems", request="Produce", quantile="0.99")
+    assert 0 < took < 30_000
+    assert told("kafka_network_requestmetrics_totaltimems_count", request="Produce") > 0
+    assert total(calm, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+
+
+@pytest.mark.parametrize("way", ["kill", "pause"])
+def test_a_broker_that_is_missing_is_seen_in_the_metrics(
+    cluster: LocalCluster, name: str, way: str
+) -> None:
+    make_topic(cluster.bootstrap, name)
+    send_all(cluster.bootstrap, name, [b"x"])
+    leader = leader_of(cluster, name)
+    gone = next(broker for broker in cluster.ids if broker != leader)
+    assert Told(cluster, leader)(f"{MANAGER}underreplicatedpartitions") == 0
+    before = Told(cluster, leader)(f"{MANAGER}isrshrinks_total")
+    getattr(cluster, way)(gone)
+
+    def shrunk() -> bool:
+        told = Told(cluster, leader)
+        return told(f"{MANAGER}isrshrinks_total") > before
+
+    eventually(shrunk, "the ISR shrank")
+    told = Told(cluster, leader)
+    assert told(f"{MANAGER}underreplicatedpartitions") >= 1
+    where = {"topic": name, "partition": "0"}
+    assert told("kafka_cluster_partition_insyncreplicascount", **where) == 2
+    if way == "kill":
+        cluster.start_broker(gone)
+    else:
+        cluster.resume(gone)
+    eventually(
+        lambda: Told(cluster, leader)(f"{MANAGER}underreplicatedpartitions") == 0, "all in sync"
+    )
+    assert Told(cluster, leader)(f"{MANAGER}isrexpands_total") >= 1
+    (shrink, *_) = [e for e in events(cluster, leader, "isr_shrunk") if e["topic"] == name]
+    assert (shrink["partition"], shrink["left"], shrink["level"]) == (0, [gone], "WARN")
+    if way == "pause":
+        assert Told(cluster, gone)("tidelog_broker_fencings_total") >= 1
+        assert events(cluster, gone, "not_acting")
+
+
+def test_records_lost_by_an_unclean_election_are_counted(cluster: LocalCluster, name: str) -> None:
+    make_topic(cluster.bootstrap, name, replicas=2, configs={"min.insync.replicas": "1"})
+    send_all(cluster.bootstrap, name, [b"both have it"], conf={"acks": "all"})
+    leader = leader_of(cluster, name)
+    follower = next(
+        broker
+        for broker in cluster.ids
+        if broker != leader and Path(cluster.log_dir(broker), f"{name}-0").exists()
+    )
+    cluster.kill(follower)
+    await_isr(cluster, name, [leader])
+    send_all(cluster.bootstrap, name, [b"1", b"2", b"3"], conf={"acks": "all"})
+    cluster.kill(leader)
+    cluster.start_broker(follower)
+    offline = "kafka_controller_kafkacontroller_offlinepartitionscount"
+    eventually(lambda: total(cluster, offline) == 1, "one partition is offline")
+    partition = TopicPartition(name, 0)
+    admin = admin_client(cluster.bootstrap)
+    found = admin.elect_leaders(ElectionType.UNCLEAN, [partition]).result(PATIENCE_S)
+    assert found[partition] is None
+    unclean = "kafka_controller_controllerstats_uncleanleaderelections_total"
+    eventually(lambda: total(cluster, unclean) == 1, "the election is counted")
+    cluster.start_broker(leader)
+    await_isr(cluster, name, sorted([leader, follower]))
+    where = {"topic": name, "partition": "0"}
+    assert Told(cluster, leader)("tidelog_records_lost_total", **where) == 3
+    assert Told(cluster, follower)("tidelog_records_lost_total", **where) == 0
+    (lost,) = events(cluster, leader, "records_lost")
+    assert (lost["start"], lost["end"], lost["lost"]) == (1, 4, 3)
+    told = [e for broker in cluster.ids for e in events(cluster, broker, "unclean_election")]
+    assert [(e["topic"], e["leader"]) for e in told] == [(name, follower)]
+    gained = [e for e in events(cluster, follower, "leadership_gained") if e["topic"] == name]
+    assert gained[-1]["isr"] == [follower]
+
+
+def test_a_client_that_is_thrown_out_is_counted_and_told(cluster: LocalCluster) -> None:
+    with socket.create_connection(("localhost", cluster.port(1)), timeout=10) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert sock.recv(10) == b""
+    eventually(lambda: events(cluster, 1, "connection_dropped"), "it is in the log")
+    assert events(cluster, 1, "connection_dropped")[0]["reason"] == "too large"
+    assert Told(cluster, 1)("tidelog_connections_ended_total", reason="too large") == 1
+
+
+def test_health_follows_the_broker(cluster: LocalCluster) -> None:
+    address = cluster.metrics_url(1).removesuffix("/metrics")
+    with urllib.request.urlopen(f"{address}/healthz", timeout=10) as answer:
+        assert answer.read() == b"ok\n"
+    with urllib.request.urlopen(f"{address}/", timeout=10) as answer:
+        assert b"/metrics" in answer.read()
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{address}/nothing", timeout=10)
+    refused.value.close()
+    assert refused.value.code == 404
