@@ -1,0 +1,69 @@
+"""What aiokafka's administrator can do, each call tried; run in a process of its own.
+
+`python aiokafka_admin.py BOOTSTRAP TOPIC` ends with 0 if all was as it should be.
+"""
+
+import asyncio
+import sys
+
+from aiokafka.admin import (  # type: ignore[import-untyped]
+    AIOKafkaAdminClient,
+    NewPartitions,
+    NewTopic,
+)
+from aiokafka.admin.config_resource import (  # type: ignore[import-untyped]
+    ConfigResource,
+    ConfigResourceType,
+)
+from aiokafka.admin.records_to_delete import RecordsToDelete  # type: ignore[import-untyped]
+from aiokafka.structs import TopicPartition  # type: ignore[import-untyped]
+
+PATIENCE_S = 60.0
+INVALID_CONFIG = 40
+
+
+async def all_calls(bootstrap: str, name: str) -> None:
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await client.start()
+    created = await client.create_topics([NewTopic(name, 3, 3)])
+    assert [error[1] for error in created.topic_errors] == [0], created
+    assert name in await client.list_topics()
+    [described] = await client.describe_topics([name])
+    assert len(described["partitions"]) == 3
+    assert len((await client.describe_cluster())["brokers"]) == 3
+    await settings(client, name)
+    grown = await client.create_partitions({name: NewPartitions(5)})
+    assert [error[1] for error in grown.topic_errors] == [0], grown
+    zero = TopicPartition(name, 0)
+    assert await client.delete_records({zero: RecordsToDelete(before_offset=0)}) == {zero: 0}
+    assert await client.list_consumer_group_offsets("nobody") == {}
+    assert await client.find_coordinator("nobody") in (1, 2, 3)
+    await client.list_consumer_groups()
+    [group] = await client.describe_consumer_groups(["nobody"])
+    assert group.groups[0][1:3] == ("nobody", "Dead"), group
+    gone = await client.delete_topics([name])
+    assert [error[1] for error in gone.topic_error_codes] == [0], gone
+    await client.close()
+
+
+async def settings(client: AIOKafkaAdminClient, name: str) -> None:
+    def topic(**configs: str) -> ConfigResource:
+        given = {key.replace("_", "."): value for key, value in configs.items()}
+        return ConfigResource(ConfigResourceType.TOPIC, name, configs=given or None)
+
+    [altered] = await client.alter_configs([topic(retention_ms="9000")])
+    assert altered.resources[0][:2] == (0, None), altered
+    [refused] = await client.alter_configs([topic(retention_ms="soon")])
+    error, message = refused.resources[0][:2]
+    assert error == INVALID_CONFIG
+    assert "retention.ms='soon'" in message
+    [found] = await client.describe_configs([topic()])
+    values = {config[0]: config[1] for config in found.resources[0][4]}
+    assert values["retention.ms"] == "9000"
+    [found] = await client.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")])
+    values = {config[0]: config[1] for config in found.resources[0][4]}
+    assert values["node.id"] == "1"
+
+
+if __name__ == "__main__":
+    asyncio.run(asyncio.wait_for(all_calls(*sys.argv[1:]), PATIENCE_S))
