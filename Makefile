@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fix check test demo sim model mutants bench bench-failover bench-scale bench-core test-all ci
+.PHONY: help setup fix check test demo sim model mutants fuzz bench bench-failover bench-scale bench-core test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,7 +37,7 @@ test: $(STAMP) ## the tests; core's coverage by its own tests is held to its bou
 	$(BIN)/pytest -n 2 tests/core tests/golden tests/shell --cov --cov-report=
 	$(BIN)/coverage report --include='src/tidelog/core/replication/*' --fail-under=100
 	$(BIN)/coverage report --include='src/tidelog/core/*' --fail-under=95 --skip-covered
-	$(BIN)/pytest -n 2 -m 'not slow' tests/apps tests/cluster tests/lab tests/repo tests/scenarios
+	$(BIN)/pytest -n 2 -m 'not slow' tests/apps tests/cluster tests/fuzz tests/lab tests/repo tests/scenarios
 
 demo: $(STAMP) ## a real cluster, a killed leader, nothing lost; then why the old rule lost records
 	$(BIN)/tidelog demo
@@ -54,6 +54,11 @@ model: $(STAMP) ## the published models, and the shipped code within three sets 
 
 mutants: $(STAMP) ## put known mistakes back, one by one, and see each found
 	$(BIN)/tidelog model mutants
+
+fuzz: $(STAMP) ## hostile frames: make fuzz FRAMES=10000000 SOCKETS=100000 SECONDS=3000 SEED=1
+	$(BIN)/python -m tidelog.apps.fuzz.run --frames $(or $(FRAMES),10000000) \
+	  --socket-frames $(or $(SOCKETS),100000) --seconds $(or $(SECONDS),3000) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--write-seeds)
 
 bench: $(STAMP) ## throughput and latency beside librdkafka's mock: make bench ROWS=produce (needs gcc)
 	$(BIN)/python benchmarks/how_fast_is_a_cluster.py --rows '$(ROWS)'

@@ -32,7 +32,7 @@ MESSAGES = [
 
 
 def fields_of(api_key: int, version: int, kind: str) -> tuple[Field, ...]:
-    return codec._message(api_key, version, kind)[1]
+    return codec.message_fields(api_key, version, kind)
 
 
 def structs(fields: tuple[Field, ...], version: int) -> st.SearchStrategy[dict[str, Any]]:

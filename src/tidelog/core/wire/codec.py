@@ -95,6 +95,11 @@ def _encoder(api_key: int, version: int, kind: str) -> Encoder:
     return encoder
 
 
+def message_fields(api_key: int, version: int, kind: str) -> tuple[Field, ...]:
+    """The fields of a message in all its versions, for those who make messages up."""
+    return _message(api_key, version, kind)[1]
+
+
 def _message(api_key: int, version: int, kind: str) -> tuple[str, tuple[Field, ...]]:
     """A name for messages about it, and its fields in all versions."""
     api = APIS.get(api_key)

@@ -12,7 +12,7 @@ however much it has sent.
 import select
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import FrameBuffer, FrameRefused, NoMemory
 from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
-from tidelog.shell.net.outbox import Chunk, Outbox
+from tidelog.shell.net.outbox import Chunk, Outbox, Stretch
 from tidelog.shell.os_disk import OsDisk
 
 UNSENT_MAX = 16 * 1024 * 1024
@@ -51,7 +51,7 @@ class Slot:
 
     def __init__(self, connection: "Connection") -> None:
         self._connection: Connection | None = connection
-        self._chunks: list[Chunk] | None = None
+        self._chunks: Sequence[Chunk | Stretch] | None = None
         self.size = 0
         """What the answer takes in memory, or a little more."""
 
@@ -70,10 +70,17 @@ class Slot:
     def abandon(self) -> None:
         """The connection is gone. Who works on the answer may still do so for long, and must
         not keep the connection's memory."""
+        for chunk in self._chunks or ():
+            if isinstance(chunk, Stretch):
+                chunk.release()
         self._connection = self._chunks = None
 
+    def hold_files(self, outbox: Outbox) -> None:
+        if self._chunks is not None:
+            self._chunks = outbox.hold_files(self._chunks)
+
     @property
-    def chunks(self) -> list[Chunk] | None:
+    def chunks(self) -> Sequence[Chunk | Stretch] | None:
         return self._chunks
 
 
@@ -176,6 +183,15 @@ class Connection:
         elif self._made > HELD_MIN:
             self._hold()
 
+    def hold_files(self) -> None:
+        """Files are about to be exchanged for others under the same names: what was answered
+        and is not on its way yet must be sent from the ones that are there now."""
+        try:
+            for slot in self._slots:
+                slot.hold_files(self._outbox)
+        except (OSError, DiskError) as error:
+            self.close(str(error))
+
     def send_now(self, chunks: list[Chunk]) -> None:
         """Send out of turn, where the peer matches answers by number."""
         if not self.open:
@@ -197,6 +213,8 @@ class Connection:
             self.close("the peer is gone")
 
     def refuse(self, reason: str) -> None:
+        """Close it; what was answered before is still sent."""
+        self._flush()
         self.close(reason)
 
     def shrink(self) -> None:

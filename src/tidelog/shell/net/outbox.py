@@ -10,7 +10,7 @@ Always true: a file that is being sent is held open, so it may be renamed or del
 import os
 import socket
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TypeAlias
 
@@ -21,11 +21,9 @@ from tidelog.shell.os_disk import OsDisk
 SENDFILE_MIN = 16 * 1024
 GATHER_MAX = 64
 
-Chunk: TypeAlias = Buffer | Region
 
-
-class _Stretch:
-    """Part of a file on its way."""
+class Stretch:
+    """Part of a file on its way; the file is held open."""
 
     __slots__ = ("fd", "left", "position", "release")
 
@@ -37,8 +35,21 @@ class _Stretch:
         self.release = held.close
 
 
+Chunk: TypeAlias = Buffer | Region
+
+
 class FileEnded(OSError):
     """A file ended before the stretch that was promised: only closing the connection is left."""
+
+
+def held(disk: OsDisk, region: Region) -> Buffer | Stretch:
+    """The bytes if they are few, else a hold on the file: whatever becomes of its name."""
+    if region.length >= SENDFILE_MIN:
+        return Stretch(disk, region)
+    records = read_region(disk, region) if region.length else b""
+    if len(records) < region.length:
+        raise FileEnded(f"{region.path} ended before {region.position + region.length}")
+    return records
 
 
 class Outbox:
@@ -48,7 +59,7 @@ class Outbox:
 
     def __init__(self, disk: OsDisk) -> None:
         self._disk = disk
-        self._chunks: deque[Buffer | _Stretch] = deque()
+        self._chunks: deque[Buffer | Stretch] = deque()
         self.size = 0
         """Bytes that wait."""
         self.in_files = 0
@@ -57,22 +68,23 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._chunks)
 
-    def put(self, chunks: Iterable[Chunk]) -> None:
+    def put(self, chunks: Iterable[Chunk | Stretch]) -> None:
         for chunk in chunks:
-            if not isinstance(chunk, Region):
-                if len(chunk):  # an empty one could never be sent off
-                    self._chunks.append(chunk)
-                    self.size += len(chunk)
-            elif 0 < chunk.length < SENDFILE_MIN:
-                records = read_region(self._disk, chunk)
-                if len(records) < chunk.length:
-                    raise FileEnded(f"{chunk.path} ended before {chunk.position + chunk.length}")
-                self._chunks.append(records)
-                self.size += len(records)
-            elif chunk.length:
-                self._chunks.append(_Stretch(self._disk, chunk))
-                self.size += chunk.length
-                self.in_files += chunk.length
+            if isinstance(chunk, Region):
+                chunk = held(self._disk, chunk)
+            if isinstance(chunk, Stretch):
+                self._chunks.append(chunk)
+                self.size += chunk.left
+                self.in_files += chunk.left
+            elif len(chunk):  # an empty one could never be sent off
+                self._chunks.append(chunk)
+                self.size += len(chunk)
+
+    def hold_files(self, chunks: Sequence[Chunk | Stretch]) -> Sequence[Chunk | Stretch]:
+        """The same, good for later as well: by then a name may be another file's."""
+        if not any(isinstance(chunk, Region) for chunk in chunks):
+            return chunks
+        return [held(self._disk, c) if isinstance(c, Region) else c for c in chunks]
 
     def send(self, sock: socket.socket) -> None:
         """Send as much as the socket takes."""
@@ -80,9 +92,9 @@ class Outbox:
         try:
             while chunks:
                 first = chunks[0]
-                if isinstance(first, _Stretch):
+                if isinstance(first, Stretch):
                     self._send_file(sock, first)
-                elif len(chunks) == 1 or isinstance(chunks[1], _Stretch):
+                elif len(chunks) == 1 or isinstance(chunks[1], Stretch):
                     more = socket.MSG_MORE if len(chunks) > 1 and _CAN_HOLD else 0
                     self._sent(sock.send(first, more))
                 else:
@@ -92,7 +104,7 @@ class Outbox:
 
     def close(self) -> None:
         for chunk in self._chunks:
-            if isinstance(chunk, _Stretch):
+            if isinstance(chunk, Stretch):
                 chunk.release()
         self._chunks.clear()
         self.size = self.in_files = 0
@@ -101,7 +113,7 @@ class Outbox:
         """The bytes up to the next file."""
         run: list[Buffer] = []
         for chunk in self._chunks:
-            if isinstance(chunk, _Stretch) or len(run) == GATHER_MAX:
+            if isinstance(chunk, Stretch) or len(run) == GATHER_MAX:
                 break
             run.append(chunk)
         return run
@@ -111,14 +123,14 @@ class Outbox:
         chunks = self._chunks
         while count:
             first = chunks[0]
-            assert not isinstance(first, _Stretch), "bytes were sent"
+            assert not isinstance(first, Stretch), "bytes were sent"
             if count < len(first):
                 chunks[0] = memoryview(first)[count:]
                 return
             count -= len(first)
             chunks.popleft()
 
-    def _send_file(self, sock: socket.socket, stretch: _Stretch) -> None:
+    def _send_file(self, sock: socket.socket, stretch: Stretch) -> None:
         count = os.sendfile(sock.fileno(), stretch.fd, stretch.position, stretch.left)
         if count == 0:
             raise FileEnded(f"a segment ended {stretch.left} bytes before its promised end")

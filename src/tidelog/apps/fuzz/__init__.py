@@ -1,0 +1,1 @@
+"""`make fuzz`: hostile frames by the million, in memory and through real sockets."""

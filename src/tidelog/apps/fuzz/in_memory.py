@@ -1,0 +1,105 @@
+"""Frames into brokers in memory, by several processes that are watched for death and hangs."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from tidelog.apps.fuzz.worker import last_frame
+from tidelog.lab.fuzz.campaign import Finding, Tally
+
+WORKER = "tidelog.apps.fuzz.worker"
+HANG_S = 60.0
+"""Without a word for so long a worker hangs: it speaks twice a second."""
+LOOK_S = 0.05
+
+
+class _Worker:
+    """A process, and what it has said."""
+
+    def __init__(self, seed: int, frames: int, seconds: float, corpus: Path, folder: Path) -> None:
+        self.box = folder / f"frame-{seed}"
+        self._said = folder / f"said-{seed}"
+        with self._said.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", WORKER]
+                + [str(each) for each in (seed, frames, seconds, corpus, self.box)],
+                stdout=output,
+            )
+        self._file: IO[str] = self._said.open()
+        self.heard_at = time.monotonic()
+        self.frames = 0
+        self.result: dict[str, Any] | None = None
+
+    def listen(self) -> None:
+        while (line := self._file.readline()).endswith("\n"):
+            news = json.loads(line)
+            self.frames = news["frames"]
+            self.heard_at = time.monotonic()
+            if "done" in news:
+                self.result = news
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._file.close()
+
+
+def run(
+    seed: int,
+    frames: int,
+    seconds: float,
+    workers: int,
+    corpus: Path,
+    progress: Callable[[int], None],
+) -> Tally:
+    """All shares together; each worker has a seed of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        share = -(-frames // workers)
+        crew = [
+            _Worker(seed + number, share, seconds, corpus, Path(folder))
+            for number in range(workers)
+        ]
+        lost: list[Finding] = []
+        try:
+            working = set(crew)
+            while working:
+                time.sleep(LOOK_S)
+                for worker in list(working):
+                    ended = worker.process.poll()
+                    worker.listen()
+                    if ended is not None:
+                        working.discard(worker)
+                        if worker.result is None:
+                            what = f"a worker ended with {ended}"
+                            lost.append(Finding(last_frame(worker.box), what, ""))
+                    elif time.monotonic() - worker.heard_at > HANG_S:
+                        working.discard(worker)
+                        worker.process.kill()
+                        lost.append(Finding(last_frame(worker.box), "a worker hangs", ""))
+                progress(sum(worker.frames for worker in crew))
+        finally:
+            for worker in crew:
+                worker.close()
+        return _together([worker.result for worker in crew if worker.result is not None], lost)
+
+
+def _together(results: list[dict[str, Any]], lost: list[Finding]) -> Tally:
+    findings = [
+        Finding(bytes.fromhex(frame), what, where)
+        for result in results
+        for frame, what, where in result["findings"]
+    ]
+    return Tally(
+        sum(result["frames"] for result in results),
+        sum(result["answered"] for result in results),
+        sum(result["refused"] for result in results),
+        max((result["slowest_s"] for result in results), default=0.0),
+        max((result["grown_kb"] for result in results), default=0),
+        findings + lost,
+    )

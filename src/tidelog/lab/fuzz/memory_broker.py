@@ -1,0 +1,244 @@
+"""One whole broker behind its dispatch, without sockets, files or clocks.
+
+It is its own controller, and its store is a table in memory. Time passes when it is told to,
+so hours of waiting take no time.
+
+Always true: after `take` all that follows from the frame has happened, apart from what
+waits for time; an answer that is filled in has the length that it says it has.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.core.api.context import Broker
+from tidelog.core.api.departed_brokers import DepartedBrokers
+from tidelog.core.api.dispatch import Dispatch
+from tidelog.core.api.exchange import Chunks
+from tidelog.core.api.internal_dispatch import InternalDispatch
+from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.controller.metadata.metadata_store import Compacted
+from tidelog.core.controller.metadata.mvcc import Mvcc
+from tidelog.core.node import effects as do
+from tidelog.core.node import events as on
+from tidelog.core.node.config_from_settings import node_config
+from tidelog.core.node.node import Node
+from tidelog.core.settings.broker_settings import settings_of
+from tidelog.core.storage.disk import Region
+from tidelog.lab.fuzz.indexed_disk import IndexedDisk
+
+CLUSTER_ID = "RnV6ei10aGUtYnJva2Vyc"
+SECRET = "known to brokers"
+SESSION_MS = 9000
+STEPS_MAX = 100_000
+"""So many events never follow from one frame."""
+SETTINGS = {
+    "node.id": "1",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class BrokerHalted(AssertionError):
+    """The broker gave up, which no client may bring about."""
+
+
+class WrongAnswer(AssertionError):
+    """What was answered is no frame."""
+
+
+class Answer:
+    """The place of one answer."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: "Line") -> None:
+        self._line = line
+
+    def fill(self, chunks: Chunks) -> None:
+        self._line.answered(chunks)
+
+    def refuse(self, reason: str) -> None:
+        self._line.refuse(reason)
+
+
+class Line:
+    """A connection that is used for one frame."""
+
+    __slots__ = ("answer", "filled", "refused", "reserved", "session")
+
+    peer_host = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.reserved = False
+        self.filled = False
+        self.refused: str | None = None
+        self.answer: Chunks = []
+        self.session: Any = None
+
+    def reserve(self) -> Answer:
+        self.reserved = True
+        return Answer(self)
+
+    def refuse(self, reason: str) -> None:
+        self.refused = reason
+
+    def send_now(self, chunks: Chunks) -> None:
+        """As brokers are answered."""
+        self.reserve().fill(chunks)
+
+    def answered(self, chunks: Chunks) -> None:
+        if self.filled:
+            raise WrongAnswer("answered twice")
+        self.filled = True
+        self.answer = chunks
+        if not chunks:
+            return
+        size = sum(c.length if isinstance(c, Region) else len(c) for c in chunks)
+        told = -1 if isinstance(chunks[0], Region) else int.from_bytes(chunks[0][:4], "big")
+        if told != size - 4:
+            raise WrongAnswer(f"{size - 4} bytes that say they are {told}")
+
+    @property
+    def waits(self) -> bool:
+        return self.reserved and not self.filled and self.refused is None
+
+
+class MemoryBroker:
+    """Started, and ready for frames."""
+
+    def __init__(self, texts: dict[str, str] | None = None) -> None:
+        self.now_ms = 1_000_000
+        self.disk = IndexedDisk()
+        settings = settings_of({**SETTINGS, **(texts or {})})
+        self.node = Node(node_config(settings, "localhost", 9092), self.disk, 1, self.now_ms)
+        self._store = Mvcc()
+        self._watched = -1
+        self._session: int | None = None
+        self._events: deque[Callable[[], on.Event]] = deque()
+        self._later: list[tuple[int, Callable[[], None]]] = []
+        self._stepping = False
+        self._made_ids = 0
+        broker = Broker(
+            self.node, settings, CLUSTER_ID, self._new_topic_id, lambda: 0, DepartedBrokers()
+        )
+        self._dispatch = Dispatch(broker, self._step, lambda: self.now_ms, self._when_settled)
+        self._internal = InternalDispatch(
+            self._dispatch, SECRET, self.node.image.topic_names, self._step, lambda: self.now_ms
+        )
+        self._step(on.Started(self.now_ms))
+        while not self.node.acting:
+            self.pass_time(100)
+
+    def take(self, line: Line, frame: bytes) -> None:
+        """One frame, without its length."""
+        self._dispatch.frame(line, memoryview(bytearray(frame)))
+        self._follow()
+
+    def take_internal(self, line: Line, frame: bytes) -> None:
+        """One frame on the listener for brokers, from somebody who knows no secret."""
+        self._internal.frame(line, memoryview(bytearray(frame)))
+        self._follow()
+
+    def pass_time(self, for_ms: int) -> None:
+        end_ms = self.now_ms + for_ms
+        for _ in range(STEPS_MAX):
+            deadline_ms = self.node.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > end_ms:
+                break
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self._renew()
+            self._step(on.Ticked(self.now_ms))
+        else:
+            raise AssertionError("time stands still")
+        self.now_ms = end_ms
+        due, self._later = self._later, []
+        for act in (act for _, act in due):
+            act()
+        self._renew()
+        self._follow()
+
+    def _renew(self) -> None:
+        if self._session is not None:
+            self._step(on.SessionRenewed(self.now_ms + SESSION_MS, self.now_ms))
+
+    def _when_settled(self, act: Callable[[], None], unsettled: Callable[[], bool]) -> None:
+        if unsettled():
+            self._later.append((self.now_ms, act))
+        else:
+            act()
+
+    def _new_topic_id(self) -> bytes:
+        self._made_ids += 1
+        return b"made" + self._made_ids.to_bytes(12, "big")
+
+    # -- what follows ----------------------------------------------------------------------
+
+    def _step(self, event: on.Event) -> None:
+        for effect in self.node.step(event):
+            self._carry_out(effect)
+        self._follow()
+
+    def _follow(self) -> None:
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            for _ in range(STEPS_MAX):
+                if not self._events:
+                    return
+                self._step(self._events.popleft()())
+            raise AssertionError("it never comes to an end")
+        finally:
+            self._stepping = False
+
+    def _carry_out(self, effect: do.Effect) -> None:
+        match effect:
+            case do.Respond(peer, correlation, response):
+                if isinstance(peer, int):
+                    self._events.append(
+                        lambda: on.ResponseReceived(correlation, response, self.now_ms)
+                    )
+                else:
+                    peer.respond(correlation, response)  # type: ignore[attr-defined]
+            case do.Send(broker, correlation, request):
+                self._events.append(
+                    lambda: on.RequestReceived(broker, correlation, request, self.now_ms)
+                )
+            case do.Close(peer):
+                peer.refuse("by the node")  # type: ignore[attr-defined]
+            case do.Halt():
+                raise BrokerHalted(effect.reason)
+            case do.Flush(flush):
+                self._events.append(lambda: on.FlushCompleted(flush, None, self.now_ms))
+            case _:
+                self._use_store(effect)
+
+    def _use_store(self, effect: Any) -> None:
+        match effect:
+            case do.OpenSession():
+                self._session = session = self._store.open_session()
+                deadline_ms = self.now_ms + SESSION_MS
+                self._events.append(lambda: on.SessionOpened(session, deadline_ms, self.now_ms))
+            case do.ReadStore():
+                snapshot = self._store.range("")
+                self._events.append(lambda: on.StoreRead(snapshot, self.now_ms))
+            case do.WatchStore(after):
+                self._watched = after
+                self._notify()
+            case StoreTransaction(tag, guards, ops):
+                answer = self._store.txn(guards, ops)
+                self._events.append(lambda: on.TransactionAnswered(tag, answer, self.now_ms))
+                self._notify()
+            case _:
+                raise AssertionError(f"nobody carries out {effect}")
+
+    def _notify(self) -> None:
+        if self._watched < 0:
+            return
+        changes = self._store.watch("", self._watched)
+        assert not isinstance(changes, Compacted)
+        for batch in changes:
+            self._watched = batch.rev
+            self._events.append(lambda batch=batch: on.StoreChanged(batch, self.now_ms))  # type: ignore[misc]

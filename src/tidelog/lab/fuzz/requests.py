@@ -1,0 +1,164 @@
+"""Requests of any API and version, drawn from their schemas.
+
+Each is well-formed; what it asks for is another matter. Numbers lie at the edges of their
+types, names are often those of topics and groups that are there, and now and then a path.
+The same seed, the same requests.
+"""
+
+from random import Random
+from typing import Any, NamedTuple
+
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Header, Record
+from tidelog.core.wire.apis import APIS
+from tidelog.core.wire.codec import REQUEST, encode_request, message_fields
+from tidelog.core.wire.schema.notation import ARRAY, STRUCT, Field
+
+BITS = {"i8": 7, "i16": 15, "i32": 31, "i64": 63}
+LONG = "long" * 80
+NAMES = (
+    *("", ".", "..", "../x", "a/b", "/etc", "x\0y", "with space", "ü", LONG, "made-by-chance"),
+    *("__consumer_offsets", "__transaction_state", "1", "-1", "99999999999999999999"),
+    *("retention.ms", "cleanup.policy", "compact", "compression.type", "gzip", "segment.bytes"),
+    *("max.message.bytes", "no.such", "consumer", "range", "ElectionNotNeeded"),
+)
+LIKELY: dict[str, tuple[Any, ...]] = {
+    "partition_index": (0, 0, 1),
+    "partition": (0, 0, 1),
+    "index": (0, 0, 1),
+    "replicas": ([1], None),
+    "broker_ids": ([1],),
+    "num_partitions": (1, 2, -1),
+    "count": (2, 3),
+    "replication_factor": (1, -1),
+    "acks": (-1, -1, 1, 0),
+    "timeout_ms": (0, 100, 1000),
+    "max_wait_ms": (0, 0, 100),
+    "session_timeout_ms": (6000, 10_000, 45_000),
+    "rebalance_timeout_ms": (1000, 60_000),
+    "resource_type": (2, 4),
+    "timestamp": (-1, -2, -3, -4, -5, 0),
+    "session_epoch": (-1, 0, 0, 1),
+    "replica_id": (-1, -1, -1, 1),
+    "transactional_id": (None,),
+    "generation_id": (0, 1, -1),
+}
+"""Values that get a request further than others do."""
+DOCUMENTS = (
+    *(b"{}", b'{"topic": "orders"}', b'{"topic": "orders", "partition": 0}', b"null", b"[]", b""),
+    *(b'{"topic": {}}', b'{"topic": "orders", "partition": []}', b'{"partition": 1e999}'),
+    *(b'{"partition": ' + b"9" * 5000 + b"}", b'"\\ud800"', b'{"topic": "\\ud800"}', b"NaN"),
+    *(b"[" * 3000, b'{"a":' * 3000, b'{"broker": 1, "secret": "guess"}', b'{"secret": 7}'),
+)
+"""JSON, for the APIs of our own."""
+
+
+class World(NamedTuple):
+    """What is there, so that requests can name it."""
+
+    topics: tuple[str, ...]
+    topic_ids: tuple[bytes, ...]
+    groups: tuple[str, ...] = ("readers", "others")
+    members: tuple[str, ...] = ("", "", "member")
+
+
+class RequestMaker:
+    """Draws requests."""
+
+    def __init__(self, random: Random, world: World) -> None:
+        self._random = random
+        self._world = world
+        self._batches = sample_batches(random)
+        self._messages = [
+            (key, version, message_fields(key, version, REQUEST))
+            for key, api in sorted(APIS.items())
+            for version in range(api.first, api.last + 1)
+        ]
+
+    def any(self) -> bytes:
+        """Of any API and version; without its length."""
+        return self._make(*self._random.choice(self._messages))
+
+    def of(self, key: int, version: int) -> bytes:
+        return self._make(key, version, message_fields(key, version, REQUEST))
+
+    def _make(self, key: int, version: int, fields: tuple[Field, ...]) -> bytes:
+        number = self._random.randrange(2**31)
+        client_id = self._random.choice(("fuzz", "fuzz", "", None))
+        return encode_request(key, version, number, client_id, self._struct(fields, version))[4:]
+
+    def _struct(self, fields: tuple[Field, ...], version: int) -> dict[str, Any]:
+        return {f.name: self._value(f, version) for f in fields if f.versions.hold(version)}
+
+    def _value(self, field: Field, version: int) -> Any:
+        random = self._random
+        likely = LIKELY.get(field.name)
+        if likely is not None and not field.fields and random.random() < 0.7:
+            value = random.choice(likely)
+            if value is not None or field.nullable.hold(version):
+                return value
+        optional = field.nullable.hold(version) or (field.type == STRUCT and field.tag is not None)
+        if optional and random.random() < 0.15:
+            return None
+        if field.type.startswith(ARRAY):
+            element = field.type.removeprefix(ARRAY)
+            count = random.choice((0, 1, 1, 1, 1, 2, 3))
+            return [self._element(element, field, version) for _ in range(count)]
+        return self._element(field.type, field, version)
+
+    def _element(self, kind: str, field: Field, version: int) -> Any:
+        random = self._random
+        if kind in BITS:
+            most = 2 ** BITS[kind] - 1
+            wanted = random.choice((0, 0, 0, 1, 1, 2, -1, -1, -2, 5, 60, most, -most - 1))
+            return min(wanted, most)
+        if kind == "string":
+            return self._text(field.name)
+        if kind == "records":
+            return random.choice(self._batches)
+        if kind == "uuid":
+            return random.choice((*self._world.topic_ids * 3, bytes(16), b"\1" * 16))
+        if kind == "bytes":
+            if field.name == "document":
+                return random.choice(DOCUMENTS)
+            return random.randbytes(random.choice((0, 4, 30)))
+        if kind == "bool":
+            return random.random() < 0.5
+        if kind == "f64":
+            return random.choice((0.0, -1.0, float("inf"), float("nan")))
+        if kind in ("u16", "u32"):
+            return random.choice((0, 1, 2**16 - 1))
+        return self._struct(field.fields, version)
+
+    def _text(self, name: str) -> str:
+        random, world = self._random, self._world
+        if random.random() < 0.15:
+            return random.choice(NAMES)
+        if "group" in name or name in ("key", "coordinator_keys"):
+            return random.choice(world.groups)
+        if "member" in name:
+            return random.choice(world.members)
+        if "protocol" in name:
+            return random.choice(("consumer", "range"))
+        return random.choice((*world.topics * 4, *NAMES))
+
+
+def sample_batches(random: Random) -> list[bytes]:
+    """Batches: with each codec, cut, damaged, doubled, and such that unpack to much."""
+    few = [Record(b"key", b"value" * 4, 1, ())] * 3
+    keyless = [Record(None, b"v", 1, (Header("name", b"header"),))]
+    sound = [bytes(encode_batch(few, attributes=codec)) for codec in Codec]
+    sound.append(bytes(encode_batch(keyless)))
+    bombs = [
+        bytes(encode_batch([Record(b"k", bytes(500_000), 1, ())], attributes=codec))
+        for codec in Codec
+        if codec != Codec.NONE
+    ]
+    broken = []
+    for batch in sound:
+        broken.append(batch[: random.randrange(len(batch))])
+        damaged = bytearray(batch)
+        damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
+        broken.append(bytes(damaged))
+    return [*sound, *sound, *sound, *broken, *bombs, sound[0] * 2, b""]
