@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import click
+import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
@@ -336,3 +337,19 @@ def test_brokers_as_old_as_kafka_2_1_are_enough(run: Run, read: Read) -> None:
 def test_a_cluster_that_is_not_there_is_one_line(run: Run) -> None:
     found = run("topic", "list", "--bootstrap-server", "localhost:1", "--timeout", "1", code=1)
     assert "can't connect to localhost:1" in found.stderr
+
+
+def test_of_another_kafka_what_it_tells_is_shown(run: Run, read: Read) -> None:
+    """librdkafka's mock has no controller and no settings."""
+    producer = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    members = producer.list_topics(timeout=10).brokers.values()
+    producer.produce("orders", b"x", partition=0)
+    assert producer.flush(10) == 0
+    at = ("--bootstrap", ",".join(f"{each.host}:{each.port}" for each in members))
+    (found,) = read("topic", "describe", "orders", *at)["topics"]
+    assert found["configs"] == {}
+    assert found["partitions"][0]["high_watermark"] == 1
+    assert "did you mean orders?" in run("topic", "describe", "order", *at, code=2).stderr
+    refused = run("config", "describe", "topic", "orders", *at, code=1).stderr
+    assert "does not offer DescribeConfigs" in refused
+    producer.flush(1)  # the mock lives as long as its producer

@@ -15,6 +15,7 @@ from tidelog.shell.client.admin import MIN_ISR, TOPIC_RESOURCE
 from tidelog.shell.client.administration.configs import ConfigEntry, Resource, describe_configs
 from tidelog.shell.client.administration.reassignments import Reassignment, list_reassignments
 from tidelog.shell.client.administration.topics import describe_topics
+from tidelog.shell.client.api_keys import LIST_PARTITION_REASSIGNMENTS
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic, NotOffered
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import (
@@ -183,10 +184,12 @@ def _configs(cluster: Cluster, resources: list[Resource]) -> dict[Resource, list
 
 
 def _moves(cluster: Cluster) -> dict[TopicPartition, Reassignment]:
-    """Moves under way; none from a broker that can't tell."""
+    """Moves under way; none if nobody can tell: the rest is worth showing all the same."""
     try:
+        if not cluster.any_broker().offers(LIST_PARTITION_REASSIGNMENTS):
+            return {}
         return list_reassignments(cluster)
-    except (NotOffered, BrokerError):
+    except ClientError:
         return {}
 
 
