@@ -7,6 +7,7 @@
     topic      topics made, listed, described, altered, deleted
     produce    records written, from stdin or files
     consume    records read, and followed
+    group      consumer groups listed, described, reset, deleted
     config     settings of topics and brokers
     reassign   replicas moved from broker to broker
     completion what makes a shell complete commands and topics
@@ -38,6 +39,7 @@ COMMANDS = LazyCommands(
         "topic": "tidelog.apps.cli.admin.topic:topic",
         "produce": "tidelog.apps.cli.records.produce:produce",
         "consume": "tidelog.apps.cli.records.consume:consume",
+        "group": "tidelog.apps.cli.groups.group:group",
         "config": "tidelog.apps.cli.admin.config:config",
         "reassign": "tidelog.apps.cli.admin.reassign:reassign",
         "completion": "tidelog.apps.cli.local.completion:completion",

@@ -1,0 +1,95 @@
+"""What is known of a group: its members, where it is in each partition, and how far behind.
+
+Always true: each partition that the group committed, or a member reads, has its row; None is
+not known.
+"""
+
+from typing import Any, NamedTuple
+
+from tidelog.core.types import Offset, TopicPartition
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.groups.group_admin import (
+    Group,
+    Member,
+    committed_offsets,
+    describe_group,
+)
+from tidelog.shell.client.offsets import list_offsets
+from tidelog.shell.client.reader import LATEST
+
+
+class Row(NamedTuple):
+    """One partition of a group."""
+
+    key: TopicPartition
+    current_offset: Offset | None
+    log_end_offset: Offset | None
+    member: Member | None
+
+    @property
+    def lag(self) -> int | None:
+        if self.current_offset is None or self.log_end_offset is None:
+            return None
+        return max(self.log_end_offset - self.current_offset, 0)
+
+    def as_data(self) -> dict[str, Any]:
+        member = self.member
+        return {
+            "topic": self.key.topic,
+            "partition": self.key.partition,
+            "current_offset": self.current_offset,
+            "log_end_offset": self.log_end_offset,
+            "lag": self.lag,
+            "member_id": None if member is None else member.member_id,
+            "host": None if member is None else member.host,
+            "client_id": None if member is None else member.client_id,
+        }
+
+
+class Described(NamedTuple):
+    """A group and its partitions."""
+
+    group: Group
+    address: str
+    """Of its coordinator."""
+    rows: list[Row]
+
+    @property
+    def lag(self) -> int:
+        return sum(row.lag or 0 for row in self.rows)
+
+    def as_data(self) -> dict[str, Any]:
+        group = self.group
+        return {
+            "group": group.group,
+            "state": group.state,
+            "coordinator": {"id": group.coordinator, "address": self.address},
+            "protocol_type": group.protocol_type,
+            "assignor": group.assignor,
+            "members": [_member(member) for member in group.members],
+            "offsets": [row.as_data() for row in self.rows],
+            "lag": self.lag,
+        }
+
+
+def _member(member: Member) -> dict[str, Any]:
+    partitions = [list(key) for key in sorted(member.partitions)]
+    return {**member._asdict(), "partitions": partitions}
+
+
+def describe(cluster: Cluster, name: str) -> Described:
+    """Ask the group's coordinator, and the leaders of what it reads. Raises NoSuchGroup."""
+    group = describe_group(cluster, name)
+    committed = committed_offsets(cluster, name)
+    owners = {key: member for member in group.members for key in member.partitions}
+    keys = sorted({*committed, *owners})
+    ends = list_offsets(cluster, dict.fromkeys(keys, LATEST))
+    rows = []
+    for key in keys:
+        end = ends[key]
+        known_end = None if isinstance(end, ClientError) else end.offset
+        current = committed[key].offset if key in committed else None
+        rows.append(Row(key, current, known_end, owners.get(key)))
+    coordinator = cluster.metadata.brokers.get(group.coordinator)
+    return Described(group, "-" if coordinator is None else str(coordinator), rows)
