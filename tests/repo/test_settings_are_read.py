@@ -14,6 +14,7 @@ from tidelog.core.settings.topic_keys import SYNONYMS
 SOURCES = Path(__file__).parents[2] / "src" / "tidelog"
 TABLES = {
     "broker_keys.py",
+    "cleaner_keys.py",
     "group_keys.py",
     "kafka_names.py",
     "running_keys.py",

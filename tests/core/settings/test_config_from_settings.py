@@ -16,6 +16,8 @@ NODE = {"node.id": "7"}
 TOLD = {"host", "port", "internal_host", "internal_port"}
 """Known only once the listeners are open."""
 NARROW = {
+    "log.cleaner.min.cleanable.ratio": "0.25",
+    "log.cleaner.threads": "3",
     "broker.session.timeout.ms": "8888",
     "max.connections.per.ip.overrides": "10.0.0.1:7",
     "queued.max.request.bytes": "-1",

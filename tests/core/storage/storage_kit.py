@@ -8,7 +8,7 @@ from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import RecordBatch, batches, parse
 from tidelog.core.storage.disk import Disk, DiskFull
 from tidelog.core.storage.log import Log
-from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
 from tidelog.core.types import TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
@@ -51,6 +51,7 @@ def reopen(
     log_start_offset: int = 0,
     clean: bool = False,
     compacted: bool = False,
+    cleaned_upto: int = NEVER,
 ) -> tuple[Log, RecoveryReport]:
     return open_log(
         disk,
@@ -61,6 +62,7 @@ def reopen(
         log_start_offset=log_start_offset,
         clean=clean,
         compacted=compacted,
+        cleaned_upto=cleaned_upto,
     )
 
 

@@ -200,11 +200,43 @@ def test_broken_checkpoints_count_as_empty_and_are_told() -> None:
     assert again.high_watermarks[ORDERS] == again.logs[ORDERS].log_start_offset == 7
 
 
+def test_a_copy_of_a_compacted_log_may_have_gaps_too() -> None:
+    """A follower did not compact it itself; the checkpoint says so before the first gap."""
+    disk = StoppingDisk()
+    log = LogDirectory.open(disk, 0, small).create(ORDERS, TOPIC_ID, 0)
+    log.append([batch(0), batch(1)], 0)
+    assert not disk.exists(layout.CLEANER_OFFSETS)
+    log.append([batch(5)], 0)
+    assert disk.read(layout.CLEANER_OFFSETS, 0, 99) == b"0\n1\norders 0 0\n"
+    written, disk.changes = disk.files[layout.CLEANER_OFFSETS], 1
+    log.append([batch(9)], 0)  # once is enough
+    assert disk.files[layout.CLEANER_OFFSETS] is written
+    again = LogDirectory.open(disk.survivor(), 0, small)
+    assert again.logs[ORDERS].log_end_offset == 10
+    assert not again.reports[ORDERS].cuts
+
+
+def test_a_first_dirty_offset_is_never_above_the_log_end() -> None:
+    """Records that come there later were never cleaned (KAFKA-3330)."""
+    disk = MemoryDisk()
+    directory = two_logs(disk)
+    directory.set_cleaner_offset(ORDERS, 15)
+    directory.cut_cleaner_offset(ORDERS, 15)
+    directory.cut_cleaner_offset(BILLS, 0)
+    assert disk.read(layout.CLEANER_OFFSETS, 0, 99) == b"0\n1\norders 0 15\n"
+    directory.cut_cleaner_offset(ORDERS, 12)
+    assert disk.read(layout.CLEANER_OFFSETS, 0, 99) == b"0\n1\norders 0 12\n"
+    checkpoint.write_offsets(disk, layout.CLEANER_OFFSETS, {ORDERS: 25})
+    assert LogDirectory.open(disk, 0, small).cleaner_offsets == {ORDERS: 20}
+    assert disk.read(layout.CLEANER_OFFSETS, 0, 99) == b"0\n1\norders 0 20\n"
+
+
 def test_logs_that_were_compacted_may_have_gaps() -> None:
     def with_gap() -> MemoryDisk:
         disk = MemoryDisk()
         log = LogDirectory.open(disk, 0).create(ORDERS, TOPIC_ID, 0)
         log.append([batch(0), batch(5)], 0)
+        disk.delete(layout.CLEANER_OFFSETS)
         return disk
 
     assert LogDirectory.open(with_gap(), 0).logs[ORDERS].log_end_offset == 6

@@ -183,7 +183,7 @@ def test_a_read_ends_with_its_segment(log: Log) -> None:
 def test_a_read_in_a_gap_goes_on_with_what_follows(log: Log) -> None:
     for offset in (0, 5, 30):
         log.append([batch(offset, size=300)], 0)
-    assert bases(log) == [0, 5, 30]
+    assert bases(log) == [0, 1, 6], "each begins where the one before ends"
     assert offsets(log, 1) == [5]
     assert offsets(log, 6) == [30]
 

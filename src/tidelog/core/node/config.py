@@ -72,6 +72,12 @@ class NodeConfig:
     log_flush_scheduler_interval_ms: int = 1000
     """How often `flush.ms` is looked at; Kafka's default is never to look."""
 
+    log_cleaner_enable: bool = True
+    log_cleaner_threads: int = 1
+    log_cleaner_dedupe_buffer_size: int = 134_217_728
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
+
     @property
     def fencing_margin_ms(self) -> int:
         """How long before its session may end a broker stops acting as leader."""

@@ -10,6 +10,7 @@ from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata.metadata_store import Revision
 from tidelog.core.node.events import Peer
 from tidelog.core.slotted import slotted
+from tidelog.core.storage.cleaning.plan import CleaningPlan
 from tidelog.core.types import BrokerId
 
 
@@ -72,6 +73,24 @@ class Flush:
 
 
 @slotted
+class CleanLog:
+    """Carry out a cleaning, away from the node: it may take long. Each group is told when it is
+    ready, then the end (LogCleaned); before that answers that were given must be out. At most
+    so many bytes are to be read and written in a second."""
+
+    cleaning: int
+    plan: CleaningPlan
+    bytes_per_second: float
+
+
+@slotted
+class StopCleaning:
+    """End that cleaning, wherever it is: nobody waits for it any more."""
+
+    cleaning: int
+
+
+@slotted
 class Halt:
     """End the process. Not `clean` means that something broke."""
 
@@ -89,5 +108,7 @@ Effect: TypeAlias = (
     | WatchStore
     | StoreTransaction
     | Flush
+    | CleanLog
+    | StopCleaning
     | Halt
 )

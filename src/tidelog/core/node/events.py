@@ -14,6 +14,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     Unavailable,
 )
 from tidelog.core.slotted import slotted
+from tidelog.core.storage.cleaning.plan import Told
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 Peer: TypeAlias = Hashable
@@ -120,6 +121,16 @@ class FlushCompleted:
 
 
 @slotted
+class LogCleaned:
+    """What came of a CleanLog so far: a group is ready to be put in place, or it is done, or it
+    can't be done, and the text says why."""
+
+    cleaning: int
+    told: Told
+    now_ms: int
+
+
+@slotted
 class BrokerDied:
     """Proof that a broker's process is gone, from the host (a lock that the kernel freed)."""
 
@@ -155,6 +166,7 @@ Event: TypeAlias = (
     | WatchLost
     | TransactionAnswered
     | FlushCompleted
+    | LogCleaned
     | BrokerDied
     | Ticked
     | ShutdownRequested

@@ -52,6 +52,7 @@ from tidelog.core.node.serving.produce import ProduceService
 from tidelog.core.node.serving.producer_ids import ProducerIds
 from tidelog.core.node.surroundings import NodeSurroundings
 from tidelog.core.node.turn import Timed, Turn
+from tidelog.core.node.upkeep.cleaning import Cleaning
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.node.upkeep.losses import Losses
@@ -108,12 +109,11 @@ class Node:
         served = (self._produces, self._fetches, self._offsets)
         self.measured = Measured(turn.counters, turn.journal, self._registration, *served)
         self._flushing = Flushing(turn, self._replicas, self._gate)
-        self._replicas.surroundings = NodeSurroundings(
-            self._fetchers, self._proposals, self._flushing
-        )
+        around = NodeSurroundings(self._fetchers, self._proposals, self._flushing)
+        self._replicas.surroundings = around
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
-        strays = self._metadata.set_aside_strays
-        self._store = StoreReading(turn, self.image, self._advance, strays)
+        self.cleaning = Cleaning(config, turn, self._replicas)
+        self._store = StoreReading(turn, self.image, self._advance, self._metadata.set_aside_strays)
         self._timed: tuple[Timed, ...] = (
             self._store,
             self._calls,
@@ -122,6 +122,7 @@ class Node:
             self._offsets,
             self._producer_ids,
             self._groups,
+            self.cleaning,
         )
         self._controller_tick_ms = now_ms
         self._stop_by_ms: int | None = None
@@ -143,6 +144,7 @@ class Node:
             on.WatchLost: self._store.read,
             on.TransactionAnswered: self._on_transaction,
             on.FlushCompleted: lambda e: self._flushing.completed(e.flush, e.error),
+            on.LogCleaned: lambda e: self.cleaning.told(e.cleaning, e.told),
             on.BrokerDied: self._on_broker_died,
             on.Ticked: self._on_ticked,
             on.ShutdownRequested: self._on_shutdown_requested,

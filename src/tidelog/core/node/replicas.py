@@ -156,9 +156,11 @@ class Replicas:
     def _truncate_to(self, replica: HostedReplica, effect: do.TruncateTo) -> None:
         start = replica.log.log_start_offset
         self._lower_log_start(replica, effect.offset)
+        self.directory.cut_cleaner_offset(replica.topic_partition, effect.offset)
         end = replica.log.truncate_to(effect.offset)
         self._lose(replica, max(start, end), effect, None)
         if end < effect.offset:
+            self.directory.cut_cleaner_offset(replica.topic_partition, end)
             self.step(replica, on.LogEndMoved(end))
         self.truncated = True
         self.touched[replica] = None
@@ -166,6 +168,7 @@ class Replicas:
     def _restart_at(self, replica: HostedReplica, effect: do.RestartAt) -> None:
         start = replica.log.log_start_offset
         self._lower_log_start(replica, effect.offset)
+        self.directory.cut_cleaner_offset(replica.topic_partition, effect.offset)
         replica.log.restart_at(effect.offset)
         self._lose(replica, start, effect, effect.offset)
         self.truncated = True

@@ -6,6 +6,7 @@ made from the topics' own rows, so that the two never differ.
 
 from collections.abc import Iterator
 
+from tidelog.core.settings.cleaner_keys import CLEANER
 from tidelog.core.settings.group_keys import GROUPS
 from tidelog.core.settings.running_keys import CLUSTER, NETWORK, REPLICATION, UPKEEP
 from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, LOW, READ_ONLY, Setting
@@ -254,7 +255,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Cluster": CLUSTER,
     "Consumer groups": GROUPS,
     "Network": NETWORK,
-    "Upkeep of logs": UPKEEP,
+    "Upkeep of logs": (*UPKEEP, *CLEANER),
     "Tidelog's own": _OWN,
     "Kept without effect": _THROTTLES,
 }

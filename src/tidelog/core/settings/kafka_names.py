@@ -47,10 +47,7 @@ group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.num.standby.replicas
 group.streams.session.timeout.ms initial.broker.registration.timeout.ms inter.broker.listener.name
 kafka.metrics.polling.interval.secs kafka.metrics.reporters
-leader.imbalance.check.interval.seconds log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
-log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.factor
-log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
-log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads
+leader.imbalance.check.interval.seconds log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
 log.dir.failure.timeout.ms log.local.retention.bytes log.local.retention.ms
 metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms

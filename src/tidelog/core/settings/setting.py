@@ -92,6 +92,8 @@ def spell(value: Value) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float):
+        return str(value).replace("e+", "E").replace("e", "E")
     return None if value is None else str(value)
 
 

@@ -17,7 +17,6 @@ _ROWS = (
         "What happens to old records: `delete` removes whole segments by age and size, `compact`"
         " keeps the latest record of each key.",
         choices=("delete", "compact"),
-        note="Compaction does not run yet: with `compact` alone everything is kept.",
     ),
     Setting(
         "compression.gzip.level",
@@ -55,6 +54,16 @@ _ROWS = (
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
     Setting(
+        "delete.retention.ms",
+        "long",
+        86_400_000,
+        "How long the mark of a deleted key (a record without a value) stays in a compacted log,"
+        " counted from the first cleaning that meets it. A reader that is slower than that may"
+        " not hear of the deletion.",
+        "ms",
+        0,
+    ),
+    Setting(
         "file.delete.delay.ms",
         "long",
         60_000,
@@ -90,6 +99,15 @@ _ROWS = (
         0,
     ),
     Setting(
+        "max.compaction.lag.ms",
+        "long",
+        _NEVER,
+        "A log with a record that has waited for so long is compacted, however little of it is"
+        " new. The active segment ends in time for that.",
+        "ms",
+        1,
+    ),
+    Setting(
         "max.message.bytes",
         "int",
         1_048_588,
@@ -119,6 +137,23 @@ _ROWS = (
         "CreateTime",
         "Whose time a record carries: the producer's (`CreateTime`) or that of the append.",
         choices=("CreateTime", "LogAppendTime"),
+    ),
+    Setting(
+        "min.cleanable.dirty.ratio",
+        "double",
+        0.5,
+        "A log is compacted when more than this share of it is new. Less means fewer superseded"
+        " records and more work.",
+        least=0,
+        most=1,
+    ),
+    Setting(
+        "min.compaction.lag.ms",
+        "long",
+        0,
+        "For so long every record stays, superseded or not.",
+        "ms",
+        0,
     ),
     Setting(
         "min.insync.replicas",
@@ -199,14 +234,6 @@ _ROWS = (
 
 _KEPT = (
     Setting(
-        "delete.retention.ms",
-        "long",
-        86_400_000,
-        "How long compaction keeps the mark of a deleted key.",
-        "ms",
-        0,
-    ),
-    Setting(
         "follower.replication.throttled.replicas",
         "list",
         (),
@@ -233,30 +260,6 @@ _KEPT = (
         "Tiered storage: how long records stay on the broker's own disk.",
         "ms",
         -2,
-    ),
-    Setting(
-        "max.compaction.lag.ms",
-        "long",
-        _NEVER,
-        "After so long a record is compacted at the latest.",
-        "ms",
-        1,
-    ),
-    Setting(
-        "min.cleanable.dirty.ratio",
-        "double",
-        0.5,
-        "Which share of a log must be new before it is compacted.",
-        least=0,
-        most=1,
-    ),
-    Setting(
-        "min.compaction.lag.ms",
-        "long",
-        0,
-        "So long a record is not compacted.",
-        "ms",
-        0,
     ),
     Setting(
         "remote.log.copy.disable",
@@ -289,14 +292,18 @@ TOPIC: dict[str, Setting] = {
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "cleanup.policy": ("log.cleanup.policy",),
     "compression.type": ("compression.type",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
     "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
     "flush.messages": ("log.flush.interval.messages",),
     "flush.ms": ("log.flush.interval.ms",),
     "index.interval.bytes": ("log.index.interval.bytes",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
     "max.message.bytes": ("message.max.bytes",),
     "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
     "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
     "message.timestamp.type": ("log.message.timestamp.type",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
     "min.insync.replicas": ("min.insync.replicas",),
     "preallocate": ("log.preallocate",),
     "retention.bytes": ("log.retention.bytes",),

@@ -47,9 +47,9 @@ class FlushState:
     """The recovery point of one log, and what is asked of it."""
 
     __slots__ = (
-        "_generation",
         "_oldest_unflushed_ms",
         "_requested",
+        "generation",
         "new_files",
         "recovery_point",
     )
@@ -59,7 +59,8 @@ class FlushState:
         self.new_files = new_files
         """Created since the last flush, so that their names have to be made durable too."""
         self._requested = recovery_point
-        self._generation = 0
+        self.generation = 0
+        """Grows with every truncation."""
         self._oldest_unflushed_ms: int | None = None
 
     def grew(self, path: str) -> None:
@@ -89,17 +90,17 @@ class FlushState:
         self._requested = max(self._requested, offset)
         if everything:
             self._oldest_unflushed_ms = None
-        return Flush(offset, tuple(files), directories, self._generation)
+        return Flush(offset, tuple(files), directories, self.generation)
 
     def completed(self, flush: Flush) -> None:
-        if flush.generation == self._generation:
+        if flush.generation == self.generation:
             self.recovery_point = max(self.recovery_point, flush.offset)
 
     def truncated(self, end: Offset) -> None:
         """Bytes above `end` are gone; flushes under way prove nothing."""
         self.recovery_point = min(self.recovery_point, end)
         self._requested = self.recovery_point
-        self._generation += 1
+        self.generation += 1
         self._oldest_unflushed_ms = 0 if end > self.recovery_point else None
 
     def restarted(self, offset: Offset) -> None:

@@ -12,7 +12,7 @@ what the disk then holds is unknown, and appending to it could leave a gap that 
 data (KAFKA-10778).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
@@ -20,14 +20,15 @@ from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import checkpoint, layout, log_reader, retention
+from tidelog.core.storage.cleaning.swap_in import swap_in
 from tidelog.core.storage.disk import Disk, DiskError, Region, read_region
 from tidelog.core.storage.flush import Closing, Flush, FlushState
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.log_reader import TimestampAndOffset
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots
+from tidelog.core.storage.segment.rolling import must_roll, next_base_offset
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
-from tidelog.core.storage.segment.succession import RELATIVE_OFFSET_MAX
 from tidelog.core.types import Offset, TopicId, TopicPartition
 
 
@@ -49,6 +50,7 @@ class Log:
         "_pending_deletions",
         "_segments",
         "_snapshots",
+        "before_gap",
         "directory",
         "epochs",
         "log_end_offset",
@@ -86,6 +88,8 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = segments.active.next_offset()
         self.offline = False
+        self.before_gap: Callable[[], None] | None = None
+        """To be done, once, before offsets are left out: else gaps pass for damage later."""
 
     # -- appending
 
@@ -95,8 +99,8 @@ class Log:
             raise LogOffline(self.directory)
         expected = self.log_end_offset
         for batch in batches:
-            if batch.base_offset < expected:
-                raise ValueError(f"{self.directory}: offset {batch.base_offset} after {expected}")
+            if batch.base_offset != expected:
+                self._check_gap(batch.base_offset, expected)
             expected = batch.next_offset
         try:
             self._append_in_groups(batches, now_ms)
@@ -104,15 +108,22 @@ class Log:
             self.offline = True
             raise
 
+    def _check_gap(self, offset: Offset, expected: Offset) -> None:
+        if offset < expected:
+            raise ValueError(f"{self.directory}: offset {offset} after {expected}")
+        if self.before_gap is not None:
+            self.before_gap()
+            self.before_gap = None
+
     def _append_in_groups(self, batches: Sequence[RecordBatch], now_ms: int) -> None:
         group: list[RecordBatch] = []
         size = 0
         for batch in batches:
-            if self._must_roll(batch, size, now_ms):
+            if must_roll(self._segments.active, self._config, batch, size, now_ms):
                 if group:
                     self._append_group(group, size, now_ms)
                     group, size = [], 0
-                self._roll(batch.base_offset, now_ms)
+                self._roll(next_base_offset(self._segments.active, batch), now_ms)
             group.append(batch)
             size += batch.size
         if group:
@@ -128,26 +139,6 @@ class Log:
                 self._flush.grew(active.file(layout.TXN_INDEX))
         self.log_end_offset = group[-1].last_offset + 1
         self._flush.appended(now_ms)
-
-    def _must_roll(self, batch: RecordBatch, grouped: int, now_ms: int) -> bool:
-        """Whether the batch can't join the active segment, `grouped` bytes ahead of it."""
-        active = self._segments.active
-        config = self._config
-        written = active.size + grouped
-        if written and written + batch.size > config.segment_bytes:
-            # A batch larger than that has a segment of its own: the leader's log has it, from
-            # before `segment.bytes` was lowered.
-            return True
-        if batch.last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
-            return True
-        if active.size:
-            first = active.first_timestamp
-            waited = now_ms - active.created_ms
-            if first is not None and first >= 0:
-                waited = batch.max_timestamp - first
-            if waited > config.segment_ms - config.segment_jitter_ms:
-                return True
-        return active.is_full
 
     def _roll(self, base_offset: Offset, now_ms: int) -> None:
         """Begin a new active segment; one that is still empty makes room for it."""
@@ -287,6 +278,19 @@ class Log:
         self.log_start_offset = self.log_end_offset = offset
         self._flush.restarted(offset)
 
+    def replace_segments(self, replaced: Sequence[Segment], now_ms: int) -> None:
+        """Put the cleaned segment, whose `.cleaned` files are on disk, in the place of these,
+        which follow each other and are all closed."""
+        due = now_ms + self._config.file_delete_delay_ms
+        with self._writing():
+            swap_in(self._disk, self._segments, replaced, self._pending_deletions, due)
+            self._snapshots.delete_strays(self._segments)
+
+    @property
+    def generation(self) -> int:
+        """Grows with every truncation."""
+        return self._flush.generation
+
     def write_epochs(self) -> None:
         """Put `leader-epoch-checkpoint` on disk as the cache is now."""
         with self._writing():
@@ -324,10 +328,8 @@ class Log:
         )
 
     def start_flush(self, upto: Offset | None = None) -> Flush | None:
-        """What to sync so that everything below `upto` (all, if None) is on disk.
-
-        Indexes of the active segment are left out: it is scanned after an unclean stop.
-        """
+        """What to sync so that everything below `upto` (all, if None) is on disk. Without the
+        active segment's indexes: it is scanned after an unclean stop."""
         end = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
         if end <= self.recovery_point:
             return None
@@ -358,10 +360,8 @@ class Log:
 
     def start_close(self) -> Closing | None:
         """Make the files what a clean stop leaves, and say what of it to sync; None if nothing
-        has changed since the last clean stop. The log is not to be used afterwards.
-
-        The snapshot is not waited for: one that a power failure tears is recognised.
-        """
+        has changed since the last one. The log is not to be used afterwards. The snapshot is
+        not waited for: one that a power failure tears is recognised."""
         active = self._segments.active
         end = self.log_end_offset
         empty = end == self._segments.first.base_offset

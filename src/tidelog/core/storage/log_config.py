@@ -21,6 +21,12 @@ class LogConfig:
     """`cleanup.policy` contains `delete`: time and size remove segments."""
     cleanup_compact: bool = False
     """`cleanup.policy` contains `compact`: offsets may have gaps anywhere."""
+    min_cleanable_dirty_ratio: float = 0.5
+    """Compaction begins when more than this share of the log is new."""
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = NEVER
+    delete_retention_ms: int = 86_400_000
+    """How long a tombstone stays after the first cleaning that met it."""
     file_delete_delay_ms: int = 60_000
     flush_messages: int = NEVER
     """Flush after so many offsets; 1 is "on disk before the acknowledgement"."""

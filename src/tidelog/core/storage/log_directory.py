@@ -8,13 +8,14 @@ to a minute, the high watermark by seconds. Each is safe when it is too low.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import NO_BROKER_EPOCH, MetaProperties
 from tidelog.core.storage.disk import Disk, DiskError, replace_file, replace_files
 from tidelog.core.storage.log import Log
-from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
 from tidelog.core.types import Offset, TopicId, TopicPartition
 
@@ -57,6 +58,9 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         """As loaded, brought between log start and log end."""
+        self.cleaner_offsets: dict[TopicPartition, Offset] = {}
+        """First dirty offsets. Whose log is here may have gaps, by compaction here or where its
+        records came from; else gaps are damage."""
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         """Of the logs that were found."""
         self.warnings: list[str] = []
@@ -103,7 +107,7 @@ class LogDirectory:
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
         cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
         any_cleaned = config_for is None or layout.CLEANER_OFFSETS in self._refused
-        stale = lost = False
+        stale = lost = cut = False
         partitions = self._find(now_ms)
         for number, partition in enumerate(partitions, start=1):
             told = RecoveryProgress(partition, number, len(partitions), self.clean)
@@ -117,6 +121,7 @@ class LogDirectory:
                 log_start_offset=log_starts.get(partition, 0),
                 clean=self.clean,
                 compacted=any_cleaned or partition in cleaned,
+                cleaned_upto=NEVER if any_cleaned else cleaned.get(partition, 0),
             )
             progress(told._replace(report=report))
             self.logs[partition] = log
@@ -125,6 +130,12 @@ class LogDirectory:
             self.high_watermarks[partition] = min(
                 max(checkpointed, log.log_start_offset), log.log_end_offset
             )
+            if partition in cleaned or layout.CLEANER_OFFSETS in self._refused:
+                first_dirty = cleaned.get(partition, log.log_start_offset)
+                self.cleaner_offsets[partition] = min(first_dirty, log.log_end_offset)
+                cut |= first_dirty > log.log_end_offset
+            else:
+                log.before_gap = partial(self.expect_gaps, partition)
             stale |= checkpointed > log.log_end_offset
             lost |= recovery_points.get(partition, 0) > log.log_end_offset
         # Records appended from here on must never be found below a former mark.
@@ -132,6 +143,8 @@ class LogDirectory:
             self.write_high_watermarks(self.high_watermarks)
         if lost:
             self.write_recovery_points()
+        if cut:
+            self._write_cleaner_offsets()
         named = {*recovery_points, *log_starts, *high_watermarks, *cleaned}
         self._departed = named - self.logs.keys()
         if lost or any(recovery_points.get(partition, 0) > 0 for partition in self._departed):
@@ -187,6 +200,7 @@ class LogDirectory:
         replace_files(self.disk, contents, beside=[""])
         for new in wanted:
             log, _ = open_log(self.disk, new.partition, new.config, now_ms, clean=True)
+            log.before_gap = partial(self.expect_gaps, new.partition)
             self.logs[new.partition] = log
             self.high_watermarks[new.partition] = 0
 
@@ -233,6 +247,7 @@ class LogDirectory:
         log = self.logs.pop(partition)
         self._departed.add(partition)
         self.high_watermarks.pop(partition, None)
+        self.cleaner_offsets.pop(partition, None)
         self.reports.pop(partition, None)
         marked = layout.marked_dir(partition, log.topic_id, mark)
         self.disk.delete_dir(marked)
@@ -269,6 +284,24 @@ class LogDirectory:
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
         """Periodically and at a clean stop."""
         checkpoint.write_offsets(self.disk, layout.HIGH_WATERMARKS, high_watermarks)
+
+    def expect_gaps(self, partition: TopicPartition) -> None:
+        """Before offsets of a log are left out for the first time."""
+        if partition not in self.cleaner_offsets:
+            self.set_cleaner_offset(partition, self.logs[partition].log_start_offset)
+
+    def set_cleaner_offset(self, partition: TopicPartition, first_dirty: Offset) -> None:
+        """A cleaning has come so far."""
+        self.cleaner_offsets[partition] = first_dirty
+        self._write_cleaner_offsets()
+
+    def cut_cleaner_offset(self, partition: TopicPartition, end: Offset) -> None:
+        """Before a truncation: what will stand above its end was never cleaned (KAFKA-3330)."""
+        if self.cleaner_offsets.get(partition, end) > end:
+            self.set_cleaner_offset(partition, end)
+
+    def _write_cleaner_offsets(self) -> None:
+        checkpoint.write_offsets(self.disk, layout.CLEANER_OFFSETS, self.cleaner_offsets)
 
     def write_properties(self, properties: MetaProperties) -> None:
         replace_file(self.disk, layout.META_PROPERTIES, properties.format())

@@ -25,7 +25,7 @@ from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.disk import Disk, DiskError, read_file
 from tidelog.core.storage.layout import FileName
 from tidelog.core.storage.log import Log
-from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots, refill_windows
 from tidelog.core.storage.segment.batch_scan import BatchSpan, InvalidBatch, whole_batches
 from tidelog.core.storage.segment.segment import Segment
@@ -95,16 +95,19 @@ def open_log(
     log_start_offset: Offset = 0,
     clean: bool = False,
     compacted: bool = True,
+    cleaned_upto: Offset = NEVER,
 ) -> tuple[Log, RecoveryReport]:
     """Open the log in the partition's directory, or begin one there.
 
     `recovery_point` and `log_start_offset` are what the checkpoints say; `clean` is whether
     the mark of a clean stop was found; `compacted` is whether a cleaner may have been here,
     or where the records came from, whatever the settings say now: then gaps between offsets
-    are no sign of damage.
+    are no sign of damage. Between two segments they are none below `cleaned_upto`: the cleaner
+    of Apache Kafka does not keep a segment's last batch, ours does.
     """
     loading = _Loading(disk, partition, config, now_ms, clean)
     loading.gaps_allowed = compacted or config.cleanup_compact
+    loading.cleaned_upto = cleaned_upto if loading.gaps_allowed else 0
     return loading.load(recovery_point, log_start_offset), loading.report
 
 
@@ -124,6 +127,7 @@ class _Loading:
         self.producers = ProducerState()
         self.snapshots = ProducerSnapshots(disk, self.directory)
         self.gaps_allowed = False
+        self.cleaned_upto: Offset = 0
         self.succession = Succession(self.epochs, gaps_allowed=True)
         self.segments: list[Segment] = []
         self.epochs_path = f"{self.directory}/{layout.LEADER_EPOCHS}"
@@ -227,7 +231,7 @@ class _Loading:
         of a segment and spare the next one, or bring one back that had been deleted; but
         compaction leaves gaps too."""
         end = earlier.next_offset()
-        if end == later.base_offset or (self.gaps_allowed and end < later.base_offset):
+        if end == later.base_offset or end < later.base_offset <= self.cleaned_upto:
             return True
         self.report.warnings.append(
             f"{earlier.path}: ends at offset {end}, the next segment begins at "

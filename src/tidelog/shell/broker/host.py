@@ -24,15 +24,18 @@ from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
+from tidelog.core.storage.cleaning.plan import Told
 from tidelog.core.types import BrokerId
 from tidelog.core.wire.apis import SET_FAULTS
 from tidelog.shell.broker.chronicle import Chronicle, Tell
+from tidelog.shell.broker.cleaner import Cleaner
 from tidelog.shell.broker.death_watch import DeathWatch
 from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
 from tidelog.shell.broker.flusher import Flusher
 from tidelog.shell.broker.store_keeper import StoreKeeper
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.listener import Listener
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink, hello_frame
 from tidelog.shell.os_disk import OsDisk, disk_space
 from tidelog.shell.store.cluster_file import ClusterIdentity
@@ -70,6 +73,8 @@ class BrokerHost:
         self._settle_soon = self._settle
         self._keeper = StoreKeeper(loop, store, self.step)
         self._flusher = Flusher(loop, disk, self.step)
+        self._cleaner = Cleaner(loop, disk.root, self._cleaned)
+        self.listeners: list[Listener] = []
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
         self.chronicle = Chronicle(loop, node, tell)
@@ -105,6 +110,8 @@ class BrokerHost:
             do.Send: self._send,
             do.Close: _close,
             do.Flush: self._flusher.flush,
+            do.CleanLog: self._cleaner.clean,
+            do.StopCleaning: self._cleaner.stop,
             do.Halt: self._halt,
             do.OpenSession: self._keeper.open_session,
             do.CloseSession: self._keeper.close_session,
@@ -171,7 +178,17 @@ class BrokerHost:
             link.silent = True
             link.close()
         self._flusher.close()
+        self._cleaner.close()
         self._disk.close()
+
+    def _cleaned(self, cleaning: int, told: Told) -> None:
+        """The node may exchange files for others under the same names: what was promised of
+        them goes out before, or is held on to."""
+        self._settle()
+        for listener in self.listeners:
+            for connection in list(listener.connections):
+                connection.hold_files()
+        self.step(on.LogCleaned(cleaning, told, self._loop.clock.now_ms()))
 
     def _halt(self, effect: do.Halt) -> None:
         self._halted(effect)

@@ -165,6 +165,7 @@ class BrokerRun:
             AnswerMemory(_bytes_or_unlimited(get("tidelog.queued.max.response.bytes"))),
         )
         apart = Shares.unlimited()
+        self._host.listeners = self._listeners
         self._listeners += [
             Listener(self._loop, sock, self._disk, self._host.clients, limits, shares)
             for sock in clients

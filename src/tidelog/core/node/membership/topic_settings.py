@@ -44,10 +44,12 @@ def topic_settings(config: NodeConfig, image: ClusterImage, topic: TopicId) -> T
 
 def _log_config(config: NodeConfig, overrides: Mapping[str, str]) -> LogConfig:
     """How its log rolls, keeps and flushes."""
-    changes: dict[str, int | bool] = {}
+    changes: dict[str, float | bool] = {}
     for name, value in overrides.items():
         if name in _NUMBERS:
             changes[_NUMBERS[name]] = int(value)
+        elif name == "min.cleanable.dirty.ratio":
+            changes["min_cleanable_dirty_ratio"] = float(value)
         elif name == "cleanup.policy":
             changes["cleanup_delete"] = "delete" in value.split(",")
             changes["cleanup_compact"] = "compact" in value.split(",")

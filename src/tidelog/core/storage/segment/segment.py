@@ -11,6 +11,7 @@ Always true: `size` is what has been appended and not cut; every batch that ends
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 from tidelog.core.lineage.transaction_index import (
     ENTRY_SIZE,
@@ -92,7 +93,7 @@ class Segment:
     @classmethod
     def create(
         cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, now_ms: int
-    ) -> "Segment":
+    ) -> Self:
         """A new, empty segment; what a crash left under its names goes."""
         segment = cls(disk, directory, base_offset, config, now_ms)
         segment.delete()
@@ -103,7 +104,7 @@ class Segment:
     @classmethod
     def open(
         cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, now_ms: int
-    ) -> "Segment":
+    ) -> Self:
         """An existing segment; its indexes are read when first needed."""
         segment = cls(disk, directory, base_offset, config, now_ms)
         segment.size = disk.size(segment.path)

@@ -5,7 +5,7 @@ the only one that is written to.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.types import Offset
@@ -52,6 +52,14 @@ class Segments:
         """Put another segment in the place of an active one that holds nothing."""
         self._segments[-1] = self.active = segment
         self._bases[-1] = segment.base_offset
+
+    def replace(self, replaced: Sequence[Segment], segment: Segment) -> None:
+        """Put one in the place of several that follow each other, with the first one's base
+        offset."""
+        at = self._segments.index(replaced[0])
+        assert self._segments[at : at + len(replaced)] == list(replaced), "they follow each other"
+        self._segments[at : at + len(replaced)] = [segment]
+        self._bases[at : at + len(replaced)] = [segment.base_offset]
 
     def remove_above(self, end: Offset) -> list[Segment]:
         """Take out the segments that begin after `end`; the newest comes first."""

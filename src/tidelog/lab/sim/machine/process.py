@@ -21,6 +21,7 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.messages import FetchResponse
 from tidelog.core.node.node import Node
 from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.storage.disk import DiskError, Region, read_region
 from tidelog.core.types import BrokerId
 from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
@@ -30,6 +31,8 @@ from tidelog.lab.sim.world import World
 
 RESTART_MS = 300
 """How soon the supervisor starts a process again that ended by itself."""
+
+CLEANING_MAX_MS = 2000
 
 
 _TAKEN_TOGETHER = (on.RequestReceived, on.ResponseReceived)
@@ -105,6 +108,8 @@ class Process:
             do.WatchStore: self._watch_store,
             StoreTransaction: self._transact,
             do.Flush: self._flush,
+            do.CleanLog: self._clean,
+            do.StopCleaning: _stop_cleaning,
             do.Halt: self._halt,
         }
 
@@ -223,7 +228,9 @@ class Process:
             if self.paused or self._busy:
                 return
             kind, fields = self._inbox.pop(0)
-            if self._inbox and kind in _TAKEN_TOGETHER:
+            # What was answered is out before files are exchanged.
+            swaps = bool(self._inbox) and self._inbox[0][0] is on.LogCleaned
+            if self._inbox and kind in _TAKEN_TOGETHER and not swaps:
                 self._take(self.node, kind, fields)
             else:
                 self._step(self.node, kind, fields)
@@ -365,7 +372,28 @@ class Process:
                 self.disk.finish_sync_dir(path)
         self.receive(on.FlushCompleted, effect.flush, error)
 
+    def _clean(self, effect: do.CleanLog) -> None:
+        """In a process of its own, which takes a moment."""
+        takes = self._random.randint(1, CLEANING_MAX_MS)
+        self._world.after(takes, self._cleaned, self.incarnation, effect)
+
+    def _cleaned(self, incarnation: int, effect: do.CleanLog) -> None:
+        """One that dies takes the broker with it; what it waits for the disk is its own time."""
+        if self.incarnation != incarnation or self.node is None:
+            return
+        stalled = self.disk.stall_ms
+        try:
+            for told in clean(self.disk, effect.plan):
+                self.receive(on.LogCleaned, effect.cleaning, told)
+        except ProcessDied:
+            self.die_and_return()
+        self.disk.stall_ms = stalled
+
     def _halt(self, effect: do.Halt) -> None:
         self.halted = effect.reason
         self._stop(clean=effect.clean)
         self._world.after(RESTART_MS, self.start)
+
+
+def _stop_cleaning(_effect: do.StopCleaning) -> None:
+    """It is done already: what is still to be told is not listened to."""

@@ -20,6 +20,7 @@ from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.types import BrokerId
 from tidelog.lab.spec.snapshot import ClusterSnapshot, ControllerSnapshot, History
 from tidelog.lab.story.grammar import StoryError, known_name
@@ -168,6 +169,9 @@ class World:
                 for directory in effect.directories:
                     broker.disk.sync_dir(directory)
                 self.step(broker, on.FlushCompleted(effect.flush, None, self.now_ms))
+            case do.CleanLog():
+                for told in clean(broker.disk, effect.plan):
+                    self.step(broker, on.LogCleaned(effect.cleaning, told, self.now_ms))
             case do.Halt():
                 self.say(f"{broker.name} stops")
                 broker.die()

@@ -1,0 +1,201 @@
+"""Compaction: which log is cleaned next, and when what was cleaned is put in its place.
+
+The work itself is done elsewhere (`CleanLog`), for minutes if need be, while the log goes on.
+What comes back, group by group (`LogCleaned`), is put in place only if the segments that
+it was made from are still the log's, untouched: a truncation, a log start that moved over
+them, or a topic that is gone ends the cleaning (`StopCleaning`). Every replica cleans its own
+log, up to its own high watermark.
+
+A file is exchanged for another under the same name. So nothing is put in place while answers
+are on their way out that refer to stretches of it, and polls that hold some are looked at anew.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.effects import CleanLog, StopCleaning
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.turn import Turn
+from tidelog.core.slotted import slotted
+from tidelog.core.storage.cleaning.dirtiness import Dirtiness, dirtiness, plan_cleaning
+from tidelog.core.storage.cleaning.plan import (
+    CleanedGroup,
+    CleaningPlan,
+    CleaningResult,
+    Told,
+)
+from tidelog.core.storage.cleaning.swap_in import is_ready
+from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.types import Offset, TopicPartition
+
+_DOUBLINGS_MAX = 6
+
+
+@slotted
+class CleaningStats:
+    """For people."""
+
+    cleanings: int = 0
+    failures: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+class _Running(NamedTuple):
+    """A cleaning under way."""
+
+    number: int
+    replica: HostedReplica
+    plan: CleaningPlan
+    generation: int
+    segments: dict[Offset, Segment]
+    """Those that are being cleaned, as they were in the log when it began."""
+
+
+class _Failing(NamedTuple):
+    """A log whose cleaning failed is left alone for a while."""
+
+    times: int
+    until_ms: int
+
+
+class Cleaning:
+    """The cleanings under way, and those to come."""
+
+    def __init__(self, config: NodeConfig, turn: Turn, replicas: Replicas) -> None:
+        self.stats = CleaningStats()
+        self._config = config
+        self._turn = turn
+        self._replicas = replicas
+        self._running: dict[int, _Running] = {}
+        self._told: deque[tuple[int, Told]] = deque()
+        """What can't be heeded yet."""
+        self._failing: dict[TopicPartition, _Failing] = {}
+        self._number = 0
+        self._due_ms = turn.now_ms + config.log_cleaner_backoff_ms
+
+    def next_ms(self) -> int | None:
+        if not self._config.log_cleaner_enable:
+            return None
+        return self._turn.now_ms if self._told else self._due_ms
+
+    def tick(self) -> None:
+        """Heed what was told, and see whether there is a log to clean."""
+        self._heed()
+        now = self._turn.now_ms
+        if now >= self._due_ms and self._config.log_cleaner_enable:
+            self._due_ms = now + self._config.log_cleaner_backoff_ms
+            while len(self._running) < self._config.log_cleaner_threads and self._begin():
+                pass
+
+    # -- what is cleaned next --------------------------------------------------------------
+
+    def _begin(self) -> bool:
+        """Start on the dirtiest log; False if none needs it."""
+        dirtiest: tuple[HostedReplica, Dirtiness] | None = None
+        for replica in self._replicas.hosted.values():
+            if replica.log.config.cleanup_compact and self._may_clean(replica):
+                found = self._look(replica)
+                if found and (dirtiest is None or found.ratio > dirtiest[1].ratio):
+                    dirtiest = replica, found
+        if dirtiest is None:
+            return False
+        self._start(*dirtiest)
+        return True
+
+    def _may_clean(self, replica: HostedReplica) -> bool:
+        name = replica.topic_partition
+        failing = self._failing.get(name)
+        if failing is not None and self._turn.now_ms < failing.until_ms:
+            return False
+        # By name: a log that was made anew lies where the one before lay.
+        return all(running.plan.partition != name for running in self._running.values())
+
+    def _look(self, replica: HostedReplica) -> Dirtiness | None:
+        first_dirty = self._replicas.directory.cleaner_offsets.get(replica.topic_partition)
+        stable = replica.partition.last_stable_offset
+        return dirtiness(replica.log, first_dirty, stable, self._turn.now_ms)
+
+    def _start(self, replica: HostedReplica, found: Dirtiness) -> None:
+        log = replica.log
+        config = self._config
+        map_bytes = config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads
+        plan = plan_cleaning(log, found, map_bytes, self._turn.now_ms)
+        segments = {s.base_offset: s for s in log.segments if s.base_offset < found.end_offset}
+        self._number += 1
+        self._running[self._number] = _Running(
+            self._number, replica, plan, log.generation, segments
+        )
+        rate = config.log_cleaner_io_max_bytes_per_second
+        self._turn.emit(CleanLog(self._number, plan, rate))
+
+    # -- what comes of it ------------------------------------------------------------------
+
+    def told(self, number: int, what: Told) -> None:
+        """The host says that a group is ready, or that the cleaning has ended."""
+        self._told.append((number, what))
+        self._heed()
+
+    def _heed(self) -> None:
+        # An answer that was made and is not out yet may name a stretch of a file.
+        while self._told and not self._turn.effects:
+            number, what = self._told.popleft()
+            running = self._running.get(number)
+            if running is None:
+                continue  # it was stopped
+            if isinstance(what, CleanedGroup):
+                self._put_in_place(running, what)
+            else:
+                self._end(running, what)
+
+    def _put_in_place(self, running: _Running, group: CleanedGroup) -> None:
+        replica = running.replica
+        replaced = [running.segments[base] for base in group.base_offsets]
+        if not self._untouched(running, replaced, group.size):
+            del self._running[running.number]
+            self._turn.emit(StopCleaning(running.number))
+            return
+        self._replicas.directory.expect_gaps(replica.topic_partition)
+        replica.log.replace_segments(replaced, self._turn.now_ms)
+        self._replicas.touched[replica] = None
+
+    def _untouched(self, running: _Running, replaced: list[Segment], size: int) -> bool:
+        log = running.replica.log
+        if not self._is_current(running) or log.segments.active in replaced:
+            return False
+        present = {id(segment) for segment in log.segments}
+        return all(id(segment) in present for segment in replaced) and is_ready(
+            self._replicas.directory.disk, replaced, size
+        )
+
+    def _is_current(self, running: _Running) -> bool:
+        """Whether the log is still here and was not truncated."""
+        replica = running.replica
+        return (
+            self._replicas.hosted.get(replica.topic_partition) is replica
+            and replica.log.generation == running.generation
+        )
+
+    def _end(self, running: _Running, outcome: CleaningResult | str) -> None:
+        del self._running[running.number]
+        self._due_ms = self._turn.now_ms  # another log may be waiting
+        if not self._is_current(running):
+            return
+        name = running.plan.partition
+        if isinstance(outcome, str):
+            self._failed(name, outcome)
+            return
+        self._failing.pop(name, None)
+        self._replicas.directory.set_cleaner_offset(name, outcome.end_offset)
+        self.stats.cleanings += 1
+        self.stats.bytes_read += outcome.bytes_read
+        self.stats.bytes_written += outcome.bytes_written
+        self._turn.journal.note("compacted", *name, *outcome[:5])
+
+    def _failed(self, name: TopicPartition, reason: str) -> None:
+        self.stats.failures += 1
+        times = self._failing[name].times + 1 if name in self._failing else 1
+        wait_ms = self._config.log_cleaner_backoff_ms << min(times - 1, _DOUBLINGS_MAX)
+        self._failing[name] = _Failing(times, self._turn.now_ms + wait_ms)
+        self._turn.journal.note("compaction_failed", *name, reason, wait_ms)

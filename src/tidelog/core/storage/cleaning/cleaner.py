@@ -1,0 +1,194 @@
+"""One cleaning, from the map of keys to the last `.cleaned` file.
+
+Two passes. The first reads the dirty part of the log and notes where each key comes last;
+if the map is full before the dirty part ends, the cleaning ends there too, and the next one
+goes on. The second reads everything from the log's first segment on, and writes what stays,
+group by group. A group's files are complete and on disk before it is told of, and groups
+come in the order of their offsets: so they have to be put in place.
+
+Always true: no file of the log itself is changed; a batch is believed only if its checksum
+is right; the last batch of a group stays, be it empty, so that the offsets at which segments
+end are not lost; reading and writing take a few batches' memory beside the map.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from tidelog.core.lineage.transaction_index import AbortedTransaction
+from tidelog.core.record.record_batch import HEADER_SIZE, CorruptRecord, RecordBatch
+from tidelog.core.storage import layout
+from tidelog.core.storage.cleaning.batch_filter import BatchFilter, records_of
+from tidelog.core.storage.cleaning.cleaned_segment import CleanedSegment, remove_leftovers
+from tidelog.core.storage.cleaning.grouping import group_segments
+from tidelog.core.storage.cleaning.offset_map import SLOT_BYTES, OffsetMap
+from tidelog.core.storage.cleaning.plan import (
+    CleanedGroup,
+    CleaningPlan,
+    CleaningResult,
+    SourceSegment,
+    Told,
+)
+from tidelog.core.storage.cleaning.record_scan import record_spans
+from tidelog.core.storage.cleaning.transactions import TransactionsSeen
+from tidelog.core.storage.disk import Disk, DiskError
+from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
+from tidelog.core.types import Offset
+
+WRITE_BYTES = 1_048_576
+
+Progress: TypeAlias = Callable[[int], None]
+"""Hears how many bytes were read or written, a batch or a buffer at a time."""
+
+
+def clean(disk: Disk, plan: CleaningPlan, progress: Progress | None = None) -> Iterator[Told]:
+    """Each group when it is ready, and last the result, or why there is none: damage, or a disk
+    that refuses. Then what was not told of is removed."""
+    try:
+        remove_leftovers(disk, plan.directory)
+        yield from _Cleaning(disk, plan, progress or _tell_nobody).run()
+    except (CorruptRecord, DiskError) as error:
+        with suppress(DiskError):
+            remove_leftovers(disk, plan.directory)
+        yield str(error)
+
+
+def _tell_nobody(_bytes: int) -> None:
+    """Nobody wants to know."""
+
+
+class _Cleaning:
+    def __init__(self, disk: Disk, plan: CleaningPlan, progress: Progress) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._progress = progress
+        self._bytes_read = 0
+        self._bytes_written = 0
+
+    def run(self) -> Iterator[Told]:
+        plan = self._plan
+        offsets, mapped_end = self._map_keys()
+        batch_filter = BatchFilter(plan, offsets, mapped_end)
+        for group in group_segments(self._disk, plan, mapped_end):
+            cleaned = self._clean_group(group, batch_filter)
+            if cleaned is not None:
+                yield cleaned
+        yield CleaningResult(
+            mapped_end,
+            self._bytes_read,
+            self._bytes_written,
+            batch_filter.records_read,
+            batch_filter.records_kept,
+            offsets.keys,
+        )
+
+    # -- the first pass --------------------------------------------------------------------
+
+    def _map_keys(self) -> tuple[OffsetMap, Offset]:
+        """Where each key of the dirty part comes last, and up to where that is known."""
+        plan = self._plan
+        start = plan.first_dirty_offset
+        offsets = OffsetMap(plan.map_bytes, plan.end_offset - start)
+        transactions = TransactionsSeen(_ending_after(plan.aborted, start))
+        mapped_end = start
+        for number, segment in enumerate(plan.segments):
+            following = plan.segments[number + 1 : number + 2]
+            end = following[0].base_offset if following else plan.end_offset
+            if end <= start:
+                continue
+            for batch in self._batches(segment):
+                if batch.last_offset < start:
+                    continue
+                if mapped_end == start and batch.count > offsets.room and not offsets.keys:
+                    # However small the map may be: a cleaning has to get somewhere.
+                    offsets = OffsetMap(batch.count * 2 * SLOT_BYTES, batch.count)
+                if not _map_batch(batch, offsets, transactions, start):
+                    return offsets, mapped_end
+                mapped_end = batch.next_offset
+            mapped_end = max(mapped_end, end)
+        return offsets, mapped_end
+
+    # -- the second pass -------------------------------------------------------------------
+
+    def _clean_group(
+        self, group: Sequence[SourceSegment], batch_filter: BatchFilter
+    ) -> CleanedGroup | None:
+        """None if the group is one segment that stays as it is."""
+        plan = self._plan
+        written = CleanedSegment.create(
+            self._disk, plan.directory, group[0].base_offset, plan.config, plan.now_ms
+        )
+        waiting: list[RecordBatch] = []
+        waiting_bytes = 0
+        changed = len(group) > 1
+        for batch, is_last in _marking_last(b for segment in group for b in self._batches(segment)):
+            self._bytes_read += batch.size
+            kept = batch_filter.retained(batch, keep_empty=is_last)
+            changed = changed or kept is not batch
+            for transaction in _take(batch_filter.transactions.kept):
+                written.add_aborted(transaction)
+            if kept is not None:
+                waiting.append(kept)
+                waiting_bytes += kept.size
+            if waiting_bytes >= WRITE_BYTES:
+                self._write(written, waiting, waiting_bytes)
+                waiting, waiting_bytes = [], 0
+        if not changed:
+            written.delete()
+            return None
+        self._write(written, waiting, waiting_bytes)
+        written.finish()
+        written.sync()
+        self._progress(0)
+        return CleanedGroup(tuple(segment.base_offset for segment in group), written.size)
+
+    def _write(self, written: CleanedSegment, batches: list[RecordBatch], size: int) -> None:
+        if batches:
+            written.append(batches, size)
+            self._bytes_written += size
+            self._progress(size)
+
+    def _batches(self, segment: SourceSegment) -> Iterator[RecordBatch]:
+        path = f"{self._plan.directory}/{layout.file_name(segment.base_offset, layout.LOG)}"
+        try:
+            for batch in whole_batches(self._disk, path, 0, segment.size, check_crc=True):
+                yield batch
+                self._progress(batch.size)
+        except InvalidBatch as error:
+            raise DiskError(f"{error.reason} at byte {error.position}", path) from None
+
+
+def _map_batch(
+    batch: RecordBatch, offsets: OffsetMap, transactions: TransactionsSeen, start: Offset
+) -> bool:
+    """Note the batch's keys from `start` on; False if there was no room for all."""
+    if transactions.superfluous(batch) or batch.is_control or batch.size == HEADER_SIZE:
+        return True
+    put, base_offset = offsets.put, batch.base_offset
+    for _, _, _, _, _, offset_delta, key, _ in record_spans(records_of(batch), batch.count):
+        offset = base_offset + offset_delta
+        if key is not None and offset >= start and not put(key, offset):
+            return False
+    return True
+
+
+def _ending_after(aborted: Sequence[AbortedTransaction], start: Offset) -> list[AbortedTransaction]:
+    """Of the others the marker will not come by again, and they would never seem to end."""
+    return [entry for entry in aborted if entry.last_offset >= start]
+
+
+def _marking_last(batches: Iterator[RecordBatch]) -> Iterator[tuple[RecordBatch, bool]]:
+    """Each, and whether no other follows."""
+    before: RecordBatch | None = None
+    for batch in batches:
+        if before is not None:
+            yield before, False
+        before = batch
+    if before is not None:
+        yield before, True
+
+
+def _take(entries: list[AbortedTransaction]) -> list[AbortedTransaction]:
+    taken = entries.copy()
+    entries.clear()
+    return taken

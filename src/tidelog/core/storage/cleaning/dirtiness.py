@@ -1,0 +1,96 @@
+"""How dirty a log is, and whether that is enough to clean it.
+
+Dirty is what lies above the first dirty offset, up to which the last cleaning came. Of that,
+only closed segments can be cleaned, below the last stable offset (and so below the high
+watermark), none with a record younger than `min.compaction.lag.ms`, and none that is not
+flushed: else a power failure could take a key's new record after its old one was removed. It
+is worth it when the dirty part is a large enough share of the log, or when a record has waited
+for longer than `max.compaction.lag.ms`.
+"""
+
+from typing import NamedTuple
+
+from tidelog.core.storage.cleaning.plan import CleaningPlan, LastBatch, SourceSegment
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.types import Offset
+
+
+class Dirtiness(NamedTuple):
+    """What there is to clean in a log."""
+
+    first_dirty_offset: Offset
+    end_offset: Offset
+    """The base offset of the first segment that can't be cleaned."""
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        """The dirty share."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
+
+
+def dirtiness(
+    log: Log, first_dirty: Offset | None, last_stable: Offset, now_ms: int
+) -> Dirtiness | None:
+    """None if nothing has to be cleaned. `first_dirty` is what the checkpoint says, if it says
+    anything; one that can't be true counts for nothing."""
+    start = log.log_start_offset
+    if first_dirty is None or not start <= first_dirty <= log.log_end_offset:
+        first_dirty = start
+    limit = min(last_stable, log.recovery_point)
+    dirty: list[Segment] = []
+    clean_bytes = 0
+    end = None
+    for segment in log.segments:
+        upper = log.segments.end_of(segment)
+        if upper is None or upper > limit or _too_young(segment, log, first_dirty, now_ms):
+            break
+        end = upper
+        if upper <= first_dirty:
+            clean_bytes += segment.size
+        else:
+            dirty.append(segment)
+    dirty_bytes = sum(segment.size for segment in dirty)
+    if end is None or not dirty_bytes:
+        return None
+    overdue = any(_waited_too_long(segment, log, now_ms) for segment in dirty)
+    found = Dirtiness(first_dirty, end, clean_bytes, dirty_bytes, overdue)
+    return found if overdue or found.ratio > log.config.min_cleanable_dirty_ratio else None
+
+
+def _too_young(segment: Segment, log: Log, first_dirty: Offset, now_ms: int) -> bool:
+    lag_ms = log.config.min_compaction_lag_ms
+    upper = log.segments.end_of(segment)
+    if lag_ms <= 0 or (upper is not None and upper <= first_dirty):
+        return False
+    return segment.max_timestamp > now_ms - lag_ms
+
+
+def _waited_too_long(segment: Segment, log: Log, now_ms: int) -> bool:
+    since = segment.first_timestamp
+    return since is not None and 0 < since < now_ms - log.config.max_compaction_lag_ms
+
+
+def plan_cleaning(log: Log, found: Dirtiness, map_bytes: int, now_ms: int) -> CleaningPlan:
+    """What a cleaner has to know to clean that much of the log as it is now."""
+    first, end = log.segments.first.base_offset, found.end_offset
+    producers = {}
+    for producer_id, entry in log.producers.producers.items():
+        last_offset = entry.batches[-1].last_offset if entry.batches else None
+        if last_offset is None or last_offset < end:
+            producers[producer_id] = LastBatch(entry.epoch, last_offset)
+    return CleaningPlan(
+        log.partition,
+        log.directory,
+        log.config,
+        tuple(SourceSegment(s.base_offset, s.size) for s in log.segments if s.base_offset < end),
+        found.first_dirty_offset,
+        end,
+        tuple(log.aborted_transactions(first, end)),
+        producers,
+        now_ms,
+        map_bytes,
+    )

@@ -1,0 +1,161 @@
+"""Cleanings, each in a process of its own: in this one they would keep requests waiting.
+
+A process is started for each cleaning and is gone when that ends, so a broker without
+compacted topics has none. One that dies, or gives no sign of life for a minute, is told as a
+cleaning that failed; when it is tried again is the node's business.
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from tidelog.core.node.effects import CleanLog, StopCleaning
+from tidelog.core.storage.cleaning.plan import CleanedGroup, Told
+from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
+
+SILENT_MAX_MS = 60_000
+REAP_MS = 50
+_BOOT = "from tidelog.shell.broker.cleaner_process import main; main()"
+_GONE = select.POLLERR | select.POLLHUP
+
+
+class Cleaner:
+    """The cleanings under way."""
+
+    def __init__(self, loop: EventLoop, root: str, told: Callable[[int, Told], None]) -> None:
+        self._loop = loop
+        self._root = root
+        self._told = told
+        self._processes: dict[int, _CleanerProcess] = {}
+
+    def clean(self, effect: CleanLog) -> None:
+        number = effect.cleaning
+
+        def tell(told: Told) -> None:
+            if number in self._processes:
+                if not isinstance(told, CleanedGroup):
+                    self._processes.pop(number).end()
+                self._told(number, told)
+
+        try:
+            process = _CleanerProcess(self._loop, tell)
+        except OSError as error:
+            failed = f"no process for it: {error}"
+            self._loop.after(0, lambda: self._told(number, failed))
+            return
+        self._processes[number] = process
+        process.order(self._root, effect)
+
+    def stop(self, effect: StopCleaning) -> None:
+        process = self._processes.pop(effect.cleaning, None)
+        if process is not None:
+            process.end()
+
+    def close(self) -> None:
+        while self._processes:
+            self._processes.popitem()[1].end()
+
+
+class _CleanerProcess:
+    """One process, and the socket to it."""
+
+    def __init__(self, loop: EventLoop, tell: Callable[[Told], None]) -> None:
+        self._loop = loop
+        self._tell = tell
+        self._unsent = memoryview(b"")
+        self._received = bytearray()
+        self._sock, theirs = socket.socketpair()
+        try:
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-c", _BOOT],
+                os.environ,
+                # Nothing of the broker's may be held open: its end is seen by that.
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 1),
+                ],
+                setpgroup=0,  # a Ctrl-C in the terminal is the broker's to answer
+            )
+        except OSError:
+            self._sock.close()
+            raise
+        finally:
+            theirs.close()
+        self._sock.setblocking(False)
+        self._silence: Timer = loop.after(SILENT_MAX_MS, self._silent)
+        self._ended = False
+        loop.watch(self._sock, self)
+
+    def order(self, root: str, effect: CleanLog) -> None:
+        import pickle
+
+        from tidelog.shell.broker.cleaner_process import Order
+
+        order = Order(os.getpid(), root, effect.plan, effect.bytes_per_second)
+        data = pickle.dumps(order)
+        self._unsent = memoryview(len(data).to_bytes(4, "big") + data)
+        self._send()
+
+    def ready(self, events: int) -> None:
+        if events & WRITABLE:
+            self._send()
+        if events & (READABLE | _GONE) and not self._ended:
+            self._receive()
+
+    def _send(self) -> None:
+        with suppress(BlockingIOError, OSError):  # if it is gone, that is seen when reading
+            while self._unsent:
+                self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        self._loop.rewatch(self._sock, READABLE | WRITABLE if self._unsent else READABLE)
+
+    def _receive(self) -> None:
+        try:
+            data = self._sock.recv(65_536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._tell("its process ended before its time")
+            return
+        self._silence.cancel()
+        self._silence = self._loop.after(SILENT_MAX_MS, self._silent)
+        self._received += data
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        import pickle
+
+        received = self._received
+        while len(received) >= 4 and not self._ended:
+            end = 4 + int.from_bytes(received[:4], "big")
+            if len(received) < end:
+                return
+            frame = bytes(received[4:end])
+            del received[:end]
+            if frame:
+                self._tell(pickle.loads(frame))
+
+    def _silent(self) -> None:
+        self._tell(f"no sign of life from its process for {SILENT_MAX_MS // 1000} s")
+
+    def end(self) -> None:
+        """Wherever it is: what it has told is done, the rest nobody needs."""
+        self._ended = True
+        self._silence.cancel()
+        self._loop.unwatch(self._sock)
+        self._sock.close()
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        self._reap()
+
+    def _reap(self) -> None:
+        # A process that waits for a disk ends only after that; nobody waits for it here.
+        with suppress(ChildProcessError):
+            if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+                self._loop.after(REAP_MS, self._reap)

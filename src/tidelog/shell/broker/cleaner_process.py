@@ -1,0 +1,135 @@
+"""The process that carries out one cleaning, and ends with it.
+
+Its stdin is a socket to the broker. Over it comes one frame, what to clean; back go frames with
+what there is to tell, and empty ones now and then: it is alive. A frame is a length of four
+bytes and so many bytes.
+
+Always true: it writes `.cleaned` files and nothing else; it runs at a low priority, in bounded
+memory; it does not outlive its broker.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import time
+from typing import NamedTuple, NoReturn
+
+from tidelog.core.storage.cleaning.cleaner import clean
+from tidelog.core.storage.cleaning.plan import CleaningPlan, Told
+from tidelog.shell.os_disk import OsDisk
+
+NICENESS = 10
+LIFE_SIGN_S = 1.0
+LOOK_BYTES = 131_072
+"""After so many it looks at the clock and for its broker."""
+SLEEP_MAX_S = 0.5
+BESIDE_THE_MAP_BYTES = 1 << 30
+"""For the interpreter, and a batch before and after it is unpacked and packed."""
+_PR_SET_PDEATHSIG = 1
+_SOCKET = 0
+
+
+class Order(NamedTuple):
+    """What the broker asks for."""
+
+    broker_pid: int
+    root: str
+    plan: CleaningPlan
+    bytes_per_second: float
+
+
+def main() -> NoReturn:
+    """Never returns: there is nothing to clean up."""
+    status = 1
+    try:
+        order: Order = pickle.loads(_receive())
+        _end_with(order.broker_pid)
+        os.nice(NICENESS)
+        _bound_memory(order.plan.map_bytes)
+        pace = _Pace(order)
+        for told in clean(OsDisk(order.root), order.plan, pace.progress):
+            send(told)
+        status = 0
+    except BrokenPipeError:
+        pass  # nobody listens any more
+    except Exception as error:  # noqa: BLE001 - a process's last words
+        send(f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(status)
+
+
+class _Pace:
+    """Not faster than allowed, and a sign of life from time to time."""
+
+    def __init__(self, order: Order) -> None:
+        self._broker_pid = order.broker_pid
+        self._rate = order.bytes_per_second
+        self._began_s = self._told_s = time.monotonic()
+        self._bytes = 0
+        self._unseen = 0
+
+    def progress(self, count: int) -> None:
+        self._bytes += count
+        self._unseen += count
+        if count and self._unseen < LOOK_BYTES:
+            return
+        self._unseen = 0
+        while True:
+            now_s = time.monotonic()
+            if os.getppid() != self._broker_pid:
+                os._exit(1)
+            if now_s - self._told_s >= LIFE_SIGN_S:
+                self._told_s = now_s
+                _send_frame(b"")
+            ahead_s = self._bytes / self._rate - (now_s - self._began_s)
+            if ahead_s <= 0:
+                return
+            time.sleep(min(ahead_s, SLEEP_MAX_S))
+
+
+def send(told: Told) -> None:
+    _send_frame(pickle.dumps(told))
+
+
+def _send_frame(data: bytes) -> None:
+    frame = memoryview(len(data).to_bytes(4, "big") + data)
+    while frame:
+        frame = frame[os.write(_SOCKET, frame) :]
+
+
+def _receive() -> bytes:
+    return _exactly(int.from_bytes(_exactly(4), "big"))
+
+
+def _exactly(count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = os.read(_SOCKET, count - len(data))
+        if not more:
+            raise BrokenPipeError
+        data += more
+    return data
+
+
+def _end_with(broker_pid: int) -> None:
+    """Let the kernel end this process with its broker, at once; elsewhere than on Linux it is
+    noticed at the next look."""
+    if sys.platform == "linux":
+        from ctypes import CDLL
+
+        CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != broker_pid:
+        raise BrokenPipeError
+
+
+def _bound_memory(map_bytes: int) -> None:
+    """A log that would need more fails, and the machine does not."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    limit = map_bytes + BESIDE_THE_MAP_BYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or hard > limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))

@@ -1,0 +1,167 @@
+"""A crash or a power failure at any moment of a cleaning: nothing is lost, reads are right.
+
+Every change that the cleaning and its swap make to the disk is a moment at which the process
+may end (`StoppingDisk`) or the power may go (`SimDisk`: unsynced bytes and names are lost, torn
+or damaged, by many seeds).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from cleaning_kit import COMPACT, Seen, close_segment, compact, latest, put, put_marker, seen
+from storage_kit import PARTITION, Crash, StoppingDisk, new_log, reopen
+
+from tidelog.core.record.control import ControlType
+from tidelog.core.record.encoder import Producer
+from tidelog.core.record.record_batch import TRANSACTIONAL
+from tidelog.core.storage import layout
+from tidelog.core.storage.disk import Disk
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.lab.sim.machine.disk import Habits, ProcessDied, SimDisk
+from tidelog.lab.sim.world import World
+
+UNKNOWN = replace(COMPACT, cleanup_compact=False)
+NOW_MS = 5000
+CHANGES_MAX = 400
+SEEDS = 6
+
+
+def fill(log: Log) -> None:
+    """Keys that come again, one that ends, a producer's last words, a transaction taken back;
+    over several segments that become fewer."""
+    for number in range(12):
+        put(log, (f"k{number % 5}", str(number)), ("same", str(number)))
+    put(log, ("gone", "1"), ("k9", "stays"), producer=Producer(3, 0, 0))
+    aborted = Producer(4, 0, 0)
+    put(log, ("k1", "taken back"), attributes=TRANSACTIONAL, producer=aborted)
+    put_marker(log, ControlType.ABORT, aborted)
+    put(log, ("gone", None))
+    close_segment(log)
+    close_segment(log)
+
+
+def clean_twice(disk: Disk, log: Log) -> None:
+    """The second cleaning finds the first one's work, and puts segments together."""
+    half = log.segments.active.base_offset // 2
+    first_dirty = compact(disk, log, last_stable=half, now_ms=NOW_MS).end_offset
+    assert 0 < first_dirty < half
+    compact(disk, log, first_dirty, now_ms=NOW_MS)
+
+
+def clean_and_append(disk: Disk, log: Log) -> None:
+    """With records that are not on disk yet, some of which are cleaned already."""
+    first_dirty = compact(disk, log, now_ms=NOW_MS).end_offset
+    put(log, ("k2", "newest"))
+    close_segment(log)
+    compact(disk, log, first_dirty, now_ms=NOW_MS)
+    put(log, ("k3", "newest"))
+    close_segment(log)
+
+
+def check(log: Log, before: list[Seen]) -> None:
+    """All that must stay is there, and nothing else but what was there before."""
+    now = seen(log)
+    expected = latest(one for one in before if one.value != "taken back")
+    found = latest(one for one in now if one.value != "taken back")
+    for key, one in expected.items():
+        assert found[key] == one or found[key].offset > before[-1].offset
+    assert all(one in before for one in now if one.offset <= before[-1].offset)
+
+
+def prepared(disk: Disk) -> tuple[Log, list[Seen]]:
+    log = new_log(disk, COMPACT)
+    fill(log)
+    log.flush()
+    return log, seen(log)
+
+
+def test_a_process_that_ends_anywhere_in_a_cleaning_loses_nothing() -> None:
+    moments = 0
+    for changes in range(CHANGES_MAX):
+        disk = StoppingDisk()
+        log, before = prepared(disk)
+        disk.changes = changes
+        done = True
+        try:
+            clean_twice(disk, log)
+        except Crash:
+            done = False
+        after = disk.survivor()
+        again, report = reopen(after, COMPACT, recovery_point=log.recovery_point)
+        assert not report.cuts
+        check(again, before)
+        leftovers = (layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, ".deleted")
+        assert not [name for name in after.list_dir("orders-0") if name.endswith(leftovers)]
+        twice, report = reopen(after, COMPACT)
+        assert not report.cuts
+        assert seen(twice) == seen(again)
+        assert twice.producers.producers[3].last_sequence == 1
+        # And it can be cleaned to its end from there.
+        compact(after, again, now_ms=NOW_MS)
+        check(again, before)
+        moments += 1
+        if done:
+            break
+    assert 60 < moments < CHANGES_MAX, "every moment was tried"
+
+
+@pytest.mark.parametrize("deed", [clean_twice, clean_and_append])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_power_failure_anywhere_in_a_cleaning_loses_nothing(
+    seed: int, deed: Callable[[Disk, Log], None]
+) -> None:
+    for moment in range(CHANGES_MAX):
+        disk = SimDisk(World(seed * CHANGES_MAX + moment), "d", Habits())
+        disk.make_dir("orders-0")
+        disk.sync_dir("")
+        log, before = prepared(disk)
+        log.close()
+        point = log.recovery_point
+        disk.dies_in = moment
+        done = True
+        try:
+            deed(disk, log)
+        except ProcessDied:
+            done = False
+        disk.heal()
+        disk.lose_power()
+        again, _ = reopen(disk, COMPACT, recovery_point=point, cleaned_upto=0)
+        check(again, before)
+        twice, report = reopen(disk, COMPACT, recovery_point=point, cleaned_upto=0)
+        assert not report.cuts
+        assert seen(twice) == seen(again)
+        if done:
+            return
+    pytest.fail("the cleaning never came to its end")
+
+
+@pytest.mark.parametrize("spoil", [lambda _: None, lambda disk: disk.lose_power()])
+def test_a_directory_knows_of_gaps_before_there_are_any(
+    spoil: Callable[[SimDisk], None],
+) -> None:
+    """The settings of topics are unknown when logs are opened: only the checkpoint tells that
+    gaps are no damage, also if the very first swap was cut off."""
+    for moment in range(CHANGES_MAX):
+        disk = SimDisk(World(moment), "d", Habits())
+        directory = LogDirectory.open(disk, 0)
+        log = directory.create(PARTITION, bytes(16), 0, COMPACT)
+        fill(log)
+        log.flush()
+        before = seen(log)
+        disk.dies_in = moment
+        done = True
+        try:
+            directory.expect_gaps(PARTITION)
+            directory.set_cleaner_offset(PARTITION, compact(disk, log, now_ms=NOW_MS).end_offset)
+        except ProcessDied:
+            done = False
+        disk.heal()
+        spoil(disk)
+        again = LogDirectory.open(disk, 0, lambda _: UNKNOWN)
+        assert not again.reports[PARTITION].cuts
+        check(again.logs[PARTITION], before)
+        if done:
+            return
+    pytest.fail("the cleaning never came to its end")

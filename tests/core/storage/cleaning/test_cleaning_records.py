@@ -1,0 +1,243 @@
+"""What stays in a compacted log: the last record of each key, at its offset, with its time."""
+
+from dataclasses import replace
+
+import pytest
+from cleaning_kit import (
+    COMPACT,
+    Seen,
+    all_batches,
+    close_segment,
+    compact,
+    latest,
+    pairs,
+    plan_of,
+    put,
+    seen,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storage_kit import names, new_log, reopen
+
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.encoder import Producer
+from tidelog.core.record.record_batch import HEADER_SIZE
+from tidelog.core.storage.cleaning.cleaner import clean
+from tidelog.core.storage.log import Log
+from tidelog.lab.memory_disk import MemoryDisk
+
+CODECS = list(Codec)
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def log(disk: MemoryDisk) -> Log:
+    return new_log(disk, COMPACT)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_last_value_of_a_key_stays_where_it_was(
+    disk: MemoryDisk, log: Log, codec: Codec
+) -> None:
+    put(log, ("a", "1"), ("b", "1"), ("a", "2"), timestamp=2000, attributes=codec)
+    put(log, ("b", "2"), ("c", "1"), timestamp=3000, attributes=codec)
+    close_segment(log)
+    result = compact(disk, log)
+    kept = [one for one in seen(log) if one.key != "filler"]
+    assert kept == [Seen(2, "a", "2", 2002), Seen(3, "b", "2", 3000), Seen(4, "c", "1", 3001)]
+    assert {one.codec for one in all_batches(log)[:2]} == {codec}
+    assert result.end_offset == log.segments.active.base_offset
+    assert result.records_kept < result.records_read
+
+
+def test_batches_keep_offsets_sequences_and_epochs(disk: MemoryDisk, log: Log) -> None:
+    put(log, ("a", "1"), ("b", "1"), ("a", "2"), producer=Producer(7, 1, 30), epoch=2)
+    put(log, ("a", "3"), ("d", "1"), producer=Producer(7, 1, 33), epoch=2)
+    close_segment(log)
+    compact(disk, log)
+    first, second = all_batches(log)[:2]
+    assert (first.base_offset, first.last_offset, first.count) == (0, 2, 1)
+    assert (first.producer_id, first.producer_epoch, first.base_sequence) == (7, 1, 30)
+    assert (first.last_sequence, first.leader_epoch) == (32, 2)
+    assert (second.base_offset, second.last_offset, second.count) == (3, 4, 2)
+
+
+def test_what_a_producer_wrote_last_leaves_its_header(disk: MemoryDisk, log: Log) -> None:
+    """Else a retry of it would be taken for new."""
+    put(log, ("a", "1"), producer=Producer(7, 0, 0))
+    put(log, ("a", "2"), ("a", "3"), producer=Producer(7, 0, 1), timestamp=4000)
+    put(log, ("a", "4"), producer=Producer(8, 0, 0))
+    put(log, ("a", "5"))
+    close_segment(log)
+    compact(disk, log)
+    empty = [one for one in all_batches(log) if one.count == 0 and one.producer_id >= 0]
+    assert [(one.producer_id, one.last_offset, one.last_sequence) for one in empty] == [
+        (7, 2, 2),
+        (8, 3, 0),
+    ]
+    assert [(one.size, one.base_timestamp, one.max_timestamp) for one in empty] == [
+        (HEADER_SIZE, -1, 4001),
+        (HEADER_SIZE, -1, 1000),
+    ]
+    again, report = reopen(disk, COMPACT)
+    assert not report.cuts
+    assert again.producers.producers[7].last_sequence == 2
+    put(log, ("z", "1"), producer=Producer(7, 0, 3))
+    close_segment(log)
+    compact(disk, log)
+    left = [one.last_offset for one in all_batches(log) if one.count == 0 and one.producer_id >= 0]
+    assert left == [3], "producer 7 wrote since: its old header goes"
+
+
+def test_tombstones_stay_for_a_time_and_then_go(disk: MemoryDisk, log: Log) -> None:
+    put(log, ("a", "1"), ("b", "1"), timestamp=2000)
+    put(log, ("a", None), ("c", "1"), timestamp=3000)
+    close_segment(log)
+    compact(disk, log, now_ms=5000)
+    kept = [one for one in seen(log) if one.key != "filler"]
+    assert kept == [Seen(1, "b", "1", 2001), Seen(2, "a", None, 3000), Seen(3, "c", "1", 3001)]
+    marked = [one for one in all_batches(log) if one.has_delete_horizon]
+    assert [(one.base_offset, one.base_timestamp) for one in marked] == [(2, 6000)]
+    close_segment(log)
+    compact(disk, log, now_ms=5999)
+    assert ("a", None) in pairs(log), "its time is not up"
+    marked = [one for one in all_batches(log) if one.has_delete_horizon]
+    assert [one.base_timestamp for one in marked] == [6000], "the time counts from the first"
+    close_segment(log)
+    compact(disk, log, now_ms=6000)
+    assert pairs(log) == [("b", "1"), ("c", "1")]
+    assert Seen(3, "c", "1", 3001) in seen(log), "what was beside it keeps its time"
+
+
+def test_a_tombstone_that_comes_last_takes_the_key_away(disk: MemoryDisk, log: Log) -> None:
+    put(log, ("a", None))
+    put(log, ("a", "1"))
+    close_segment(log)
+    compact(disk, log)
+    assert pairs(log) == [("a", "1")]
+
+
+def test_append_time_of_a_batch_stays(disk: MemoryDisk, log: Log) -> None:
+    put(log, ("a", "1"), ("a", None), ("b", "1"), timestamp=2000, attributes=0x08)
+    close_segment(log)
+    compact(disk, log)
+    kept = [one for one in seen(log) if one.key != "filler"]
+    assert kept == [Seen(1, "a", None, 2002), Seen(2, "b", "1", 2002)]
+
+
+def test_records_without_a_key_go(disk: MemoryDisk, log: Log) -> None:
+    """They came before the topic was compacted."""
+    put(log, (None, "1"), ("a", "1"))
+    close_segment(log)
+    compact(disk, log)
+    assert pairs(log) == [("a", "1")]
+
+
+def test_the_end_of_a_segment_is_not_lost_with_its_last_record(disk: MemoryDisk, log: Log) -> None:
+    close_segment(log)
+    close_segment(log)
+    put(log, ("filler", "new"))
+    close_segment(log)
+    ends = log.segments.active.base_offset
+    compact(disk, log)
+    assert [one.next_offset for one in all_batches(log) if one.next_offset <= ends][-1] == ends
+    again, _ = reopen(disk, COMPACT)
+    assert again.log_end_offset == log.log_end_offset
+
+
+def test_small_segments_become_one(disk: MemoryDisk, log: Log) -> None:
+    for number in range(6):
+        put(log, (f"k{number}", "v"))
+        close_segment(log)
+    assert len(log.segments) == 7
+    compact(disk, log)
+    assert len(log.segments) == 7, "as large as one may be: nothing is put together yet"
+    put(log, ("k0", "w"))
+    close_segment(log)
+    compact(disk, log, log.segments.active.base_offset - 7)
+    assert len(log.segments) < 5
+    assert pairs(log) == [*((f"k{n}", "v") for n in range(1, 6)), ("k0", "w")]
+    bases = [name[:20] for name in names(disk) if name.endswith(".log")]
+    assert bases == [f"{segment.base_offset:020d}" for segment in log.segments]
+
+
+def test_a_segment_that_stays_as_it_is_is_not_replaced(disk: MemoryDisk, log: Log) -> None:
+    for number in range(9):
+        put(log, (f"key{number}", "v" * 80))
+    first = log.segments.first
+    compact(disk, log)
+    assert log.segments.first is first
+    assert not [name for name in names(disk) if name.endswith((".cleaned", ".deleted"))]
+
+
+def test_a_full_map_ends_the_cleaning_early(disk: MemoryDisk, log: Log) -> None:
+    for number in range(60):
+        put(log, (f"k{number % 20}", str(number)))
+    before = seen(log)
+    end, first_dirty, rounds = log.segments.active.base_offset, 0, 0
+    while first_dirty < end:
+        result = compact(disk, log, first_dirty, map_bytes=24 * 12)
+        assert result.end_offset > first_dirty, "it gets somewhere"
+        first_dirty = result.end_offset
+        rounds += 1
+        assert latest(seen(log)) == latest(before)
+    assert rounds > 1
+    below = [one.key for one in seen(log) if one.offset < end]
+    assert len(below) == len(set(below))
+
+
+def test_a_batch_larger_than_the_map_is_cleaned_all_the_same(disk: MemoryDisk, log: Log) -> None:
+    put(log, *((f"k{number}", "v") for number in range(100)))
+    put(log, ("k5", "w"))
+    close_segment(log)
+    result = compact(disk, log, map_bytes=24)
+    assert result.end_offset == 101, "the next key has no room"
+    assert ("k5", "v") not in pairs(log)
+
+
+def test_damage_is_not_written_anew(disk: MemoryDisk, log: Log) -> None:
+    put(log, ("a", "1"))
+    put(log, ("a", "2"))
+    close_segment(log)
+    disk.files["orders-0/00000000000000000000.log"][70] ^= 1
+    plan = plan_of(log)
+    assert plan is not None
+    path = "orders-0/00000000000000000000.log"
+    assert list(clean(disk, plan)) == [f"{path}: checksum differs at byte 0"]
+    assert not [name for name in names(disk) if name.endswith(".cleaned")]
+
+
+keys = st.sampled_from(["a", "b", "c", "a key that is longer than fifteen bytes", ""])
+values = st.sampled_from(["1", "2", None])
+writes = st.lists(st.lists(st.tuples(keys, values), min_size=1, max_size=4), max_size=30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(writes, st.sampled_from(CODECS), st.integers(0, 4), st.integers(24, 1000))
+def test_any_history_ends_as_it_ended(
+    history: list[list[tuple[str, str | None]]], codec: Codec, rounds: int, map_bytes: int
+) -> None:
+    """Whatever was written and however often it is cleaned: each key's last record stays, none
+    moves, and only tombstones and what was superseded goes."""
+    disk = MemoryDisk()
+    log = new_log(disk, replace(COMPACT, delete_retention_ms=2**40))
+    for batch in history:
+        put(log, *batch, attributes=codec)
+    before = seen(log)
+    first_dirty = 0
+    for _ in range(rounds):
+        if plan_of(log, first_dirty) is None:
+            break
+        first_dirty = compact(disk, log, first_dirty, map_bytes=map_bytes).end_offset
+    after = seen(log)
+    assert set(after) <= set(before)
+    assert latest(after) == latest(before)
+    again, report = reopen(disk, COMPACT)
+    assert not report.cuts
+    assert seen(again) == after
+    clean_keys = [one.key for one in after if one.offset < first_dirty]
+    assert len(clean_keys) == len(set(clean_keys))
