@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    TopicPartition,
+)
 from group_member import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, LIBRARIES
 from group_processes import GroupStage, group_stage
 from real_cluster import (
@@ -15,12 +20,15 @@ from real_cluster import (
     eventually,
     make_topic,
     send_all,
+    take,
 )
 
+from tidelog.core.errors import ErrorCode
+from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 PARTITIONS = 4
-OFFSETS_TOPIC = "__consumer_offsets"
+OFFSET_FETCH = 9
 SETTINGS = {
     **QUICK_SESSIONS,
     "group.initial.rebalance.delay.ms": "200",
@@ -226,6 +234,66 @@ def test_what_is_committed_stays_committed(stage: GroupStage) -> None:
             if offset % 40 == 39:
                 stage.cluster.start_broker(killed[-1])
     assert len(killed) == 3
+
+
+def test_a_coordinator_that_wakes_up_tells_nothing_old(stage: GroupStage) -> None:
+    """It hung, another one took over: its word counts no more, from its first answer on."""
+    conf = {"group.id": stage.group, "socket.timeout.ms": 1000}
+    at = TopicPartition(stage.topic, 0)
+    with consumer(stage.cluster.bootstrap, conf) as client:
+        client.commit(offsets=[TopicPartition(stage.topic, 0, 5)], asynchronous=False)
+        hung = stage.coordinator()
+        with KafkaConnection("127.0.0.1", stage.cluster.port(hung), timeout_s=10) as connection:
+            topics = [{"name": stage.topic, "partition_indexes": [0]}]
+            asked = {"groups": [{"group_id": stage.group, "topics": topics}]}
+
+            def told() -> tuple[int, int]:
+                [group] = connection.call(OFFSET_FETCH, asked, max_version=9)["groups"]
+                offsets = [
+                    one["committed_offset"] for t in group["topics"] for one in t["partitions"]
+                ]
+                return group["error_code"], offsets[0] if offsets else -1
+
+            assert told() == (ErrorCode.NONE, 5)
+            stage.cluster.pause(hung)
+            try:
+                wanted = TopicPartition(stage.topic, 0, 6)
+                eventually(lambda: client.commit(offsets=[wanted], asynchronous=False), "commit")
+            finally:
+                stage.cluster.resume(hung)
+            seen = {told() for _ in range(50)}
+        assert not {offset for _, offset in seen} - {6, -1}, seen
+        assert {ErrorCode(error) for error, offset in seen if offset == -1} <= {
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        }
+        assert eventually(lambda: client.committed([at], timeout=5)[0].offset, "offset") == 6
+    stage.cluster.wait_ready()
+
+
+def test_offsets_are_committed_by_default(stage: GroupStage) -> None:
+    """As most consumers do it: from time to time, and when they close; topics by a pattern."""
+
+    def read(count: int) -> list[bytes | None]:
+        client = Consumer(
+            {
+                "bootstrap.servers": stage.cluster.bootstrap,
+                "group.id": stage.group,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        try:
+            client.subscribe([f"^{stage.topic[:-1]}.$"])
+            return [message.value() for message in take(client, count)]
+        finally:
+            client.close()
+
+    before = send(stage, 0, 4)
+    assert {str(value, "ascii") for value in read(len(before)) if value} == before
+    after = send(stage, 4, 1)
+    assert {str(value, "ascii") for value in read(len(after)) if value} == after
 
 
 def test_offsets_outlive_the_cluster(name: str) -> None:
