@@ -89,6 +89,30 @@ def test_the_next_leader_knows_what_was_committed() -> None:
     cluster.run_until(lambda: committed(cluster, successor) == 7)
 
 
+def test_what_the_next_election_may_take_away_is_not_told() -> None:
+    """A new leader has a commit that is not committed yet: one follower lacks it."""
+    cluster = cluster_with_groups()
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    successor, lagging = [broker for broker in (1, 2, 3) if broker != leader]
+    image = cluster.nodes[leader].image.partition(*OFFSETS)
+    assert image is not None
+    if image.replicas.index(lagging) < image.replicas.index(successor):
+        successor, lagging = lagging, successor
+    cluster.cut.add((lagging, leader))
+    cluster.ask(leader, commit(5))
+    log_end = cluster.replica(leader, OFFSETS).log.log_end_offset
+    cluster.run_until(lambda: cluster.replica(successor, OFFSETS).log.log_end_offset == log_end)
+    cluster.cut.add((lagging, successor))
+    cluster.crash(leader, proof=True)
+    cluster.run_until(lambda: cluster.leader(OFFSETS) == successor)
+    cluster.run(200)
+    answer = cluster.call(successor, OffsetFetch("g", [TopicPartition("orders", 0)]))
+    assert answer.error_code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    cluster.cut.clear()
+    cluster.run_until(lambda: committed(cluster, successor) == 5)
+
+
 def test_members_outlive_their_coordinator() -> None:
     cluster = cluster_with_groups()
     leader = cluster.leader(OFFSETS)

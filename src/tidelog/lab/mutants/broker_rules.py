@@ -185,6 +185,18 @@ RULES: tuple[Mutant, ...] = (
         ),
         only_stories=True,
     ),
+    Mutant(
+        "commit-of-the-leader-alone",
+        "a group's offset is acknowledged once all in-sync replicas have it",
+        "offsets.commit.required.acks = 1, which Kafka 4 no longer has",
+        (
+            Change(
+                f"{_NODE}.coordinating.shard_writer",
+                "batch, ACKS_ALL, self._turn.now_ms)",
+                "batch, 1, self._turn.now_ms)",
+            ),
+        ),
+    ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (
@@ -201,5 +213,3 @@ ESCAPED: tuple[Mutant, ...] = (
         ),
     ),
 )
-"""Known mistakes that nothing here finds yet: this one shows only when two machines lose power
-within one flush. The node's own tests do find it."""

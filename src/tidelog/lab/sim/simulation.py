@@ -14,9 +14,11 @@ from zlib import crc32
 
 from tidelog.core.controller.events import CreateTopicReceived
 from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
+from tidelog.lab.sim.clients.committer import COORDINATED_BY, SimCommitter
 from tidelog.lab.sim.clients.consumer import SimConsumer
 from tidelog.lab.sim.clients.newcomer import SimNewcomer
 from tidelog.lab.sim.clients.producer import SimProducer
@@ -32,7 +34,7 @@ from tidelog.lab.sim.swarm import Plan
 from tidelog.lab.sim.trace import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
-NEWCOMER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 99, 100, 101, 151
+COMMITTER, SECOND_ADMIN, NEWCOMER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 97, 98, 99, 100, 101, 151
 STUCK_MS = 20_000
 """Many times any time-out of a run: who has not moved for so long will not move any more."""
 SETTLE_MAX_MS = 150_000
@@ -65,6 +67,8 @@ class Result:
     acked: int = 0
     given_up: int = 0
     consumed: int = 0
+    commits: int = 0
+    """Offsets that a group committed."""
     committed: int = 0
     lost: int = 0
     """Committed records that were lost where the settings allow it."""
@@ -101,6 +105,8 @@ class Simulation:
             TopicPartition(TOPIC, index): PartitionKey(plan.topic_id, index)
             for index in range(plan.partitions)
         }
+        if plan.groups:
+            self.partitions[COORDINATED_BY] = PartitionKey(plan.offsets_topic_id, 0)
         self.oracle = Oracle(
             self.site,
             self.partitions,
@@ -124,6 +130,9 @@ class Simulation:
             plan.topic_configs(),
         )
         self.admin = SimAdmin(self.site, ADMIN, topic)
+        self.committer: SimCommitter | None = None
+        if plan.groups:
+            self._add_committer()
         self.newcomer = SimNewcomer(self.site, NEWCOMER, self._id_given_twice)
         self.producers = [
             SimProducer(
@@ -148,6 +157,20 @@ class Simulation:
             for number, habits in enumerate(plan.consumers)
         ]
         self.faults = Faults(self.site, plan, self.producers, self.admin)
+
+    def _add_committer(self) -> None:
+        plan = self.plan
+        topic = CreateTopicReceived(
+            0,
+            OFFSETS_TOPIC,
+            plan.offsets_topic_id,
+            1,
+            plan.replication_factor,
+            plan.offsets_topic_configs(),
+        )
+        self.world.at(320, SimAdmin(self.site, SECOND_ADMIN, topic).create_topic)
+        self.committer = SimCommitter(self.site, COMMITTER, self._commit_lost)
+        self.world.at(1_000, self.committer.commit)
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -176,6 +199,8 @@ class Simulation:
     def _settle(self) -> None:
         """Mend everything, then wait."""
         self.faults.stopped = True
+        if self.committer is not None:
+            self.committer.finish()
         self.site.network.heal()
         for process in self.site.brokers.values():
             process.disk.heal()
@@ -210,6 +235,8 @@ class Simulation:
         for number, producer in enumerate(self.producers):
             if producer.pending:
                 return f"producer {number} waits for {producer.pending} batches"
+        if self.committer is not None and not self.committer.done:
+            return "the committer has not learnt what is committed"
         why = why_not_settled(self.site, self.oracle.truths)
         if why is not None:
             return why
@@ -246,6 +273,10 @@ class Simulation:
         what = f"{partition}: a consumer got a batch at {offset} whose checksum is wrong"
         self._report("consumers-see-no-change", what)
 
+    def _commit_lost(self, what: str) -> None:
+        if not self.oracle.truths[COORDINATED_BY].lost:
+            self._report("commits-survive", what)
+
     def _id_given_twice(self, producer_id: int) -> None:
         self._report("producer-ids-unique", f"producer id {producer_id} was given twice")
 
@@ -256,6 +287,7 @@ class Simulation:
         result.faults = dict(sorted(self.world.faults.items()))
         result.acked = sum(producer.acked for producer in self.producers)
         result.given_up = sum(producer.given_up for producer in self.producers)
+        result.commits = 0 if self.committer is None else self.committer.commits
         result.consumed = sum(consumer.read for consumer in self.consumers)
         for truth in self.oracle.truths.values():
             result.committed += len(truth.committed)

@@ -67,6 +67,8 @@ class Plan:
     habits: Habits
     producers: list[ProducerPlan]
     consumers: list[ConsumerPlan]
+    groups: bool = False
+    """Whether somebody commits offsets, too."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
@@ -108,9 +110,17 @@ class Plan:
             configs["flush.messages"] = "1"
         return configs
 
+    def offsets_topic_configs(self) -> dict[str, str]:
+        """Nothing old goes: it may be the latest that a group committed."""
+        return {**self.topic_configs(), "retention.bytes": "-1", "retention.ms": "-1"}
+
     @property
     def topic_id(self) -> TopicId:
         return crc32(b"%d" % self.seed).to_bytes(4, "big") * 4
+
+    @property
+    def offsets_topic_id(self) -> TopicId:
+        return crc32(b"offsets %d" % self.seed).to_bytes(4, "big") * 4
 
     @property
     def effective_min_isr(self) -> int:
@@ -123,6 +133,7 @@ class Plan:
             f"RF {self.replication_factor}, min ISR {self.min_insync_replicas}, "
             f"unclean {'on' if self.unclean else 'off'}, "
             f"flush before ack {'on' if self.flush_before_ack else 'off'}, "
+            f"{'a group, ' if self.groups else ''}"
             f"{len(self.actions)} actions in {self.duration_ms / 1000:g} s"
         )
 
@@ -187,6 +198,7 @@ def draw_plan(seed: int) -> Plan:
         habits=_draw_habits(draw),
         producers=_draw_producers(draw),
         consumers=_draw_consumers(draw, partitions),
+        groups=Random(f"{seed}/groups").random() < 0.3,
     )
     _draw_faults(draw, plan, RESTLESS if restless else None)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))

@@ -1,0 +1,122 @@
+"""Somebody who commits offsets to a group, one after the other, and looks at what is committed.
+
+Whoever coordinates the group changes with every leader of `__consumer_offsets`. A commit that
+was acknowledged, or found once, must be what the next question finds, until a later one is; a
+commit that was never answered may turn up at any time.
+"""
+
+from collections.abc import Callable
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.messages import (
+    NO_GENERATION,
+    NO_MEMBER,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    OffsetToCommit,
+)
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC
+from tidelog.core.types import Offset, TopicPartition
+from tidelog.lab.sim.clients.metadata import find_leader
+from tidelog.lab.sim.machine.network import Address
+from tidelog.lab.sim.machine.process import Site
+
+GROUP = "sim"
+PARTITION = TopicPartition("t", 0)
+COORDINATED_BY = TopicPartition(OFFSETS_TOPIC, 0)
+PAUSE_MS = 60
+TIMEOUT_MS = 700
+
+
+class SimCommitter:
+    """Commits 0, 1, 2, … and asks what is committed after each."""
+
+    def __init__(self, site: Site, address: Address, lost: Callable[[str], None]) -> None:
+        self.acked: Offset | None = None
+        """The latest that was acknowledged, or found."""
+        self.commits = 0
+        """How many were acknowledged."""
+        self._site = site
+        self._world = site.world
+        self._address = address
+        self._lost = lost
+        self._random = site.world.random(f"committer/{address}")
+        self.done = False
+        """Whether it has seen, after `finish`, what is committed in the end."""
+        self._finishing = False
+        self._next: Offset = 0
+        self._unanswered: set[Offset] = set()
+        """Commits whose fate is not known."""
+        self._correlation = 0
+        site.clients[address] = self
+        for broker in site.brokers:
+            # One that came twice would be a commit of its own, and nobody's fault.
+            site.network.link(address, broker).doubles = False
+
+    def finish(self) -> None:
+        """Commit nothing more, and look once again."""
+        self._finishing = True
+
+    def commit(self) -> None:
+        """The next offset; what became of the one before is known, or never will be."""
+        if self._finishing:
+            self._look()
+            return
+        offset, self._next = self._next, self._next + 1
+        self._unanswered.add(offset)
+        to_commit = OffsetToCommit(PARTITION.topic, PARTITION.partition, offset)
+        self._ask(OffsetCommit(GROUP, NO_GENERATION, NO_MEMBER, None, [to_commit]))
+
+    def _look(self) -> None:
+        self._ask(OffsetFetch(GROUP, [PARTITION]))
+
+    def _ask(self, request: object) -> None:
+        correlation = self._correlation = self._correlation + 1
+        broker = find_leader(self._site, self._random, COORDINATED_BY)
+        if broker is not None:
+            target = self._site.brokers[broker].request
+            address = self._address
+            self._site.network.send(address, broker, target, address, 0, correlation, request)
+        self._world.after(TIMEOUT_MS, self._late, correlation)
+
+    def _late(self, correlation: int) -> None:
+        if correlation == self._correlation and not self.done:
+            self.commit()
+
+    def refused(self, correlation: int) -> None:
+        if correlation == self._correlation:
+            self._go_on(self.commit)
+
+    def _go_on(self, what: Callable[[], None]) -> None:
+        self._correlation += 1
+        self._world.after(PAUSE_MS, self._then, self._correlation, what)
+
+    def _then(self, correlation: int, what: Callable[[], None]) -> None:
+        if correlation == self._correlation:
+            what()
+
+    def answered(self, correlation: int, response: object) -> None:
+        if correlation != self._correlation:
+            return
+        if isinstance(response, OffsetCommitResponse):
+            if response.partitions[0].error_code is ErrorCode.NONE:
+                self.acked = self._next - 1
+                self.commits += 1
+                self._unanswered.discard(self.acked)
+            self._go_on(self._look)
+            return
+        assert isinstance(response, OffsetFetchResponse)
+        if response.error_code is ErrorCode.NONE:
+            self._judge(response.partitions[0].committed_offset)
+            self.done = self._finishing
+        if not self.done:
+            self._go_on(self.commit)
+
+    def _judge(self, found: Offset) -> None:
+        if found in self._unanswered:
+            self._unanswered.discard(found)
+            self.acked = found
+        elif self.acked is not None and found != self.acked:
+            self._lost(f"{self.acked} was committed, {found} is found")
