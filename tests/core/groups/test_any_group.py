@@ -398,5 +398,5 @@ class AnyGroup(RuleBasedStateMachine):
         assert self.logged() == ({}, {})
 
 
-AnyGroup.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AnyGroup.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestAnyGroup = AnyGroup.TestCase

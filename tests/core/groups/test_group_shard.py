@@ -1,6 +1,7 @@
 """A shard as a whole: it is loaded, unloaded, and has room for many."""
 
 from time import perf_counter
+from typing import Any
 
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, REBALANCE_MS, SESSION_MS, Talk
@@ -10,6 +11,7 @@ from tidelog.core.groups import messages as on
 from tidelog.core.groups.records import DamagedRecord, GroupKey, OffsetKey, encode_key
 from tidelog.core.groups.shard import GroupShard
 from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.types import TopicPartition
 
 
 def test_a_group_comes_back_with_its_members_and_assignments() -> None:
@@ -27,6 +29,24 @@ def test_a_group_comes_back_with_its_members_and_assignments() -> None:
     other.join(follower)
     assert other.joined(again).generation_id == generation + 1
     assert other.joined(again).leader == leader
+
+
+def test_a_loaded_group_knows_who_leads_and_what_is_subscribed_to() -> None:
+    talk = Talk()
+    fields: dict[str, Any] = {"group_instance_id": "a", "session_timeout_ms": 100_000}
+    _, (first,) = talk.stable(**fields)
+    asker = talk.joining(session_timeout_ms=100_000)
+    talk.pass_ms(REBALANCE_MS)
+    second = talk.joined(asker)
+    assert second.leader == second.member_id, "though another is the first of the members"
+    talk.sync(second.member_id, second.generation_id)
+    talk.sync(first, second.generation_id)
+    talk.commit(1, second.member_id, second.generation_id)
+    other = talk.reload()
+    assert other.join(first, **fields).leader == second.member_id
+    request = on.OffsetDelete(GROUP, [TopicPartition(*EVENTS)])
+    deleted = other.get(request, on.OffsetDeleteResponse)
+    assert deleted.partitions[0].error_code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def test_every_member_has_a_whole_session_after_loading() -> None:

@@ -146,12 +146,13 @@ def test_a_group_that_was_of_one_type_may_be_of_another_once_it_is_empty() -> No
 
 def test_the_protocol_most_members_like_of_those_that_all_support() -> None:
     talk = Talk()
-    first = talk.joining(protocols=[("a", b"1"), ("b", b"1"), ("c", b"1")])
-    one = talk.joined(first).member_id
-    second = talk.joining(protocols=[("c", b"2"), ("b", b"2")])
-    third = talk.joining(protocols=[("b", b"3"), ("c", b"3")])
-    again = talk.joining(one, protocols=[("a", b"1"), ("b", b"1"), ("c", b"1")])
-    # "a" is liked by one, but not supported by all; it votes for "b" then, as the third does.
+    likes_c = [("a", b"1"), ("c", b"1"), ("b", b"1")]
+    one = talk.join(protocols=likes_c)
+    assert one.protocol_name == "a"
+    second = talk.joining(protocols=[("b", b"2"), ("c", b"2")])
+    third = talk.joining(protocols=[("b", b"3"), ("c", b"3"), ("d", b"3")])
+    again = talk.joining(one.member_id, protocols=likes_c)
+    # Not all support "a", so the first votes for "c"; but two vote for "b".
     assert {talk.joined(asker).protocol_name for asker in (second, third, again)} == {"b"}
     assert {member.metadata for member in talk.joined(again).members} == {b"1", b"2", b"3"}
 

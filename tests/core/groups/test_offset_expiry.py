@@ -132,6 +132,18 @@ def test_tombstones_that_cannot_be_written_are_tried_again() -> None:
     assert talk.fetch() == {}
 
 
+def test_a_group_that_is_being_removed_is_not_removed_once_more() -> None:
+    talk = forgetful()
+    talk.commit(1)
+    talk.holds = True
+    talk.pass_ms(RETENTION_MS + 3 * CHECK_MS)
+    talk.shard.topic_deleted({"events"}, talk.now)
+    talk.settle()
+    assert len(talk.unwritten) == 1
+    talk.write()
+    assert talk.state == "Dead"
+
+
 def test_a_clean_up_takes_a_few_groups_at_a_time() -> None:
     talk = forgetful()
     for number in range(3 * SWEPT_AT_ONCE):

@@ -1,6 +1,6 @@
 """SyncGroup, Heartbeat and LeaveGroup."""
 
-from group_talk import GROUP, Talk
+from group_talk import GROUP, SESSION_MS, Talk
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
@@ -67,6 +67,20 @@ def test_a_newcomer_before_the_assignment_is_written() -> None:
     talk.write()
     assert talk.state == "PreparingRebalance"
     assert asker not in talk.answers
+
+
+def test_an_assignment_of_the_generation_before_is_nobodys() -> None:
+    talk, generation, leader, follower = two()
+    talk.holds = True
+    talk.syncing(leader, generation, {leader: b"old"})
+    again = talk.joining(follower, protocols=[("range", b"other")])
+    assert talk.join(leader).generation_id == generation + 1
+    assert talk.joined(again).generation_id == generation + 1
+    waiting = talk.syncing(leader, generation + 1, {leader: b"new"})
+    talk.write()
+    assert waiting not in talk.answers
+    talk.write()
+    assert talk.synced(waiting).assignment == b"new"
 
 
 def test_whoever_asks_twice_is_answered_twice() -> None:
@@ -192,3 +206,29 @@ def test_all_members_leave_and_a_pending_one_stays() -> None:
     assert talk.leave(leader) == [ErrorCode.NONE]
     assert talk.state == "Empty"
     assert talk.join(pending, version=4).error_code is ErrorCode.NONE
+
+
+def test_who_waits_for_its_assignment_need_not_be_heard_of_but_afterwards_it_must() -> None:
+    talk, generation, leader, follower = two()
+    waiting = talk.syncing(follower, generation)
+    for _ in range(2):
+        talk.pass_ms(SESSION_MS - 1)
+        assert talk.beat(leader, generation) is ErrorCode.NONE
+    talk.sync(leader, generation)
+    assert talk.synced(waiting).error_code is ErrorCode.NONE
+    talk.pass_ms(SESSION_MS - 1)
+    assert talk.beat(leader, generation) is ErrorCode.NONE
+    talk.pass_ms(1)
+    assert talk.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_while_it_waits_begins_its_session_anew() -> None:
+    talk, generation, leader, follower = two()
+    waiting = talk.syncing(follower, generation)
+    for _ in range(2):
+        talk.pass_ms(SESSION_MS - 1)
+        assert talk.beat(leader, generation) is ErrorCode.NONE
+    talk.joining()
+    assert talk.synced(waiting).error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    talk.pass_ms(SESSION_MS)
+    assert talk.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID

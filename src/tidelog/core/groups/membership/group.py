@@ -206,7 +206,6 @@ class Group:
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.find_subscribed_topics()
-        self.pending_sync.clear()
         empty = not self.members
         self.enter(GroupState.EMPTY if empty else GroupState.COMPLETING_REBALANCE, now_ms)
 
