@@ -4,7 +4,7 @@ from time import perf_counter
 from typing import Any
 
 import pytest
-from group_talk import CONFIG, EVENTS, GROUP, REBALANCE_MS, SESSION_MS, Talk
+from group_talk import CONFIG, EVENTS, GROUP, OTHER, REBALANCE_MS, SESSION_MS, Talk
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
@@ -42,11 +42,13 @@ def test_a_loaded_group_knows_who_leads_and_what_is_subscribed_to() -> None:
     talk.sync(second.member_id, second.generation_id)
     talk.sync(first, second.generation_id)
     talk.commit(1, second.member_id, second.generation_id)
+    talk.commit(2, second.member_id, second.generation_id, partition=OTHER)
     other = talk.reload()
     assert other.join(first, **fields).leader == second.member_id
-    request = on.OffsetDelete(GROUP, [TopicPartition(*EVENTS)])
+    request = on.OffsetDelete(GROUP, [TopicPartition(*EVENTS), TopicPartition(*OTHER)])
     deleted = other.get(request, on.OffsetDeleteResponse)
-    assert deleted.partitions[0].error_code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    told = [one.error_code for one in deleted.partitions]
+    assert told == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
 
 
 def test_every_member_has_a_whole_session_after_loading() -> None:
