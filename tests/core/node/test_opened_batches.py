@@ -8,6 +8,7 @@ from node_cluster import ORDERS, Cluster
 from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Produce, ProducePartition, ProducePartitionResponse
+from tidelog.core.record import repacking
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.decoder import decode
@@ -168,3 +169,22 @@ def test_records_that_do_not_decode_are_refused_where_keys_are_needed() -> None:
     sent[61] ^= 0x7E
     UINT32.pack_into(sent, CRC_AT, crc32c(memoryview(sent)[CRC_FROM:]))
     assert send(cluster, sent).error is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_one_request_opens_so_much_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of it is refused, and the next request begins anew."""
+    monkeypatch.setattr(repacking, "OPENED_RECORDS_MAX", 3)
+    cluster = cluster_with(cleanup_policy="compact")
+    parts = [ProducePartition(ORDERS, encode_batch(RECORDS)) for _ in range(2)]
+    first, second = cluster.call(1, Produce(-1, 1000, parts)).partitions
+    assert (first.error, second.error) == (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+    assert "send fewer" in second.error_message
+    assert send(cluster, encode_batch(RECORDS)).error is ErrorCode.NONE
+
+
+def test_of_many_records_without_key_some_are_told() -> None:
+    cluster = cluster_with(cleanup_policy="compact")
+    answer = send(cluster, encode_batch([Record(None, b"v", 5)] * 5000))
+    assert answer.error is ErrorCode.INVALID_RECORD
+    assert len(answer.record_errors) == 100
+    assert "5000 of 5000" in (answer.error_message or "")

@@ -49,6 +49,7 @@ quotas, elections, reassignments."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's tools may write into internal topics."""
 _KEY = Layout(">hh")
+_TAKEN = bytearray()
 
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
 """Does the first once the second is false, or after a moment."""
@@ -155,6 +156,9 @@ class Dispatch:
                 times.turn.began_ns,
             )
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
+        # They are in the log or refused; a request that waits must not keep their buffer.
+        for partition in request.partitions:
+            partition.records = _TAKEN
 
     def _fetch_of(self, version: int, frame: memoryview, at: int) -> Fetch:
         request = decode_fetch(version, frame, at, self._names)

@@ -98,7 +98,7 @@ def _stream(
 
 
 def _too_large(limit: int) -> CorruptRecord:
-    return CorruptRecord(f"unpacks to more than {limit} bytes")
+    return CorruptRecord(f"unpacks to more than {limit} bytes", ErrorCode.MESSAGE_TOO_LARGE)
 
 
 def _snappy(data: Buffer, limit: int) -> Buffer:

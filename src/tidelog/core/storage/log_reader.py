@@ -8,7 +8,7 @@ compaction).
 from typing import NamedTuple
 
 from tidelog.core.lineage.transaction_index import AbortedTransaction, aborted_transactions
-from tidelog.core.record.decoder import decode
+from tidelog.core.record.decoder import OPENED_BYTES_MAX, OPENED_RECORDS_MAX, decode
 from tidelog.core.record.record_batch import CorruptRecord, parse
 from tidelog.core.storage.disk import Disk, Region
 from tidelog.core.storage.segment.batch_scan import BatchSpan
@@ -72,9 +72,12 @@ def _first_record(
 ) -> TimestampAndOffset | None:
     batch = parse(disk.read(segment.path, span.position, span.size))
     try:
-        records = decode(batch)
+        few = batch.count <= OPENED_RECORDS_MAX
+        records = decode(batch, OPENED_BYTES_MAX) if few else None
     except CorruptRecord:
-        # A producer packed nonsense, and nobody opened it before. Only the header speaks.
+        # A producer packed nonsense, and nobody opened it before.
+        records = None
+    if records is None:  # only the header speaks
         first = max(batch.base_offset, log_start_offset)
         return TimestampAndOffset(batch.max_timestamp, first, batch.leader_epoch)
     for record in records:

@@ -7,7 +7,7 @@ acks=0 nobody is answered; an error closes the connection, the only sign left.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.producer_state import Duplicate
@@ -28,6 +28,12 @@ from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
 from tidelog.core.record.validation import BatchRules, validate
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from tidelog.core.record.repacking import Opening
+
+RECORD_ERRORS_MAX = 100
+"""Of a batch's records that are refused, so many are told."""
 
 
 class Refusal(NamedTuple):
@@ -54,8 +60,11 @@ class ProduceService:
         self._rouse = rouse
         """Tells the leader how far its resting followers have come."""
         self._waiting: Deadlines[Pending] = Deadlines()
+        self._opening: Opening | None = None
+        """Of the request under way, once it needs it."""
 
     def produce(self, peer: Peer, correlation: int, request: Produce) -> None:
+        self._opening = None
         if request.acks == ACKS_NONE:
             self._produce_unanswered(peer, correlation, request)
             return
@@ -97,7 +106,7 @@ class ProduceService:
         replica.traffic.produce_requests += 1
         batch: RecordBatch | Refusal | ErrorCode = self._check(request, asked, replica)
         if isinstance(batch, RecordBatch) and _must_open(batch, replica.rules):
-            batch = _opened(batch, replica)
+            batch = self._opened(batch, replica)
         if not isinstance(batch, RecordBatch):
             replica.traffic.failed_produce_requests += 1
             replica.traffic.bytes_rejected += len(asked.records)
@@ -110,6 +119,32 @@ class ProduceService:
             self._rouse(replica)
         event = ProduceReceived(part, batch, request.acks, self._turn.now_ms)
         self._replicas.step(replica, event)
+
+    def _opened(
+        self, batch: RecordBatch, replica: HostedReplica
+    ) -> RecordBatch | Refusal | ErrorCode:
+        """The batch as the topic wants it, or what is wrong inside."""
+        from tidelog.core.record.repacking import Opening
+
+        self._opening = opening = self._opening or Opening()
+        rules = replica.rules
+        try:
+            if rules.keys_needed and (keyless := opening.without_key(batch)):
+                errors = tuple((index, "no key") for index in keyless[:RECORD_ERRORS_MAX])
+                message = (
+                    f"{len(keyless)} of {batch.count} records have no key; the topic is compacted"
+                )
+                return Refusal(ErrorCode.INVALID_RECORD, message, errors)
+            if rules.codec is None or rules.codec == batch.codec:
+                return batch
+            packed = opening.repack(batch, rules.codec, rules.level)
+        except CorruptRecord as corrupt:
+            return Refusal(corrupt.error, corrupt.reason)
+        if packed.size > rules.max_message_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        if packed.size > replica.log.config.segment_bytes:
+            return ErrorCode.RECORD_LIST_TOO_LARGE
+        return packed
 
     def _append_time(self, replica: HostedReplica, batch: RecordBatch) -> int:
         """Now; for a retry, when the first one was appended."""
@@ -174,25 +209,3 @@ def _ignore(_pending: Pending) -> None:
 
 def _must_open(batch: RecordBatch, rules: BatchRules) -> bool:
     return rules.keys_needed or (rules.codec is not None and rules.codec != batch.codec)
-
-
-def _opened(batch: RecordBatch, replica: HostedReplica) -> RecordBatch | Refusal | ErrorCode:
-    """The batch as the topic wants it, or what is wrong inside."""
-    from tidelog.core.record.repacking import repack, without_key
-
-    rules = replica.rules
-    try:
-        if rules.keys_needed and (keyless := without_key(batch)):
-            errors = tuple((index, "no key") for index in keyless)
-            message = f"{len(keyless)} of {batch.count} records have no key; the topic is compacted"
-            return Refusal(ErrorCode.INVALID_RECORD, message, errors)
-        if rules.codec is None or rules.codec == batch.codec:
-            return batch
-        packed = repack(batch, rules.codec, rules.level)
-    except CorruptRecord as corrupt:
-        return Refusal(corrupt.error, corrupt.reason)
-    if packed.size > rules.max_message_bytes:
-        return ErrorCode.MESSAGE_TOO_LARGE
-    if packed.size > replica.log.config.segment_bytes:
-        return ErrorCode.RECORD_LIST_TOO_LARGE
-    return packed
