@@ -144,9 +144,9 @@ class Replicas:
         replica.log.append(batches, self._turn.now_ms)
         traffic, partition = replica.traffic, replica.partition
         if partition.leader == partition.local:
-            for batch in batches:
-                traffic.bytes_in += batch.size
-                traffic.messages_in += batch.count
+            (batch,) = batches  # a leader appends what one producer sent
+            traffic.bytes_in += batch.size
+            traffic.messages_in += batch.count
         else:
             for batch in batches:
                 traffic.replication_bytes_in += batch.size

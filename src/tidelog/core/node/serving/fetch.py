@@ -228,13 +228,15 @@ def _count(parts: list[FetchPart], *, to_a_replica: bool) -> None:
     for part in parts:
         if part.replica is None:
             continue
-        traffic = part.replica.traffic
+        traffic, region = part.replica.traffic, part.region
         if to_a_replica:
-            traffic.replication_bytes_out += part.size
+            if region is not None:
+                traffic.replication_bytes_out += region.length
             continue
         traffic.fetch_requests += 1
-        traffic.bytes_out += part.size
-        if part.answer.error is not ErrorCode.NONE:
+        if region is not None:
+            traffic.bytes_out += region.length
+        elif part.answer.error is not ErrorCode.NONE:
             traffic.failed_fetch_requests += 1
 
 
