@@ -1,0 +1,157 @@
+"""`tidelog produce` and `tidelog consume` while brokers die, logs are cut and topics change."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.shell.client import admin
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+PATIENCE_S = 40
+
+
+class Command:
+    """A command in a process of its own, its output in files."""
+
+    def __init__(self, bootstrap: str, folder: Path, *words: str) -> None:
+        self._out, self._err = folder / "out", folder / "err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tidelog", *words],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": bootstrap},
+            )
+
+    @property
+    def out(self) -> list[str]:
+        return self._out.read_text().splitlines()
+
+    @property
+    def err(self) -> list[str]:
+        return self._err.read_text().splitlines()
+
+    def type(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode())
+        self.process.stdin.flush()
+
+    def end(self, number: int | None = signal.SIGINT) -> int:
+        if number is not None:
+            self.process.send_signal(number)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            return self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+class Cast:
+    """Three brokers, a client, and the commands of a test."""
+
+    def __init__(self, running: LocalCluster, cluster: Cluster, folder: Path) -> None:
+        self.running = running
+        self.cluster = cluster
+        self._folder = folder
+        self.commands: list[Command] = []
+
+    def start(self, *words: str) -> Command:
+        folder = self._folder / str(len(self.commands))
+        folder.mkdir()
+        self.commands.append(Command(self.running.bootstrap, folder, *words))
+        return self.commands[-1]
+
+    def write(self, topic: str, *values: str) -> None:
+        command = self.start("produce", topic, "--timeout", "30")
+        command.type("".join(f"{value}\n" for value in values))
+        assert command.end(None) == 0, command.err
+
+
+@pytest.fixture
+def cast(tmp_path: Path) -> Iterator[Cast]:
+    with (
+        LocalCluster(brokers=3) as running,
+        Cluster(running.bootstrap, timeout_s=20) as cluster,
+    ):
+        one = Cast(running, cluster, tmp_path)
+        try:
+            yield one
+        finally:
+            for command in one.commands:
+                command.process.kill()
+                command.end(None)
+
+
+def await_that(what: Callable[[], bool], told: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.05)
+
+
+def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(cast: Cast) -> None:
+    admin.create_topic(cast.cluster, "orders", 3, 3)
+    producer = cast.start("produce", "orders", "--timeout", "30", "--format", "json")
+    reader = cast.start("consume", "orders")
+    member = cast.start("consume", "orders", "--group", "billing")
+    producer.type("".join(f"{number}\n" for number in range(500)))
+    for command in (reader, member):
+        await_that(lambda: len(command.out) >= 500, lambda: command.err)  # noqa: B023
+    killed = cast.cluster.leader("orders", 0).leader
+    cast.running.kill(killed)
+    producer.type("".join(f"{number}\n" for number in range(500, 1000)))
+    assert producer.end(None) == 0, producer.err
+    assert json.loads("\n".join(producer.out))["records"] == 1000
+    for command in (reader, member):
+        await_that(lambda: len(command.out) >= 1000, lambda: command.err)  # noqa: B023
+        assert command.end() == 0
+        assert sorted(map(int, command.out)) == list(range(1000))
+        assert any(f"can't reach broker {killed}" in line for line in command.err), command.err
+        assert any("orders-0 is now led by broker" in line for line in command.err), command.err
+
+
+def test_records_that_are_truncated_after_they_were_read_are_told(cast: Cast) -> None:
+    configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    admin.create_topic(cast.cluster, "orders", 1, 2, configs)
+    cast.write("orders", "a", "b")
+    found = cast.cluster.partition("orders", 0)
+    (other,) = [broker for broker in found.replicas if broker != found.leader]
+    reader = cast.start("consume", "orders", "-O")
+    cast.running.kill(other)
+    cast.write("orders", "lost", "lost too")
+    await_that(lambda: len(reader.out) == 4, lambda: reader.err)
+    cast.running.kill(found.leader)
+    cast.running.start_broker(other, wait=False)
+    cast.write("orders", "c")
+    await_that(lambda: len(reader.out) == 5, lambda: reader.err)
+    assert reader.end() == 0
+    assert reader.out[-1] == "orders/0@2\tc"
+    truncated = "orders-0 was truncated: offsets 2 to 3, read before, are no longer in the log"
+    assert f"tidelog: {truncated}; reading on at offset 2" in reader.err
+
+
+def test_topics_and_partitions_that_are_new_are_read_too(cast: Cast) -> None:
+    admin.create_topic(cast.cluster, "orders-1", 1, 3)
+    reader = cast.start("consume", "-r", "^orders")
+    cast.write("orders-1", "old")
+    await_that(lambda: reader.out == ["old"], lambda: reader.err)
+    admin.create_topic(cast.cluster, "orders-2", 1, 3)
+    cast.write("orders-2", "new")
+    await_that(lambda: reader.out == ["old", "new"], lambda: reader.err)
+    assert "tidelog: orders-2-0 is new; reading it from its beginning" in reader.err
+    admin.delete_topic(cast.cluster, "orders-2")
+    await_that(lambda: any("it is left out" in line for line in reader.err), lambda: reader.err)
+    cast.write("orders-1", "on and on")
+    await_that(lambda: reader.out[-1] == "on and on", lambda: reader.err)
+    assert reader.end(signal.SIGTERM) == 0
