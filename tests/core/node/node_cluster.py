@@ -32,6 +32,7 @@ from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.record.record_batch import batches
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
+from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.storage.disk import Region, read_region
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
@@ -70,6 +71,10 @@ class Cluster:
     unrenewed: set[BrokerId] = field(default_factory=set)
     """Brokers whose sessions are not renewed, though they hear from the store."""
     flush_held: bool = False
+    cleanings: list[tuple[BrokerId, Node, do.CleanLog]] = field(default_factory=list)
+    """Held back while `cleaning_held`."""
+    cleaning_held: bool = False
+    stopped_cleanings: list[int] = field(default_factory=list)
     answers: dict[int, Any] = field(default_factory=dict)
     closed: list[Any] = field(default_factory=list)
     sent: list[tuple[BrokerId, BrokerId, Any]] = field(default_factory=list)
@@ -179,6 +184,12 @@ class Cluster:
                 self._flushes.append((broker, node, effect))
                 if not self.flush_held:
                     self.soon(self.release_flushes)
+            case do.CleanLog():
+                self.cleanings.append((broker, node, effect))
+                if not self.cleaning_held:
+                    self.soon(self.release_cleanings)
+            case do.StopCleaning():
+                self.stopped_cleanings.append(effect.cleaning)
             case _:
                 self._use_store(broker, node, effect)
 
@@ -218,6 +229,13 @@ class Cluster:
                 for path in filter(self.disks[broker].exists, flush.files):
                     self.disks[broker].sync(path)
                 self.step(broker, on.FlushCompleted(flush.flush, None, self.now_ms))
+
+    def release_cleanings(self) -> None:
+        cleanings, self.cleanings = self.cleanings, []
+        for broker, node, effect in cleanings:
+            if self.nodes.get(broker) is node:
+                for told in clean(self.disks[broker], effect.plan):
+                    self.step(broker, on.LogCleaned(effect.cleaning, told, self.now_ms))
 
     # -- the store -------------------------------------------------------------------------
 

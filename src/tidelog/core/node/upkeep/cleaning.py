@@ -184,8 +184,9 @@ class Cleaning:
             return
         name = running.plan.partition
         if isinstance(outcome, str):
-            self._failed(name, outcome)
-            return
+            if running.replica.log.segments.first.base_offset in running.segments:
+                self._failed(name, outcome)
+            return  # else the files it read were deleted with old records
         self._failing.pop(name, None)
         self._replicas.directory.set_cleaner_offset(name, outcome.end_offset)
         self.stats.cleanings += 1

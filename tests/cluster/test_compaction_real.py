@@ -1,0 +1,275 @@
+"""Compaction on real brokers: every replica cleans its own log, and nobody misses a record.
+
+Keys come again and again; what must stay is the last record of each. Readers are librdkafka's.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from real_cluster import (
+    Sent,
+    await_isr,
+    consumer,
+    ends,
+    eventually,
+    leader_of,
+    make_topic,
+    partition_dir,
+    said,
+    send_all,
+    state_of,
+)
+
+from tidelog.core.record.decoder import decode
+from tidelog.core.record.record_batch import batches
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+KEYS = 50
+ROUNDS = 40
+SETTINGS = {
+    "log.cleaner.backoff.ms": "100",
+    "log.retention.check.interval.ms": "200",
+    "log.segment.delete.delay.ms": "500",
+}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "20000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": "86400000",
+}
+IN_ORDER = {"batch.size": 4000, "enable.idempotence": True}
+"""A batch is smaller than a segment."""
+Found = dict[bytes, tuple[int, bytes | None]]
+"""By key: offset and value of the last record."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=SETTINGS) as cluster:
+        yield cluster
+
+
+def write(bootstrap: str, topic: str, rounds: range, **conf: str) -> None:
+    """Each round writes every key anew."""
+    sent = Sent(bootstrap, topic, {**IN_ORDER, **conf})
+    for number in rounds:
+        for key in range(KEYS):
+            value = b"%d of key %d " % (number, key) + b"x" * 80
+            sent.send(value, key=b"key-%d" % key)
+    sent.settle()
+    assert not sent.failed
+
+
+def newest(number: int) -> dict[bytes, bytes]:
+    return {b"key-%d" % k: b"%d of key %d " % (number, k) + b"x" * 80 for k in range(KEYS)}
+
+
+def read_to_end(client: Consumer, topic: str) -> list[tuple[int, bytes, bytes | None]]:
+    """Every record up to the end, which is told apart from silence by the end's offset."""
+    low, high = ends(client, topic)
+    client.assign([TopicPartition(topic, 0, low)])
+    found: list[tuple[int, bytes, bytes | None]] = []
+    until = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < until, f"{len(found)} records, the end is {high}"
+        for message in client.consume(500, 0.2):
+            assert message.error() is None, message.error()
+            offset, key = message.offset(), message.key()
+            assert offset is not None
+            assert isinstance(key, bytes)
+            value = message.value()
+            assert value is None or isinstance(value, bytes)
+            found.append((offset, key, value))
+        (position,) = client.position([TopicPartition(topic, 0)])
+        if position.offset >= high or (found and found[-1][0] >= high - 1):
+            return found
+
+
+def records(folder: Path) -> list[tuple[int, bytes, bytes | None]]:
+    """What a replica's files hold."""
+    found = []
+    for file in sorted(folder.glob("*.log")):
+        for batch in batches(file.read_bytes()):
+            assert batch.crc_ok()
+            for record in decode(batch):
+                assert record.key is not None
+                found.append((record.offset, record.key, record.value))
+    return found
+
+
+def last_of(found: list[tuple[int, bytes, bytes | None]]) -> Found:
+    return {key: (offset, value) for offset, key, value in found}
+
+
+def compacted(cluster: LocalCluster, topic: str, broker: int, most: int) -> bool:
+    folder = partition_dir(cluster, broker, topic)
+    return len(records(folder)) <= most and not list(folder.glob("*.cleaned"))
+
+
+def await_compacted(cluster: LocalCluster, topic: str, most: int = 8 * KEYS) -> None:
+    """All but the active segment and what is too little to bother."""
+    eventually(
+        lambda: all(compacted(cluster, topic, broker, most) for broker in cluster.ids),
+        "all brokers compact",
+    )
+
+
+def test_every_replica_keeps_the_last_record_of_each_key(cluster: LocalCluster, name: str) -> None:
+    make_topic(cluster.bootstrap, name, configs=COMPACTED)
+    write(cluster.bootstrap, name, range(ROUNDS))
+    await_compacted(cluster, name)
+    with consumer(cluster.bootstrap) as client:
+        read = read_to_end(client, name)
+    assert {key: value for key, (_, value) in last_of(read).items()} == newest(ROUNDS - 1)
+    offsets = [offset for offset, _, _ in read]
+    assert offsets == sorted(offsets)
+    assert all(offset % KEYS == int(key[4:]) for offset, key, _ in read), "none has moved"
+    kept = [last_of(records(partition_dir(cluster, broker, name))) for broker in cluster.ids]
+    assert kept[0] == kept[1] == kept[2] == last_of(read)
+    for broker in cluster.ids:
+        lines = Path(cluster.log_dir(broker), "cleaner-offset-checkpoint").read_text()
+        assert f"{name} 0 " in lines
+        assert f"compacted {name}-0" in said(cluster, broker)
+
+
+def test_compressed_batches_stay_readable(cluster: LocalCluster, name: str) -> None:
+    codecs = ("gzip", "snappy", "lz4", "zstd")
+    for codec in codecs:
+        topic = f"{name}-{codec}"
+        make_topic(cluster.bootstrap, topic, configs={**COMPACTED, "segment.bytes": "3000"})
+        packed = {"compression.type": codec, "linger.ms": "5"}
+        write(cluster.bootstrap, topic, range(ROUNDS), **packed)
+    for codec in codecs:
+        await_compacted(cluster, f"{name}-{codec}", ROUNDS * KEYS // 2)
+        with consumer(cluster.bootstrap) as client:
+            read = read_to_end(client, f"{name}-{codec}")
+        assert {key: value for key, (_, value) in last_of(read).items()} == newest(ROUNDS - 1)
+
+
+def test_deleted_keys_go(cluster: LocalCluster, name: str) -> None:
+    make_topic(cluster.bootstrap, name, configs={**COMPACTED, "delete.retention.ms": "300"})
+    write(cluster.bootstrap, name, range(5))
+    sent = Sent(cluster.bootstrap, name, IN_ORDER)
+    for key in range(0, KEYS, 2):
+        sent.client.produce(name, None, key=b"key-%d" % key)
+    sent.settle()
+    until = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < until, "they never go"
+        filling = [b"%d" % number * 1000 for number in range(20, 40)]
+        send_all(cluster.bootstrap, name, filling, conf=IN_ORDER, key=b"z")
+        with consumer(cluster.bootstrap) as client:
+            found = last_of(read_to_end(client, name))
+        for key in range(1, KEYS, 2):
+            assert found[b"key-%d" % key][1] is not None
+        deleted = {b"key-%d" % key for key in range(0, KEYS, 2)} & set(found)
+        assert all(found[key][1] is None for key in deleted)
+        if not deleted:
+            return
+        time.sleep(0.2)
+
+
+def test_compact_and_delete_does_both(cluster: LocalCluster, name: str) -> None:
+    both = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.bytes": "60000"}
+    make_topic(cluster.bootstrap, name, configs=both)
+    sent = Sent(cluster.bootstrap, name, IN_ORDER)
+    for number in range(1500):
+        sent.send(b"%d" % number + b"x" * 100, key=b"only-%d" % (number % 1000))
+    sent.settle()
+    with consumer(cluster.bootstrap) as client:
+        low, _ = eventually(
+            lambda: found if (found := ends(client, name))[0] > 0 else None, "a later start"
+        )
+        read = read_to_end(client, name)
+    assert read[0][0] >= low
+    assert last_of(read)[b"only-%d" % 499][0] == 1499
+
+
+def test_readers_at_that_moment_do_not_break(cluster: LocalCluster, name: str) -> None:
+    """Files are exchanged under their names while they are being read: whatever comes is whole,
+    in order, and from its own offset."""
+    make_topic(cluster.bootstrap, name, configs={**COMPACTED, "min.cleanable.dirty.ratio": "0"})
+    stop = threading.Event()
+    problems: list[str] = []
+    rounds = 0
+
+    def read_again_and_again() -> None:
+        nonlocal rounds
+        while not stop.is_set():
+            conf = {"fetch.message.max.bytes": 5000, "fetch.min.bytes": 2000, "check.crcs": True}
+            with consumer(cluster.bootstrap, conf) as client:
+                before = -1
+                for offset, key, value in read_to_end(client, name):
+                    number = offset // KEYS
+                    wanted = newest(number)[key] if offset % KEYS == int(key[4:]) else None
+                    if value != wanted or offset <= before:
+                        problems.append(f"offset {offset} after {before}: {key!r} {value!r}")
+                        return
+                    before = offset
+                rounds += 1
+
+    reader = threading.Thread(target=read_again_and_again)
+    write(cluster.bootstrap, name, range(10))
+    reader.start()
+    try:
+        for number in range(10, 40, 5):
+            write(cluster.bootstrap, name, range(number, number + 5))
+            time.sleep(0.15)
+        eventually(lambda: rounds > 2, "it was read some times")
+    finally:
+        stop.set()
+        reader.join(60)
+    assert not problems
+
+
+def test_a_follower_that_was_away_copies_what_is_left(cluster: LocalCluster, name: str) -> None:
+    """Its copy has gaps that it did not make; they survive a kill -9 of it."""
+    make_topic(cluster.bootstrap, name, configs=COMPACTED)
+    leader = leader_of(cluster, name)
+    away = next(broker for broker in cluster.ids if broker != leader)
+    cluster.kill(away)
+    write(cluster.bootstrap, name, range(ROUNDS))
+    eventually(lambda: compacted(cluster, name, leader, 8 * KEYS), "the leader compacts")
+    cluster.restart(away)
+    await_isr(cluster, name, cluster.ids)
+    end = ROUNDS * KEYS
+    eventually(lambda: state_of(cluster, away, name)["log_end_offset"] == end, "it has all")
+    cluster.kill(away)
+    cluster.restart(away)
+    await_isr(cluster, name, cluster.ids)
+    assert "removed" not in said(cluster, away).rpartition("listening")[2]
+    found = records(partition_dir(cluster, away, name))
+    assert {key: value for key, (_, value) in last_of(found).items()} == newest(ROUNDS - 1)
+
+
+def test_brokers_that_are_killed_while_they_clean_lose_nothing(tmp_path: Path) -> None:
+    """kill -9 again and again, at moments when cleaners run; slowly, so that they are met."""
+    slow = {**SETTINGS, "log.cleaner.io.max.bytes.per.second": "400000"}
+    with LocalCluster(settings=slow, data=str(tmp_path)) as cluster:
+        topic = make_topic(cluster.bootstrap, "orders", configs=COMPACTED)
+        met = 0
+        number = 0
+        for turn in range(4):
+            write(cluster.bootstrap, topic, range(number, number + 10))
+            number += 10
+            victim = cluster.ids[turn % len(cluster.ids)]
+            folder = partition_dir(cluster, victim, topic)
+            until = time.monotonic() + 5
+            while time.monotonic() < until and not list(folder.glob("*.cleaned")):
+                time.sleep(0.005)
+            met += bool(list(folder.glob("*.cleaned")))
+            cluster.kill(victim)
+            cluster.restart(victim)
+            await_isr(cluster, topic, cluster.ids)
+            assert not list(folder.glob("*.swap"))
+        assert met >= 2, "it was not the moment"
+        with consumer(cluster.bootstrap) as client:
+            read = last_of(read_to_end(client, topic))
+        assert {key: value for key, (_, value) in read.items()} == newest(number - 1)
+        for broker in cluster.ids:
+            kept = last_of(records(partition_dir(cluster, broker, topic)))
+            assert kept == read
