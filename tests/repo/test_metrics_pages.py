@@ -71,3 +71,11 @@ def test_panels_of_the_dashboard_do_not_overlap() -> None:
         assert at["x"] + at["w"] <= 24
         taken |= mine
     assert len({panel["id"] for panel in panels()}) == len(panels())
+
+
+def test_alerts_are_about_what_is_told() -> None:
+    told = {family.name for family in FAMILIES}
+    text = (ROOT / "docs" / "how-to" / "watch-with-prometheus.md").read_text()
+    asked = re.findall(r"expr: .*?\b((?:kafka|tidelog)_\w+)", text)
+    assert len(asked) == 5
+    assert set(asked) <= told
