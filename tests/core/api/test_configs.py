@@ -180,6 +180,8 @@ def test_lists_grow_and_shrink(cluster: ApiCluster) -> None:
     assert policy(APPEND, "compact") == ("delete,compact", TOPIC_CONFIG), "from the default"
     assert policy(APPEND, "compact") == ("delete,compact", TOPIC_CONFIG)
     assert policy(SUBTRACT, "delete") == ("compact", TOPIC_CONFIG)
+    assert policy(SUBTRACT, "compact,delete") == ("", TOPIC_CONFIG), "then nothing is removed"
+    assert policy(APPEND, "delete") == ("delete", TOPIC_CONFIG), "not from the default"
 
 
 def test_a_change_reaches_the_logs(cluster: ApiCluster) -> None:
@@ -215,7 +217,8 @@ def test_kafkas_tools_clear_throttles_that_are_not_there(cluster: ApiCluster) ->
 
 def test_unsetting_what_does_not_exist_is_nothing(cluster: ApiCluster) -> None:
     revision = cluster.store.revision
-    assert alter(cluster, BROKER, "", ("some.plugin.setting", DELETE, None)) is ErrorCode.NONE
+    for key in ("some.plugin.setting", "node.id"):
+        assert alter(cluster, BROKER, "", (key, DELETE, None)) is ErrorCode.NONE
     assert cluster.store.revision == revision, "nothing was written"
 
 
@@ -228,13 +231,14 @@ def test_unsetting_what_does_not_exist_is_nothing(cluster: ApiCluster) -> None:
         (TOPIC, "orders", ("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
         (TOPIC, "orders", ("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
         (TOPIC, "orders", ("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
-        (TOPIC, "orders", ("cleanup.policy", SUBTRACT, "delete"), ErrorCode.INVALID_CONFIG),
         (TOPIC, "orders", ("cleanup.policy", APPEND, "shred"), ErrorCode.INVALID_CONFIG),
         (TOPIC, "orders", ("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "", ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
         (BROKER, "", ("no.such.thing", SET, "7"), ErrorCode.INVALID_REQUEST),
         (BROKER, "", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST),
         (BROKER, "2", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("min.insync.replicas", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "", ("retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -283,7 +283,7 @@ def test_replicas_stay_in_their_folder(cluster: ApiCluster, version: int) -> Non
         "path": "tidelog-data/broker-1/",
         "topics": [
             {"name": "orders", "partitions": [0]},
-            {"name": "other", "partitions": [0]},
+            {"name": "other", "partitions": [0, 9]},
             {"name": "no where", "partitions": [0]},
         ],
     }
@@ -298,6 +298,7 @@ def test_replicas_stay_in_their_folder(cluster: ApiCluster, version: int) -> Non
     assert found == {
         ("orders", 0): ErrorCode.NONE,
         ("other", 0): ErrorCode.REPLICA_NOT_AVAILABLE,
+        ("other", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("no where", 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
         ("orders", 1): ErrorCode.LOG_DIR_NOT_FOUND,
     }

@@ -143,6 +143,21 @@ def test_the_same_partition_assigned_twice(cluster: ApiCluster) -> None:
     assert result["error_code"] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_no_time_at_all(cluster: ApiCluster, timeout_ms: int) -> None:
+    """Kafka does nothing then, either."""
+    cluster.create("old")
+    made = cluster.create_topics([creatable("new")], timeout_ms=timeout_ms)["topics"]
+    deleted = delete(cluster, "old", timeout_ms=timeout_ms)
+    topics = [{"name": "old", "count": 3, "assignments": None}]
+    asked = {"topics": topics, "timeout_ms": timeout_ms, "validate_only": False}
+    grown = cluster.request(1, CREATE_PARTITIONS, asked)["results"]
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    assert errors(made) == {"new": timed_out}
+    assert errors(deleted) == errors(grown) == {"old": timed_out}
+    assert topics_known(cluster) == {"old"}
+
+
 def test_the_same_topic_twice(cluster: ApiCluster) -> None:
     results = cluster.create_topics([creatable("a"), creatable("b"), creatable("a")])["topics"]
     assert errors(results) == {"a": ErrorCode.INVALID_REQUEST, "b": ErrorCode.NONE}

@@ -39,7 +39,6 @@ def test_sound(name: str, value: str) -> None:
         ("max.message.bytes", "-", "must be a whole number (bytes)"),
         ("message.timestamp.after.max.ms", "1.5", "must be a whole number (ms)"),
         ("message.timestamp.before.max.ms", "1_0", "must be a whole number (ms)"),
-        ("cleanup.policy", "", "must name at least one of delete, compact"),
         ("cleanup.policy", "shred", "may hold delete and compact only, not 'shred'"),
         ("message.timestamp.type", "now", "must be one of CreateTime, LogAppendTime"),
         ("preallocate", "yes", "must be true or false"),

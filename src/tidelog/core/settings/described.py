@@ -63,8 +63,7 @@ def describe_topic(
     described = []
     for name in _wanted(TOPIC, names):
         behind = [Synonym(name, own[name], TOPIC_SOURCE)] if name in own else []
-        for broker_key in SYNONYMS.get(name, ()):
-            behind += _behind(broker_key, settings, broker or {}, cluster)
+        behind += _of_family(SYNONYMS.get(name, ()), settings, broker or {}, cluster)
         if behind and behind[0].source <= DYNAMIC_DEFAULT_BROKER:
             value = behind[0].value
         else:
@@ -105,6 +104,19 @@ def describe_cluster(
 
 def _wanted(table: Mapping[str, Setting], names: Collection[str] | None) -> Iterator[str]:
     return (name for name in table if names is None or name in names)
+
+
+def _of_family(
+    names: tuple[str, ...],
+    settings: BrokerSettings,
+    own: Mapping[str, str],
+    cluster: Mapping[str, str],
+) -> list[Synonym]:
+    """What brokers say of a topic's setting under all of their names for it. The default of a
+    coarser one is shown, as by Kafka, only behind something that was said."""
+    found = [s for name in names for s in _behind(name, settings, own, cluster)]
+    said = any(s.name == names[0] or s.source != DEFAULT_SOURCE for s in found)
+    return found if said else []
 
 
 def _behind(

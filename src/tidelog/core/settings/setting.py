@@ -123,8 +123,6 @@ def _list(setting: Setting, text: str) -> tuple[str, ...]:
     if "" in items:
         raise WrongValue("has an empty item between its commas")
     if setting.choices:
-        if not items:
-            raise WrongValue(f"must name at least one of {', '.join(setting.choices)}")
         strange = [item for item in items if item not in setting.choices]
         if strange:
             raise WrongValue(f"may hold {' and '.join(setting.choices)} only, not {strange[0]!r}")

@@ -15,7 +15,7 @@ _ROWS = (
         "list",
         ("delete",),
         "What happens to old records: `delete` removes whole segments by age and size, `compact`"
-        " keeps the latest record of each key.",
+        " keeps the latest record of each key. Empty, nothing is ever removed.",
         choices=("delete", "compact"),
     ),
     Setting(

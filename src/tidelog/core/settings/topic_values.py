@@ -8,7 +8,7 @@ from tidelog.core.settings.broker_keys import BROKER
 from tidelog.core.settings.setting import READ_ONLY, Setting, WrongValue, parse, spell
 from tidelog.core.settings.topic_keys import TOPIC
 
-_NOT_FOR_ONE = ("min.insync.replicas", "unclean.leader.election.enable")
+NOT_FOR_ONE = ("min.insync.replicas", "unclean.leader.election.enable")
 """Leaders come and go; what is committed, and who may lead, must not depend on which."""
 
 
@@ -29,7 +29,7 @@ def broker_problem(name: str, text: str | None, broker: int | None = None) -> st
         return f"{name} can't be changed while a broker runs; change {whose} file and restart"
     if text is None:
         return None
-    if broker is not None and name in _NOT_FOR_ONE:
+    if broker is not None and name in NOT_FOR_ONE:
         return f"{name} can be changed for a topic or for all brokers, not for one"
     return _problem(setting, text)
 

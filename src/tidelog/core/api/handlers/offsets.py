@@ -158,8 +158,8 @@ def _undeletable(broker: BrokerContext, name: TopicPartition) -> ErrorCode | Non
     if name.topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     replica = broker.node.replicas.get(name)
-    if replica is not None and not replica.log.config.cleanup_delete:
-        return ErrorCode.POLICY_VIOLATION
+    if replica is not None and replica.log.config.cleanup_compact:
+        return None if replica.log.config.cleanup_delete else ErrorCode.POLICY_VIOLATION
     return None
 
 

@@ -28,14 +28,10 @@ def alter_user_scram_credentials(_broker: BrokerContext, request: Struct) -> Str
     """One refusal for each user."""
     deleted = [deletion["name"] for deletion in request["deletions"]]
     wanted = [upsertion["name"] for upsertion in request["upsertions"]]
-    times = Counter(deleted + wanted)
-    results = {name: _missing(name, more=times[name] > 1) for name in deleted}
-    for name in wanted:
-        if times[name] == 1:
-            message = "Nobody is authenticated here: a password would have no effect."
-            results[name] = _result(name, ErrorCode.UNSUPPORTED_SASL_MECHANISM, message)
-        else:
-            results[name] = _missing(name, more=True)
+    message = "Nobody is authenticated here: a password would have no effect."
+    refused = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    results = {name: _result(name, refused, message) for name in wanted}
+    results.update((name, _missing(name, more=False)) for name in deleted)
     return {"throttle_time_ms": 0, "results": list(results.values())}
 
 

@@ -27,10 +27,10 @@ def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
     endpoint_type = request.get("endpoint_type", _BROKERS)
     if endpoint_type == _CONTROLLERS:
         message = "This is a broker's listener; ask it for brokers (endpoint type 1)."
-        return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message, endpoint_type)
+        return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message)
     if endpoint_type != _BROKERS:
         message = f"There is no endpoint type {endpoint_type}; brokers are 1."
-        return _refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message, endpoint_type)
+        return _refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
     image = broker.node.image
     fenced_too = request.get("include_fenced_brokers", False)
     asked_operations = request["include_cluster_authorized_operations"]
@@ -85,12 +85,12 @@ def controller_id(image: ClusterImage, alive: dict[BrokerId, Endpoint]) -> Broke
     return min(alive, default=_NO_CONTROLLER)
 
 
-def _refusal(error: ErrorCode, message: str, endpoint_type: int) -> Struct:
+def _refusal(error: ErrorCode, message: str) -> Struct:
     return {
         "throttle_time_ms": 0,
         "error_code": error,
         "error_message": message,
-        "endpoint_type": endpoint_type,
+        "endpoint_type": _BROKERS,
         "cluster_id": "",
         "controller_id": _NO_CONTROLLER,
         "brokers": [],

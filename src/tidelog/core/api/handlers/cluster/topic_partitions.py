@@ -7,7 +7,11 @@ where the next one begins.
 from collections.abc import Container
 
 from tidelog.core.api.context import BrokerContext, Struct
-from tidelog.core.api.handlers.cluster.brokers import TOPIC_OPERATIONS, alive_brokers
+from tidelog.core.api.handlers.cluster.brokers import (
+    NOT_ASKED_FOR,
+    TOPIC_OPERATIONS,
+    alive_brokers,
+)
 from tidelog.core.api.handlers.refusals import name_problem
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.errors import ErrorCode
@@ -26,7 +30,10 @@ def describe_topic_partitions(broker: BrokerContext, request: Struct) -> Struct:
     names = sorted(name for name in asked or image.topics if name >= begin)
     if first < 0 or (cursor is not None and asked and begin not in asked):
         invalid = ErrorCode.INVALID_REQUEST
-        return _answer([_topic(name, invalid) for name in sorted(asked)], None)
+        refused = [_topic(name, invalid) for name in sorted(asked)]
+        for topic in refused:
+            topic["topic_authorized_operations"] = NOT_ASKED_FOR
+        return _answer(refused, None)
     most = broker.settings.get("max.request.partition.size.limit")
     room = max(1, min(most, request["response_partition_limit"]))
     alive = alive_brokers(image, broker.listener)

@@ -22,7 +22,12 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.settings import topic_keys
 from tidelog.core.settings.broker_keys import BROKER as BROKER_SETTINGS
 from tidelog.core.settings.setting import Setting
-from tidelog.core.settings.topic_values import broker_problem, normal, topic_problem
+from tidelog.core.settings.topic_values import (
+    NOT_FOR_ONE,
+    broker_problem,
+    normal,
+    topic_problem,
+)
 from tidelog.core.types import BrokerId
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -78,6 +83,9 @@ def _identity(resource: Struct) -> tuple[int, str]:
 def _change(broker: BrokerContext, resource: Struct, whole: bool) -> AlterConfigReceived:
     kind, name = _identity(resource)
     if kind == TOPIC:
+        if not name:
+            message = "Topics have no default of their own; change that of the brokers."
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
         if (problem := name_problem(name)) is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         return _of_topic(resource, name, whole)
@@ -99,14 +107,13 @@ def _of_topic(resource: Struct, name: str, whole: bool) -> AlterConfigReceived:
 def _of_brokers(resource: Struct, one: BrokerId | None, whole: bool) -> AlterConfigReceived:
     change = AlterConfigReceived(0, None, {}, one, whole=whole)
     _gather(resource["configs"], change, BROKER_SETTINGS)
-    # What does not exist is as good as unset: Kafka's tools clear more than we have.
-    unknown = [k for k, v in change.changes.items() if v is None and k not in BROKER_SETTINGS]
-    for key in unknown:
-        del change.changes[key]
-    for key, text in change.changes.items():
-        if text is None and (problem := broker_problem(key, None, one)) is not None:
-            raise Refused(ErrorCode.INVALID_REQUEST, problem)
+    # What can't be set is as good as unset: Kafka's tools clear more than we have.
+    for key in [key for key, text in change.changes.items() if text is None]:
+        if broker_problem(key, None, one) is not None:
+            del change.changes[key]
     error = ErrorCode.INVALID_REQUEST
+    if one is not None and any(change.changes.get(key) for key in NOT_FOR_ONE):
+        error = ErrorCode.INVALID_CONFIG
     _check(change.changes, lambda key, text: broker_problem(key, text, one), error)
     for key in (*change.appended, *change.subtracted):
         if (problem := broker_problem(key, None, one)) is not None:

@@ -1,5 +1,7 @@
 """ElectLeaders 0-2: leadership back to the preferred replica, or to any at all."""
 
+from collections.abc import Sequence
+
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.refusals import told
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
@@ -43,11 +45,14 @@ def elect_leaders(broker: BrokerContext, request: Struct) -> Handling:
             found = image.name_of(key)
             if found is not None and error is not ErrorCode.ELECTION_NOT_NEEDED:
                 results[found] = error
-    return _response(answer.error, results)
+    return _response(answer.error, results, sorted(image.topics) if everywhere else [])
 
 
-def _response(error: ErrorCode, results: dict[TopicPartition, ErrorCode]) -> Struct:
-    topics: dict[str, list[Struct]] = {}
+def _response(
+    error: ErrorCode, results: dict[TopicPartition, ErrorCode], looked_at: Sequence[str] = ()
+) -> Struct:
+    """The topics that were looked at are named, also if there was nothing to be done."""
+    topics: dict[str, list[Struct]] = {topic: [] for topic in looked_at}
     for name, code in sorted(results.items()):
         message = _MESSAGES.get(code)
         topics.setdefault(name.topic, []).append(

@@ -76,4 +76,8 @@ def _moved(broker: BrokerContext, name: TopicPartition, path: str) -> ErrorCode:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if path.rstrip("/") != broker.settings.log_dir.rstrip("/"):
         return ErrorCode.LOG_DIR_NOT_FOUND
-    return ErrorCode.NONE if name in broker.node.replicas else ErrorCode.REPLICA_NOT_AVAILABLE
+    if name in broker.node.replicas:
+        return ErrorCode.NONE
+    if broker.node.image.partition(*name) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.REPLICA_NOT_AVAILABLE

@@ -4,7 +4,7 @@ from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.refusals import told
-from tidelog.core.api.handlers.topics.topics import PARTITIONS_MAX
+from tidelog.core.api.handlers.topics.topics import PARTITIONS_MAX, no_time_left
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreatePartitionsReceived
 from tidelog.core.errors import ErrorCode
@@ -21,7 +21,9 @@ def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
         known = broker.node.image.topics.get(name)
         room -= max(0, topic["count"] - (0 if known is None else known.partition_count))
         results[name] = TopicAnswer(ErrorCode.NONE)
-        if times[name] > 1:
+        if request["timeout_ms"] <= 0:
+            results[name] = no_time_left()
+        elif times[name] > 1:
             message = f"{name} is in the request more than once."
             results[name] = TopicAnswer(ErrorCode.INVALID_REQUEST, message)
         elif room < 0:

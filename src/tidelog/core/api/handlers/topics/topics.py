@@ -26,6 +26,10 @@ _CLUSTER_METADATA = "__cluster_metadata"
 
 def create_topics(broker: BrokerContext, request: Struct) -> Handling:
     """Create them, or with `validate_only` say what would come of it."""
+    if request["timeout_ms"] <= 0:
+        names = dict.fromkeys(topic["name"] for topic in request["topics"])
+        topics = [_created(name, no_time_left(), []) for name in names]
+        return {"throttle_time_ms": 0, "topics": topics}
     times = Counter(topic["name"] for topic in request["topics"])
     room = PARTITIONS_MAX
     results: dict[str, Struct] = {}
@@ -52,6 +56,11 @@ def create_topics(broker: BrokerContext, request: Struct) -> Handling:
         configs = effective_topic_configs(broker, event.configs) if ours else []
         results[event.name] = _created(event.name, answer, configs)
     return {"throttle_time_ms": 0, "topics": list(results.values())}
+
+
+def no_time_left() -> TopicAnswer:
+    """To a request that may take no time at all, as Kafka answers it."""
+    return TopicAnswer(ErrorCode.REQUEST_TIMED_OUT, "timeout_ms is 0; give the cluster a while.")
 
 
 def _refuse_duplicate(name: str) -> TopicAnswer:
@@ -149,6 +158,8 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
     asked = [(name, NO_TOPIC_ID) for name in request.get("topic_names", [])]
     asked += [(topic["name"], topic["topic_id"]) for topic in request.get("topics", [])]
     targets = [_deletable(broker, name, topic_id) for name, topic_id in asked]
+    if request["timeout_ms"] <= 0:
+        targets = [no_time_left() for _ in asked]
     times = Counter(target for target in targets if isinstance(target, str))
     results: dict[tuple[str | None, TopicId], Struct] = {}
     events: dict[tuple[str | None, TopicId], DeleteTopicReceived] = {}
