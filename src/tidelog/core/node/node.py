@@ -10,18 +10,15 @@ waits is told, nothing more is promised, the host is asked to end the process.
 """
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 from tidelog.core.controller import events as controller_on
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
 from tidelog.core.errors import ErrorCode
-from tidelog.core.groups.messages import FindCoordinator
-from tidelog.core.groups.messages import Request as GroupRequest
 from tidelog.core.node import events as on
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.coordinating.group_service import GroupService
-from tidelog.core.node.coordinating.shard_writer import ShardWriter
+from tidelog.core.node.coordinating.coordination import Coordination
 from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.measuring.measured import Measured
@@ -103,8 +100,8 @@ class Node:
         self._fetches = FetchService(config, turn, self.image, self._replicas, self._gate, sessions)
         self._producer_ids = ProducerIds(config, turn, self._seat, self._registration)
         self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
-        writer = ShardWriter(config, turn, self._replicas, self._fetches.rouse)
-        self._groups = GroupService(config, turn, self.image, self._replicas, self._gate, writer)
+        rouse = self._fetches.rouse
+        self._groups = Coordination(config, turn, self.image, self._replicas, self._gate, rouse)
         self._offsets = OffsetService(turn, self._replicas, self._gate)
         served = (self._produces, self._fetches, self._offsets)
         self.measured = Measured(turn.counters, turn.journal, self._registration, *served)
@@ -159,8 +156,6 @@ class Node:
             DeleteRecords: self._offsets.delete_records,
             InitProducerId: self._producer_ids.init_producer_id,
             Forwarded: self._seat.receive_forwarded,
-            FindCoordinator: self._groups.find_coordinator,
-            **dict.fromkeys(get_args(GroupRequest), self._groups.serve),
             **dict.fromkeys(FROM_BROKERS, self._seat.receive),
             **dict.fromkeys(FROM_CLIENTS, self._seat.receive_from_client),
         }
@@ -183,7 +178,7 @@ class Node:
         return self._seat
 
     @property
-    def groups(self) -> GroupService:
+    def groups(self) -> Coordination:
         """The groups that this broker coordinates."""
         return self._groups
 
@@ -235,15 +230,13 @@ class Node:
 
     def _settle(self) -> None:
         """Let every part go on as far as it can."""
-        groups = self._groups
         while True:
-            if groups.is_stirred:
-                groups.pump()
+            stirred = self._groups.pump()
             self._fetches.wake()
             self._flushing.pump()
             self._proposals.pump(self.broker_epoch, acting=self._gate.acting)
             self._fetchers.pump(self.broker_epoch)
-            if not (self._replicas.touched or self._replicas.deposed or groups.is_stirred):
+            if not (self._replicas.touched or self._replicas.deposed or stirred):
                 break
         self._replicas.write_epochs()
         if self._replicas.truncated:
@@ -277,7 +270,8 @@ class Node:
         self._store.read()
 
     def _on_request(self, event: on.RequestReceived) -> None:
-        self._serve[type(event.request)](event.peer, event.correlation, event.request)
+        serve = self._serve.get(type(event.request)) or self._groups.serve
+        serve(event.peer, event.correlation, event.request)
 
     # -- the store -------------------------------------------------------------------------
 

@@ -70,8 +70,11 @@ class GroupService:
 
     # -- requests --------------------------------------------------------------------------
 
-    def serve(self, peer: Peer, correlation: int, request: Request) -> None:
+    def serve(self, peer: Peer, correlation: int, request: Request | FindCoordinator) -> None:
         """Any request about groups."""
+        if isinstance(request, FindCoordinator):
+            self._turn.emit(Respond(peer, correlation, self._coordinator_of(request.key)))
+            return
         if isinstance(request, ListGroups):
             self._turn.emit(Respond(peer, correlation, self._list(request)))
             return
@@ -91,11 +94,8 @@ class GroupService:
             return ErrorCode.NOT_COORDINATOR
         return hosted if hosted.loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def find_coordinator(self, peer: Peer, correlation: int, request: FindCoordinator) -> None:
-        """Whoever leads the group's partition; any broker can tell."""
-        self._turn.emit(Respond(peer, correlation, self._coordinator_of(request.key)))
-
     def _coordinator_of(self, group_id: str) -> FindCoordinatorResponse:
+        """Whoever leads the group's partition; any broker can tell."""
         topic = self._image.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return _nobody(f"{OFFSETS_TOPIC} is being made; ask again.")
