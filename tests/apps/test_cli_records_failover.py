@@ -13,6 +13,8 @@ import pytest
 
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.groups.coordinator import find_coordinator
+from tidelog.shell.client.groups.group_admin import committed_offsets
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 PATIENCE_S = 40
@@ -119,6 +121,24 @@ def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(cast: Cast) -
         assert sorted(map(int, command.out)) == list(range(1000))
         assert any(f"can't reach broker {killed}" in line for line in command.err), command.err
         assert any("orders-0 is now led by broker" in line for line in command.err), command.err
+
+
+def test_a_coordinator_that_is_killed_keeps_what_was_committed(cast: Cast) -> None:
+    admin.create_topic(cast.cluster, "orders", 2, 3)
+    cast.write("orders", *map(str, range(100)))
+    member = cast.start("consume", "orders", "--group", "billing")
+    await_that(lambda: len(member.out) == 100, lambda: member.err)
+    cast.running.kill(find_coordinator(cast.cluster, "billing"))
+    cast.write("orders", *map(str, range(100, 200)))
+    await_that(lambda: len(member.out) == 200, lambda: member.err)
+    assert member.end() == 0
+    assert not [line for line in member.err if "leaving group" in line], "it left, nobody waits"
+    assert sorted(map(int, member.out)) == list(range(200))
+    committed = committed_offsets(cast.cluster, "billing")
+    assert sum(each.offset for each in committed.values()) == 200, member.err
+    again = cast.start("consume", "orders", "--group", "billing", "-e", "--timeout", "30")
+    assert again.end(None) == 0
+    assert again.out == []
 
 
 def test_records_that_are_truncated_after_they_were_read_are_told(cast: Cast) -> None:

@@ -61,7 +61,9 @@ class Log:
         found = [self.partition(each, error) for each in topic["partitions"]]
         if not any(each["records"] or each["error_code"] for each in found):
             time.sleep(request["max_wait_ms"] / 1000)
-        return {"responses": [{"topic_id": topic_id("orders"), "partitions": found}]}
+        return {
+            "responses": [{"topic": "orders", "topic_id": topic_id("orders"), "partitions": found}]
+        }
 
     def partition(self, asked: dict[str, Any], error: int) -> dict[str, Any]:
         number, offset = asked["partition"], asked["fetch_offset"]
@@ -152,6 +154,16 @@ def test_spans_are_kept_to_the_record(reading: Reading) -> None:
     assert sorted(reading.values(consumer)) == ["b", "c", "d", "e", "y"]
     assert consumer.positions == {ONE: (6, 7), TWO: (2, 7)}
     assert reading.told == []
+
+
+def test_a_broker_as_old_as_2_1(reading: Reading) -> None:
+    for broker in reading.brokers:
+        broker.offered = {3: (0, 7), FETCH: (0, 10), LIST_OFFSETS: (0, 4), EPOCHS: (0, 2)}
+    reading.log.write(0, "a", "b")
+    consumer = reading.consumer()
+    consumer.assign({ONE: Span(0, 2)})
+    assert reading.values(consumer) == ["a", "b"]
+    assert set(reading.log.broker.versions(FETCH)) == {10}
 
 
 def test_one_leader_does_not_wait_for_another(reading: Reading) -> None:

@@ -251,10 +251,16 @@ class GroupConsumer:
             pass  # the coordinator is looked for with the next one
 
     def _leave(self) -> None:
-        try:
-            self._call(LEAVE_GROUP, self._me())
-        finally:
-            self._joined, self._member_id = False, ""
+        """Else the others wait for this member until its session ends."""
+        deadline = Deadline(self._cluster.timeout_s)
+        while self._member_id:
+            try:
+                self._call(LEAVE_GROUP, self._me())
+                self._joined, self._member_id = False, ""
+            except (BrokerError, CannotConnect, Unresolved) as error:
+                if isinstance(error, BrokerError) and error.code not in _PASSING:
+                    raise
+                deadline.pause(error)
 
     def _commit(self) -> None:
         self._commit_at = time.monotonic() + COMMIT_S
