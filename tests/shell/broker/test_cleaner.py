@@ -13,7 +13,13 @@ from cleaning_kit import COMPACT, close_segment, pairs, plan_of, put, swap
 from storage_kit import new_log
 
 from tidelog.core.node.effects import CleanLog, StopCleaning
-from tidelog.core.storage.cleaning.plan import CleanedGroup, CleaningPlan, CleaningResult, Told
+from tidelog.core.storage.cleaning.plan import (
+    CleanedGroup,
+    CleaningPlan,
+    CleaningResult,
+    LastBatch,
+    Told,
+)
 from tidelog.core.storage.log import Log
 from tidelog.shell.broker import cleaner as cleaner_module
 from tidelog.shell.broker.cleaner import Cleaner
@@ -90,7 +96,7 @@ def test_a_cleaning_comes_back_group_by_group(stage: Stage) -> None:
 def test_a_large_plan_gets_through(stage: Stage) -> None:
     """More than a socket takes at once."""
     plan = stage.plan()
-    producers = dict.fromkeys(range(200_000), (0, 5))
+    producers = dict.fromkeys(range(200_000), LastBatch(0, 5))
     stage.cleaner.clean(CleanLog(1, plan._replace(producers=producers), UNLIMITED))
     stage.until(stage.ended)
     assert isinstance(stage.told[-1][1], CleaningResult)

@@ -39,8 +39,8 @@ class OffsetMap:
         """Note that the key comes again there. False, and nothing is noted, if it is a key
         more than there is room for."""
         kept = _kept(key)
-        slot = self._find(kept)
-        if self._keys[slot * _KEY : slot * _KEY + _KEY] != kept:
+        slot, found = self._find(kept)
+        if found != kept:
             if self.keys >= self.room:
                 return False
             self._keys[slot * _KEY : slot * _KEY + _KEY] = kept
@@ -51,19 +51,17 @@ class OffsetMap:
     def get(self, key: bytes) -> Offset:
         """The last offset; -1 for a key that was not noted."""
         kept = _kept(key)
-        slot = self._find(kept)
-        if self._keys[slot * _KEY : slot * _KEY + _KEY] != kept:
-            return -1
-        return self._offsets[slot]
+        slot, found = self._find(kept)
+        return self._offsets[slot] if found == kept else -1
 
-    def _find(self, kept: bytes) -> int:
-        """The slot of this key, or the free one that it would get."""
+    def _find(self, kept: bytes) -> tuple[int, bytearray]:
+        """The slot of this key, or the free one that it would get, and what is in it."""
         keys, slots = self._keys, self._slots
         slot = hash(kept) % slots
         while True:
             found = keys[slot * _KEY : slot * _KEY + _KEY]
             if found in (kept, _EMPTY):
-                return slot
+                return slot, found
             slot += 1
             if slot == slots:
                 slot = 0
