@@ -176,6 +176,42 @@ def test_replicas_are_moved(tool: Tool, tmp_path: Path) -> None:
     assert "Replicas: 3,1" in tool("TopicCommand", "--describe", "--topic", "moved")
 
 
+def test_a_move_is_rolled_back_by_the_plan_that_the_tool_printed(
+    tool: Tool, tmp_path: Path
+) -> None:
+    """That plan names the folder of each replica."""
+    tool("TopicCommand", "--create", "--topic", "rolled", "--replica-assignment", "1:2")
+    plan = tmp_path / "plan.json"
+    wanted = {"version": 1, "partitions": [{"topic": "rolled", "partition": 0, "replicas": [2, 3]}]}
+    plan.write_text(json.dumps(wanted))
+    move = ("reassign.ReassignPartitionsCommand", "--reassignment-json-file")
+    printed = tool(*move, str(plan), "--execute")
+    eventually(lambda: "is completed" in tool(*move, str(plan), "--verify"), "moved")
+    [before] = [line for line in printed.splitlines() if line.startswith("{")]
+    assert "broker-1" in before
+    back = tmp_path / "back.json"
+    back.write_text(before)
+    assert "Successfully started" in tool(*move, str(back), "--execute")
+    eventually(lambda: "is completed" in tool(*move, str(back), "--verify"), "moved back")
+    assert "Replicas: 1,2" in tool("TopicCommand", "--describe", "--topic", "rolled")
+    logs = tool("LogDirsCommand", "--describe", "--topic-list", "rolled")
+    assert "rolled-0" in logs
+
+
+def test_what_is_not_there_is_said_at_once(tool: Tool) -> None:
+    tool("AclCommand", "--list", error="has no access control")
+    client = ("--entity-type", "clients", "--entity-name", "c")
+    assert "byte_rate" not in tool("ConfigCommand", "--describe", *client)
+    rate = ("--add-config", "producer_byte_rate=1000")
+    tool("ConfigCommand", "--alter", *client, *rate, error="has no client quotas")
+    assert "SCRAM" not in tool("ConfigCommand", "--describe", "--entity-type", "users")
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    tool("ConfigCommand", "--describe", *loggers, error="not loggers")
+    tool("TransactionsCommand", "list", error="does not support LIST_TRANSACTIONS")
+    tool("MetadataQuorumCommand", "describe", "--status", error="does not support DESCRIBE_QUORUM")
+    assert tool("ClientMetricsCommand", "--list").strip() == ""
+
+
 def test_groups_read_and_go_on_where_they_were(tool: Tool) -> None:
     tool("TopicCommand", "--create", "--topic", "shared", "--partitions", "3")
     tool("ConsoleProducer", "--topic", "shared", given="".join(f"{n}\n" for n in range(100)))
