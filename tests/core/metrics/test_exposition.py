@@ -13,7 +13,7 @@ from tidelog.core.controller.events import (
     ElectLeadersReceived,
 )
 from tidelog.core.errors import ErrorCode
-from tidelog.core.metrics.exposition import labelled, slices
+from tidelog.core.metrics.exposition import SLICE_LINES, labelled, slices
 from tidelog.core.metrics.families import FAMILIES
 from tidelog.core.metrics.scrape import Scrape, Surroundings
 from tidelog.core.node.measuring.request_times import RequestTimes, TurnTimes
@@ -202,7 +202,7 @@ def test_many_partitions_come_in_small_slices(cluster: Cluster) -> None:
     assert cluster.call(cluster.controller(), request).error is ErrorCode.NONE
     cluster.run_until(lambda: sum(len(n.replicas) for n in cluster.nodes.values()) == 1203)
     scraped = Scraped(cluster, 2)
-    assert max(text.count("\n") for text in scraped.slices) <= 501
+    assert max(text.count("\n") for text in scraped.slices) <= SLICE_LINES
     assert len(scraped.slices) > 5
 
 

@@ -1,0 +1,89 @@
+"""A broker's log: of thousands of the same kind the first are told, the rest are counted."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from tidelog.core.node.measuring.journal import KEPT_MAX, Journal
+from tidelog.shell.broker.chronicle import LINES_MAX, WINDOW_MS, Chronicle
+from tidelog.shell.net.event_loop import Timer
+
+
+class Loop:
+    """Timers that are rung by hand."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[int, Timer]] = []
+
+    def after(self, delay_ms: int, act: Callable[[], None]) -> Timer:
+        self.timers.append((delay_ms, Timer(act)))
+        return self.timers[-1][1]
+
+    def ring(self) -> None:
+        timers, self.timers = self.timers, []
+        for _, timer in timers:
+            if timer.act is not None:
+                timer.act()
+
+
+class Log:
+    """What was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, str, dict[str, object]]] = []
+
+    def __call__(self, level: str, text: str, event: str = "note", **fields: object) -> None:
+        self.lines.append((level, text, event, fields))
+
+
+def made() -> tuple[Chronicle, Journal, Loop, Log]:
+    journal, loop, log = Journal(), Loop(), Log()
+    node: Any = SimpleNamespace(measured=SimpleNamespace(journal=journal))
+    of: Any = loop
+    return Chronicle(of, node, log), journal, loop, log
+
+
+def test_a_note_is_a_line_with_its_fields() -> None:
+    chronicle, journal, _, log = made()
+    journal.note("isr_shrunk", "orders", 3, 7, (1, 2), (3,))
+    chronicle.tell_journal()
+    fields = {"topic": "orders", "partition": 3, "leader_epoch": 7, "isr": (1, 2), "left": (3,)}
+    text = "ISR of orders-3 shrank to [1, 2]: without [3]"
+    assert log.lines == [("WARN", text, "isr_shrunk", fields)]
+
+
+def test_a_thousand_notes_are_a_few_lines_and_a_count() -> None:
+    chronicle, journal, loop, log = made()
+    for partition in range(1000):
+        journal.note("leadership_lost", "orders", partition, 7, 2)
+    chronicle.tell_journal()
+    assert len(log.lines) == KEPT_MAX == LINES_MAX
+    loop.ring()
+    assert log.lines[-1] == (
+        "INFO",
+        "980 more of the same kind: leadership_lost",
+        "leadership_lost",
+        {"left_out": 980},
+    )
+
+
+def test_the_next_second_begins_anew() -> None:
+    chronicle, _, loop, log = made()
+    for _ in range(2):
+        for number in range(LINES_MAX + 5):
+            chronicle.connection_ended(f"peer {number}", "idle", "silent for too long")
+        assert [delay for delay, _ in loop.timers] == [WINDOW_MS]
+        loop.ring()
+    assert len(log.lines) == 2 * (LINES_MAX + 1)
+    assert log.lines[-1][3] == {"left_out": 5}
+    assert not loop.timers
+
+
+def test_after_its_end_it_says_nothing() -> None:
+    chronicle, _, loop, log = made()
+    for number in range(LINES_MAX + 5):
+        chronicle.connection_ended(f"peer {number}", "idle", "silent for too long")
+    told = len(log.lines)
+    chronicle.close()
+    loop.ring()
+    assert len(log.lines) == told
