@@ -111,16 +111,9 @@ class Node:
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self._replicas)
         self._store = StoreReading(turn, self.image, self._advance, self._metadata.set_aside_strays)
-        self._timed: tuple[Timed, ...] = (
-            self._store,
-            self._calls,
-            self._produces,
-            self._fetches,
-            self._offsets,
-            self._producer_ids,
-            self._groups,
-            self.cleaning,
-        )
+        parts = (self._producer_ids, self._groups, self.cleaning)
+        self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
+        self._clocks = (self._registration.next_ms, *(part.next_ms for part in self._timed))
         self._controller_tick_ms = now_ms
         self._stop_by_ms: int | None = None
         self._stopping = False
@@ -250,14 +243,15 @@ class Node:
         """When to step with Ticked, if nothing else happens; None once halted."""
         if self.halted is not None:
             return None
-        soonest = self._duties.next_ms
+        soonest = min(self._duties.next_ms, self._controller_tick_ms)
+        for next_ms in self._clocks:  # every turn comes by here: no lists, no look-ups
+            at = next_ms()
+            if at is not None and at < soonest:
+                soonest = at
         for at in (
-            self._controller_tick_ms,
             self._stop_by_ms,
-            self._registration.next_ms(),
-            *[part.next_ms() for part in self._timed],
-            self._proposals.next_ms() if self.acting else None,
-            self._fetchers.next_ms() if self.broker_epoch is not None else None,
+            self._proposals.next_ms() if self._gate.acting else None,
+            self._fetchers.next_ms() if self._registration.broker_epoch is not None else None,
         ):
             if at is not None and at < soonest:
                 soonest = at

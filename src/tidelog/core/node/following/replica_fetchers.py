@@ -50,7 +50,9 @@ class ReplicaFetchers:
             fetcher.pump(broker_epoch)
 
     def next_ms(self) -> int | None:
-        return min(
-            (at for f in self._fetchers.values() if (at := f.next_ms()) is not None),
-            default=None,
-        )
+        soonest: int | None = None
+        for fetcher in self._fetchers.values():
+            at = fetcher.next_ms()
+            if at is not None and (soonest is None or at < soonest):
+                soonest = at
+        return soonest

@@ -285,10 +285,15 @@ class Registration:
 
     def next_ms(self) -> int | None:
         """When `tick` has something to do."""
-        times = [self._retry_at_ms, self._heartbeat_at_ms]
+        soonest = self._retry_at_ms
+        beat_ms = self._heartbeat_at_ms
+        if beat_ms is not None and (soonest is None or beat_ms < soonest):
+            soonest = beat_ms
         if self.session_valid:
-            times.append(self._deadline_ms - self._margin_ms)
-        return min((at for at in times if at is not None), default=None)
+            ends_ms = self._deadline_ms - self._margin_ms
+            if soonest is None or ends_ms < soonest:
+                soonest = ends_ms
+        return soonest
 
 
 def _endpoints(config: NodeConfig) -> tuple[Endpoint, ...]:

@@ -102,7 +102,8 @@ class ProducerIds:
 
     def next_ms(self) -> int | None:
         """When `tick` has something to do."""
-        times = [self._waiting[0][0]] if self._waiting else []
-        if self._ask_at_ms is not None:
-            times.append(self._ask_at_ms)
-        return min(times, default=None)
+        ask_ms = self._ask_at_ms
+        if not self._waiting:
+            return ask_ms
+        waits_ms = self._waiting[0][0]
+        return waits_ms if ask_ms is None or waits_ms < ask_ms else ask_ms
