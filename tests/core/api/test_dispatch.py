@@ -13,7 +13,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.wire.codec import decode_response, encode_request
 
-PRODUCE, FETCH, DESCRIBE_STATE = 0, 1, 32000
+PRODUCE, FETCH, LIST_OFFSETS, DESCRIBE_STATE = 0, 1, 2, 32000
 
 
 @pytest.fixture
@@ -96,9 +96,14 @@ def test_no_fetch_waits_for_ever(cluster: DispatchCluster) -> None:
     [
         (METADATA, 12, {"topics": [{"name": "n" * 249}] * 20_000}),
         (METADATA, 9, {"topics": [{"name": ""}] * (ENTRIES_MAX + 1)}),
+        (
+            LIST_OFFSETS,
+            6,
+            {"topics": [{"name": "t", "partitions": [{}] * (ENTRIES_MAX // 2)}] * 2},
+        ),
         (DELETE_TOPICS, 5, {"topic_names": [""] * (ADMIN_ENTRIES_MAX + 1), "timeout_ms": 1}),
     ],
-    ids=["bytes", "entries", "entries that cost more"],
+    ids=["bytes", "entries", "entries in entries", "entries that cost more"],
 )
 def test_what_would_keep_all_waiting_is_refused(
     cluster: DispatchCluster, key: int, version: int, request_: dict[str, Any]

@@ -41,7 +41,7 @@ FETCH_WAIT_MAX_MS = 30_000
 QUESTION_BYTES_MAX = 4 * 1024 * 1024
 """Only records need more. One thread serves all: what takes it seconds hangs everybody."""
 ENTRIES_MAX = 100_000
-"""Topics, resources and so on in one request."""
+"""Topics, partitions, resources and so on in one request, all together."""
 ADMIN_ENTRIES_MAX = 10_000
 _ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 49})
 """Topics made, deleted and grown, groups found, described and deleted, configurations, access,
@@ -252,3 +252,17 @@ def _check_entries(key: int, request: Struct) -> None:
     for name, value in request.items():
         if isinstance(value, list) and len(value) > most:
             raise Refused(f"API {key}: {len(value)} {name}, {most} at most")
+    entries = _entries(request)
+    if entries > ENTRIES_MAX:
+        raise Refused(f"API {key}: {entries} entries in all, {ENTRIES_MAX} at most")
+
+
+def _entries(struct: Struct) -> int:
+    """In all the arrays, also those in others."""
+    count = 0
+    for value in struct.values():
+        if isinstance(value, list):
+            count += len(value)
+            if value and isinstance(value[0], dict):
+                count += sum(map(_entries, value))
+    return count
