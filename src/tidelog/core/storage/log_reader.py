@@ -64,7 +64,13 @@ def offset_of_max_timestamp(
     largest = max(segment.max_timestamp for segment in segments)
     if largest < 0:
         return None
-    return offset_for_timestamp(disk, segments, largest, log_start_offset)
+    found = offset_for_timestamp(disk, segments, largest, log_start_offset)
+    if found is not None:
+        return found
+    # Compaction left only the header of the batch that reaches it, and indexes go by headers.
+    spans = (span for segment in segments.from_offset(log_start_offset) for span in segment.spans())
+    largest = max((span.max_timestamp for span in spans if span.count), default=-1)
+    return offset_for_timestamp(disk, segments, largest, log_start_offset) if largest >= 0 else None
 
 
 def _first_record(

@@ -21,7 +21,7 @@ from storage_kit import names, new_log, reopen
 
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import Producer
-from tidelog.core.record.record_batch import HEADER_SIZE
+from tidelog.core.record.record_batch import HEADER_SIZE, parse
 from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.storage.log import Log
 from tidelog.lab.memory_disk import MemoryDisk
@@ -197,6 +197,36 @@ def test_a_batch_larger_than_the_map_is_cleaned_all_the_same(disk: MemoryDisk, l
     result = compact(disk, log, map_bytes=24)
     assert result.end_offset == 101, "the next key has no room"
     assert ("k5", "v") not in pairs(log)
+
+
+def test_times_are_found_past_batches_without_records(disk: MemoryDisk, log: Log) -> None:
+    put(log, ("a", "1"), timestamp=9000, producer=Producer(7, 0, 0))
+    put(log, ("b", "1"), timestamp=3000)
+    put(log, ("a", "2"), timestamp=2000)
+    close_segment(log)
+    assert log.max_timestamp() == (9000, 0, 0)
+    compact(disk, log)
+    assert all_batches(log)[0].count == 0
+    assert log.max_timestamp() == (3000, 1, 0)
+    assert log.offset_for_timestamp(2500) == (3000, 1, 0)
+    assert log.offset_for_timestamp(5000) is None
+    assert reopen(disk, COMPACT)[0].max_timestamp() == (3000, 1, 0)
+
+
+def test_reads_in_a_gap_go_on_with_what_follows(disk: MemoryDisk, log: Log) -> None:
+    for number in range(30):
+        put(log, (f"k{number % 3}", str(number)))
+    compact(disk, log)
+    left = [batch for batch in all_batches(log) if batch.count]
+    for offset in range(log.log_end_offset):
+        region = log.read(offset, 1)
+        assert region.length
+        found = parse(log.read_bytes(region))
+        assert found.last_offset >= offset
+        following = [batch.base_offset for batch in left if batch.last_offset >= offset]
+        assert found.base_offset <= following[0]
+        # Not above what may be read: then there is nothing, and that is no error.
+        assert log.read(offset, 1 << 20, upto=offset).length == 0
 
 
 def test_damage_is_not_written_anew(disk: MemoryDisk, log: Log) -> None:

@@ -36,6 +36,8 @@ class BatchSpan(NamedTuple):
     last_offset: Offset
     leader_epoch: LeaderEpoch
     max_timestamp: int
+    count: int = 1
+    """Of its records; none where compaction left only the header."""
 
 
 def spans(disk: Disk, path: str, position: int, end: int) -> Iterator[BatchSpan]:
@@ -50,7 +52,9 @@ def spans(disk: Disk, path: str, position: int, end: int) -> Iterator[BatchSpan]
         last_offset = base_offset + fields[6]
         if size < HEADER_SIZE or position + size > end:
             raise DiskError(f"batch of {size} bytes at {position}", path)
-        yield BatchSpan(position, size, base_offset, last_offset, fields[2], fields[8])
+        yield BatchSpan(
+            position, size, base_offset, last_offset, fields[2], fields[8], fields[12]
+        )
         position += size
 
 
