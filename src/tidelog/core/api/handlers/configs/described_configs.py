@@ -5,6 +5,7 @@ to the broker it is about.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tidelog.core.api.context import BrokerContext, Struct
 from tidelog.core.api.handlers.refusals import Refused, name_problem, told
@@ -23,15 +24,30 @@ _OTHER = {8: "loggers", 16: "client metrics", 32: "groups"}
 """What Kafka's later releases keep settings of, too."""
 
 
+class _Subject(NamedTuple):
+    """What is described. Most topics say nothing of their own and are described alike, so that
+    thousands in one request cost little more than one."""
+
+    kind: int
+    own: tuple[tuple[str, str], ...] | None
+    """What was set for it; None for what was set for all brokers."""
+    names: frozenset[str] | None
+
+
 def describe_configs(broker: BrokerContext, request: Struct) -> Struct:
     """All settings of each resource, or those named."""
     synonyms = request["include_synonyms"]
     documented = request.get("include_documentation", False)
     results = []
+    shown: dict[_Subject, list[Struct]] = {}
     for resource in request["resources"]:
         error, message, found = ErrorCode.NONE, "", []
         try:
-            found = _describe(broker, resource)
+            subject = _subject(broker, resource)
+            if subject not in shown:
+                settings = _describe(broker, subject)
+                shown[subject] = [_config(each, synonyms, documented) for each in settings]
+            found = shown[subject]
         except Refused as refused:
             error, message = refused.error, refused.message
         results.append(
@@ -40,30 +56,38 @@ def describe_configs(broker: BrokerContext, request: Struct) -> Struct:
                 "error_message": told(message) or "",
                 "resource_type": resource["resource_type"],
                 "resource_name": resource["resource_name"],
-                "configs": [_config(each, synonyms, documented) for each in found],
+                "configs": found,
             }
         )
     return {"throttle_time_ms": 0, "results": results}
 
 
-def _describe(broker: BrokerContext, resource: Struct) -> list[Described]:
+def _subject(broker: BrokerContext, resource: Struct) -> _Subject:
     kind, name = resource["resource_type"], resource["resource_name"]
     # No names at all mean every name, as in Kafka.
-    names = resource["configuration_keys"] or None
-    cluster = cluster_configs(broker)
+    names = frozenset(resource["configuration_keys"] or ()) or None
     if kind == TOPIC:
         if (problem := name_problem(name)) is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if name not in broker.node.image.topics:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
-        own = topic_configs(broker, name)
-        return describe_topic(own, cluster, broker.settings, names, own_configs(broker))
-    if kind == BROKER:
-        if not name:
-            return describe_cluster(cluster, names)
-        check_own_id(broker, name)
-        return describe_broker(broker.settings, own_configs(broker), cluster, names)
-    raise no_settings_of(kind)
+        return _Subject(kind, tuple(sorted(topic_configs(broker, name).items())), names)
+    if kind != BROKER:
+        raise no_settings_of(kind)
+    if not name:
+        return _Subject(kind, None, names)
+    check_own_id(broker, name)
+    return _Subject(kind, tuple(sorted(own_configs(broker).items())), names)
+
+
+def _describe(broker: BrokerContext, subject: _Subject) -> list[Described]:
+    cluster, names = cluster_configs(broker), subject.names
+    if subject.own is None:
+        return describe_cluster(cluster, names)
+    own = dict(subject.own)
+    if subject.kind == BROKER:
+        return describe_broker(broker.settings, own, cluster, names)
+    return describe_topic(own, cluster, broker.settings, names, own_configs(broker))
 
 
 def no_settings_of(kind: int) -> Refused:
