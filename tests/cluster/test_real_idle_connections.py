@@ -1,0 +1,56 @@
+"""Two thousand clients that have nothing to say cost a broker little."""
+
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from real_cluster import eventually, make_topic, read_values, resident_mb, send_all
+
+from tidelog.core.wire.codec import decode_response, encode_request
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+CONNECTIONS = 2000
+GROWTH_MAX_MB = 30
+API_VERSIONS = 18
+
+
+@pytest.fixture
+def descriptors() -> Iterator[None]:
+    """This process has the other ends."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + 500
+    if soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            pytest.skip(f"this machine allows {hard} descriptors: see ulimit -Hn")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def greeted(peer: socket.socket) -> bool:
+    """As every client begins."""
+    peer.sendall(encode_request(API_VERSIONS, 0, 7, "idle", {}))
+    answer = b""
+    while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
+        answer += peer.recv(1 << 16)
+    return bool(decode_response(API_VERSIONS, 0, answer[4:])[1]["error_code"] == 0)
+
+
+@pytest.mark.usefixtures("descriptors")
+def test_two_thousand_idle_connections(name: str) -> None:
+    with LocalCluster(brokers=1) as cluster, ExitStack() as opened:
+        make_topic(cluster.bootstrap, name)
+        pid = cluster.pid(1)
+        before_mb = resident_mb(pid)
+        for _ in range(CONNECTIONS):
+            peer = socket.create_connection(("localhost", cluster.port(1)), timeout=30)
+            opened.enter_context(peer)
+            assert greeted(peer)
+        assert resident_mb(pid) < before_mb + GROWTH_MAX_MB
+        send_all(cluster.bootstrap, name, [b"among many"])
+        assert read_values(cluster.bootstrap, name) == [b"among many"]
+        assert greeted(peer), "the last one is still served"
+        opened.close()
+        eventually(lambda: resident_mb(pid) < before_mb + GROWTH_MAX_MB, "nothing is left behind")
