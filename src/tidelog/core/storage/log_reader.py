@@ -69,7 +69,7 @@ def offset_of_max_timestamp(
         return found
     # Compaction left only the header of the batch that reaches it, and indexes go by headers.
     spans = (span for segment in segments.from_offset(log_start_offset) for span in segment.spans())
-    largest = max((span.max_timestamp for span in spans if span.count), default=-1)
+    largest = max((span.max_timestamp for span in spans if span.records), default=-1)
     return offset_for_timestamp(disk, segments, largest, log_start_offset) if largest >= 0 else None
 
 

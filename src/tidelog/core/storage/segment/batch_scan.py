@@ -36,8 +36,8 @@ class BatchSpan(NamedTuple):
     last_offset: Offset
     leader_epoch: LeaderEpoch
     max_timestamp: int
-    count: int = 1
-    """Of its records; none where compaction left only the header."""
+    records: int = 1
+    """How many; none where compaction left only the header."""
 
 
 def spans(disk: Disk, path: str, position: int, end: int) -> Iterator[BatchSpan]:
