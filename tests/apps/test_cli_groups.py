@@ -273,6 +273,30 @@ def test_describe_all(bootstrap: str, topic: str, group: str) -> None:
     assert group in [each["group"] for each in found["groups"]]
 
 
+def test_the_shell_completes_groups(bootstrap: str, topic: str, group: str) -> None:
+    commit(bootstrap, group, topic, 1)
+    asked = {
+        "COMP_WORDS": f"tidelog group describe {group[:-1]}",
+        "COMP_CWORD": "3",
+        "_TIDELOG_COMPLETE": "bash_complete",
+        "KAFKA_BOOTSTRAP_SERVERS": bootstrap,
+    }
+    deadline = time.monotonic() + PATIENCE_S
+    found: list[str] = []
+    while f"plain,{group}" not in found:  # a busy machine may take longer than one would wait
+        assert time.monotonic() < deadline, found
+        done = subprocess.run(
+            [sys.executable, "-m", "tidelog"],
+            env={**os.environ, **asked},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.stderr == ""
+        found = done.stdout.splitlines()
+
+
 # -- reset ------------------------------------------------------------------------------------
 
 

@@ -75,7 +75,7 @@ class Cast:
         return self.commands[-1]
 
     def write(self, topic: str, *values: str) -> None:
-        command = self.start("produce", topic, "--timeout", "30")
+        command = self.start("produce", topic)
         command.type("".join(f"{value}\n" for value in values))
         assert command.end(None) == 0, command.err
 
@@ -104,7 +104,7 @@ def await_that(what: Callable[[], bool], told: Callable[[], object]) -> None:
 
 def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(cast: Cast) -> None:
     admin.create_topic(cast.cluster, "orders", 3, 3)
-    producer = cast.start("produce", "orders", "--timeout", "30", "--format", "json")
+    producer = cast.start("produce", "orders", "--format", "json")
     reader = cast.start("consume", "orders")
     member = cast.start("consume", "orders", "--group", "billing")
     producer.type("".join(f"{number}\n" for number in range(500)))

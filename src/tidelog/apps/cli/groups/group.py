@@ -8,6 +8,7 @@ import click
 from tidelog.apps.cli.admin.outcomes import Change, conclude_changes
 from tidelog.apps.cli.groups.asked_group import asked_groups
 from tidelog.apps.cli.remote.bootstrap import bootstrap_option, timeout_option
+from tidelog.apps.cli.remote.completing import complete_group
 from tidelog.apps.cli.usage import Section, examples, format_option
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _with_state(cluster: "Cluster", listed: "ListedGroup") -> "ListedGroup":
         "tidelog group describe billing audit --format json",
     ),
 )
-@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@click.argument("names", metavar="[GROUP]...", nargs=-1, shell_complete=complete_group)
 @click.option("--all", "everything", is_flag=True, help="All groups there are.")
 @click.option("--offsets", is_flag=True, help="Where the group is in each partition, the default.")
 @click.option("--members", is_flag=True, help="Who is in it, and what each one reads.")
@@ -154,7 +155,7 @@ def describe_command(**given: Any) -> int:
         "tidelog group reset billing --from-file offsets.csv --execute",
     ),
 )
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @click.option(
     "--topic",
     "topics",
@@ -263,7 +264,7 @@ def _aim(given: dict[str, Any]) -> "Aim":
         "tidelog group delete billing --offsets orders --offsets payments:0,1",
     ),
 )
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 @click.option(
     "--offsets",
     "topics",

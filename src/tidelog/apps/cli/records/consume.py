@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
-from tidelog.apps.cli.remote.completing import complete_topic
+from tidelog.apps.cli.remote.completing import complete_group, complete_topic
 from tidelog.apps.cli.usage import examples, format_option
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def parse_partitions(
 @click.option(
     "--group",
     "-g",
+    shell_complete=complete_group,
     metavar="GROUP",
     help="Share the topics with the other members of this group, and commit what was printed.",
 )

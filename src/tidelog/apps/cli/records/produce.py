@@ -43,6 +43,7 @@ class Options(NamedTuple):
     null: bool
     template: str | None
     json_lines: bool
+    delivery_s: float
     tee: bool
     create: bool
     quiet: bool
@@ -133,6 +134,15 @@ class Plan(NamedTuple):
 @click.option(
     "--json", "-J", "json_lines", is_flag=True, help="The input is what consume -J prints."
 )
+@click.option(
+    "--delivery-timeout",
+    "delivery_s",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a batch is tried before it is given up.",
+)
 @click.option("--tee", "-T", is_flag=True, help="Print the input on stdout once it is written.")
 @click.option("--create", is_flag=True, help="Make the topic if it is not there.")
 @click.option("--quiet", "-q", is_flag=True, help="Do not say what was written.")
@@ -209,7 +219,7 @@ def _run(cluster: "Cluster", options: Options, plan: Plan) -> int:
     acks = ACKS[options.acks]
     codec = Codec(CODECS.index(options.codec))
     producer = Producer(
-        cluster, acks, idempotent=acks == -1, timeout_s=options.timeout_s, codec=codec
+        cluster, acks, idempotent=acks == -1, timeout_s=options.delivery_s, codec=codec
     )
     sender = Sender(producer, options.topic, options.partition)
     failed = ""
