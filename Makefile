@@ -37,7 +37,7 @@ test: $(STAMP) ## the tests; core's coverage by its own tests is held to its bou
 	$(BIN)/pytest -n 2 tests/core tests/golden tests/shell --cov --cov-report=
 	$(BIN)/coverage report --include='src/tidelog/core/replication/*' --fail-under=100
 	$(BIN)/coverage report --include='src/tidelog/core/*' --fail-under=95 --skip-covered
-	$(BIN)/pytest -n 2 -m 'not slow' tests/apps tests/cluster tests/fuzz tests/lab tests/repo tests/scenarios
+	$(BIN)/pytest -n 2 -m 'not slow' tests/apps tests/clients tests/cluster tests/fuzz tests/lab tests/repo tests/scenarios
 
 demo: $(STAMP) ## a real cluster, a killed leader, nothing lost; then why the old rule lost records
 	$(BIN)/tidelog demo
@@ -73,6 +73,6 @@ bench-core: $(STAMP) ## what a step of the replication core costs
 	$(BIN)/python benchmarks/how_fast_is_a_step.py
 
 test-all: check test sim model mutants ## everything, the slow tests too
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 -m slow -rs
 
 ci: check test sim model mutants ## what .ci/run calls

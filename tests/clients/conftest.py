@@ -1,0 +1,30 @@
+"""One cluster for all clients; whoever kills a broker of it starts it again."""
+
+from collections.abc import Iterator
+
+import pytest
+from real_cluster import QUICK_SESSIONS
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+SETTINGS = {
+    **QUICK_SESSIONS,
+    "group.initial.rebalance.delay.ms": "200",
+    "group.min.session.timeout.ms": "1000",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "4",
+}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=SETTINGS) as cluster:
+        yield cluster
+        assert all(cluster.is_running(broker) for broker in cluster.ids)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic of this test alone."""
+    text = request.node.name.removeprefix("test_")
+    return "".join(c if c.isalnum() else "-" for c in text).strip("-")

@@ -1,0 +1,251 @@
+"""The jobs of driver_lines.py with aiokafka."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiokafka  # type: ignore[import-untyped]
+from aiokafka import admin as aiokafka_admin
+from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
+from driver_lines import (
+    CLIENT_LIMIT,
+    CODECS,
+    LARGE,
+    PATIENCE_S,
+    TOO_LARGE,
+    large_value,
+    run,
+    samples,
+    say,
+    say_record,
+)
+
+
+async def reader(conf: dict[str, Any], **more: Any) -> Any:
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=conf["bootstrap"],
+        enable_auto_commit=False,
+        fetch_max_wait_ms=100,
+        **more,
+    )
+    await consumer.start()
+    return consumer
+
+
+async def writer(conf: dict[str, Any], **more: Any) -> Any:
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=conf["bootstrap"], **more)
+    await producer.start()
+    return producer
+
+
+async def eventually(look: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(PATIENCE_S):
+        while not (found := await look()):
+            await asyncio.sleep(0.05)
+        return found
+
+
+async def tell(number: int, sent: Awaitable[Any]) -> None:
+    try:
+        told = await sent
+        say(acked=[number, told.partition, told.offset])
+    except KafkaError as error:
+        say(failed=[number, repr(error)])
+
+
+async def produced(conf: dict[str, Any]) -> None:
+    for codec in CODECS:
+        producer = await writer(
+            conf,
+            enable_idempotence=True,
+            acks="all",
+            compression_type=None if codec == "none" else codec,
+            linger_ms=5,
+        )
+        answers = []
+        for one in samples(conf, codec):
+            sent = await producer.send(
+                conf["topic"],
+                one.value,
+                one.key,
+                partition=one.partition,
+                timestamp_ms=one.timestamp,
+                headers=one.headers,
+            )
+            answers.append(asyncio.ensure_future(tell(one.number, sent)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*answers)
+        await producer.stop()
+
+
+async def have_read(conf: dict[str, Any]) -> None:
+    consumer = await reader(conf, isolation_level=conf["isolation"])
+    at = [aiokafka.TopicPartition(conf["topic"], number) for number in range(conf["partitions"])]
+    consumer.assign(at)
+    if conf["timestamp"] is None:
+        await consumer.seek_to_beginning()
+    else:
+        found = await consumer.offsets_for_times(dict.fromkeys(at, conf["timestamp"]))
+        for one, place in found.items():
+            if place is None:
+                await consumer.seek_to_end(one)
+            else:
+                consumer.seek(one, place.offset)
+    seen: list[Any] = []
+    while len(seen) < conf["count"]:
+        for records in (await consumer.getmany(timeout_ms=500)).values():
+            seen += records
+    for record in seen:
+        say_record(
+            record.partition,
+            record.offset,
+            record.key,
+            record.value,
+            record.headers,
+            record.timestamp,
+        )
+    await consumer.stop()
+
+
+async def found_offsets(conf: dict[str, Any]) -> None:
+    consumer = await reader(conf)
+    parts = range(conf["partitions"])
+    asked = [aiokafka.TopicPartition(conf["topic"], number) for number in parts]
+    at = []
+    for timestamp in conf["timestamps"]:
+        found = await consumer.offsets_for_times(dict.fromkeys(asked, timestamp))
+        at.append({one.partition: place and place.offset for one, place in found.items()})
+    lows = await consumer.beginning_offsets(asked)
+    highs = await consumer.end_offsets(asked)
+    say(
+        earliest={one.partition: offset for one, offset in lows.items()},
+        latest={one.partition: offset for one, offset in highs.items()},
+        at=at,
+    )
+    await consumer.stop()
+
+
+async def administered(conf: dict[str, Any]) -> None:
+    client = aiokafka_admin.AIOKafkaAdminClient(bootstrap_servers=conf["bootstrap"])
+    await client.start()
+    topic, zero = conf["topic"], aiokafka.TopicPartition(conf["topic"], 0)
+    cluster = await client.describe_cluster()
+    made = aiokafka_admin.NewTopic(topic, 2, 3, topic_configs={"retention.ms": "86400000"})
+    await client.create_topics([made])
+    again = await client.create_topics([made])
+    exists = str(again.topic_errors)
+    await eventually(lambda: listed_topic(client, topic))
+    await client.create_partitions({topic: aiokafka_admin.NewPartitions(3)})
+    kind = aiokafka_admin.config_resource.ConfigResourceType.TOPIC
+    resource = aiokafka_admin.config_resource.ConfigResource
+    await client.alter_configs([resource(kind, topic, {"retention.ms": "7200000"})])
+
+    async def three() -> Any:
+        [found] = await client.describe_topics([topic])
+        return found["partitions"] if len(found["partitions"]) == 3 else None
+
+    partitions = await eventually(three)
+    [answer] = await client.describe_configs([resource(kind, topic)])
+    configs = {entry[0]: entry[1] for entry in answer.resources[0][4]}
+    producer = await writer(conf, acks="all")  # else there may be nothing to delete yet
+    for number in range(10):
+        await producer.send_and_wait(topic, b"%d" % number, partition=0)
+    await producer.stop()
+    low = (await client.delete_records({zero: aiokafka_admin.RecordsToDelete(5)}))[zero]
+    seen = await groups(conf, client, zero)
+    await client.delete_topics([topic])
+    await eventually(lambda: unlisted_topic(client, topic))
+    say(
+        brokers=sorted(broker["node_id"] for broker in cluster["brokers"]),
+        controller=cluster["controller_id"],
+        exists=exists,
+        partitions=len(partitions),
+        replicas=len(partitions[0]["replicas"]),
+        retention=configs["retention.ms"],
+        low=low,
+        **seen,
+        gone=True,
+    )
+    await client.close()
+
+
+async def listed_topic(client: Any, topic: str) -> bool:
+    return topic in await client.list_topics()
+
+
+async def unlisted_topic(client: Any, topic: str) -> bool:
+    return topic not in await client.list_topics()
+
+
+async def groups(conf: dict[str, Any], client: Any, zero: Any) -> dict[str, Any]:
+    group = conf["group"]
+    consumer = await reader(conf, group_id=group)
+    consumer.assign([zero])
+    await consumer.commit({zero: 7})
+    await consumer.stop()
+
+    async def listed() -> bool:
+        return group in {name for name, _ in await client.list_consumer_groups()}
+
+    was_listed = await listed()
+    committed = (await client.list_consumer_group_offsets(group))[zero].offset
+    [described] = (await client.describe_consumer_groups([group]))[0].groups
+    # It can neither alter a group's offsets nor delete a group.
+    return {
+        "listed": was_listed,
+        "state": described[2],
+        "committed": committed,
+        "altered": None,
+        "listed_after": None,
+    }
+
+
+async def sent_large(conf: dict[str, Any]) -> None:
+    producer = await writer(conf, max_request_size=CLIENT_LIMIT, acks="all")
+    acked = await producer.send_and_wait(conf["topic"], large_value(LARGE), partition=0)
+    try:
+        await producer.send_and_wait(conf["topic"], large_value(TOO_LARGE), partition=0)
+        error = ""
+    except KafkaError as refused:
+        error = repr(refused)
+    say(acked=acked.offset, error=error)
+    await producer.stop()
+
+
+async def transacted(conf: dict[str, Any]) -> None:
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=conf["bootstrap"], transactional_id=conf["topic"]
+    )
+    try:
+        await producer.start()
+    except KafkaError as error:
+        say(refused=repr(error))
+    await producer.stop()
+
+
+def produce(conf: dict[str, Any]) -> None:
+    asyncio.run(produced(conf))
+
+
+def read(conf: dict[str, Any]) -> None:
+    asyncio.run(have_read(conf))
+
+
+def offsets(conf: dict[str, Any]) -> None:
+    asyncio.run(found_offsets(conf))
+
+
+def admin(conf: dict[str, Any]) -> None:
+    asyncio.run(administered(conf))
+
+
+def large(conf: dict[str, Any]) -> None:
+    asyncio.run(sent_large(conf))
+
+
+def transact(conf: dict[str, Any]) -> None:
+    asyncio.run(transacted(conf))
+
+
+if __name__ == "__main__":
+    run(produce, read, offsets, admin, large, transact)

@@ -1,0 +1,230 @@
+"""The jobs of driver_lines.py with confluent-kafka, that is, librdkafka."""
+
+from functools import partial
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from driver_lines import (
+    CLIENT_LIMIT,
+    CODECS,
+    LARGE,
+    PATIENCE_S,
+    TOO_LARGE,
+    large_value,
+    run,
+    samples,
+    say,
+    say_record,
+    until,
+)
+
+
+def common(conf: dict[str, Any], **more: Any) -> dict[str, Any]:
+    quick = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 200, "log_level": 0}
+    wanted = {name.replace("_", "."): value for name, value in more.items()}
+    return {"bootstrap.servers": conf["bootstrap"], **quick, **wanted}
+
+
+def reader(conf: dict[str, Any], **more: Any) -> Consumer:
+    off = {"enable_auto_commit": False, "group_id": "nobody", "fetch_wait_max_ms": 100}
+    return Consumer(common(conf, **{**off, **more}))
+
+
+def told(number: int, error: KafkaError | None, message: Message) -> None:
+    if error is not None:
+        say(failed=[number, str(error)])
+    else:
+        say(acked=[number, message.partition(), message.offset()])
+
+
+def produce(conf: dict[str, Any]) -> None:
+    for codec in CODECS:
+        more = {"enable_idempotence": True, "acks": "all", "compression_type": codec}
+        producer = Producer(common(conf, linger_ms=5, **more))
+        for one in samples(conf, codec):
+            producer.produce(
+                conf["topic"],
+                one.value,
+                one.key,
+                one.partition,
+                on_delivery=partial(told, one.number),
+                timestamp=one.timestamp,
+                headers=list(one.headers),
+            )
+            producer.poll(0)
+        if producer.flush(PATIENCE_S):
+            raise SystemExit("some records have no answer")
+
+
+def read(conf: dict[str, Any]) -> None:
+    consumer = reader(conf, isolation_level=conf["isolation"])
+    at = [TopicPartition(conf["topic"], partition, 0) for partition in range(conf["partitions"])]
+    if conf["timestamp"] is not None:
+        for one in at:
+            one.offset = conf["timestamp"]
+        at = consumer.offsets_for_times(at, timeout=PATIENCE_S)
+    consumer.assign(at)
+    seen: list[Message] = []
+    while len(seen) < conf["count"]:
+        seen += [m for m in consumer.consume(500, 0.5) if m.error() is None]
+    for message in seen:
+        _kind, timestamp = message.timestamp()
+        say_record(
+            message.partition(),  # type: ignore[arg-type]
+            message.offset(),  # type: ignore[arg-type]
+            message.key(),  # type: ignore[arg-type]
+            message.value(),  # type: ignore[arg-type]
+            message.headers(),
+            timestamp,
+        )
+    consumer.close()
+
+
+def offsets(conf: dict[str, Any]) -> None:
+    consumer = reader(conf)
+    ends = {
+        partition: consumer.get_watermark_offsets(
+            TopicPartition(conf["topic"], partition), timeout=PATIENCE_S
+        )
+        for partition in range(conf["partitions"])
+    }
+    at = []
+    for timestamp in conf["timestamps"]:
+        asked = [TopicPartition(conf["topic"], partition, timestamp) for partition in ends]
+        found = consumer.offsets_for_times(asked, timeout=PATIENCE_S)
+        at.append({one.partition: one.offset if one.offset >= 0 else None for one in found})
+    say(
+        earliest={partition: low for partition, (low, _) in ends.items()},
+        latest={partition: high for partition, (_, high) in ends.items()},
+        at=at,
+    )
+    consumer.close()
+
+
+def admin(conf: dict[str, Any]) -> None:
+    client = AdminClient(common(conf))
+    topic, group = conf["topic"], conf["group"]
+
+    def result(futures: Any) -> Any:
+        [future] = futures.values()
+        return future.result(PATIENCE_S)
+
+    cluster = client.describe_cluster().result(PATIENCE_S)
+    made = NewTopic(topic, 2, 3, config={"retention.ms": "86400000"})
+    result(client.create_topics([made]))
+    try:
+        result(client.create_topics([made]))
+        exists = ""
+    except KafkaException as error:
+        exists = str(error)
+    until(lambda: topic in client.list_topics(timeout=PATIENCE_S).topics, "the topic")
+    result(client.create_partitions([NewPartitions(topic, 3)]))
+    entry = ConfigEntry("retention.ms", "7200000", incremental_operation=AlterConfigOpType.SET)
+    result(
+        client.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
+        )
+    )
+
+    def three() -> Any:
+        found = result(client.describe_topics(TopicCollection([topic])))
+        return found if len(found.partitions) == 3 else None
+
+    described = until(three, "three partitions")
+    configs = result(client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
+    producer = Producer(common(conf))
+    for number in range(10):
+        producer.produce(topic, b"%d" % number, partition=0)
+    producer.flush(PATIENCE_S)
+    low = result(client.delete_records([TopicPartition(topic, 0, 5)])).low_watermark
+    say(
+        brokers=sorted(node.id for node in cluster.nodes),
+        controller=cluster.controller.id,
+        exists=exists,
+        partitions=len(described.partitions),
+        replicas=len(described.partitions[0].replicas),
+        retention=configs["retention.ms"].value,
+        low=low,
+        **groups(conf, client, group, topic),
+        gone=delete(client, topic),
+    )
+
+
+def groups(conf: dict[str, Any], client: Any, group: str, topic: str) -> dict[str, Any]:
+    consumer = reader(conf, group_id=group)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+    consumer.close()
+
+    def listed() -> bool:
+        found = client.list_consumer_groups().result(PATIENCE_S)
+        return group in {one.group_id for one in found.valid}
+
+    def committed() -> int:
+        asked = [ConsumerGroupTopicPartitions(group)]
+        found = client.list_consumer_group_offsets(asked)[group].result(PATIENCE_S)
+        return int(found.topic_partitions[0].offset)
+
+    was_listed = listed()
+    described = client.describe_consumer_groups([group])[group].result(PATIENCE_S)
+    before = committed()
+    wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 6)])]
+    client.alter_consumer_group_offsets(wanted)[group].result(PATIENCE_S)
+    after = committed()
+    client.delete_consumer_groups([group])[group].result(PATIENCE_S)
+    return {
+        "listed": was_listed,
+        "state": described.state.name,
+        "committed": before,
+        "altered": after,
+        "listed_after": listed(),
+    }
+
+
+def delete(client: Any, topic: str) -> bool:
+    client.delete_topics([topic])[topic].result(PATIENCE_S)
+    until(lambda: topic not in client.list_topics(timeout=PATIENCE_S).topics, "no topic")
+    return True
+
+
+def large(conf: dict[str, Any]) -> None:
+    outcome: list[tuple[KafkaError | None, Message]] = []
+    producer = Producer(common(conf, message_max_bytes=CLIENT_LIMIT))
+    for size in (LARGE, TOO_LARGE):
+        producer.produce(
+            conf["topic"],
+            large_value(size),
+            partition=0,
+            on_delivery=lambda error, message: outcome.append((error, message)),
+        )
+        producer.flush(PATIENCE_S)
+    say(acked=outcome[0][1].offset(), error=str(outcome[1][0]))
+
+
+def transact(conf: dict[str, Any]) -> None:
+    producer = Producer(common(conf, transactional_id=conf["topic"]))
+    try:
+        producer.init_transactions(PATIENCE_S)
+    except KafkaException as error:
+        say(refused=str(error))
+
+
+if __name__ == "__main__":
+    run(produce, read, offsets, admin, large, transact)

@@ -1,0 +1,200 @@
+"""The jobs of driver_lines.py with kafka-python."""
+
+from typing import Any
+
+import kafka  # type: ignore[import-untyped]
+from driver_lines import (
+    CLIENT_LIMIT,
+    CODECS,
+    LARGE,
+    PATIENCE_S,
+    TOO_LARGE,
+    large_value,
+    run,
+    samples,
+    say,
+    say_record,
+    until,
+)
+from kafka import admin as kafka_admin
+from kafka.errors import KafkaError  # type: ignore[import-untyped]
+
+
+def reader(conf: dict[str, Any], **more: Any) -> Any:
+    return kafka.KafkaConsumer(
+        bootstrap_servers=conf["bootstrap"].split(","),
+        enable_auto_commit=False,
+        fetch_max_wait_ms=100,
+        **more,
+    )
+
+
+def writer(conf: dict[str, Any], **more: Any) -> Any:
+    return kafka.KafkaProducer(bootstrap_servers=conf["bootstrap"].split(","), **more)
+
+
+def produce(conf: dict[str, Any]) -> None:
+    for codec in CODECS:
+        producer = writer(
+            conf,
+            acks="all",
+            enable_idempotence=True,
+            compression_type=None if codec == "none" else codec,
+            linger_ms=5,
+        )
+        for one in samples(conf, codec):
+            sent = producer.send(
+                conf["topic"],
+                value=one.value,
+                key=one.key,
+                headers=one.headers,
+                partition=one.partition,
+                timestamp_ms=one.timestamp,
+            )
+            number = one.number
+            sent.add_callback(
+                lambda told, number=number: say(acked=[number, told.partition, told.offset])
+            )
+            sent.add_errback(lambda error, number=number: say(failed=[number, repr(error)]))
+        producer.flush(PATIENCE_S)
+        producer.close(PATIENCE_S)
+
+
+def read(conf: dict[str, Any]) -> None:
+    consumer = reader(conf, isolation_level=conf["isolation"])
+    at = [kafka.TopicPartition(conf["topic"], number) for number in range(conf["partitions"])]
+    consumer.assign(at)
+    if conf["timestamp"] is None:
+        consumer.seek_to_beginning()
+    else:
+        found = consumer.offsets_for_times(dict.fromkeys(at, conf["timestamp"]))
+        for one, place in found.items():
+            if place is None:
+                consumer.seek_to_end(one)
+            else:
+                consumer.seek(one, place.offset)
+    seen: list[Any] = []
+    while len(seen) < conf["count"]:
+        for records in consumer.poll(500).values():
+            seen += records
+    for record in seen:
+        say_record(
+            record.partition,
+            record.offset,
+            record.key,
+            record.value,
+            record.headers,
+            record.timestamp,
+        )
+    consumer.close()
+
+
+def offsets(conf: dict[str, Any]) -> None:
+    consumer = reader(conf)
+    asked = [kafka.TopicPartition(conf["topic"], number) for number in range(conf["partitions"])]
+    at = []
+    for timestamp in conf["timestamps"]:
+        found = consumer.offsets_for_times(dict.fromkeys(asked, timestamp))
+        at.append({one.partition: place and place.offset for one, place in found.items()})
+    say(
+        earliest={one.partition: o for one, o in consumer.beginning_offsets(asked).items()},
+        latest={one.partition: o for one, o in consumer.end_offsets(asked).items()},
+        at=at,
+    )
+    consumer.close()
+
+
+def admin(conf: dict[str, Any]) -> None:
+    client = kafka_admin.KafkaAdminClient(bootstrap_servers=conf["bootstrap"].split(","))
+    topic, zero = conf["topic"], kafka.TopicPartition(conf["topic"], 0)
+    cluster = client.describe_cluster()
+    made = kafka_admin.NewTopic(topic, 2, 3, topic_configs={"retention.ms": "86400000"})
+    client.create_topics([made])
+    try:
+        client.create_topics([made])
+        exists = ""
+    except KafkaError as error:
+        exists = repr(error)
+    client.wait_for_topics([topic])
+    client.create_partitions({topic: 3})
+    kind = kafka_admin.ConfigResourceType.TOPIC
+    client.alter_configs([kafka_admin.ConfigResource(kind, topic, {"retention.ms": "7200000"})])
+
+    def three() -> Any:
+        [found] = client.describe_topics([topic])
+        return found["partitions"] if len(found["partitions"]) == 3 else None
+
+    partitions = until(three, "three partitions")
+    configs = client.describe_configs([kafka_admin.ConfigResource(kind, topic)])["topic"][topic]
+    producer = writer(conf)
+    for number in range(10):
+        producer.send(topic, b"%d" % number, partition=0)
+    producer.close(PATIENCE_S)
+    low = client.delete_records({zero: 5})[zero]["low_watermark"]
+    seen = groups(conf, client, zero)
+    client.delete_topics([topic])
+    until(lambda: topic not in client.list_topics(), "no topic")
+    say(
+        brokers=sorted(broker["broker_id"] for broker in cluster["brokers"]),
+        controller=cluster["controller_id"],
+        exists=exists,
+        partitions=len(partitions),
+        replicas=len(partitions[0]["replica_nodes"]),
+        retention=configs["retention.ms"]["value"],
+        low=low,
+        **seen,
+        gone=True,
+    )
+    client.close()
+
+
+def groups(conf: dict[str, Any], client: Any, zero: Any) -> dict[str, Any]:
+    group = conf["group"]
+    consumer = reader(conf, group_id=group)
+    consumer.assign([zero])
+    consumer.commit({zero: kafka.OffsetAndMetadata(7, "", -1)})
+    consumer.close()
+
+    def listed() -> bool:
+        return group in {one["group_id"] for one in client.list_groups()}
+
+    def committed() -> int:
+        return int(client.list_group_offsets(group)[group][zero].offset)
+
+    was_listed, before = listed(), committed()
+    state = client.describe_groups([group])[group]["group_state"]
+    client.alter_group_offsets(group, {zero: kafka.OffsetAndMetadata(6, "", -1)})
+    after = committed()
+    client.delete_groups([group])
+    return {
+        "listed": was_listed,
+        "state": state,
+        "committed": before,
+        "altered": after,
+        "listed_after": listed(),
+    }
+
+
+def large(conf: dict[str, Any]) -> None:
+    producer = writer(conf, max_request_size=CLIENT_LIMIT, acks="all")
+    acked = producer.send(conf["topic"], large_value(LARGE), partition=0).get(PATIENCE_S)
+    try:
+        producer.send(conf["topic"], large_value(TOO_LARGE), partition=0).get(PATIENCE_S)
+        error = ""
+    except KafkaError as refused:
+        error = repr(refused)
+    say(acked=acked.offset, error=error)
+    producer.close(PATIENCE_S)
+
+
+def transact(conf: dict[str, Any]) -> None:
+    producer = writer(conf, transactional_id=conf["topic"], acks="all")
+    try:
+        producer.init_transactions()
+    except KafkaError as error:
+        say(refused=repr(error))
+    producer.close(0)
+
+
+if __name__ == "__main__":
+    run(produce, read, offsets, admin, large, transact)

@@ -1,0 +1,101 @@
+"""What the client programs in Python share: the records they send, and the lines they print.
+
+A program is called with the name of a job and with what it needs to know, in JSON. It prints one
+JSON document per line, and ends with 0 when its job is done. What the jobs print is the same for
+all clients, whatever language they are written in:
+
+- produce: {"acked": [number, partition, offset]} or {"failed": [number, error]} for each record;
+- read: {"record": {partition, offset, key, value, headers, timestamp}} for each;
+- offsets: {"earliest": {partition: offset}, "latest": {...}, "at": [{...} for each timestamp]};
+- admin: one line with all that its calls told;
+- large: {"acked": offset, "error": what became of the one that is too large};
+- transact: {"refused": error}.
+"""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+FIRST_TIMESTAMP = 1_700_000_000_000
+PATIENCE_S = 30.0
+LARGE, TOO_LARGE, CLIENT_LIMIT = 900_000, 2_000_000, 4_000_000
+LONG_VALUE = 1000
+BURST, PAUSE_S = 25, 0.02
+Job = Callable[[dict[str, Any]], None]
+
+
+class Sample(NamedTuple):
+    """A record, which follows from its number."""
+
+    number: int
+    partition: int
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+    timestamp: int
+
+
+def sample(number: int, partitions: int) -> Sample:
+    return Sample(
+        number,
+        number % partitions,
+        b"key-%d" % (number % 8),
+        b"%08d" % number + b"-tide" * 12,
+        [("number", b"%d" % number), ("empty", b"")],
+        FIRST_TIMESTAMP + number,
+    )
+
+
+def samples(conf: dict[str, Any], codec: str) -> Iterator[Sample]:
+    """Each codec's share, at a pace that leaves time to kill somebody."""
+    first = conf["count"] // len(CODECS) * CODECS.index(codec)
+    for number in range(first, first + conf["count"] // len(CODECS)):
+        if number % BURST == 0:
+            time.sleep(PAUSE_S)
+        yield sample(number, conf["partitions"])
+
+
+def large_value(size: int) -> bytes:
+    return bytes(number * 7 % 251 for number in range(1000)) * (size // 1000)
+
+
+def shown(value: bytes | None) -> str | None:
+    if value is not None and len(value) > LONG_VALUE:
+        return hashlib.sha256(value).hexdigest()
+    return None if value is None else value.decode()
+
+
+def say(**what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def say_record(
+    partition: int, offset: int, key: bytes, value: bytes, headers: Any, timestamp: int
+) -> None:
+    told = {
+        "partition": partition,
+        "offset": offset,
+        "key": shown(key),
+        "value": shown(value),
+        "headers": [[name, shown(content)] for name, content in headers or ()],
+        "timestamp": timestamp,
+    }
+    say(record=told)
+
+
+def until(look: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise SystemExit(f"it never came: {what}")
+        time.sleep(0.05)
+    return found
+
+
+def run(*jobs: Job) -> None:
+    {job.__name__: job for job in jobs}[sys.argv[1]](json.loads(sys.argv[2]))
