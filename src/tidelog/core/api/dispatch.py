@@ -43,9 +43,9 @@ QUESTION_BYTES_MAX = 4 * 1024 * 1024
 ENTRIES_MAX = 100_000
 """Topics, partitions, resources and so on in one request, all together."""
 ADMIN_ENTRIES_MAX = 10_000
-_ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 49})
+_ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 48, 49, 50, 51})
 """Topics made, deleted and grown, groups found, described and deleted, configurations, access,
-quotas, elections, reassignments."""
+quotas, passwords, elections, reassignments."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's tools may write into internal topics."""
 _KEY = Layout(">hh")
