@@ -515,6 +515,20 @@ def test_what_is_typed_is_written_while_one_types(bootstrap: str) -> None:
     assert process.returncode == 0
 
 
+def test_an_interrupted_producer_says_what_it_wrote(bootstrap: str) -> None:
+    topic = make_topic(bootstrap)
+    process = start(bootstrap, "produce", topic, "-T")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"typed\nhalf a li")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"typed\n"
+    process.send_signal(signal.SIGINT)
+    out, err = end(process)
+    assert (process.returncode, out) == (130, b"")
+    assert err.decode() == f"1 record written to {topic}: partition 0 at offset 0\n"
+
+
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     for words in (["produce", "t"], ["consume", "t"]):
         found = run("localhost:1", *words, "--timeout", "1", stdin=b"a\n")

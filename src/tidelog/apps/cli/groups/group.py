@@ -120,7 +120,7 @@ def describe_command(**given: Any) -> int:
     from tidelog.apps.cli import output
     from tidelog.apps.cli.groups import group_view
     from tidelog.apps.cli.groups.describing import describe
-    from tidelog.shell.client.groups.group_admin import list_groups
+    from tidelog.shell.client.groups.group_admin import NoSuchGroup, list_groups
 
     names = given["names"]
     if bool(names) == given["everything"]:
@@ -129,7 +129,13 @@ def describe_command(**given: Any) -> int:
     with asked_groups(given["bootstrap"], given["timeout_s"]) as cluster:
         if given["everything"]:
             names = [each.group for each in list_groups(cluster)[0]]
-        groups = [describe(cluster, name) for name in dict.fromkeys(names)]
+        groups = []
+        for name in dict.fromkeys(names):
+            try:
+                groups.append(describe(cluster, name))
+            except NoSuchGroup:
+                if not given["everything"]:  # else it was deleted since it was listed
+                    raise
     if given["form"] == "text":
         for each in groups:
             if not each.group.members:

@@ -207,7 +207,7 @@ def _run(cluster: "Cluster", options: Options, plan: Plan) -> int:
     from tidelog.apps.cli.records.input_records import BadInput
     from tidelog.apps.cli.records.sending import Sender
     from tidelog.core.record.compression import Codec
-    from tidelog.shell.client.client_errors import ClientError
+    from tidelog.shell.client.client_errors import ClientError, Unresolved
     from tidelog.shell.client.producer import Producer
 
     if options.create:
@@ -230,10 +230,13 @@ def _run(cluster: "Cluster", options: Options, plan: Plan) -> int:
                 _send_all(source, sender, options, plan, tell)
             sender.flush()
     except (ClientError, BadInput) as error:
-        failed = f"{error}; {sender.records} records were written, {sender.waiting} were not"
+        fate = "may be or not" if isinstance(error, Unresolved) else "were not"
+        failed = f"{error}; {sender.records} records were written, {sender.waiting} {fate}"
         status = REFUSED
     except KeyboardInterrupt:
         status = INTERRUPTED
+        if sender.waiting:
+            failed = f"interrupted; {sender.waiting} more records may be written or not"
     if failed:
         click.echo(f"tidelog: {failed}", err=True)
     _report(sender, options, status, failed)

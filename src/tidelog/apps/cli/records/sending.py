@@ -79,7 +79,7 @@ class Sender:
         return sum(map(len, self._batches.values()))
 
     def _send(self, partition: int) -> None:
-        self._append(partition, self._batches[partition])
+        self._append(partition, list(self._batches[partition]))
         del self._batches[partition]
         self.bytes += self._sizes.pop(partition)
         if partition == self._sticky.now:
@@ -96,6 +96,7 @@ class Sender:
             self._append(partition, records[half:])
             return
         self.records += len(records)
+        del self._batches[partition][: len(records)]  # of a halved batch the rest still waits
         before = self.written.get(partition, Written(partition, 0, None, None))
         told = None if first == NO_OFFSET else first
         self.written[partition] = Written(
