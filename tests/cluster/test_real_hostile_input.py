@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from random import Random
 
 import pytest
-from hostile_requests import Absurd
 from real_cluster import (
     eventually,
     leader_of,
@@ -19,9 +18,10 @@ from real_cluster import (
 )
 
 from tidelog.core.api.offered import OFFERED
-from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.wire.codec import decode_response, encode_request
+from tidelog.lab.fuzz.mutators import mutate
+from tidelog.lab.fuzz.requests import RequestMaker, World
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.producer import Producer
@@ -155,10 +155,16 @@ def test_absurd_requests_of_every_api(cluster: LocalCluster) -> None:
     make_topic(cluster.bootstrap, "prey", 2)  # it may be deleted by one of them
     with Cluster(cluster.bootstrap) as client:
         topic_id = client.refresh(["prey"]).topics["prey"].id
-    batch = bytes(encode_batch([Record(b"key", b"value" * 4, 1, ())] * 3))
-    absurd = Absurd(11, "prey", topic_id, batch)
+    random = Random(11)
+    maker = RequestMaker(random, World(("prey",), (topic_id,)))
     answered = 0
-    for number, frame in enumerate(absurd.frames(ROUNDS)):
+    whole = [
+        maker.of(key, random.randint(OFFERED[key].first, OFFERED[key].last))
+        for key in sorted(OFFERED) * (ROUNDS // len(OFFERED))
+    ]
+    damaged = [mutate(random, frame, whole) for frame in whole]
+    for number, body in enumerate(whole + damaged):
+        frame = len(body).to_bytes(4, "big") + body
         broker = cluster.ids[number % 3]
         with connect(cluster.port(broker)) as sock:
             sock.sendall(frame)
@@ -172,8 +178,7 @@ def test_absurd_requests_of_every_api(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("key", sorted(OFFERED))
 def test_bodies_cut_anywhere(cluster: LocalCluster, key: int) -> None:
-    absurd = Absurd(key, "prey", bytes(16), bytes(encode_batch([Record(None, b"v", 1, ())])))
-    whole = absurd.request(key, OFFERED[key].last)[4:]
+    whole = RequestMaker(Random(key), World(("prey",), (bytes(16),))).of(key, OFFERED[key].last)
     for end in range(0, len(whole), max(len(whole) // 40, 1)):
         with connect(cluster.port(1)) as sock:
             sock.sendall(end.to_bytes(4, "big") + whole[:end])

@@ -54,3 +54,25 @@ def test_a_limit_smaller_than_the_number_of_brokers(name: str) -> None:
                 return all(len(partition.isr) == 3 for partition in partitions)
 
             eventually(all_in_sync, "every broker follows every other")
+
+
+def test_limits_that_are_set(name: str) -> None:
+    """A request that does not end, and an address that may have two connections."""
+    settings = {
+        "tidelog.request.receive.timeout.ms": "300",
+        "max.connections.per.ip.overrides": "127.0.0.1:2",
+        "max.connection.creation.rate": "1000",
+        "queued.max.request.bytes": "104857600",
+    }
+    with LocalCluster(1, settings=settings) as cluster:
+        address = ("127.0.0.1", cluster.port(1))
+        with (
+            socket.create_connection(address) as slow,
+            socket.create_connection(address) as idle,
+            socket.create_connection(address) as third,
+        ):
+            assert not is_open(third)
+            slow.sendall((100).to_bytes(4, "big") + b"\0\3")
+            eventually(lambda: not is_open(slow), "the slow one is dropped", 10)
+            assert is_open(idle)
+        make_topic(cluster.bootstrap, name)
