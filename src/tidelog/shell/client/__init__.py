@@ -9,5 +9,8 @@ the background: no call, no traffic.
     administration  all that an administrator may ask, many at once
     offsets      where many partitions begin and end
     producer     appends batches, exactly once if asked to
+    partitioner  which partition a record goes to, as Kafka's Java client has it
     reader       fetches batches and opens them; offsets by time
+    consuming    reads many partitions at once, and follows their leaders
+    groups       looks after consumer groups, or is a member of one
 """
