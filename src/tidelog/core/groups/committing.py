@@ -4,7 +4,8 @@ Always true: an offset is committed, or gone, when the log says so and not befor
 has neither members nor offsets any more is removed.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
@@ -32,9 +33,12 @@ from tidelog.core.groups.records import (
     encode_offset_value,
 )
 from tidelog.core.groups.refusals import refused
-from tidelog.core.types import TopicPartition
+from tidelog.core.types import TopicId, TopicPartition
 
 _TIMESTAMP_MAX = (1 << 63) - 1
+_TOMBSTONE_BYTES_MAX = 128 * 1024
+"""In one append. A group may have more offsets than fit into a batch."""
+_TOMBSTONE_OVERHEAD = 16
 
 
 class Committing:
@@ -176,6 +180,13 @@ class Committing:
             if gone and group.state is not GroupState.DEAD:
                 self._remove(group, gone, _nobody_waits, now_ms)
 
+    def forget_old_topics(self, id_of: Callable[[str], TopicId | None], now_ms: int) -> None:
+        """What was committed for topics that are gone, or were made anew under their names."""
+        for group in list(self._groups.values()):
+            gone = group.offsets.of_other_topics(id_of)
+            if gone and group.state is not GroupState.DEAD:
+                self._remove(group, gone, _nobody_waits, now_ms)
+
     def delete_all(self, group: Group, on_written: OnWritten, now_ms: int) -> None:
         """The group itself, which is Empty."""
         self._remove(group, group.offsets.all_known(), on_written, now_ms)
@@ -212,29 +223,36 @@ class Committing:
     ) -> None:
         """With the last offset of an Empty group the group goes. Until that is written it is
         Dead to whoever would join it or commit."""
-        tombstones: list[tuple[bytes, bytes | None]] = [
-            (_offset_key(group, partition), None) for partition in gone
-        ]
         dies = group.state is GroupState.EMPTY and group.offsets.are_all(gone)
         if dies:
             group.state = GroupState.DEAD
-            if group.generation_id > 0:
-                tombstones.append((encode_key(GroupKey(group.group_id)), None))
+        left = 1
+        failed = ErrorCode.NONE
 
-        def written(error: ErrorCode, now_ms: int) -> None:
+        def written(some: list[TopicPartition], error: ErrorCode, now_ms: int) -> None:
+            nonlocal left, failed
+            left -= 1
             if error is ErrorCode.NONE:
-                group.offsets.remove(gone)
-            if dies and error is ErrorCode.NONE:
+                group.offsets.remove(some)
+            elif failed is ErrorCode.NONE:
+                failed = error
+            if left:
+                return
+            if dies and failed is ErrorCode.NONE:
                 self._forget(group)
             else:
                 group.state = GroupState.EMPTY if dies else group.state
                 self.forget_if_hollow(group)
-            on_written(error, now_ms)
+            on_written(failed, now_ms)
 
-        if tombstones:
-            self._outbox.append(tombstones, written)
-        else:
-            written(ErrorCode.NONE, now_ms)
+        for some, tombstones in _in_batches(group, gone):
+            left += 1
+            self._outbox.append(tombstones, partial(written, some))
+        if dies and group.generation_id > 0:
+            left += 1
+            group_key = encode_key(GroupKey(group.group_id))
+            self._outbox.append([(group_key, None)], partial(written, []))
+        written([], ErrorCode.NONE, now_ms)
 
     def forget_if_hollow(self, group: Group) -> None:
         """A group that was made for a request that came to nothing."""
@@ -280,6 +298,26 @@ def _fetched(group: Group, partition: TopicPartition) -> FetchedOffset:
 
 def _nothing(partition: TopicPartition, error: ErrorCode) -> FetchedOffset:
     return FetchedOffset(*partition, NO_OFFSET, None, "", error)
+
+
+def _in_batches(
+    group: Group, gone: list[TopicPartition]
+) -> Iterator[tuple[list[TopicPartition], list[tuple[bytes, bytes | None]]]]:
+    """Some of the offsets, and what has to be written for them to be gone."""
+    some: list[TopicPartition] = []
+    tombstones: list[tuple[bytes, bytes | None]] = []
+    room = _TOMBSTONE_BYTES_MAX
+    for partition in gone:
+        key = _offset_key(group, partition)
+        room -= len(key) + _TOMBSTONE_OVERHEAD
+        if room < 0 and some:
+            yield some, tombstones
+            some, tombstones = [], []
+            room = _TOMBSTONE_BYTES_MAX - len(key) - _TOMBSTONE_OVERHEAD
+        some.append(partition)
+        tombstones.append((key, None))
+    if some:
+        yield some, tombstones
 
 
 def _offset_key(group: Group, partition: TopicPartition) -> bytes:

@@ -7,7 +7,7 @@ offset with a commit under way does not expire.
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
 from tidelog.core.groups.records import OffsetValue
-from tidelog.core.types import TopicPartition
+from tidelog.core.types import TopicId, TopicPartition
 
 
 class Offsets:
@@ -89,6 +89,15 @@ class Offsets:
         ]
         pending = [one for one in self._pending if one.topic in names]
         return list(dict.fromkeys((*committed, *pending)))
+
+    def of_other_topics(self, id_of: Callable[[str], TopicId | None]) -> list[TopicPartition]:
+        """Committed for topics that have another id now, or none."""
+        return [
+            TopicPartition(topic, partition)
+            for topic, partitions in self._committed.items()
+            for partition, value in partitions.items()
+            if value.topic_id not in (None, id_of(topic))
+        ]
 
     def expired(
         self,

@@ -29,6 +29,7 @@ from tidelog.core.groups.records import (
 )
 from tidelog.core.groups.refusals import refused
 from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.types import TopicId
 
 SWEPT_AT_ONCE = 100
 """Groups whose old offsets are looked for in one call."""
@@ -149,6 +150,15 @@ class GroupShard:
         self._now_ms = now_ms
         self._committing.delete_topics(names, now_ms)
 
+    def forget_old_topics(self, id_of: Callable[[str], TopicId | None], now_ms: int) -> None:
+        """What was committed for topics that went while nobody here could see it."""
+        self._now_ms = now_ms
+        self._committing.forget_old_topics(id_of, now_ms)
+
+    def postpone(self, by_ms: int) -> None:
+        """The broker was held up for so long: nobody could be heard, so nobody is late."""
+        self._timers.postpone(by_ms)
+
     def list_groups(self, request: on.ListGroups) -> list[on.ListedGroup]:
         """The groups of this shard alone."""
         return listed(self._groups.values(), request)
@@ -169,14 +179,18 @@ class GroupShard:
         elif timer.kind is TimerKind.SYNC:
             self._rebalance.syncs_over(group, now_ms)
         else:
-            self._rebalance.remove_pending(group, timer.member_id, now_ms)
-            self._committing.forget_if_hollow(group)
+            self._give_up_pending(group, timer.member_id, now_ms)
+
+    def _give_up_pending(self, group: Group, member_id: str, now_ms: int) -> None:
+        self._rebalance.remove_pending(group, member_id, now_ms)
+        self._committing.forget_if_hollow(group)
 
     def _sweep(self, now_ms: int) -> None:
         """Old offsets go, a few groups at a time."""
         if not self._to_sweep:
             self._to_sweep = list(self._groups)
-        now, self._to_sweep = self._to_sweep[:SWEPT_AT_ONCE], self._to_sweep[SWEPT_AT_ONCE:]
+        now = self._to_sweep[-SWEPT_AT_ONCE:]
+        del self._to_sweep[-SWEPT_AT_ONCE:]
         for group_id in now:
             group = self._groups.get(group_id)
             if group is not None:
@@ -204,6 +218,12 @@ class GroupShard:
             group = self._new_group(request.group_id)
         self._joining.join(group, asker, request, self._now_ms)
         self._committing.forget_if_hollow(group)
+        oldest = self._joining.take_oldest_pending()
+        if oldest is not None:
+            group_id, member_id = oldest
+            waited_for = self._groups.get(group_id)
+            if waited_for is not None and member_id in waited_for.pending_members:
+                self._give_up_pending(waited_for, member_id, self._now_ms)
 
     def _sync(self, asker: object, request: on.SyncGroup) -> None:
         group = self._groups.get(request.group_id)

@@ -4,12 +4,16 @@ Members say again and again that they live, and few ever fall silent. So to set 
 costs one entry in a dict; the heap learns of it when the old time comes.
 
 Always true: a timer is in the heap at or before the time it is due, at that time if it is the
-next. Timers of the same millisecond come in the order of their kinds, then of their names.
+next. Timers of the same millisecond come in the order of their kinds, then of their names. The
+heap holds hardly more entries than there are timers.
 """
 
 from enum import IntEnum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
+
+_STALE_MIN = 64
+"""So many entries may be out of date, however few timers there are."""
 
 
 class TimerKind(IntEnum):
@@ -49,10 +53,27 @@ class Timers:
         if queued is None or at_ms < queued:
             self._queued[timer] = at_ms
             heappush(self._heap, (at_ms, timer))
+            if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
+                self._queue_anew()
 
     def cancel(self, timer: Timer) -> None:
         """One that was never set is fine."""
         self._due.pop(timer, None)
+
+    def postpone(self, by_ms: int) -> None:
+        """All of them."""
+        self._due = {timer: at_ms + by_ms for timer, at_ms in self._due.items()}
+        self._queue_anew()
+
+    @property
+    def entries(self) -> int:
+        """How many the heap holds."""
+        return len(self._heap)
+
+    def _queue_anew(self) -> None:
+        self._queued = dict(self._due)
+        self._heap = [(at_ms, timer) for timer, at_ms in self._due.items()]
+        heapify(self._heap)
 
     def next_ms(self) -> int | None:
         """When the next one is due."""

@@ -21,6 +21,9 @@ from tidelog.core.groups.messages import CONSUMER, JoinedMember
 from tidelog.core.groups.offsets import Offsets
 from tidelog.core.groups.records import GroupValue, MemberValue
 
+_GENERATION_MAX = 0x7FFF_FFFF
+"""More can't be written: then it begins at 1 again."""
+
 
 class GroupState(StrEnum):
     """Under the names that DescribeGroups tells."""
@@ -54,6 +57,8 @@ class Group:
         """Ids that were given out, to members that have to come back with them."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not asked for their assignment."""
+        self.assigned_generation = 0
+        """The latest one whose assignment was handed in; it may be on its way into the log."""
         self.awaiting_join = 0
         """How many members wait for the end of PreparingRebalance."""
         self.initial_delay_ms: int | None = None
@@ -203,7 +208,7 @@ class Group:
 
     def begin_generation(self, now_ms: int) -> None:
         """With all members that are left; without any the group is Empty."""
-        self.generation_id += 1
+        self.generation_id = self.generation_id % _GENERATION_MAX + 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.find_subscribed_topics()
         empty = not self.members
@@ -257,12 +262,15 @@ class Group:
 
 
 def restored(group_id: str, value: GroupValue, offsets: Offsets) -> Group:
-    """The group that was written. Of a member's protocols only the chosen one is known."""
+    """The group that was written. Of a member's protocols only the chosen one is known. Who is
+    there twice, under one id or one instance, is one member."""
     group = Group(group_id, 0)
     group.offsets = offsets
-    group.generation_id = value.generation
+    group.generation_id = max(value.generation, 0)
     name = value.protocol or ""
     for one in value.members:
+        if one.member_id in group.members or one.group_instance_id in group.static_members:
+            continue
         member = Member(
             one.member_id,
             one.group_instance_id,

@@ -4,6 +4,8 @@ Always true: a static instance is one member at a time; its former member id is 
 A member whose return changes nothing for the others does not disturb them.
 """
 
+from collections import deque
+
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState
@@ -23,6 +25,8 @@ _MEMBER_ID_REQUIRED_SINCE = 4
 _SKIP_ASSIGNMENT_SINCE = 9
 _MEMBER_ID_BYTES_MAX = 0x7FFF
 """More can't be written."""
+PENDING_MAX = 10_000
+"""Of all member ids that were given out, so many wait for their members."""
 
 
 class Joining:
@@ -35,6 +39,12 @@ class Joining:
         self._timers = timers
         self._outbox = outbox
         self._rebalance = rebalance
+        self._given: deque[tuple[str, str]] = deque()
+        """Groups and member ids, the oldest first; most of them are members by now, or gone."""
+
+    def take_oldest_pending(self) -> tuple[str, str] | None:
+        """A group and a member id that has waited too long, if there are too many."""
+        return self._given.popleft() if len(self._given) > PENDING_MAX else None
 
     def join(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
         """The group id and the session time-out have been found good."""
@@ -87,6 +97,7 @@ class Joining:
         elif request.version >= _MEMBER_ID_REQUIRED_SINCE:
             # A client that gives up and asks again must not leave a member behind each time.
             group.pending_members.add(member_id)
+            self._given.append((group.group_id, member_id))
             timer = Timer(TimerKind.PENDING, group.group_id, member_id)
             self._timers.arm(timer, now_ms + request.session_timeout_ms)
             self._refuse(asker, member_id, ErrorCode.MEMBER_ID_REQUIRED)

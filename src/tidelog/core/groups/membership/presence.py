@@ -44,7 +44,9 @@ class Presence:
         superseded = SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS)
         self._rebalance.answer_sync(member, superseded)
         member.sync_asker = asker
-        if member.member_id == group.leader_id:
+        if member.member_id == group.leader_id and group.assigned_generation != group.generation_id:
+            # Only once: what the log says last has to be what everybody gets.
+            group.assigned_generation = group.generation_id
             self._store_assignments(group, dict(request.assignments))
 
     def _check_sync(self, group: Group, request: SyncGroup) -> ErrorCode:

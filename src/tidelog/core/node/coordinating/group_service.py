@@ -32,10 +32,13 @@ from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.node.replicas import Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
-from tidelog.core.types import TopicPartition
+from tidelog.core.types import TopicId, TopicPartition
 
 LOOK_AGAIN_MS = 10
 """Until what was read is committed."""
+HELD_UP_MS = 2_000
+"""Between two looks at the clock, of which there are some in a second. If more time went by, the
+process was stopped, the machine slept or the clock was set."""
 
 
 class Asker(NamedTuple):
@@ -67,6 +70,7 @@ class GroupService:
         self._stirred: dict[HostedShard, None] = {}
         """Shards with something to say, or to read."""
         self._next_ms: int | None = None
+        self._awake_ms = turn.now_ms
 
     # -- requests --------------------------------------------------------------------------
 
@@ -82,6 +86,7 @@ class GroupService:
         if isinstance(hosted, ErrorCode):
             self._turn.emit(Respond(peer, correlation, refused(request, hosted)))
             return
+        self._excuse_if_held_up()
         hosted.shard.handle(Asker(peer, correlation), request, self._turn.now_ms)
         self._stirred[hosted] = None
 
@@ -170,6 +175,7 @@ class GroupService:
 
     def pump(self) -> None:
         """Tell shards what was written; carry out what they ask for; read on."""
+        self._excuse_if_held_up()
         for hosted, token, error in self._writer.take_done():
             if hosted.is_current:
                 hosted.shard.written(token, error, self._turn.now_ms)
@@ -189,8 +195,14 @@ class GroupService:
         """Serve its groups, once all that was read is committed."""
         if hosted.has_read_all and hosted.replica.partition.high_watermark >= hosted.target:
             hosted.loaded = True
-            hosted.shard.loaded(self._turn.now_ms)
+            now = self._turn.now_ms
+            hosted.shard.loaded(now)
+            hosted.shard.forget_old_topics(self._id_of, now)
             self._carry_out(hosted)
+
+    def _id_of(self, topic: str) -> TopicId | None:
+        known = self._image.topics.get(topic)
+        return None if known is None else known.topic_id
 
     def _carry_out(self, hosted: HostedShard) -> None:
         """In order; all that is to be written goes into one batch, and answers that wait for
@@ -210,12 +222,24 @@ class GroupService:
 
     def tick(self) -> None:
         now = self._turn.now_ms
+        self._excuse_if_held_up()
+        self._awake_ms = now
         self._writer.expire()
         for hosted in self.shards.values():
             due = hosted.shard.next_ms() if hosted.loaded else now
             if due is not None and due <= now:
                 if hosted.loaded:
                     hosted.shard.tick(now)
+                self._stirred[hosted] = None
+
+    def _excuse_if_held_up(self) -> None:
+        """Members are not late if it was this broker that did not listen: what they said waits
+        in its sockets."""
+        late_ms = self._turn.now_ms - self._awake_ms
+        if late_ms > HELD_UP_MS:
+            self._awake_ms = self._turn.now_ms
+            for hosted in self.shards.values():
+                hosted.shard.postpone(late_ms)
                 self._stirred[hosted] = None
 
     def next_ms(self) -> int | None:

@@ -52,11 +52,26 @@ class HostedShard:
         region = log.read(self._position, SLICE_BYTES, self.target)
         if not region.length:
             self._position = self.target  # compaction left nothing more
-        for batch in batches(log.read_bytes(region)):
-            self._position = batch.next_offset
-            if not batch.is_control:
-                self._replay(batch)
+            return 0
+        before = self._position
+        try:
+            for batch in batches(log.read_bytes(region)):
+                self._position = batch.next_offset
+                if not batch.is_control:
+                    self._replay(batch)
+        except CorruptRecord:
+            self._pass_over_segment()
+        if self._position <= before:
+            self._pass_over_segment()
         return region.length
+
+    def _pass_over_segment(self) -> None:
+        """A damaged header: nobody can tell where in this file the next batch begins."""
+        self.damaged += 1
+        segments = self.replica.log.segments
+        here = segments.from_offset(self._position)[0]
+        following = segments.end_of(here)
+        self._position = self.target if following is None else min(following, self.target)
 
     def _replay(self, batch: RecordBatch) -> None:
         try:

@@ -64,6 +64,11 @@ class ShardWriter:
         )
         if error is ErrorCode.NONE and too_large:
             error = ErrorCode.MESSAGE_TOO_LARGE
+            if len(appends) > 1:
+                # One of them is too large, or all are together: nobody answers for the others.
+                for append in appends:
+                    self._write(hosted, [append])
+                return
         tokens = [append.token for append in appends]
         if error is not ErrorCode.NONE:
             self.done += [(hosted, token, error) for token in tokens]

@@ -1,0 +1,197 @@
+"""Groups in bad company: retries that cross, clocks that jump, logs that lie, clients that leak."""
+
+import pytest
+from group_talk import EVENTS, GROUP, Talk, subscription
+
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups import messages as on
+from tidelog.core.groups.membership import joining
+from tidelog.core.groups.records import (
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    encode_group_value,
+    encode_key,
+)
+from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.types import TopicPartition
+
+
+def test_a_leader_that_assigns_twice_assigns_as_it_said_first() -> None:
+    """It asked again before the first was written. What the log says last must be what the
+    members got, or the next coordinator tells them something else."""
+    talk = Talk()
+    leader = talk.join().member_id
+    second = talk.joining()
+    again = talk.joining(leader)
+    follower, generation = talk.joined(second).member_id, talk.joined(again).generation_id
+    talk.holds = True
+    waiting = talk.syncing(follower, generation)
+    talk.syncing(leader, generation, {leader: b"0", follower: b"1"})
+    talk.syncing(leader, generation, {leader: b"1", follower: b"0"})
+    while talk.unwritten:
+        talk.write()
+    assert talk.synced(waiting).assignment == b"1"
+    assert talk.reload().sync(follower, generation).assignment == b"1"
+
+
+def test_a_second_assignment_counts_if_the_first_was_not_written() -> None:
+    talk = Talk()
+    leader = talk.join().member_id
+    talk.holds = True
+    first = talk.syncing(leader, 1, {leader: b"a"})
+    talk.write(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert talk.synced(first).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    generation = talk.join(leader).generation_id
+    second = talk.syncing(leader, generation, {leader: b"b"})
+    talk.write()
+    assert talk.synced(second).assignment == b"b"
+
+
+@pytest.mark.parametrize("way", ["delete", "expire", "topic"])
+def test_a_group_with_very_many_offsets_goes_in_batches_that_can_be_written(way: str) -> None:
+    talk = Talk()
+    offsets = [on.OffsetToCommit("events", index, 1) for index in range(20_000)]
+    for at in range(0, len(offsets), 5_000):
+        assert talk.commit(1, offsets=offsets[at : at + 5_000]) is ErrorCode.NONE
+    talk.holds = True
+    deleted = 0
+    if way == "delete":
+        deleted = talk.ask(on.DeleteGroup(GROUP))
+    elif way == "topic":
+        talk.shard.topic_deleted({"events"}, talk.now)
+        talk.settle()
+    else:
+        talk.pass_ms(
+            talk.config.offsets_retention_ms + talk.config.offsets_retention_check_interval_ms
+        )
+    sizes = [sum(len(key) for key, _ in append.records) for append in talk.unwritten]
+    assert max(sizes) < 256 * 1024
+    while talk.unwritten:
+        assert deleted not in talk.answers
+        talk.write()
+    if way == "delete":
+        assert talk.answer(deleted, on.DeleteGroupResponse).error_code is ErrorCode.NONE
+    assert talk.shard.groups == []
+    assert talk.reload().shard.groups == []
+
+
+def test_a_deletion_of_which_a_part_fails_is_told_and_can_be_done_again() -> None:
+    talk = Talk()
+    offsets = [on.OffsetToCommit("events", index, 1) for index in range(9_000)]
+    talk.commit(1, offsets=offsets)
+    talk.holds = True
+    deleted = talk.ask(on.DeleteGroup(GROUP))
+    assert len(talk.unwritten) > 1
+    talk.write()
+    while talk.unwritten:
+        talk.write(ErrorCode.NOT_ENOUGH_REPLICAS)
+    answer = talk.answer(deleted, on.DeleteGroupResponse)
+    assert answer.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    talk.holds = False
+    assert talk.fetch() == talk.reload().fetch()
+    assert 0 < len(talk.fetch()) < 9_000
+    assert talk.delete() is ErrorCode.NONE
+    assert talk.reload().shard.groups == []
+
+
+def test_a_coordinator_that_was_held_up_does_not_blame_its_members() -> None:
+    """Their heartbeats lie in its sockets, unread."""
+    talk = Talk()
+    generation, members = talk.stable(2)
+    talk.now += 12_000  # longer than a session, and no timer rang meanwhile
+    talk.shard.postpone(12_000)
+    for member in members:
+        assert talk.beat(member, generation) is ErrorCode.NONE
+    assert talk.state == "Stable"
+    talk.pass_ms(9_000)  # but the other one is silent for good
+    assert talk.beat(members[0], generation) is ErrorCode.NONE
+    talk.pass_ms(9_000)
+    assert talk.beat(members[0], generation) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def _written(*members: MemberValue, generation: int = 1) -> tuple[bytes, bytes]:
+    value = GroupValue("consumer", generation, "range", "a", 0, list(members))
+    return encode_key(GroupKey(GROUP)), encode_group_value(value)
+
+
+def _member(member_id: str, instance: str | None = None) -> MemberValue:
+    topics = subscription("events")
+    return MemberValue(member_id, instance, "app", "/h", 30_000, 10_000, topics, b"")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        (_member("a"), _member("a")),
+        (_member("a", "i"), _member("b", "i")),
+        (_member("a", "i"), _member("a", "j")),
+    ],
+)
+def test_a_log_that_names_a_member_twice_harms_nobody(members: tuple[MemberValue, ...]) -> None:
+    talk = Talk()
+    talk.shard.replay(*_written(*members))
+    talk.shard.loaded(talk.now)
+    talk.settle()
+    assert talk.join("a", group_instance_id=members[0].group_instance_id)
+    talk.pass_ms(100_000)
+    assert talk.state == "Empty"
+    assert talk.join().error_code is ErrorCode.NONE
+
+
+def test_generations_begin_anew_where_numbers_end() -> None:
+    talk = Talk()
+    talk.shard.replay(*_written(_member("a"), generation=0x7FFF_FFFF))
+    talk.shard.loaded(talk.now)
+    joined = talk.join("a")
+    assert joined.error_code is ErrorCode.NONE
+    assert 0 < joined.generation_id < 0x7FFF_FFFF
+    assert talk.sync("a", joined.generation_id).error_code is ErrorCode.NONE
+
+
+def test_timers_that_are_set_and_cancelled_leave_nothing_behind() -> None:
+    timers = Timers()
+    for number in range(10_000):
+        timer = Timer(TimerKind.JOIN, f"group-{number}")
+        timers.arm(timer, 1_000_000_000)
+        timers.cancel(timer)
+    assert timers.entries < 1_000
+    kept = Timer(TimerKind.JOIN, "kept")
+    for at_ms in range(100_000, 50_000, -1):
+        timers.arm(kept, at_ms)
+    assert timers.entries < 1_000
+    assert timers.next_ms() == 50_001
+
+
+def test_who_asks_for_ever_more_member_ids_makes_the_oldest_ones_void(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "PENDING_MAX", 50)
+    talk = Talk()
+    given = [
+        talk.join(version=4, group_id=f"group-{number}", session_timeout_ms=1_800_000).member_id
+        for number in range(200)
+    ]
+    assert len(talk.shard.groups) == 50
+    last = talk.join(given[-1], version=4, group_id="group-199")
+    assert last.error_code is ErrorCode.NONE
+    first = talk.join(given[0], version=4, group_id="group-0")
+    assert first.error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() -> None:
+    """Its deletion passed by while nobody coordinated the group."""
+    talk = Talk()
+    old, kept = on.OffsetToCommit(*EVENTS, 5, topic_id=b"1" * 16), on.OffsetToCommit("k", 0, 6)
+    unnamed = on.OffsetToCommit("other", 3, 7, topic_id=b"3" * 16)
+    talk.commit(0, offsets=[old, kept, unnamed])
+    other = talk.reload()
+    other.shard.forget_old_topics({"events": b"2" * 16, "k": b"4" * 16}.get, other.now)
+    other.settle()
+    assert other.fetch() == {("k", 0): 6}
+    assert other.reload().fetch() == {("k", 0): 6}
+    same = talk.reload()
+    same.shard.forget_old_topics({"events": b"1" * 16, "other": b"3" * 16}.get, same.now)
+    same.settle()
+    assert len(same.fetch()) == 3
+    assert TopicPartition(*EVENTS) in same.fetch()
