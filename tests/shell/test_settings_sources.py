@@ -213,6 +213,6 @@ log.retention.hours=168
     assert resolved.settings.advertised(9092, "h") == ("PLAINTEXT", "localhost", 9092)
     assert resolved.warnings == [
         "Kafka's settings that Tidelog does not heed: controller.quorum.bootstrap.servers,"
-        " inter.broker.listener.name, num.network.threads, offsets.topic.replication.factor,"
+        " inter.broker.listener.name, num.network.threads,"
         " process.roles"
     ]
