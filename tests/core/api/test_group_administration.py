@@ -66,6 +66,13 @@ def test_describing(version: int) -> None:
         assert second["authorized_operations"] == NOT_ASKED_FOR
 
 
+def test_a_group_that_is_asked_for_twice_is_described_once() -> None:
+    asked = {"groups": ["readers"] * 1_000, "include_authorized_operations": False}
+    response, coordinator = ask(describe_groups, DESCRIBE, 5, asked, STABLE)
+    assert coordinator.only == DescribeGroup("readers", 5)
+    assert len(response["groups"]) == 1
+
+
 def test_operations_that_nobody_asked_for() -> None:
     response, _ = ask(describe_groups, DESCRIBE, 6, {"groups": ["readers"]}, STABLE)
     assert response["groups"][0]["authorized_operations"] == NOT_ASKED_FOR

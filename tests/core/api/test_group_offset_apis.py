@@ -246,6 +246,16 @@ def test_each_group_has_its_own_answer() -> None:
     assert (second["group_id"], code(second)) == ("others", ErrorCode.NOT_COORDINATOR)
 
 
+def test_everything_of_a_group_is_told_once() -> None:
+    some = {"group_id": "a", "topics": [{"name": "orders", "partition_indexes": [0]}]}
+    everything = {"group_id": "a", "topics": None}
+    nothing = OffsetFetchResponse(ErrorCode.NONE, ())
+    asked = {"groups": [some, everything, everything, some], "require_stable": False}
+    response, coordinator = ask(offset_fetch, FETCH, 8, asked, nothing, nothing, nothing)
+    assert [one.partitions is None for one in coordinator.asked] == [False, True, False]
+    assert len(response["groups"]) == 3
+
+
 def test_no_group_is_no_question() -> None:
     response, coordinator = ask(offset_fetch, FETCH, 9, {"groups": []})
     assert coordinator.asked == []

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from api_cluster import (
+    CREATE_PARTITIONS,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
@@ -160,6 +161,39 @@ def test_the_topic_of_groups_is_made_as_it_is_set(cluster: ApiCluster) -> None:
         partition = node.image.partition(OFFSETS_TOPIC, 0)
         assert partition is not None
         assert sorted(partition.replicas) == [1, 2, 3]
+
+
+def test_who_needs_a_coordinator_hears_what_is_missing_and_gets_it_then() -> None:
+    cluster = ApiCluster(texts=dict(TEXTS), settings={"groups": AT_ONCE})
+    cluster.start(1, 2)
+    cluster.run_until(lambda: all(cluster.nodes[broker].acting for broker in (1, 2)))
+    asked = {"key_type": 0, "coordinator_keys": [GROUP, "others"]}
+    for found in cluster.request(1, FIND_COORDINATOR, asked, 4)["coordinators"]:
+        assert found["error_code"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert OFFSETS_TOPIC in found["error_message"]
+        assert "3" in found["error_message"], "how many brokers it takes"
+    cluster.start(3)
+    cluster.run_until(lambda: cluster.nodes[3].acting)
+    cluster.run_until(
+        lambda: not cluster.request(1, FIND_COORDINATOR, {"key": GROUP}, 2)["error_code"]
+    )
+
+
+def test_the_topic_of_groups_does_not_grow(cluster: ApiCluster) -> None:
+    """Names would fall on other partitions, and no group would find its offsets."""
+    member = Member(cluster)
+    member.join()
+    assert member.commit(7) == {ErrorCode.NONE}
+    asked = {
+        "topics": [{"name": OFFSETS_TOPIC, "count": PARTITIONS + 1, "assignments": None}],
+        "timeout_ms": 1_000,
+        "validate_only": False,
+    }
+    [result] = cluster.request(1, CREATE_PARTITIONS, asked)["results"]
+    assert result["error_code"] == ErrorCode.INVALID_PARTITIONS
+    assert "offsets" in result["error_message"]
+    cluster.run(1_000)
+    assert member.committed() == {0: 7}
 
 
 def test_every_broker_names_the_same_coordinator(cluster: ApiCluster) -> None:

@@ -20,9 +20,10 @@ GROUP_OPERATIONS = 0b1101_0100_1000
 
 
 def describe_groups(broker: BrokerContext, request: Struct) -> Handling:
-    """State, protocol and members of each."""
+    """State, protocol and members of each. A name that is there twice is one: members may take
+    a megabyte."""
     operations = request.get("include_authorized_operations", False)
-    names = request["groups"]
+    names = list(dict.fromkeys(request["groups"]))
     answers = yield [DescribeGroup(name, broker.version) for name in names]
     described = [
         _described(name, answer, operations) for name, answer in zip(names, answers, strict=True)

@@ -119,7 +119,7 @@ def _answers(
 
 def offset_fetch(broker: BrokerContext, request: Struct) -> Handling:
     """Of one group up to version 7, of many from version 8 on."""
-    groups = request["groups"] if broker.version >= _MANY_GROUPS else [request]
+    groups = _once_each(request["groups"]) if broker.version >= _MANY_GROUPS else [request]
     stable = request.get("require_stable", False)
     named = [_named(broker, group["topics"]) for group in groups]
     answers = yield [
@@ -133,6 +133,16 @@ def offset_fetch(broker: BrokerContext, request: Struct) -> Handling:
     if broker.version >= _MANY_GROUPS:
         return {"throttle_time_ms": 0, "groups": told}
     return {"throttle_time_ms": 0, **told[0]}
+
+
+def _once_each(groups: list[Struct]) -> list[Struct]:
+    """All that a group has committed is told once, however often it is asked for."""
+    everything = {group["group_id"]: group for group in groups if group["topics"] is None}
+    return [
+        group
+        for group in groups
+        if group["topics"] is not None or everything[group["group_id"]] is group
+    ]
 
 
 class _Named:

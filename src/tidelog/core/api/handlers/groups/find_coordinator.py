@@ -12,6 +12,7 @@ An empty group id has a coordinator like any other: offsets may be committed for
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.groups.offsets_topic import offsets_topic
 from tidelog.core.api.handlers.refusals import told
+from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import FindCoordinator, FindCoordinatorResponse
 from tidelog.core.groups.partitioning import OFFSETS_TOPIC
@@ -21,6 +22,7 @@ _TRANSACTION = 1
 _LIBRDKAFKA = 2
 """The version that librdkafka asks in, and hardly anyone else."""
 _MANY_KEYS = 4
+_THERE = TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
@@ -31,9 +33,13 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
     if refusal is not None:
         answers = [refusal] * len(keys)
     else:
+        made = _THERE
         if OFFSETS_TOPIC not in broker.node.image.topics:
-            yield [offsets_topic(broker)]
-        answers = yield [FindCoordinator(key) for key in keys]
+            [made] = yield [offsets_topic(broker)]
+        if made.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            answers = yield [FindCoordinator(key) for key in keys]
+        else:
+            answers = [_not_made(made)] * len(keys)
     if many:
         found = [
             {"key": key, **_coordinator(answer, "")}
@@ -41,6 +47,12 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
         ]
         return {"throttle_time_ms": 0, "coordinators": found}
     return {"throttle_time_ms": 0, **_coordinator(answers[0], answers[0].error_code.name)}
+
+
+def _not_made(answer: TopicAnswer) -> FindCoordinatorResponse:
+    """Clients ask again, which is right: more brokers may come."""
+    message = f"{OFFSETS_TOPIC} can't be made: {answer.message or answer.error.name}"
+    return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=message)
 
 
 def _refusal(version: int, key_type: int) -> FindCoordinatorResponse | None:

@@ -8,6 +8,7 @@ from tidelog.core.api.handlers.topics.topics import PARTITIONS_MAX, no_time_left
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreatePartitionsReceived
 from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 
 
 def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
@@ -26,6 +27,10 @@ def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
         elif times[name] > 1:
             message = f"{name} is in the request more than once."
             results[name] = TopicAnswer(ErrorCode.INVALID_REQUEST, message)
+        elif name == OFFSETS_TOPIC and known is not None:
+            # A group's offsets are in the partition that its name falls on, one of all there are.
+            message = f"With more partitions of {name} groups would lose their offsets."
+            results[name] = TopicAnswer(ErrorCode.INVALID_PARTITIONS, message)
         elif room < 0:
             message = f"One request may make {PARTITIONS_MAX} partitions at most."
             results[name] = TopicAnswer(ErrorCode.POLICY_VIOLATION, message)
