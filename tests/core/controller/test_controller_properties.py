@@ -191,7 +191,8 @@ def check_change(before: PartitionRegistration, after: PartitionRegistration) ->
     assert after.leader_epoch == before.leader_epoch + bumped
     fresh = set(after.isr) - set(before.isr)
     if after.leader != before.leader and after.leader is not None and not unclean:
-        assert after.leader in {*before.isr, *before.elr}
+        # The one who joins with its leader's word and thereby ends a move may lead at once.
+        assert after.leader in {*before.isr, *before.elr, *(fresh if removed else ())}
     if unclean:
         assert after.unclean_election is not None
         assert after.unclean_election.leader == after.leader
