@@ -40,6 +40,8 @@ FRAME_BYTES_MAX = 4000
 READ_ANSWERS = 8
 """Of so many answers one is read again."""
 CREATE_TOPICS = 19
+JOINS = (11).to_bytes(2, "big")
+"""How a JoinGroup begins."""
 WATCH_EVERY = 256
 TOPICS = ("orders", "compacted", "packed")
 
@@ -109,20 +111,21 @@ def decode_alone(frame: bytes) -> None:
         return
 
 
-def read_answer(frame: bytes, line: Line) -> None:
-    """An answer is one to this request, and can be read."""
+def read_answer(frame: bytes, line: Line) -> dict[str, Any] | None:
+    """An answer is one to this request, and can be read. None: that is not for us to say."""
     if not line.answer or not isinstance(line.answer[0], bytes):
-        return
+        return None
     key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
     if key == FETCH:  # its records are in the log
-        return
+        return None
     offered = OFFERED.get(key)
     if key == API_VERSIONS and offered is not None and not offered.serves(version):
         version = 0
     answer = b"".join(bytes(chunk) for chunk in line.answer)  # type: ignore[arg-type]
-    number, _ = decode_response(key, version, answer[4:])
+    number, response = decode_response(key, version, answer[4:])
     if number != int.from_bytes(frame[4:8], "big", signed=True):
         raise WrongAnswer(f"an answer to {number}")
+    return response
 
 
 class Campaign:
@@ -197,11 +200,19 @@ class Campaign:
             self._waiting.append((frame, line))
             return
         self.answered += 1
+        if frame.startswith(JOINS):
+            self._judge(frame, lambda: self._learn(frame, line))
         draw = self._random.random
         if draw() < 1 / READ_ANSWERS:
             self._judge(frame, lambda: read_answer(frame, line))
         if draw() < 0.02 and len(frame) < FRAME_BYTES_MAX:
             self._stock[int(draw() * len(self._stock))] = frame
+
+    def _learn(self, frame: bytes, line: Line) -> None:
+        """Remember a member's id, so that other requests can name it."""
+        response = read_answer(frame, line)
+        if response is not None:
+            self._maker.remember_member(response["member_id"])
 
     def _end_broker(self) -> None:
         """Whoever waits is answered some day."""
@@ -214,7 +225,7 @@ class Campaign:
                 self.findings.append(Finding(frame, "was never answered", ""))
         self._waiting.clear()
 
-    def _judge(self, frame: bytes, act: Callable[[], None]) -> bool:
+    def _judge(self, frame: bytes, act: Callable[[], object]) -> bool:
         """Whether it could be done. If not, that is a finding, and the broker begins anew."""
         try:
             act()

@@ -5,6 +5,7 @@ types, names are often those of topics and groups that are there, and now and th
 The same seed, the same requests.
 """
 
+from collections import deque
 from random import Random
 from typing import Any, NamedTuple
 
@@ -35,14 +36,16 @@ LIKELY: dict[str, tuple[Any, ...]] = {
     "acks": (-1, -1, 1, 0),
     "timeout_ms": (0, 100, 1000),
     "max_wait_ms": (0, 0, 100),
-    "session_timeout_ms": (6000, 10_000, 45_000),
+    "session_timeout_ms": (6000, 10_000, 45_000, 45_000),
     "rebalance_timeout_ms": (1000, 60_000),
     "resource_type": (2, 4),
     "timestamp": (-1, -2, -3, -4, -5, 0),
     "session_epoch": (-1, 0, 0, 1),
     "replica_id": (-1, -1, -1, 1),
     "transactional_id": (None,),
-    "generation_id": (0, 1, -1),
+    "generation_id": (0, 1, 1, 2, -1),
+    "group_instance_id": (None, None, "static-1", "static-2"),
+    "generation_id_or_member_epoch": (0, 1, 1, 2, -1),
 }
 """Values that get a request further than others do."""
 DOCUMENTS = (
@@ -53,14 +56,15 @@ DOCUMENTS = (
 )
 """JSON, for the APIs of our own."""
 
+MEMBERS_MAX = 9
+
 
 class World(NamedTuple):
     """What is there, so that requests can name it."""
 
     topics: tuple[str, ...]
     topic_ids: tuple[bytes, ...]
-    groups: tuple[str, ...] = ("readers", "others")
-    members: tuple[str, ...] = ("", "", "member")
+    groups: tuple[str, ...] = ("readers", "readers", "readers", "others")
 
 
 class RequestMaker:
@@ -70,11 +74,18 @@ class RequestMaker:
         self._random = random
         self._world = world
         self._batches = sample_batches(random)
+        self._members = deque(("", "", "", "member"), MEMBERS_MAX)
+        """Ids, the latest last."""
         self._messages = [
             (key, version, message_fields(key, version, REQUEST))
             for key, api in sorted(APIS.items())
             for version in range(api.first, api.last + 1)
         ]
+
+    def remember_member(self, member_id: str) -> None:
+        """Somebody was given this id."""
+        if member_id:
+            self._members.extend(("", member_id, member_id))
 
     def any(self) -> bytes:
         """Of any API and version; without its length."""
@@ -89,7 +100,10 @@ class RequestMaker:
         return encode_request(key, version, number, client_id, self._struct(fields, version))[4:]
 
     def _struct(self, fields: tuple[Field, ...], version: int) -> dict[str, Any]:
-        return {f.name: self._value(f, version) for f in fields if f.versions.hold(version)}
+        struct = {f.name: self._value(f, version) for f in fields if f.versions.hold(version)}
+        if "metadata" in struct and "name" in struct and self._random.random() < 0.9:
+            struct["name"] = "range"  # how a member of a group would like partitions assigned
+        return struct
 
     def _value(self, field: Field, version: int) -> Any:
         random = self._random
@@ -138,9 +152,11 @@ class RequestMaker:
         if "group" in name or name in ("key", "coordinator_keys"):
             return random.choice(world.groups)
         if "member" in name:
-            return random.choice(world.members)
-        if "protocol" in name:
-            return random.choice(("consumer", "range"))
+            return random.choice(self._members)
+        if name == "protocol_type":
+            return "consumer"
+        if name == "protocol_name":
+            return "range"
         return random.choice((*world.topics * 4, *NAMES))
 
 
