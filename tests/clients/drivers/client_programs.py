@@ -168,7 +168,7 @@ def java_driver() -> list[str]:
 def go_driver() -> list[str]:
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
     if go is None:
-        pytest.skip("there is no Go here: install golang-go 1.24 or newer")
+        pytest.skip("there is no Go here: install Go 1.26 or newer")
     binary = Path(_folder("go")) / "driver"
     _built([go, "build", "-o", str(binary), "."], "franz-go can't be built", cwd=DRIVERS / "go")
     return [str(binary)]
