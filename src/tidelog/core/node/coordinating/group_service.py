@@ -6,6 +6,7 @@ once it is committed. When the leader moves, so does the coordinator: whoever wa
 told to ask elsewhere, and the new leader reads the log.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -70,6 +71,7 @@ class GroupService:
         self._stirred: dict[HostedShard, None] = {}
         """Shards with something to say, or to read."""
         self._next_ms: int | None = None
+        """No shard has anything due before; to know it exactly, all would have to be asked."""
         self._awake_ms = turn.now_ms
 
     # -- requests --------------------------------------------------------------------------
@@ -164,7 +166,6 @@ class GroupService:
         self._writer.forget(hosted)
         hosted.shard.unload(ErrorCode.NOT_COORDINATOR)
         self._carry_out(hosted)
-        self._next_ms = self._soonest()
 
     # -- going on ----------------------------------------------------------------------------
 
@@ -188,8 +189,7 @@ class GroupService:
             elif room > 0:
                 room -= hosted.read_on()
                 self._open(hosted)
-        if stirred:
-            self._next_ms = self._soonest()
+        self._next_ms = self._soonest(stirred, self._next_ms)
 
     def _open(self, hosted: HostedShard) -> None:
         """Serve its groups, once all that was read is committed."""
@@ -231,6 +231,7 @@ class GroupService:
                 if hosted.loaded:
                     hosted.shard.tick(now)
                 self._stirred[hosted] = None
+        self._next_ms = self._soonest(self.shards.values(), None)
 
     def _excuse_if_held_up(self) -> None:
         """Members are not late if it was this broker that did not listen: what they said waits
@@ -249,10 +250,9 @@ class GroupService:
             return writer
         return self._next_ms
 
-    def _soonest(self) -> int | None:
+    def _soonest(self, shards: Iterable[HostedShard], soonest: int | None) -> int | None:
         """A shard that still reads goes on at once; one that waits to be committed, soon."""
-        soonest: int | None = None
-        for hosted in self.shards.values():
+        for hosted in shards:
             if hosted.loaded:
                 due = hosted.shard.next_ms()
             else:
