@@ -92,6 +92,9 @@ class KafkaPython:
 
     def __init__(self, conf: dict[str, Any]) -> None:
         from kafka import KafkaConsumer  # type: ignore[import-untyped]
+        from kafka.coordinator.assignors.cooperative_sticky import (  # type: ignore[import-untyped]
+            CooperativeStickyAssignor,
+        )
         from kafka.coordinator.assignors.range import (  # type: ignore[import-untyped]
             RangePartitionAssignor,
         )
@@ -99,7 +102,11 @@ class KafkaPython:
             RoundRobinPartitionAssignor,
         )
 
-        assignors = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
+        assignors = {
+            "range": RangePartitionAssignor,
+            "roundrobin": RoundRobinPartitionAssignor,
+            "cooperative-sticky": CooperativeStickyAssignor,
+        }
         self._topic: str = conf["topic"]
         more = {"group_instance_id": conf["instance"]} if conf["instance"] else {}
         self._consumer: Any = KafkaConsumer(

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,17 @@ SCRIPT = Path(__file__).with_name("group_member.py")
 
 
 class GroupMember:
-    """A process of group_member.py, and all it has said."""
+    """A process of group_member.py, or of one that talks like it, and all it has said."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, **conf: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        *,
+        command: Sequence[str] = (sys.executable, str(SCRIPT)),
+        **conf: Any,
+    ) -> None:
         self.assignments: list[list[int]] = []
         """Every one it had, the latest last."""
         self.records: list[tuple[int, int, str]] = []
@@ -41,7 +49,7 @@ class GroupMember:
             **conf,
         }
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), json.dumps(wanted)],
+            [*command, json.dumps(wanted)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -77,6 +85,11 @@ class GroupMember:
     @property
     def assigned(self) -> list[int]:
         return self.assignments[-1] if self.assignments else []
+
+    @property
+    def trouble(self) -> str:
+        """Errors that it told, and what it left on its way down."""
+        return " ".join((*self.errors, *self._said))
 
     @property
     def values(self) -> list[str]:

@@ -1,0 +1,168 @@
+"""Every client in groups: members come, go and come back, and their coordinator's broker dies."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from client_programs import ALL_CLIENTS, GO, JAVA, member_command
+from confluent_kafka import TopicPartition
+from group_member import CONFLUENT, KAFKA_PYTHON
+from group_processes import GroupMember, GroupStage, group_stage
+from real_cluster import PATIENCE_S, Sent, await_members, consumer, eventually, make_topic, take
+
+from tidelog.core.groups.records import GroupKey, decode_group_value, decode_key
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+PARTITIONS = 6
+OFFSETS_TOPIC, OFFSETS_PARTITIONS = "__consumer_offsets", 4
+COOPERATIVE = (
+    CONFLUENT,
+    KAFKA_PYTHON,
+    pytest.param(JAVA, marks=pytest.mark.slow),
+    pytest.param(GO, marks=pytest.mark.slow),
+)
+KNOW_FENCING = COOPERATIVE
+"""aiokafka has no name for that error, and joins again and again."""
+
+
+@pytest.fixture
+def stage(cluster: LocalCluster, name: str) -> Iterator[GroupStage]:
+    topic = make_topic(cluster.bootstrap, name, PARTITIONS, 3)
+    with group_stage(cluster, f"group-of-{name}", topic) as stage:
+        yield stage
+        for broker in cluster.ids:
+            if not cluster.is_running(broker):
+                cluster.start_broker(broker)
+        await_members(cluster)
+
+
+def member(stage: GroupStage, client: str, number: int, **more: Any) -> GroupMember:
+    return stage.member(
+        command=member_command(client), library=client, client=f"member-{number}", **more
+    )
+
+
+def send(sent: Sent, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        sent.send(b"%d" % number, number % PARTITIONS)
+    sent.settle()
+    assert not sent.failed
+
+
+def seen(*members: GroupMember) -> set[tuple[int, int, str]]:
+    return {record for member in members for record in member.records}
+
+
+def all_sent(sent: Sent) -> set[tuple[int, int, str]]:
+    return {
+        (int(value) % PARTITIONS, offset, value.decode())
+        for value, offset in sent.acknowledged.items()
+    }
+
+
+def commit(*members: GroupMember) -> dict[int, int]:
+    """What the group has committed then, which nobody has done for what it has not read."""
+    committed: dict[int, int] = {}
+    read: dict[int, int] = {}
+    for partition, offset, _ in seen(*members):
+        read[partition] = max(read.get(partition, 0), offset + 1)
+    for one in members:
+        committed.update(one.commit())
+    assert all(offset <= read.get(partition, 0) for partition, offset in committed.items())
+    return committed
+
+
+@pytest.mark.parametrize("client", ALL_CLIENTS)
+def test_a_group_lives_through_it_all(stage: GroupStage, client: str) -> None:
+    """One joins, one leaves, the coordinator's broker is killed; who comes later goes on there."""
+    sent = Sent(stage.cluster.bootstrap, stage.topic, {"enable.idempotence": True})
+    first, second = (member(stage, client, number) for number in range(2))
+    stage.balanced(first, second, partitions=PARTITIONS)
+    send(sent, 0, 300)
+    eventually(lambda: seen(first, second) == all_sent(sent), "the first records")
+    assert sum(commit(first, second).values()) == 300
+    third = member(stage, client, 2)
+    stage.balanced(first, second, third, partitions=PARTITIONS)
+    first.close()
+    dead = stage.coordinator()
+    stage.cluster.kill(dead)
+    send(sent, 300, 300)
+    eventually(lambda: seen(first, second, third) == all_sent(sent), "those of after the kill")
+    stage.balanced(second, third, partitions=PARTITIONS)
+    stage.cluster.start_broker(dead)
+    assert all(int(value) >= 300 for _, _, value in third.records), "read, though committed"
+    assert sum(commit(second, third).values()) == 600
+    second.close()
+    third.close()
+    send(sent, 600, 30)
+    fourth = member(stage, client, 3)
+    fourth.until(lambda one: len(one.records) >= 30, "what came meanwhile")
+    assert seen(fourth) == {record for record in all_sent(sent) if int(record[2]) >= 600}
+
+
+def generation(stage: GroupStage) -> int:
+    """As the group's newest record says."""
+    newest = -1
+    with consumer(stage.cluster.bootstrap) as client:
+        for partition in range(OFFSETS_PARTITIONS):
+            at = TopicPartition(OFFSETS_TOPIC, partition)
+            ends = client.get_watermark_offsets(at, timeout=PATIENCE_S)
+            assert ends is not None
+            at.offset = ends[0]
+            client.assign([at])
+            # Nothing was compacted away in the short life of this cluster's open segments.
+            for message in take(client, ends[1] - ends[0]):
+                key, value = message.key(), message.value()
+                if key and value and decode_key(key) == GroupKey(stage.group):
+                    newest = decode_group_value(value).generation
+    return newest
+
+
+@pytest.mark.parametrize("client", ALL_CLIENTS)
+def test_a_static_member_comes_back_and_nobody_notices(stage: GroupStage, client: str) -> None:
+    first, second = static_members(stage, client)
+    had, before, told = second.assigned, generation(stage), list(first.assignments)
+    second.kill()
+    again = member(stage, client, 1, instance="static-1", session_ms=20_000)
+    again.until(lambda one: one.assigned == had, "the partitions it had")
+    assert generation(stage) == before
+    assert first.assignments == told
+
+
+@pytest.mark.parametrize("client", KNOW_FENCING)
+def test_of_two_static_members_with_one_name_the_first_is_fenced(
+    stage: GroupStage, client: str
+) -> None:
+    first, second = static_members(stage, client)
+    had, before, told = second.assigned, generation(stage), list(first.assignments)
+    twin = member(stage, client, 2, instance="static-1", session_ms=20_000)
+    twin.until(lambda one: one.assigned == had, "the partitions of the one before it")
+    with suppress(BrokenPipeError):  # some end as soon as they know
+        second.tell("commit")
+    eventually(lambda: "fenced" in second.trouble.lower(), "a member that is told that it is out")
+    assert generation(stage) == before
+    assert first.assignments == told
+
+
+def static_members(stage: GroupStage, client: str) -> tuple[GroupMember, GroupMember]:
+    first, second = (
+        member(stage, client, number, instance=f"static-{number}", session_ms=20_000)
+        for number in range(2)
+    )
+    stage.balanced(first, second, partitions=PARTITIONS)
+    return first, second
+
+
+@pytest.mark.parametrize("client", COOPERATIVE)
+def test_cooperative_members_keep_what_they_can(stage: GroupStage, client: str) -> None:
+    first = member(stage, client, 0, assignor="cooperative-sticky")
+    stage.balanced(first, partitions=PARTITIONS)
+    before = len(first.assignments)
+    second = member(stage, client, 1, assignor="cooperative-sticky")
+    stage.balanced(first, second, partitions=PARTITIONS)
+    # It never gave all away, to get some of it back.
+    assert all(set(had) >= set(first.assigned) for had in first.assignments[before - 1 :])
+    sent = Sent(stage.cluster.bootstrap, stage.topic)
+    send(sent, 0, 60)
+    eventually(lambda: seen(first, second) == all_sent(sent), "all records")
