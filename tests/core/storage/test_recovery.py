@@ -199,6 +199,20 @@ def test_a_missing_index_over_a_broken_log_ends_the_log_there(disk: MemoryDisk) 
     assert (report.cuts[0].path, report.deleted) == (SECOND, [THIRD])
 
 
+@pytest.mark.parametrize("flipped", [0, 2, 3])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_missing_index_over_offsets_out_of_place_ends_the_log_there(
+    disk: MemoryDisk, flipped: int, clean: bool
+) -> None:
+    """The checksum does not cover a batch's base offset."""
+    reopen(disk)[0].close()
+    del disk.files[f"orders-0/{7:020d}.index"]
+    disk.files[SECOND][3 * record_size() + flipped] ^= 0xC0
+    log, report = reopen(disk, clean=clean)
+    assert log.log_end_offset == 10
+    assert (report.cuts[0].path, report.deleted) == (SECOND, [THIRD])
+
+
 def test_index_files_without_a_log_go(disk: MemoryDisk) -> None:
     for kind in layout.SEGMENT_KINDS[1:]:
         disk.write(f"orders-0/{99:020d}{kind}", b"")

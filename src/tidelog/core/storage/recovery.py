@@ -36,6 +36,8 @@ from tidelog.core.types import EpochEntry, LeaderEpoch, Offset, TopicId, TopicPa
 
 MAGIC_AT = 16
 OLD_RECORD_MIN = 26
+SEGMENT_SPAN = 1 << 31
+"""So many offsets an index can tell apart."""
 """Offset, size, CRC, magic, attributes and two empty lengths of format 0."""
 
 
@@ -242,7 +244,7 @@ class _Loading:
     def _scan(self, segment: Segment, *, check_crc: bool, replay: bool) -> bool:
         """Read a segment, cut it at the first byte that is no batch, rebuild its indexes.
         False if something was cut."""
-        valid, reason = 0, None
+        valid, reason, expected = 0, None, segment.base_offset
         if replay:
             segment.clear_aborted()
             self.succession.begin_segment(segment.base_offset)
@@ -256,7 +258,14 @@ class _Loading:
                     if reason is not None:
                         break
                     self._account(segment, batch)
+                elif (
+                    batch.base_offset < expected
+                    or batch.next_offset > segment.base_offset + SEGMENT_SPAN
+                ):
+                    reason = f"offset {batch.base_offset} out of place"
+                    break
                 valid += batch.size
+                expected = batch.next_offset
         except InvalidBatch as error:
             _refuse_old_format(segment.path, error)
             reason = error.reason
