@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fix check test demo sim model mutants fuzz bench bench-failover bench-scale bench-core test-all ci
+.PHONY: help setup fix check test demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-core test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ bench-failover: $(STAMP) ## from the kill of a leader, or its hang, to the next 
 
 bench-scale: $(STAMP) ## many partitions on three brokers: make bench-scale TOPICS=1000
 	$(BIN)/python benchmarks/how_far_does_it_scale.py --topics $(or $(TOPICS),1000)
+
+bench-groups: $(STAMP) ## consumers that rebalance, groups that commit, idle connections: make bench-groups JOBS=commits
+	$(BIN)/python benchmarks/how_far_do_groups_scale.py --jobs '$(JOBS)'
 
 bench-core: $(STAMP) ## what a step of the replication core costs
 	$(BIN)/python benchmarks/how_fast_is_a_step.py

@@ -1,0 +1,243 @@
+"""A group of fifty consumers over a hundred partitions: it forms, one comes, one goes, and its
+coordinator is killed. Once with librdkafka consumers, once with the bare protocol."""
+
+import json
+import queue
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from group_load.figures import Figures
+from group_load.targets import HERE, PARTITIONS, TOPIC, Target, Watch
+
+from tidelog.core.errors import ErrorCode
+from tidelog.shell.client.api_keys import JOIN_GROUP, SYNC_GROUP
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.groups.consumer_protocol import (
+    PROTOCOL_TYPE,
+    RANGE,
+    assign_ranges,
+    encode_assignment,
+    encode_subscription,
+)
+from tidelog.shell.client.groups.coordinator import find_coordinator
+
+MEMBERS = 50
+PROCESSES = 2
+HEARTBEAT_MS = 200
+PATIENCE_S = 60.0
+GROUP = "fifty"
+GENERATIONS = 20
+
+
+# -- librdkafka consumers ------------------------------------------------------------------
+
+
+class Crew:
+    """Processes of librdkafka consumers, and what they said."""
+
+    def __init__(self, target: Target) -> None:
+        self.given: dict[int, tuple[float, list[int]]] = {}
+        self.committed: dict[int, float] = {}
+        self.members: set[int] = set()
+        self.rebalances = 0
+        self._told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        arguments = [target.bootstrap, GROUP, TOPIC, str(HEARTBEAT_MS)]
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, HERE / "librdkafka_members.py", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(PROCESSES)
+        ]
+        self._listeners = [
+            threading.Thread(target=self._listen, args=(process,)) for process in self._processes
+        ]
+        for listener in self._listeners:
+            listener.start()
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        for line in process.stdout or ():
+            self._told.put(json.loads(line))
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        for listener in self._listeners:
+            listener.join()
+        for process in self._processes:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+    def tell(self, verb: str, numbers: Sequence[int] = ()) -> None:
+        """Each process what is for its own members; a verb without numbers is for all."""
+        for at, process in enumerate(self._processes):
+            own = [number for number in numbers if number % PROCESSES == at]
+            if own or not numbers:
+                assert process.stdin is not None
+                process.stdin.write(" ".join(map(str, [verb, *own])) + "\n")
+                process.stdin.flush()
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        give_up = time.monotonic() + PATIENCE_S
+        while not done():
+            try:
+                fact = self._told.get(timeout=max(give_up - time.monotonic(), 0))
+            except queue.Empty:
+                raise SystemExit(f"never came true: {what}") from None
+            if "assigned" in fact:
+                number, partitions = fact["assigned"]
+                self.rebalances += 1
+                self.given[number] = (fact["at"], partitions)
+            else:
+                self.committed[fact["committed"]] = fact["at"]
+
+    def is_shared_out(self, since: float) -> bool:
+        """Whether every member was given something after that moment, and all of it once."""
+        given = [self.given.get(number, (0.0, [])) for number in self.members]
+        every = sorted(partition for _, partitions in given for partition in partitions)
+        return every == list(range(PARTITIONS)) and min(at for at, _ in given) > since
+
+
+def librdkafka_group(target: Target, figures: Figures) -> None:
+    """Forms, grows by one, shrinks by one, loses its coordinator."""
+    crew = Crew(target)
+
+    def timed(job: str, verb: str, numbers: list[int]) -> None:
+        watch = Watch(target, crew.pids)
+        crew.tell(verb, numbers)
+        crew.wait(lambda: crew.is_shared_out(watch.began), job)
+        watch.stop(max(at for at, _ in map(crew.given.__getitem__, crew.members)))
+        figures.note(job, target, watch.seconds, "s", watch)
+
+    try:
+        crew.members = set(range(MEMBERS))
+        timed("librdkafka: 50 consumers start, all have their share", "add", list(range(MEMBERS)))
+        crew.members.add(MEMBERS)
+        timed("librdkafka: the 51st joins, all have their share", "add", [MEMBERS])
+        crew.members.remove(7)
+        timed("librdkafka: one leaves, all have their share", "leave", [7])
+        if target.can_be_killed:
+            _kill_coordinator(target, crew, figures)
+    finally:
+        crew.close()
+
+
+def _kill_coordinator(target: Target, crew: Crew, figures: Figures) -> None:
+    """The group need not rebalance: it is stable when every member's commit has succeeded."""
+    with Cluster(target.bootstrap) as client:
+        coordinator = find_coordinator(client, GROUP)
+    before = crew.rebalances
+    target.kill(coordinator)
+    watch = Watch(target, crew.pids)
+    crew.tell("commit")
+    crew.wait(lambda: crew.committed.keys() >= crew.members, "all commit after a kill")
+    watch.stop(max(crew.committed[number] for number in crew.members))
+    figures.note(
+        "librdkafka: coordinator killed, all have committed", target, watch.seconds, "s", watch
+    )
+    figures.note(
+        "librdkafka: ... and were given partitions anew", target, crew.rebalances - before, "times"
+    )
+
+
+# -- the protocol alone --------------------------------------------------------------------
+
+
+class Member:
+    """One member on a connection of its own."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self.connection = connection
+        self.member_id = ""
+        self.joined: dict[str, Any] = {}
+
+    def ask_to_join(self, generation: int) -> Any:
+        """Other metadata each time, so that whoever comes first begins a new generation."""
+        metadata = encode_subscription([TOPIC]) + generation.to_bytes(4, "big")
+        request = {
+            "group_id": "bare",
+            "session_timeout_ms": 30_000,
+            "rebalance_timeout_ms": 30_000,
+            "member_id": self.member_id,
+            "protocol_type": PROTOCOL_TYPE,
+            "protocols": [{"name": RANGE, "metadata": metadata}],
+        }
+        # The next version makes new members ask twice.
+        return self.connection.ask(JOIN_GROUP, request, 3)
+
+    def ask_to_sync(self) -> Any:
+        assignments = []
+        if self.joined["leader"] == self.member_id:
+            wanted = {one["member_id"]: [TOPIC] for one in self.joined["members"]}
+            assignments = [
+                {"member_id": member, "assignment": encode_assignment(partitions)}
+                for member, partitions in assign_ranges(wanted, {TOPIC: PARTITIONS}).items()
+            ]
+        request = {
+            "group_id": "bare",
+            "generation_id": self.joined["generation_id"],
+            "member_id": self.member_id,
+            "assignments": assignments,
+        }
+        return self.connection.ask(SYNC_GROUP, request, 2)
+
+    def answered(self, question: Any) -> dict[str, Any]:
+        answer = self.connection.answer(question)
+        if answer["error_code"]:
+            raise SystemExit(f"the bare protocol: {ErrorCode(answer['error_code']).name}")
+        return answer
+
+
+def _generation(members: list[Member], number: int) -> None:
+    """All join, all sync. Whoever joined last is the first to be looked at."""
+    joins = [member.ask_to_join(number) for member in members]
+    for member, question in zip(members, joins, strict=True):
+        member.joined = member.answered(question)
+        member.member_id = member.joined["member_id"]
+    syncs = [member.ask_to_sync() for member in members]
+    for member, question in zip(members, syncs, strict=True):
+        member.answered(question)
+
+
+def bare_protocol(target: Target, figures: Figures) -> None:
+    """A generation of fifty, again and again: JoinGroup and SyncGroup of each, nothing else."""
+    with Cluster(target.bootstrap, timeout_s=PATIENCE_S) as client:
+        coordinator = find_coordinator(client, "bare")
+        members = [Member(client.own_connection(coordinator)) for _ in range(MEMBERS)]
+        try:
+            _generation(members[:1], 0)
+            # The first is a group of its own; it must come last, or it would be answered alone.
+            joins = [(member, member.ask_to_join(1)) for member in members[1:]]
+            time.sleep(0.2)
+            joins.append((members[0], members[0].ask_to_join(1)))
+            for member, question in joins:
+                member.joined = member.answered(question)
+                member.member_id = member.joined["member_id"]
+            for member, question in [(member, member.ask_to_sync()) for member in members]:
+                member.answered(question)
+            took = []
+            watch = Watch(target)
+            for number in range(GENERATIONS):
+                began = time.monotonic()
+                _generation(members, 2 + number)
+                took.append(time.monotonic() - began)
+            watch.stop()
+        finally:
+            for member in members:
+                member.connection.close()
+    job = "bare protocol: 50 members join and sync, one generation"
+    figures.note(job, target, statistics.median(took) * 1e3, "ms", watch)

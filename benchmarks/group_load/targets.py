@@ -1,0 +1,119 @@
+"""What is measured: three Tidelog brokers, or librdkafka's mock cluster in a process of its own.
+
+Both are reached over loopback only, and are gone when their block is left.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from how_fast_is_a_cluster import cpu_s, library, machine_cpu_s, rss_mb
+
+from tidelog.core.types import BrokerId
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+HERE = Path(__file__).parent
+TOPIC = "orders"
+PARTITIONS = 100
+TIDELOG, MOCK = "tidelog", "mock"
+
+
+class Target:
+    """Brokers somewhere on this machine."""
+
+    def __init__(self, name: str, bootstrap: str, pids: list[int]) -> None:
+        self.name = name
+        self.bootstrap = bootstrap
+        self.pids = pids
+        self._cluster: LocalCluster | None = None
+
+    @classmethod
+    def of(cls, cluster: LocalCluster) -> "Target":
+        pids = [cluster.pid(broker) for broker in cluster.ids]
+        target = cls(TIDELOG, cluster.bootstrap, pids)
+        target._cluster = cluster
+        return target
+
+    @property
+    def can_be_killed(self) -> bool:
+        return self._cluster is not None
+
+    def kill(self, broker: BrokerId) -> None:
+        """kill -9 of one broker; the others are what is left."""
+        assert self._cluster is not None
+        self.pids.remove(self._cluster.pid(broker))
+        self._cluster.kill(broker)
+
+    def pid(self, broker: BrokerId) -> int:
+        """Of the process that has this broker."""
+        return self.pids[0] if self._cluster is None else self._cluster.pid(broker)
+
+    def rss_mb(self) -> float:
+        """Of all brokers."""
+        return sum(map(rss_mb, self.pids))
+
+
+@contextmanager
+def tidelog() -> Iterator[Target]:
+    """Three brokers with three replicas of everything, acks=all: the defaults of `tidelog up`."""
+    with LocalCluster(brokers=3, settings={"auto.create.topics.enable": "false"}) as cluster:
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, TOPIC, PARTITIONS, 3)
+        yield Target.of(cluster)
+
+
+@contextmanager
+def mock() -> Iterator[Target]:
+    """In C and in memory, one thread, nothing is replicated."""
+    command = [sys.executable, HERE / "librdkafka_mock.py", library(), TOPIC, str(PARTITIONS)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        yield Target(MOCK, told["bootstrap"], [process.pid])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class Watch:
+    """How long something took, and who burned how much meanwhile."""
+
+    def __init__(self, target: Target, helpers: Sequence[int] = ()) -> None:
+        self.began = time.monotonic()
+        self.seconds = self.broker_cpu = self.foreign_load = 0.0
+        self._target = target
+        self._helpers = helpers
+        self._before = {pid: cpu_s(pid) for pid in target.pids}
+        self._ours_before, self._all_before = self._ours(), machine_cpu_s()
+
+    def _ours(self) -> float:
+        return time.process_time() + sum(map(cpu_s, self._helpers))
+
+    def stop(self, ended: float | None = None) -> "Watch":
+        """`ended`: it was over before now."""
+        wall = time.monotonic() - self.began
+        self.seconds = wall if ended is None else ended - self.began
+        self.broker_cpu = sum(cpu_s(pid) - self._before[pid] for pid in self._target.pids)
+        everybody = machine_cpu_s() - self._all_before
+        strangers = everybody - self.broker_cpu - (self._ours() - self._ours_before)
+        self.foreign_load = max(strangers, 0) / wall
+        return self
+
+
+def allow_open_files(wanted: int) -> int:
+    """Raise the limit of this process, and of brokers that it starts; what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else soft
