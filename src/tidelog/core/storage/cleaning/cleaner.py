@@ -63,7 +63,7 @@ class _Cleaning:
         self._plan = plan
         self._progress = progress
         self._bytes_read = 0
-        self._bytes_written = 0
+        self._bytes_kept = 0
 
     def run(self) -> Iterator[Told]:
         plan = self._plan
@@ -76,7 +76,7 @@ class _Cleaning:
         yield CleaningResult(
             mapped_end,
             self._bytes_read,
-            self._bytes_written,
+            self._bytes_kept,
             batch_filter.records_read,
             batch_filter.records_kept,
             offsets.keys,
@@ -130,6 +130,7 @@ class _Cleaning:
             if kept is not None:
                 waiting.append(kept)
                 waiting_bytes += kept.size
+                self._bytes_kept += kept.size
             if waiting_bytes >= WRITE_BYTES:
                 self._write(written, waiting, waiting_bytes)
                 waiting, waiting_bytes = [], 0
@@ -145,7 +146,6 @@ class _Cleaning:
     def _write(self, written: CleanedSegment, batches: list[RecordBatch], size: int) -> None:
         if batches:
             written.append(batches, size)
-            self._bytes_written += size
             self._progress(size)
 
     def _batches(self, segment: SourceSegment) -> Iterator[RecordBatch]:

@@ -63,6 +63,7 @@ class CleaningResult(NamedTuple):
     """The next cleaning's first dirty offset."""
     bytes_read: int
     bytes_written: int
+    """What is left of them, also in segments that stay as they are."""
     records_read: int
     records_kept: int
     keys: int
