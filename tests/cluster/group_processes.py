@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,8 @@ class GroupMember:
             reader.join(PATIENCE_S)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
-            pipe.close()
+            with suppress(BrokenPipeError):  # it ended before it heard what it was told last
+                pipe.close()
 
 
 class GroupStage:

@@ -6,9 +6,7 @@ build folder, once.
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import TypeAlias
 
 import pytest
 from click.testing import CliRunner
+from client_programs import java_tools
 from real_cluster import eventually
 
 from tidelog.apps.cli.main import cli
@@ -23,8 +22,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 
-PROJECT = Path(__file__).parents[2]
-FETCH_S, TOOL_S = 300, 90
+TOOL_S = 90
 RECORDS = 40_000
 KILLS = 3
 
@@ -34,19 +32,7 @@ Tool: TypeAlias = Callable[..., str]
 @pytest.fixture(scope="module")
 def java() -> list[str]:
     """How to call a tool; its class and options come behind."""
-    command = shutil.which("java")
-    if command is None:
-        pytest.skip("there is no Java here")
-    fetched = subprocess.run(
-        [sys.executable, PROJECT / "scripts/fetch_kafka_tools.py", PROJECT / "build/kafka-tools"],
-        capture_output=True,
-        text=True,
-        timeout=FETCH_S,
-        check=False,
-    )
-    if fetched.returncode:
-        pytest.skip(fetched.stderr.strip())
-    return [command, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", fetched.stdout.strip()]
+    return java_tools()
 
 
 @pytest.fixture(scope="module")
