@@ -17,12 +17,22 @@ RUN_BROKERS = ("up", "status", "down", "broker", "verify")
 
 def main() -> None:
     """Run the command, and end the process."""
+    if sys.stdin is None or sys.stdout is None or sys.stderr is None:
+        _open_streams()
     try:
         _run(time.monotonic())
     except KeyboardInterrupt:  # most of a short command's time is imports, before click looks
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("\ntidelog: interrupted\n")
         sys.exit(INTERRUPTED)
+
+
+def _open_streams() -> None:
+    """Somebody closed them (`>&-`): there is nothing to read, and nobody to be told."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            file = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(file, "w" if number else "r", encoding="utf-8"))
 
 
 def _run(began: float) -> None:

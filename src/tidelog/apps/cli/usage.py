@@ -36,7 +36,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """What was probably meant; nothing if there is no such thing."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), n=3)
+    names = list(known)
+    alike = [each for each in names if each.lower() == name.lower()]
+    close = list(dict.fromkeys([*alike, *get_close_matches(name, names, n=3)]))[:3]
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -128,11 +128,24 @@ class BrokerError(ClientError):
 class NoSuchTopic(ClientError):
     """The cluster has no topic or partition of that name."""
 
-    def __init__(self, name: str, topic: str | None = None) -> None:
-        super().__init__(f"there is no {name} in the cluster; `tidelog topic list` shows topics")
+    def __init__(
+        self,
+        name: str,
+        topic: str | None = None,
+        hint: str = "`tidelog topic list` shows topics",
+    ) -> None:
+        super().__init__(f"there is no {name} in the cluster; {hint}")
         self.name = name
         self.topic = topic
         """The topic itself, if it is that which is not there."""
+
+
+class NoSuchPartition(NoSuchTopic):
+    """The topic is there, but has no such partition."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        hint = f"`tidelog topic describe {topic}` shows its partitions"
+        super().__init__(f"partition {partition} of topic {topic!r}", hint=hint)
 
 
 class NothingMore(ClientError):

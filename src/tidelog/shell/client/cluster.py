@@ -16,6 +16,7 @@ from tidelog.shell.client.api_keys import METADATA
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
+    NoSuchPartition,
     NoSuchTopic,
     Unresolved,
 )
@@ -195,7 +196,7 @@ class Cluster:
             self.refresh([topic])
             found = self.topic(topic).partitions.get(partition)
         if found is None:
-            raise NoSuchTopic(f"partition {partition} of topic {topic!r}")
+            raise NoSuchPartition(topic, partition)
         return found
 
     def leader(

@@ -10,6 +10,10 @@ import click
 
 from tidelog.apps.cli.usage import F
 
+PARTITIONS_MAX = BROKER_ID_MAX = 2**31 - 1
+REPLICAS_MAX = 2**15 - 1
+"""What a request has room for; how many there really may be, the brokers say."""
+
 
 def read_settings(
     _ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
@@ -48,6 +52,8 @@ def broker_ids(text: str, separator: str) -> list[int]:
         example = separator.join(("1", "2", "3"))
         raise click.BadParameter(f"{text!r} is no list of broker ids, such as {example}")
     ids = [int(word) for word in words]
+    if max(ids) > BROKER_ID_MAX:
+        raise click.BadParameter(f"{max(ids)} is no broker's id; they end at {BROKER_ID_MAX}")
     if len(set(ids)) < len(ids):
         raise click.BadParameter(f"{text!r} names a broker twice")
     return ids

@@ -7,7 +7,12 @@ import click
 
 from tidelog.apps.cli.admin import arguments
 from tidelog.apps.cli.admin.outcomes import conclude_changes
-from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
+from tidelog.apps.cli.remote.bootstrap import (
+    WAIT_MAX_S,
+    asked_cluster,
+    bootstrap_option,
+    timeout_option,
+)
 from tidelog.apps.cli.remote.completing import complete_topic
 from tidelog.apps.cli.usage import F, examples, format_option
 
@@ -48,7 +53,7 @@ def _action(name: str, text: str) -> Callable[[F], F]:
 )
 @click.option(
     "--replication-factor",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, arguments.REPLICAS_MAX),
     help="How many replicas each partition shall have.  [default: as many as now]",
 )
 @_action("execute", "Begin to move.")
@@ -58,7 +63,7 @@ def _action(name: str, text: str) -> Callable[[F], F]:
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(0.1, WAIT_MAX_S),
     metavar="SECONDS",
     help="Wait until the moves are done, so long at most; they go on all the same.",
 )

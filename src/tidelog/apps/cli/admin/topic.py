@@ -45,13 +45,13 @@ def topic() -> None:
 @click.option(
     "--partitions",
     "-p",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, arguments.PARTITIONS_MAX),
     help="Partitions of each topic.  [default: num.partitions of the cluster]",
 )
 @click.option(
     "--replication-factor",
     "-r",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, arguments.REPLICAS_MAX),
     help="Replicas of each partition.  [default: default.replication.factor of the cluster]",
 )
 @arguments.config_option("--config", "-c", help_text="A setting of the topic; any number of times.")
@@ -224,7 +224,10 @@ def describe_command(
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option(
-    "--partitions", "-p", type=click.IntRange(min=1), help="How many partitions there shall be."
+    "--partitions",
+    "-p",
+    type=click.IntRange(1, arguments.PARTITIONS_MAX),
+    help="How many partitions there shall be.",
 )
 @click.option(
     "--replica-assignment",

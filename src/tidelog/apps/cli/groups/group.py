@@ -252,7 +252,7 @@ def _aim(given: dict[str, Any]) -> "Aim":
         if rule == "to_datetime":
             return resetting.Aim(resetting.TO_TIME, parse_time(given[rule], now_ms))
         if rule == "by_duration":
-            return resetting.Aim(resetting.TO_TIME, now_ms - parse_duration_ms(given[rule]))
+            return resetting.Aim(resetting.TO_TIME, max(now_ms - parse_duration_ms(given[rule]), 0))
         if rule == "from_file":
             listed = resetting.read_file(given[rule], given["name"])
             return resetting.Aim(resetting.FROM_FILE, listed=listed)

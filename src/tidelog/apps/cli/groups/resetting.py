@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.core.types import Offset, TopicPartition
-from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
+from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.group_admin import (
     Committed,
@@ -158,8 +158,6 @@ def _offsets(
 ) -> dict[TopicPartition, Offset]:
     found = {}
     for key, answer in list_offsets(cluster, dict.fromkeys(keys, timestamp)).items():
-        if isinstance(answer, NoSuchTopic):
-            raise NoSuchTopic(f"partition {key.partition} of topic {key.topic!r}")
         if isinstance(answer, ClientError):
             raise answer
         found[key] = answer.offset

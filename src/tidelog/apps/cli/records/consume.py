@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ISOLATION = ("read_uncommitted", "read_committed")
 """In the order of Kafka's numbers."""
+PARTITIONS_MAX = 100_000
 
 
 class Options(NamedTuple):
@@ -52,7 +53,10 @@ def parse_partitions(
         span = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if span is None:
             raise click.BadParameter(f"{part!r} is no partition; write 0, 0,3 or 0-2")
-        found += range(int(span[1]), int(span[2] or span[1]) + 1)
+        first, last = int(span[1]), int(span[2] or span[1])
+        if last - first >= PARTITIONS_MAX:
+            raise click.BadParameter(f"{part!r} is more than {PARTITIONS_MAX} partitions")
+        found += range(first, last + 1)
     return tuple(dict.fromkeys(found))
 
 

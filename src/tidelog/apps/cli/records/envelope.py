@@ -10,11 +10,14 @@ import binascii
 import json
 from typing import Any, NamedTuple
 
+from tidelog.apps.cli.records.points_in_time import TIME_MAX
 from tidelog.core.record.decoder import LogRecord, TimestampType
 from tidelog.core.record.record import Header
 from tidelog.core.types import BrokerId
 
 _TIMESTAMP_KINDS = {TimestampType.CREATE_TIME: "create", TimestampType.LOG_APPEND_TIME: "logappend"}
+_NO_TIME = -1
+"""What very old clients wrote."""
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -68,7 +71,7 @@ def load(line: bytes) -> Envelope:
     """What a line asks for; topic, offset and broker are not looked at. Raises ValueError."""
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ValueError("no JSON object")
@@ -76,14 +79,14 @@ def load(line: bytes) -> Envelope:
     if not isinstance(given, list) or len(given) % 2:
         raise ValueError('"headers" is no list of names and values in turn')
     headers = tuple(
-        Header(_text(name, "a header's name"), _header_value(value))
+        Header(_header_name(name), _header_value(value))
         for name, value in zip(given[::2], given[1::2], strict=True)
     )
     return Envelope(
         _bytes(fields, "key"),
         _bytes(fields, "payload"),
         headers,
-        _number(fields, "ts"),
+        _time(fields),
         _number(fields, "partition"),
     )
 
@@ -93,7 +96,21 @@ def _bytes(fields: dict[str, Any], name: str) -> bytes | None:
     if encoded is not None:
         return _decode(encoded, f"{name}_base64")
     value = fields.get(name)
-    return None if value is None else _text(value, name).encode(errors="surrogateescape")
+    return None if value is None else _encode(_text(value, name), name)
+
+
+def _encode(text: str, name: str) -> bytes:
+    """Half of a surrogate pair is no text, unless it stands for a byte that was none."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError(f'"{name}" has half a character, {text[:40]!a}') from None
+
+
+def _header_name(value: object) -> str:
+    text = _text(value, "a header's name")
+    _encode(text, "headers")
+    return text
 
 
 def _decode(encoded: object, name: str) -> bytes:
@@ -106,7 +123,7 @@ def _decode(encoded: object, name: str) -> bytes:
 def _header_value(value: object) -> bytes | None:
     if isinstance(value, dict):
         return _decode(value.get("base64"), "headers")
-    return None if value is None else _text(value, "headers").encode(errors="surrogateescape")
+    return None if value is None else _encode(_text(value, "headers"), "headers")
 
 
 def _text(value: object, name: str) -> str:
@@ -119,4 +136,11 @@ def _number(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is not None and type(value) is not int:
         raise ValueError(f'"{name}" is no whole number')
+    return value
+
+
+def _time(fields: dict[str, Any]) -> int | None:
+    value = _number(fields, "ts")
+    if value is not None and not _NO_TIME <= value <= TIME_MAX:
+        raise ValueError(f'"ts" is {value}, which is no time in milliseconds since 1970')
     return value

@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 from tidelog.apps.cli.records import envelope
 from tidelog.apps.cli.records.format_string import Field, parse
+from tidelog.apps.cli.records.points_in_time import TIME_MAX
 from tidelog.core.record.record import Header
 
 PIECE_BYTES = 256 * 1024
@@ -148,9 +149,9 @@ def _spelt(data: bytes, spelling: str) -> bytes:
 def _number(fields: dict[str, bytes], letter: str) -> int | None:
     if letter not in fields:
         return None
-    if not fields[letter].isdigit():
+    if not fields[letter].isdigit() or len(fields[letter]) > len(str(TIME_MAX)):
         raise BadInput(f"{fields[letter][:60]!r} is no number for %{letter}")
-    return int(fields[letter])
+    return min(int(fields[letter]), TIME_MAX)
 
 
 def parse_headers(text: bytes) -> tuple[Header, ...]:

@@ -1,11 +1,14 @@
 """Times as people write them on the command line: milliseconds, ISO 8601, or so long ago.
 
-Always true: a time without a zone is UTC, as Kafka's own tools take it.
+Always true: a time without a zone is UTC, as Kafka's own tools take it; times are such as a
+record can have, from 1970 on. What was before, and nobody can mean anything else by it, is 1970.
 """
 
 import re
 from datetime import UTC, datetime, timedelta
 
+TIME_MAX = 2**63 - 1
+"""A record has room for no more milliseconds."""
 _AGO = re.compile(r"-(\d+)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(
@@ -16,6 +19,13 @@ _DURATION = re.compile(
 def parse_time(text: str, now_ms: int) -> int:
     """`1700000000000`, `2024-01-31`, `2024-01-31T10:00:00Z` or `-15m`, in milliseconds since
     1970. Raises ValueError."""
+    found_ms = _parse(text, now_ms)
+    if found_ms > TIME_MAX:
+        raise ValueError(f"{text!r} is too far away; times are milliseconds, at most {TIME_MAX}")
+    return max(found_ms, 0)
+
+
+def _parse(text: str, now_ms: int) -> int:
     if text.isdecimal():
         return int(text)
     ago = _AGO.fullmatch(text)
@@ -41,5 +51,8 @@ def parse_duration_ms(text: str) -> int:
     if found is None or not any(found.groups()[1:]):
         raise ValueError(f"{text!r} is no duration; write PT1H30M, P2D or 90m")
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups()[1:])
-    length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        raise ValueError(f"{text!r} is too long; write PT1H30M, P2D or 90m") from None
     return int(length.total_seconds() * 1000) * (-1 if found[1] else 1)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
-from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
+from tidelog.apps.cli.remote.bootstrap import (
+    WAIT_MAX_S,
+    asked_cluster,
+    bootstrap_option,
+    timeout_option,
+)
 from tidelog.apps.cli.remote.completing import complete_topic
 from tidelog.apps.cli.usage import examples, format_option
 
@@ -137,7 +142,7 @@ class Plan(NamedTuple):
 @click.option(
     "--delivery-timeout",
     "delivery_s",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(0.1, WAIT_MAX_S),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

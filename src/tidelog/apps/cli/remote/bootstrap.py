@@ -21,6 +21,8 @@ VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 DATA = "tidelog-data"
 LAST_RESORT = "localhost:9092"
 TIMEOUT_S = 5.0
+WAIT_MAX_S = 1_000_000.0
+"""More than ten days, and no more than every system can count."""
 NOT_ANSWERED = 1
 
 
@@ -40,7 +42,7 @@ def timeout_option() -> Callable[[F], F]:
     return click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(min=0.1),
+        type=click.FloatRange(0.1, WAIT_MAX_S),
         default=TIMEOUT_S,
         show_default=True,
         metavar="SECONDS",

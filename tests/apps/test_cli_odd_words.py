@@ -1,0 +1,105 @@
+"""Numbers, times, names and streams that nobody would give on purpose: one line, no traceback."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.records import envelope
+from tidelog.apps.cli.records.input_records import BadInput, by_format
+from tidelog.apps.cli.records.points_in_time import TIME_MAX, parse_duration_ms, parse_time
+from tidelog.apps.cli.usage import nearest
+from tidelog.shell.client.client_errors import NoSuchPartition
+
+NOW_MS = 1_700_000_000_000
+FAR = "9" * 23
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "create", "orders", "-p", FAR),
+        ("topic", "create", "orders", "-r", "40000"),
+        ("topic", "create", "orders", "--replica-assignment", f"{FAR}:1"),
+        ("topic", "alter", "orders", "-p", FAR),
+        ("topic", "list", "--timeout", "1e400"),
+        ("reassign", "--topic", "orders", "--brokers", FAR),
+        ("reassign", "--topic", "orders", "--replication-factor", "40000"),
+        ("produce", "orders", "--timestamp", FAR),
+        ("produce", "orders", "--delivery-timeout", "1e400"),
+        ("consume", "orders", "-o", f"@{FAR}"),
+        ("consume", "orders", "-p", "0-99999999999"),
+        ("group", "reset", "billing", "--to-datetime", FAR),
+        ("group", "reset", "billing", "--by-duration", f"P{FAR}D"),
+    ],
+    ids=" ".join,
+)
+def test_numbers_that_no_request_can_carry_are_wrong_words(words: tuple[str, ...]) -> None:
+    found = CliRunner().invoke(cli, [*words, "--bootstrap", "localhost:1"])
+    assert found.exit_code == 2, found.output
+    assert found.stderr.startswith("tidelog: ")
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01", f"-{FAR}d"])
+def test_before_1970_is_no_word_of_kafkas_protocol(text: str) -> None:
+    """-1 there is the end of a log, -2 its beginning."""
+    assert parse_time(text, NOW_MS) == 0
+
+
+def test_times_end_where_a_record_has_no_room_for_more() -> None:
+    assert parse_time(str(TIME_MAX), NOW_MS) == TIME_MAX
+    with pytest.raises(ValueError, match="too far away"):
+        parse_time(str(TIME_MAX + 1), NOW_MS)
+    with pytest.raises(ValueError, match="too long"):
+        parse_duration_ms(f"P{FAR}D")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"[" * 200_000, "no JSON"),
+        (b'{"ts":%s}' % FAR.encode(), '"ts" is 9'),
+        (b'{"ts":-2}', '"ts" is -2'),
+        (rb'{"payload":"\ud800"}', "half a character"),
+        (rb'{"key":"\udfff"}', "half a character"),
+        (rb'{"headers":["\ud800","x"]}', "half a character"),
+        (rb'{"headers":["x","\ud800"]}', "half a character"),
+    ],
+    ids=["nested", "far", "negative", "payload", "key", "header", "header value"],
+)
+def test_json_that_is_no_record(line: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        envelope.load(line)
+
+
+def test_a_record_without_a_time_is_copied_as_it_is() -> None:
+    assert envelope.load(b'{"ts":-1,"payload":"x"}').timestamp == -1
+
+
+def test_a_number_in_the_input_has_an_end() -> None:
+    understand, _ = by_format("%T %s\n", None)
+    assert understand(b"%d x" % TIME_MAX).timestamp == TIME_MAX
+    with pytest.raises(BadInput, match="no number for %T"):
+        understand(b"%b x" % FAR.encode())
+
+
+def test_a_partition_that_is_not_there_is_looked_for_in_its_topic() -> None:
+    assert "`tidelog topic describe orders`" in str(NoSuchPartition("orders", 7))
+
+
+def test_case_is_no_distance() -> None:
+    assert nearest("ORDERS", ["payments", "orders"]) == "did you mean orders?"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_somebody_closed(closed: str) -> None:
+    command = f"exec '{sys.executable}' -m tidelog story list --format json {closed}"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == b""
+    if ">&-" not in closed.replace("2>&-", ""):
+        assert json.loads(ran.stdout)["holds"]
