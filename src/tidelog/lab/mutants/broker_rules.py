@@ -12,6 +12,7 @@ _REPLICATION = "tidelog.core.replication"
 _STORAGE = "tidelog.core.storage"
 _CONTROLLER = "tidelog.core.controller"
 _NODE = "tidelog.core.node"
+_GROUPS = "tidelog.core.groups"
 
 RULES: tuple[Mutant, ...] = (
     Mutant(
@@ -194,6 +195,31 @@ RULES: tuple[Mutant, ...] = (
                 f"{_NODE}.coordinating.shard_writer",
                 "batch, ACKS_ALL, self._turn.now_ms)",
                 "batch, 1, self._turn.now_ms)",
+            ),
+        ),
+    ),
+    Mutant(
+        "assigned-before-it-is-written",
+        "nobody gets an assignment before it is written",
+        "the next coordinator would share out the same generation again",
+        (
+            Change(
+                f"{_GROUPS}.membership.presence",
+                "        self._rebalance.store(group, assignments, written)\n",
+                "        self._rebalance.store(group, assignments, lambda *_: None)\n"
+                "        written(ErrorCode.NONE, group.state_since_ms or 0)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "leader-assigns-twice",
+        "of two assignments for one generation the first one counts",
+        "a leader that asks again after a time-out may have drawn anew",
+        (
+            Change(
+                f"{_GROUPS}.membership.presence",
+                " and group.assigned_generation != group.generation_id:",
+                ":",
             ),
         ),
     ),

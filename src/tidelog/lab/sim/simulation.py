@@ -20,6 +20,7 @@ from tidelog.core.types import Offset, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
 from tidelog.lab.sim.clients.committer import COORDINATED_BY, SimCommitter
 from tidelog.lab.sim.clients.consumer import SimConsumer
+from tidelog.lab.sim.clients.group_member import Shares, SimMember, why_unshared
 from tidelog.lab.sim.clients.newcomer import SimNewcomer
 from tidelog.lab.sim.clients.producer import SimProducer
 from tidelog.lab.sim.faults import Faults
@@ -34,6 +35,7 @@ from tidelog.lab.sim.swarm import Plan
 from tidelog.lab.sim.trace import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
+FIRST_MEMBER, MEMBERS = 90, 3
 COMMITTER, SECOND_ADMIN, NEWCOMER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 97, 98, 99, 100, 101, 151
 STUCK_MS = 20_000
 """Many times any time-out of a run: who has not moved for so long will not move any more."""
@@ -131,8 +133,11 @@ class Simulation:
         )
         self.admin = SimAdmin(self.site, ADMIN, topic)
         self.committer: SimCommitter | None = None
+        self.shares = Shares(self._assigned_twice)
+        self.members: list[SimMember] = []
         if plan.groups:
             self._add_committer()
+            self._add_members()
         self.newcomer = SimNewcomer(self.site, NEWCOMER, self._id_given_twice)
         self.producers = [
             SimProducer(
@@ -172,6 +177,13 @@ class Simulation:
         self.committer = SimCommitter(self.site, COMMITTER, self._commit_lost)
         self.world.at(1_000, self.committer.commit)
 
+    def _add_members(self) -> None:
+        for number in range(MEMBERS):
+            static = bool(number and self.plan.seed % 2)
+            member = SimMember(self.site, FIRST_MEMBER + number, self.shares, static=static)
+            self.members.append(member)
+            self.world.at(1_000 + 100 * number, member.go_on)
+
     # -- the run ---------------------------------------------------------------------------
 
     def run(self) -> Result:
@@ -201,6 +213,8 @@ class Simulation:
         self.faults.stopped = True
         if self.committer is not None:
             self.committer.finish()
+        for member in self.members:
+            member.finish()
         self.site.network.heal()
         for process in self.site.brokers.values():
             process.disk.heal()
@@ -237,6 +251,8 @@ class Simulation:
                 return f"producer {number} waits for {producer.pending} batches"
         if self.committer is not None and not self.committer.done:
             return "the committer has not learnt what is committed"
+        if self.members and (unshared := why_unshared(self.members, self.shares)) is not None:
+            return unshared
         why = why_not_settled(self.site, self.oracle.truths)
         if why is not None:
             return why
@@ -276,6 +292,10 @@ class Simulation:
     def _commit_lost(self, what: str) -> None:
         if not self.oracle.truths[COORDINATED_BY].lost:
             self._report("commits-survive", what)
+
+    def _assigned_twice(self, what: str) -> None:
+        if not self.oracle.truths[COORDINATED_BY].lost:
+            self._report("assignments-hold", what)
 
     def _id_given_twice(self, producer_id: int) -> None:
         self._report("producer-ids-unique", f"producer id {producer_id} was given twice")

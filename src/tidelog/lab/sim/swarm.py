@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 from zlib import crc32
 
+from tidelog.core.groups.config import GroupConfig
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from tidelog.core.storage.log_config import LogConfig
@@ -20,6 +21,7 @@ from tidelog.lab.sim.machine.disk import Habits
 from tidelog.lab.sim.machine.network import Weather
 from tidelog.lab.sim.machine.store import StoreFaults
 
+_GROUPS = GroupConfig(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=200)
 CALM_START_MS = 1_500
 """Enough for brokers to register and the topic to be made."""
 
@@ -84,6 +86,7 @@ class Plan:
         return NodeConfig(
             broker,
             log=log,
+            groups=_GROUPS,
             replica_lag_time_max_ms=draw.choice((800, 1_500, 3_000)),
             replica_fetch_wait_max_ms=draw.choice((100, 300, 500)),
             replica_fetch_max_bytes=draw.choice((300, 2_000, 1 << 20)),
