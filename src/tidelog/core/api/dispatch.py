@@ -116,7 +116,7 @@ class Dispatch:
             raise Refused(f"a request of {len(frame)} bytes, {QUESTION_BYTES_MAX} at most")
         header = parse_request_header(frame)
         offered = OFFERED.get(key)
-        if key == DESCRIBE_STATE:
+        if key == DESCRIBE_STATE and version == 0:
             self._describe(connection.reserve(), header.correlation_id, frame, header.position)
         elif offered is not None and offered.first <= version <= offered.last:
             if key == PRODUCE:
