@@ -231,6 +231,47 @@ def test_groups_read_and_go_on_where_they_were(tool: Tool) -> None:
     assert "java" not in tool("GroupsCommand", "--list").split()
 
 
+def test_the_verifiable_consumer_commits_what_it_read(tool: Tool) -> None:
+    tool("ConsoleProducer", "--topic", "verified", given="".join(f"{n}\n" for n in range(100)))
+    cooperative = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+    said = tool(
+        *("VerifiableConsumer", "--topic", "verified", "--group-id", "verifiers"),
+        *("--max-messages", "100", "--reset-policy", "earliest"),
+        *("--assignment-strategy", cooperative),
+    )
+    events = [json.loads(line) for line in said.splitlines()]
+    assert sum(one["count"] for one in events if one["name"] == "records_consumed") == 100
+    commits = [one for one in events if one["name"] == "offsets_committed"]
+    assert commits[-1]["success"]
+    assert commits[-1]["offsets"] == [{"topic": "verified", "partition": 0, "offset": 100}]
+
+
+def test_performance_is_measured(tool: Tool) -> None:
+    written = ("--num-records", "2000", "--record-size", "100", "--throughput", "-1")
+    assert "2000 records sent" in tool("ProducerPerformance", "--topic", "measured", *written)
+    read = tool("ConsumerPerformance", "--topic", "measured", "--num-records", "2000")
+    assert read.splitlines()[-1].split(", ")[4] == "2000"
+    sizes = ("--num-records", "20", "--producer-acks", "all", "--record-size", "10")
+    assert "Avg latency" in tool("EndToEndLatency", "--topic", "measured-too", *sizes)
+
+
+def test_brokers_and_their_folders_are_described(tool: Tool, cluster: LocalCluster) -> None:
+    versions = tool("BrokerApiVersionsCommand")
+    assert versions.count("JoinGroup(11): 0 to 9 [usable: 9]") == len(cluster.ids)
+    assert versions.count("EndTxn(26): UNSUPPORTED") == len(cluster.ids)
+    folders = json.loads(tool("LogDirsCommand", "--describe").splitlines()[-1])
+    assert [one["broker"] for one in folders["brokers"]] == cluster.ids
+    assert [one["logDirs"][0]["logDir"] for one in folders["brokers"]] == [
+        cluster.log_dir(broker) for broker in cluster.ids
+    ]
+
+
+def test_what_is_not_offered_is_said(tool: Tool) -> None:
+    tool("AclCommand", "--list", error="has no access control")
+    tool("MetadataQuorumCommand", "describe", "--status", error="not support DESCRIBE_QUORUM")
+    tool("TransactionsCommand", "list", error="not support LIST_TRANSACTIONS")
+
+
 def test_transactions_are_refused_at_once(tool: Tool) -> None:
     tool("TopicCommand", "--create", "--topic", "alone")
     perf = ("ProducerPerformance", "--topic", "alone", "--num-records", "1", "--record-size", "9")
