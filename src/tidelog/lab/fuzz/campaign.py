@@ -156,8 +156,10 @@ class Campaign:
                 self._one()
             progress(self.frames)
         self._end_broker()
-        grown = _peak_kb() - self._rss_kb if self._rss_kb else 0
-        return Tally(self.frames, self.answered, self.refused, self.slowest_s, grown, self.findings)
+        grown_kb = self._last_kb - self._first_kb
+        return Tally(
+            self.frames, self.answered, self.refused, self.slowest_s, grown_kb, self.findings
+        )
 
     def _one(self) -> None:
         frame = self._next()
