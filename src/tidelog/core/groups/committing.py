@@ -27,10 +27,10 @@ from tidelog.core.groups.messages import (
 from tidelog.core.groups.outbox import OnWritten, Outbox, error_of_offset_append
 from tidelog.core.groups.records import (
     GroupKey,
-    OffsetKey,
     OffsetValue,
     encode_key,
     encode_offset_value,
+    offset_keys,
 )
 from tidelog.core.groups.refusals import refused
 from tidelog.core.types import TopicId, TopicPartition
@@ -112,8 +112,10 @@ class Committing:
         group.offsets.begin(values, token)
         self._outbox.append(
             [
-                (_offset_key(group, partition), encode_offset_value(value))
-                for partition, value in values.items()
+                (key, encode_offset_value(value))
+                for key, value in zip(
+                    offset_keys(group.group_id, values), values.values(), strict=True
+                )
             ],
             written,
         )
@@ -307,8 +309,7 @@ def _in_batches(
     some: list[TopicPartition] = []
     tombstones: list[tuple[bytes, bytes | None]] = []
     room = _TOMBSTONE_BYTES_MAX
-    for partition in gone:
-        key = _offset_key(group, partition)
+    for partition, key in zip(gone, offset_keys(group.group_id, gone), strict=True):
         room -= len(key) + _TOMBSTONE_OVERHEAD
         if room < 0 and some:
             yield some, tombstones
@@ -318,10 +319,6 @@ def _in_batches(
         tombstones.append((key, None))
     if some:
         yield some, tombstones
-
-
-def _offset_key(group: Group, partition: TopicPartition) -> bytes:
-    return encode_key(OffsetKey(group.group_id, *partition))
 
 
 def _committed_at(value: OffsetValue) -> int:

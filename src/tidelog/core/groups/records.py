@@ -5,6 +5,7 @@ read past the end of the data: it decodes, or is a DamagedRecord. Keys of anothe
 damage; newer brokers, and newer kinds of groups, may have left them.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 from struct import error as OutOfBytes
 from typing import NamedTuple
@@ -82,6 +83,9 @@ _I16 = Struct(">h")
 _I32 = Struct(">i")
 _I64 = Struct(">q")
 _OFFSET_AND_EPOCH = Struct(">qi")
+_USUAL_OFFSET = Struct(">hqiBqB2s16s")
+"""Without metadata, with a topic id: nearly all are, so they are packed and unpacked at once."""
+_ID_FOLLOWS = bytes((_TOPIC_ID_TAG, _TOPIC_ID_SIZE))
 
 
 # -- keys ----------------------------------------------------------------------------------
@@ -90,9 +94,16 @@ _OFFSET_AND_EPOCH = Struct(">qi")
 def encode_key(key: OffsetKey | GroupKey) -> bytes:
     """As it stands in the log."""
     if isinstance(key, OffsetKey):
-        names = _string(key.group) + _string(key.topic)
-        return _I16.pack(_OFFSET_KEY) + names + _I32.pack(key.partition)
+        return offset_keys(key.group, [(key.topic, key.partition)])[0]
     return _I16.pack(_GROUP_KEY) + _string(key.group)
+
+
+def offset_keys(group: str, partitions: Iterable[tuple[str, int]]) -> list[bytes]:
+    """The keys of a group's offsets, as they stand in the log."""
+    start = _I16.pack(_OFFSET_KEY) + _string(group)
+    partitions = list(partitions)
+    starts = {topic: start + _string(topic) for topic in {topic for topic, _ in partitions}}
+    return [starts[topic] + _I32.pack(partition) for topic, partition in partitions]
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
@@ -125,13 +136,16 @@ def encode_offset_value(value: OffsetValue) -> bytes:
                 _I64.pack(value.expire_timestamp),
             )
         )
+    topic_id, epoch = value.topic_id, _number(value.leader_epoch)
+    if topic_id is not None and not value.metadata:
+        head = (_OFFSET_VALUE, value.offset, epoch, 1, value.commit_timestamp)
+        return _USUAL_OFFSET.pack(*head, 1, _ID_FOLLOWS, topic_id)
     text = value.metadata.encode()
-    topic_id = value.topic_id
     tags = bytes(1) if topic_id is None else bytes((1, _TOPIC_ID_TAG, _TOPIC_ID_SIZE)) + topic_id
     return b"".join(
         (
             _I16.pack(_OFFSET_VALUE),
-            _OFFSET_AND_EPOCH.pack(value.offset, _number(value.leader_epoch)),
+            _OFFSET_AND_EPOCH.pack(value.offset, epoch),
             _uvarint(len(text) + 1),
             text,
             _I64.pack(value.commit_timestamp),
@@ -154,6 +168,10 @@ def decode_offset_value(data: bytes) -> OffsetValue:
 
 
 def _flexible_offset(data: bytes) -> OffsetValue:
+    if len(data) == _USUAL_OFFSET.size:
+        _, offset, epoch, text, at, tags, tag, topic_id = _USUAL_OFFSET.unpack(data)
+        if text == 1 and tags == 1 and tag == _ID_FOLLOWS and any(topic_id):
+            return OffsetValue(offset, _known(epoch), "", at, None, topic_id)
     offset, leader_epoch = _OFFSET_AND_EPOCH.unpack_from(data, 2)
     metadata, at = _read_compact_string(data, 14)
     committed = _I64.unpack_from(data, at)[0]

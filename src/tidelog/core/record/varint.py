@@ -13,9 +13,12 @@ INT64_BITS = 64
 
 def read_varint(data: Buffer, position: int, bits: int = INT32_BITS) -> tuple[int, int]:
     """The number at `position` and the position after it."""
-    raw = shift = 0
-    at = position
     try:
+        byte = data[position]
+        if byte < 0x80:  # nearly all are this short
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        raw = shift = 0
+        at = position
         while shift < bits:
             byte = data[at]
             at += 1
@@ -32,6 +35,9 @@ def read_varint(data: Buffer, position: int, bits: int = INT32_BITS) -> tuple[in
 
 
 def write_varint(output: bytearray, number: int) -> None:
+    if 0 <= number < 0x40:
+        output.append(number << 1)
+        return
     raw = number << 1 if number >= 0 else (~number << 1) | 1
     while raw > 0x7F:
         output.append(raw & 0x7F | 0x80)
