@@ -115,6 +115,26 @@ def test_no_names_are_all_names(cluster: ApiCluster) -> None:
     assert len(result["configs"]) == len(describe(cluster, TOPIC, "orders")["configs"])
 
 
+def test_what_is_named_a_thousand_times_is_described_once(cluster: ApiCluster) -> None:
+    def asked(name: str, *keys: str) -> dict[str, Any]:
+        return {"resource_type": BROKER, "resource_name": name, "configuration_keys": [*keys]}
+
+    request = {"include_synonyms": True, "include_documentation": True}
+    many = {**request, "resources": [asked("1")] * 1000}
+    [found] = cluster.request(1, DESCRIBE_CONFIGS, many)["results"]
+    [alone] = cluster.request(1, DESCRIBE_CONFIGS, {**many, "resources": [asked("1")]})["results"]
+    assert found == alone
+    two = [asked("1", "log.dirs"), asked("1", "node.id")]
+    [found] = cluster.request(1, DESCRIBE_CONFIGS, {**request, "resources": two})["results"]
+    assert {each["name"] for each in found["configs"]} == {"log.dirs", "node.id"}
+    all_and_one = [asked("1", "log.dirs"), asked("1")]
+    [found] = cluster.request(1, DESCRIBE_CONFIGS, {**request, "resources": all_and_one})["results"]
+    assert found == alone
+    other_spellings = [asked("01"), asked("0000000001"), asked("00000000012")]
+    refused = cluster.request(1, DESCRIBE_CONFIGS, {**request, "resources": other_spellings})
+    assert {each["error_code"] for each in refused["results"]} == {ErrorCode.INVALID_REQUEST}
+
+
 def test_a_broker(cluster: ApiCluster) -> None:
     cluster.texts["log.segment.bytes"] = "2000000"
     result = describe(cluster, BROKER, "2", broker=2)

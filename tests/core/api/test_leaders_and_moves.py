@@ -327,6 +327,8 @@ def test_producers_of_a_partition(cluster: ApiCluster) -> None:
     assert producer["last_timestamp"] == 5000
     assert unknown["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert invalid["partitions"][0]["error_code"] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    often = {"topics": [{"name": "other", "partition_indexes": [0, 0, 9]}] * 3}
+    assert cluster.request(2, DESCRIBE_PRODUCERS, often)["topics"] == [here], "told once"
     elsewhere, _ = cluster.request(1, DESCRIBE_PRODUCERS, asked)["topics"]
     assert elsewhere["partitions"][0]["error_code"] == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert elsewhere["partitions"][0]["error_message"]

@@ -10,18 +10,23 @@ _NO_TRANSACTION = -1
 
 
 def describe_producers(broker: BrokerContext, request: Struct) -> Struct:
-    """The idempotent producers of each partition; clients ask its leader."""
+    """The idempotent producers of each partition; clients ask its leader.
+
+    There may be thousands, so a partition is told once, however often it is named.
+    """
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request["topics"]:
+        asked.setdefault(topic["name"], {}).update(dict.fromkeys(topic["partition_indexes"]))
     return {
         "throttle_time_ms": 0,
         "topics": [
             {
-                "name": topic["name"],
+                "name": name,
                 "partitions": [
-                    _partition(broker, TopicPartition(topic["name"], index))
-                    for index in topic["partition_indexes"]
+                    _partition(broker, TopicPartition(name, index)) for index in indexes
                 ],
             }
-            for topic in request["topics"]
+            for name, indexes in asked.items()
         ],
     }
 
