@@ -216,6 +216,25 @@ def test_a_silent_peer_is_closed(tmp_path: Path) -> None:
     finish(stage)
 
 
+def test_who_waits_for_an_answer_is_not_silent(tmp_path: Path) -> None:
+    """A long poll, a produce that waits for replicas, a member that waits for the others."""
+    stage = Stage(tmp_path, idle_max_ms=200)
+    patient, silent = stage.connect(), stage.connect()
+    patient.sendall(framed(b"wait"))
+    stage.until(lambda: bool(stage.echo.gone))
+    time.sleep(0.3)
+    stage.listener._sweep_idle()
+    assert stage.echo.gone == ["silent for too long"]
+    stage.echo.waiting[0].fill([framed(b"at last")])
+    assert stage.received(patient, 11) == framed(b"at last")
+    stage.listener._sweep_idle()
+    assert not stage.is_closed(patient), "it has just got its answer"
+    stage.until(lambda: len(stage.echo.gone) == 2)
+    assert stage.is_closed(patient)
+    assert stage.is_closed(silent)
+    finish(stage)
+
+
 def test_a_port_in_use_is_said_in_one_line(stage: Stage) -> None:
     with pytest.raises(CannotListen, match="in use: is another broker there"):
         bind("127.0.0.1", stage.listener.port)

@@ -221,6 +221,11 @@ class Connection:
         """Give back the memory of a quiet connection."""
         self._buffer.shrink()
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether a request of this peer is being worked on: then it is silent with reason."""
+        return bool(self._slots)
+
     def is_overdue(self, now_ms: int, timeout_ms: int) -> bool:
         """Whether the request under way should have come to its end by now.
 

@@ -1,8 +1,8 @@
 """A listening socket, and the connections it took.
 
 Limits are Kafka's: so many connections in all and from one address, so many new ones in a
-second (admission.py). Closed are those that have been silent for too long, and those that
-began a request and do not end it.
+second (admission.py). Closed are those that have been silent for too long, unless it is us
+they wait for, and those that began a request and do not end it.
 """
 
 import errno
@@ -229,11 +229,14 @@ class Listener:
         now = self._loop.clock.now_ms()
         for connection in list(self.connections):
             idle_ms = now - connection.active_ms
-            may_be_silent = limits.stranger_frame_max is not None and not connection.stranger
-            if not may_be_silent and NEVER < limits.idle_max_ms < idle_ms:
+            introduced = limits.stranger_frame_max is not None and not connection.stranger
+            if connection.awaits_answer:
+                connection.active_ms = now  # it is silent from its answer on
+            elif not introduced and NEVER < limits.idle_max_ms < idle_ms:
                 connection.close("silent for too long")
-            elif timeout_ms != NEVER and connection.is_overdue(now, timeout_ms):
+                continue
+            if timeout_ms != NEVER and connection.is_overdue(now, timeout_ms):
                 connection.close("a request that did not come to its end")
-            elif idle_ms > SWEEP_MS:
+            elif idle_ms >= self._sweep_ms:
                 connection.shrink()
         self._sweep = self._loop.after(self._sweep_ms, self._sweep_idle)
