@@ -195,3 +195,42 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() ->
     same.settle()
     assert len(same.fetch()) == 3
     assert TopicPartition(*EVENTS) in same.fetch()
+
+
+def _write_in_doubt(talk: Talk) -> None:
+    """The oldest append is in the log, and too late for those who wait."""
+    append = talk.unwritten.pop(0)
+    talk.log += append.records
+    talk.shard.written(append.token, ErrorCode.REQUEST_TIMED_OUT, talk.now)
+    talk.settle()
+
+
+def test_offsets_whose_removal_is_in_doubt_are_not_told_any_more() -> None:
+    """The next coordinator may find them gone."""
+    talk = Talk()
+    talk.commit(5)
+    talk.holds = True
+    deleted = talk.ask(on.DeleteGroup(GROUP))
+    _write_in_doubt(talk)
+    assert talk.answer(deleted, on.DeleteGroupResponse).error_code is ErrorCode.REQUEST_TIMED_OUT
+    assert talk.fetch(EVENTS) == talk.reload().fetch(EVENTS) == {EVENTS: -1}
+
+
+@pytest.mark.parametrize("way", ["group", "offset", "topic"])
+def test_a_commit_in_doubt_goes_with_the_group_its_offset_or_its_topic(way: str) -> None:
+    talk = Talk()
+    talk.commit(4, partition=("other", 3))
+    talk.holds = True
+    late = talk.committing(5)
+    _write_in_doubt(talk)
+    assert talk.commit_error(late) is ErrorCode.REQUEST_TIMED_OUT
+    assert talk.fetch(EVENTS) == {EVENTS: -1}
+    talk.holds = False
+    if way == "group":
+        assert talk.delete() is ErrorCode.NONE
+    elif way == "topic":
+        talk.shard.topic_deleted({"events"}, talk.now)
+        talk.settle()
+    else:
+        talk.get(on.OffsetDelete(GROUP, [TopicPartition(*EVENTS)]), on.OffsetDeleteResponse)
+    assert talk.reload().fetch(EVENTS) == {EVENTS: -1}

@@ -24,7 +24,12 @@ from tidelog.core.groups.messages import (
     OffsetToCommit,
     PartitionError,
 )
-from tidelog.core.groups.outbox import OnWritten, Outbox, error_of_offset_append
+from tidelog.core.groups.outbox import (
+    OnWritten,
+    Outbox,
+    error_of_offset_append,
+    is_in_doubt,
+)
 from tidelog.core.groups.records import (
     GroupKey,
     OffsetValue,
@@ -100,7 +105,7 @@ class Committing:
         token = self._outbox.next_token
 
         def written(error: ErrorCode, _now_ms: int) -> None:
-            group.offsets.end(values, token)
+            group.offsets.end(values, token, in_doubt=is_in_doubt(error))
             if error is ErrorCode.NONE:
                 for (topic, partition), value in values.items():
                     group.offsets.put(topic, partition, value)
@@ -234,9 +239,9 @@ class Committing:
         def written(some: list[TopicPartition], error: ErrorCode, now_ms: int) -> None:
             nonlocal left, failed
             left -= 1
-            if error is ErrorCode.NONE:
+            if error is ErrorCode.NONE or is_in_doubt(error):
                 group.offsets.remove(some)
-            elif failed is ErrorCode.NONE:
+            if failed is ErrorCode.NONE:
                 failed = error
             if left:
                 return

@@ -4,7 +4,7 @@ Always true: what is committed was written; a commit under way is not to be seen
 offset with a commit under way does not expire.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Set
 
 from tidelog.core.groups.records import OffsetValue
 from tidelog.core.types import TopicId, TopicPartition
@@ -13,12 +13,14 @@ from tidelog.core.types import TopicId, TopicPartition
 class Offsets:
     """By topic, then by partition: whole topics can be asked for and deleted."""
 
-    __slots__ = ("_committed", "_pending")
+    __slots__ = ("_committed", "_in_doubt", "_pending")
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[int, OffsetValue]] = {}
         self._pending: dict[TopicPartition, int] = {}
         """The token of the latest commit under way."""
+        self._in_doubt: Set[TopicPartition] = frozenset()
+        """Commits of which nobody knows whether the next coordinator will find them."""
 
     def __iter__(self) -> Iterator[TopicPartition]:
         for topic, partitions in self._committed.items():
@@ -36,9 +38,14 @@ class Offsets:
 
     def put(self, topic: str, partition: int, value: OffsetValue) -> None:
         self._committed.setdefault(topic, {})[partition] = value
+        if self._in_doubt:
+            self._in_doubt -= {(topic, partition)}
 
     def remove(self, gone: Iterable[tuple[str, int]]) -> None:
         """Those that are not there are fine."""
+        if self._in_doubt:
+            gone = list(gone)
+            self._in_doubt -= set(gone)
         for topic, partition in gone:
             partitions = self._committed.get(topic)
             if partitions is not None:
@@ -56,8 +63,12 @@ class Offsets:
         for partition in partitions:
             self._pending[partition] = token
 
-    def end(self, partitions: Iterable[TopicPartition], token: int) -> None:
-        """It is known how it went; a later one may be under way."""
+    def end(
+        self, partitions: Collection[TopicPartition], token: int, *, in_doubt: bool = False
+    ) -> None:
+        """It is known how it went, or never will be; a later one may be under way."""
+        if in_doubt:
+            self._in_doubt |= set(partitions)
         for partition in partitions:
             if self._pending.get(partition) == token:
                 del self._pending[partition]
@@ -65,19 +76,19 @@ class Offsets:
     # -- which of them go -----------------------------------------------------------------
 
     def all_known(self) -> list[TopicPartition]:
-        """With those that are being committed for the first time."""
-        return list(dict.fromkeys((*self, *self._pending)))
+        """With those that are being committed for the first time, and those in doubt."""
+        return list(dict.fromkeys((*self, *self._pending, *sorted(self._in_doubt))))
 
     def are_all(self, gone: Collection[TopicPartition]) -> bool:
         """Whether nothing is left without these."""
         return set(gone).issuperset(self) and set(gone).issuperset(self._pending)
 
     def known_of(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of the wanted ones that are committed or under way."""
+        """Those of the wanted ones that are committed, under way or in doubt."""
         return [
             one
             for one in dict.fromkeys(wanted)
-            if one in self._pending or self.get(*one) is not None
+            if one in self._pending or one in self._in_doubt or self.get(*one) is not None
         ]
 
     def known_of_topics(self, names: Collection[str]) -> list[TopicPartition]:
@@ -87,8 +98,8 @@ class Offsets:
             for name in names
             for partition in self._committed.get(name, ())
         ]
-        pending = [one for one in self._pending if one.topic in names]
-        return list(dict.fromkeys((*committed, *pending)))
+        others = [one for one in (*self._pending, *sorted(self._in_doubt)) if one.topic in names]
+        return list(dict.fromkeys((*committed, *others)))
 
     def of_other_topics(self, id_of: Callable[[str], TopicId | None]) -> list[TopicPartition]:
         """Committed for topics that have another id now, or none."""

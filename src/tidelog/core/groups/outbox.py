@@ -59,6 +59,11 @@ class Outbox:
         return taken
 
 
+def is_in_doubt(error: ErrorCode) -> bool:
+    """The records are in the log, and may or may not be there after the next election."""
+    return error in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
 def error_of_group_append(error: ErrorCode) -> ErrorCode:
     """What a member is told if its group could not be written."""
     return _OF_GROUP_APPEND.get(error, error)
