@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from node_cluster import ORDERS, Cluster, fetch
 
+from tidelog.core.controller.events import AlterConfigReceived
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.node.effects import CleanLog
 from tidelog.core.node.messages import Produce, ProducePartition
@@ -97,6 +99,24 @@ def test_a_cleaner_that_is_turned_off_does_nothing() -> None:
     write(cluster, 20)
     cluster.run(3 * BACKOFF_MS)
     assert offsets(cluster.replica(1).log) == list(range(20))
+
+
+def test_how_often_and_how_fast_may_change_while_brokers_run() -> None:
+    """One broker's own value goes before that of all."""
+    cluster = started(1, 2, log_cleaner_backoff_ms=20_000)
+    make(cluster)
+    for broker, text in ((None, "5000"), (2, "3000000")):
+        change = AlterConfigReceived(0, None, {"log.cleaner.backoff.ms": text}, broker=broker)
+        assert cluster.call(cluster.controller(), change).error is ErrorCode.NONE
+    rate = AlterConfigReceived(0, None, {"log.cleaner.io.max.bytes.per.second": "2048.0"})
+    assert cluster.call(cluster.controller(), rate).error is ErrorCode.NONE
+    cluster.cleaning_held = True
+    cluster.run(25_000)
+    write(cluster, 20)
+    cluster.run(10_000)
+    [(broker, _, cleaning)] = cluster.cleanings
+    assert broker == 1
+    assert cleaning.bytes_per_second == 2048.0
 
 
 def test_nothing_is_cleaned_above_the_high_watermark() -> None:

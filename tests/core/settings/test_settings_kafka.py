@@ -44,10 +44,6 @@ OTHER_TYPE = {"listener.security.protocol.map", "log.dir"}
 NOT_DYNAMIC_HERE = {
     "listener.security.protocol.map",
     "listeners",
-    "log.cleaner.backoff.ms",
-    "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.max.bytes.per.second",
-    "log.cleaner.threads",
     "max.connection.creation.rate",
     "max.connections",
     "max.connections.per.ip",

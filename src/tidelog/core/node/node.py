@@ -109,7 +109,7 @@ class Node:
         around = NodeSurroundings(self._fetchers, self._proposals, self._flushing)
         self._replicas.surroundings = around
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
-        self.cleaning = Cleaning(config, turn, self._replicas)
+        self.cleaning = Cleaning(config, turn, self.image, self._replicas)
         self._store = StoreReading(turn, self.image, self._advance, self._metadata.set_aside_strays)
         parts = (self._producer_ids, self._groups, self.cleaning)
         self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)

@@ -1,9 +1,9 @@
 """Settings of a broker's cleaner, which compacts logs; when a log is worth it, its topic says.
 
-None of them can be changed while a broker runs.
+Whether it works at all can't be changed while a broker runs; how it works can, for one or all.
 """
 
-from tidelog.core.settings.setting import Setting
+from tidelog.core.settings.setting import CLUSTER_WIDE, Setting
 
 _UNLIMITED = 1.7976931348623157e308
 
@@ -15,6 +15,7 @@ CLEANER = (
         "How long the cleaner rests when no log needs it.",
         "ms",
         1,
+        dynamic=CLUSTER_WIDE,
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size",
@@ -24,6 +25,7 @@ CLEANER = (
         " quarter stays free; a log with more keys is cleaned in several rounds.",
         "bytes",
         1_048_576,
+        dynamic=CLUSTER_WIDE,
     ),
     Setting(
         "log.cleaner.enable",
@@ -39,6 +41,7 @@ CLEANER = (
         "How many bytes a cleaner reads and writes in a second, at most.",
         "bytes a second",
         1024,
+        dynamic=CLUSTER_WIDE,
     ),
     Setting(
         "log.cleaner.threads",
@@ -48,6 +51,7 @@ CLEANER = (
         "logs",
         1,
         64,
+        dynamic=CLUSTER_WIDE,
         note="Each cleaning is a process of its own, of low priority, that ends with it.",
     ),
 )

@@ -11,8 +11,10 @@ are on their way out that refer to stretches of it, and polls that hold some are
 """
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import CleanLog, StopCleaning
 from tidelog.core.node.replicas import HostedReplica, Replicas
@@ -30,6 +32,7 @@ from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.types import Offset, TopicPartition
 
 _DOUBLINGS_MAX = 6
+_Number = TypeVar("_Number", int, float)
 
 
 @slotted
@@ -63,9 +66,12 @@ class _Failing(NamedTuple):
 class Cleaning:
     """The cleanings under way, and those to come."""
 
-    def __init__(self, config: NodeConfig, turn: Turn, replicas: Replicas) -> None:
+    def __init__(
+        self, config: NodeConfig, turn: Turn, image: ClusterImage, replicas: Replicas
+    ) -> None:
         self.stats = CleaningStats()
         self._config = config
+        self._image = image
         self._turn = turn
         self._replicas = replicas
         self._running: dict[int, _Running] = {}
@@ -85,9 +91,27 @@ class Cleaning:
         self._heed()
         now = self._turn.now_ms
         if now >= self._due_ms and self._config.log_cleaner_enable:
-            self._due_ms = now + self._config.log_cleaner_backoff_ms
-            while len(self._running) < self._config.log_cleaner_threads and self._begin():
+            self._due_ms = now + self._backoff_ms
+            while len(self._running) < self._threads and self._begin():
                 pass
+
+    # -- what may be changed while the broker runs -----------------------------------------
+
+    @property
+    def _backoff_ms(self) -> int:
+        return self._now("log.cleaner.backoff.ms", self._config.log_cleaner_backoff_ms)
+
+    @property
+    def _threads(self) -> int:
+        return self._now("log.cleaner.threads", self._config.log_cleaner_threads)
+
+    def _now(self, name: str, at_start: _Number) -> _Number:
+        """This broker's own value, that of all brokers, or the one it was started with."""
+        for key in (keys.broker_config(self._config.broker_id), keys.DEFAULT_CONFIG):
+            text = self._image.configs.get(key, {}).get(name)
+            if text is not None:
+                return type(at_start)(text)
+        return at_start
 
     # -- what is cleaned next --------------------------------------------------------------
 
@@ -120,14 +144,17 @@ class Cleaning:
     def _start(self, replica: HostedReplica, found: Dirtiness) -> None:
         log = replica.log
         config = self._config
-        map_bytes = config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads
+        memory = self._now("log.cleaner.dedupe.buffer.size", config.log_cleaner_dedupe_buffer_size)
+        map_bytes = memory // self._threads
         plan = plan_cleaning(log, found, map_bytes, self._turn.now_ms)
         segments = {s.base_offset: s for s in log.segments if s.base_offset < found.end_offset}
         self._number += 1
         self._running[self._number] = _Running(
             self._number, replica, plan, log.generation, segments
         )
-        rate = config.log_cleaner_io_max_bytes_per_second
+        rate = self._now(
+            "log.cleaner.io.max.bytes.per.second", config.log_cleaner_io_max_bytes_per_second
+        )
         self._turn.emit(CleanLog(self._number, plan, rate))
 
     # -- what comes of it ------------------------------------------------------------------
@@ -197,6 +224,6 @@ class Cleaning:
     def _failed(self, name: TopicPartition, reason: str) -> None:
         self.stats.failures += 1
         times = self._failing[name].times + 1 if name in self._failing else 1
-        wait_ms = self._config.log_cleaner_backoff_ms << min(times - 1, _DOUBLINGS_MAX)
+        wait_ms = self._backoff_ms << min(times - 1, _DOUBLINGS_MAX)
         self._failing[name] = _Failing(times, self._turn.now_ms + wait_ms)
         self._turn.journal.note("compaction_failed", *name, reason, wait_ms)
