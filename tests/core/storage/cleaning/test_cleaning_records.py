@@ -14,6 +14,7 @@ from cleaning_kit import (
     plan_of,
     put,
     seen,
+    swap,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,8 @@ from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import Producer
 from tidelog.core.record.record_batch import HEADER_SIZE, parse
 from tidelog.core.storage.cleaning.cleaner import clean
+from tidelog.core.storage.cleaning.plan import CleanedGroup
+from tidelog.core.storage.layout import file_name
 from tidelog.core.storage.log import Log
 from tidelog.lab.memory_disk import MemoryDisk
 
@@ -271,3 +274,31 @@ def test_any_history_ends_as_it_ended(
     assert seen(again) == after
     clean_keys = [one.key for one in after if one.offset < first_dirty]
     assert len(clean_keys) == len(set(clean_keys))
+
+
+def test_a_cleaning_that_fails_leaves_the_groups_it_has_told_of(disk: MemoryDisk, log: Log) -> None:
+    """They may be on their way into place: a file that vanished in the middle of that would
+    take the log offline, or leave a segment without its aborted transactions."""
+    for number in range(30):
+        put(log, (f"k{number % 3}", "x" * 100))
+    close_segment(log)
+    plan = plan_of(log)
+    assert plan is not None
+    cleaning = clean(disk, plan)
+    first = next(cleaning)
+    assert isinstance(first, CleanedGroup)
+    ready = {name for name in disk.list_dir("orders-0") if name.endswith(".cleaned")}
+    damaged = f"orders-0/{file_name(plan.segments[-1].base_offset, '.log')}"
+    disk.files[damaged][100] ^= 1
+    groups, last = [first], ""
+    for told in cleaning:
+        if isinstance(told, CleanedGroup):
+            groups.append(told)
+        else:
+            last = str(told)
+    assert last.endswith("checksum differs at byte 0")
+    left = {name for name in disk.list_dir("orders-0") if name.endswith(".cleaned")}
+    assert ready <= left
+    assert {name[:20] for name in left} == {f"{group.base_offsets[0]:020d}" for group in groups}
+    for group in groups:
+        swap(disk, log, group)

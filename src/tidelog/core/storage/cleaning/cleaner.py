@@ -43,13 +43,14 @@ Progress: TypeAlias = Callable[[int], None]
 
 def clean(disk: Disk, plan: CleaningPlan, progress: Progress | None = None) -> Iterator[Told]:
     """Each group when it is ready, and last the result, or why there is none: damage, or a disk
-    that refuses. Then what was not told of is removed."""
+    that refuses. Then what was not told of is removed; the rest may be on its way into place."""
+    cleaning = _Cleaning(disk, plan, progress or _tell_nobody)
     try:
         remove_leftovers(disk, plan.directory)
-        yield from _Cleaning(disk, plan, progress or _tell_nobody).run()
+        yield from cleaning.run()
     except (CorruptRecord, DiskError) as error:
         with suppress(DiskError):
-            remove_leftovers(disk, plan.directory)
+            cleaning.remove_unfinished()
         yield str(error)
 
 
@@ -64,13 +65,17 @@ class _Cleaning:
         self._progress = progress
         self._bytes_read = 0
         self._bytes_kept = 0
+        self._unfinished: Offset | None = None
+        """The group that is being written, and was not told of."""
 
     def run(self) -> Iterator[Told]:
         plan = self._plan
         offsets, mapped_end = self._map_keys()
         batch_filter = BatchFilter(plan, offsets, mapped_end)
         for group in group_segments(self._disk, plan, mapped_end):
+            self._unfinished = group[0].base_offset
             cleaned = self._clean_group(group, batch_filter)
+            self._unfinished = None
             if cleaned is not None:
                 yield cleaned
         yield CleaningResult(
@@ -81,6 +86,14 @@ class _Cleaning:
             batch_filter.records_kept,
             offsets.keys,
         )
+
+    def remove_unfinished(self) -> None:
+        """Give back the space of a group that did not come to its end."""
+        if self._unfinished is not None:
+            plan = self._plan
+            CleanedSegment(
+                self._disk, plan.directory, self._unfinished, plan.config, plan.now_ms
+            ).delete()
 
     # -- the first pass --------------------------------------------------------------------
 
