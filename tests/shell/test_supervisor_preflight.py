@@ -252,4 +252,6 @@ def test_ports_and_racks_go_round() -> None:
     assert [plan.port_of(broker) for broker in plan.brokers] == [9092, 9093, 9094]
     assert "broker.rack=a" in plan.own_settings(3, 9094)
     assert "listeners=PLAINTEXT://localhost:9094" in plan.own_settings(3, 9094)
+    assert "advertised.listeners=PLAINTEXT://localhost:9094" in plan.own_settings(3, 9094)
+    assert not [own for own in plan.own_settings(3, 0) if own.startswith("advertised.")]
     assert plan._replace(port=0).port_of(3) == 0

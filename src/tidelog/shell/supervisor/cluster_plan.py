@@ -60,6 +60,8 @@ class ClusterPlan(NamedTuple):
             f"tidelog.metadata.store=sqlite:{store}",
             "tidelog.internal.listener=127.0.0.1:0",
         ]
+        if port:  # a free one is not known yet: then the broker finds out by itself
+            own.append(f"advertised.listeners=PLAINTEXT://{HOST}:{port}")
         own += self._metrics_of(broker)
         if self.racks:
             own.append(f"broker.rack={self.racks[(broker - 1) % len(self.racks)]}")
