@@ -342,3 +342,47 @@ def test_a_restart_knows_how_far_it_came(moment: str) -> None:
     assert offsets(cluster.replica(1).log) == left
     assert clean_end(cluster) == end
     assert not [n for n in cluster.disks[1].list_dir("orders-0") if n.endswith(".cleaned")]
+
+
+def values_of(cluster: Cluster, broker: int, key: bytes) -> list[bytes | None]:
+    """What a replica's log holds of this key."""
+    log = cluster.replica(broker).log
+    found, offset = [], log.log_start_offset
+    while offset < log.log_end_offset:
+        for batch in batches(log.read_bytes(log.read(offset, 1 << 20))):
+            found += [record.value for record in decode(batch) if record.key == key]
+            offset = batch.next_offset
+    return found
+
+
+def send(cluster: Cluster, key: bytes, value: bytes | None) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    data = encode_batch([Record(key, value)])
+    cluster.call(leader, Produce(-1, 30_000, [ProducePartition(ORDERS, data)]))
+
+
+def test_a_deleted_key_does_not_come_back_with_a_replica_that_was_away() -> None:
+    """Longer than `delete.retention.ms`: had the tombstone gone, the replica would keep the
+    value for ever, and show it when it leads."""
+    cluster = started(1, 2, 3)
+    make(cluster, delete_retention_ms="0", min_insync_replicas="1")
+    send(cluster, b"gone", b"old" * 20)
+    write(cluster, 12)
+    leader = cluster.leader()
+    assert leader is not None
+    away = next(broker for broker in cluster.brokers if broker != leader)
+    cluster.crash(away, proof=True)
+    send(cluster, b"gone", None)
+    for _ in range(3):
+        write(cluster, 20)
+        cluster.run(3 * BACKOFF_MS)
+    assert cluster.nodes[leader].cleaning.stats.cleanings >= 3
+    assert values_of(cluster, leader, b"gone") == [None], "it waits for the one that is away"
+    cluster.start(away)
+    cluster.run_until(lambda: len(cluster.replica(leader).isr) == 3)
+    for _ in range(3):
+        write(cluster, 20)
+        cluster.run(3 * BACKOFF_MS)
+    for broker in cluster.brokers:
+        assert values_of(cluster, broker, b"gone") == []

@@ -146,7 +146,8 @@ class Cleaning:
         config = self._config
         memory = self._now("log.cleaner.dedupe.buffer.size", config.log_cleaner_dedupe_buffer_size)
         map_bytes = memory // self._threads
-        plan = plan_cleaning(log, found, map_bytes, self._turn.now_ms)
+        all_in_sync = bool(replica.isr) and not replica.out_since_ms
+        plan = plan_cleaning(log, found, map_bytes, self._turn.now_ms, all_in_sync=all_in_sync)
         segments = {s.base_offset: s for s in log.segments if s.base_offset < found.end_offset}
         self._number += 1
         self._running[self._number] = _Running(

@@ -3,7 +3,9 @@
 A record stays if no later one has its key. One without a value is a tombstone: it stays
 until `delete.retention.ms` after the first cleaning that met it, so that a reader who has
 seen the key learns of its end. That time, the delete horizon, is written into the batch, in
-the place of its base timestamp (KIP-534).
+the place of its base timestamp (KIP-534). While a replica is away the time does not begin and
+no tombstone goes, nor a marker: that replica would come back with the old value, or with a
+transaction that never ends, and might lead one day.
 
 Always true: a batch keeps its base offset, last offset, epochs and sequence numbers,
 whatever goes out of it; records keep their offsets and timestamps; a batch of which
@@ -55,7 +57,11 @@ class BatchFilter:
         if batch.last_offset >= self._mapped_end:
             self.records_kept += batch.count
             return batch
-        expired = batch.has_delete_horizon and batch.base_timestamp <= self._plan.now_ms
+        expired = (
+            self._plan.all_in_sync
+            and batch.has_delete_horizon
+            and batch.base_timestamp <= self._plan.now_ms
+        )
         keep_empty = keep_empty or self._is_last_of_producer(batch)
         if batch.is_control:
             kept = self._retained_marker(batch, superfluous, expired)
@@ -81,7 +87,7 @@ class BatchFilter:
         """A marker that ends nothing any more goes as a tombstone does."""
         if batch.size == HEADER_SIZE or (superfluous and expired):
             return None
-        if not superfluous or batch.has_delete_horizon:
+        if not superfluous or batch.has_delete_horizon or not self._plan.all_in_sync:
             return batch
         data = records_of(batch)
         return self._with_horizon(batch, data, list(record_spans(data, batch.count)))
@@ -100,7 +106,7 @@ class BatchFilter:
             if not has_value:
                 if expired:
                     continue
-                tombstones = True
+                tombstones = self._plan.all_in_sync
             kept.append(span)
         if not kept:
             return None

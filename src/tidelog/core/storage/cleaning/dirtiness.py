@@ -74,7 +74,9 @@ def _waited_too_long(segment: Segment, log: Log, now_ms: int) -> bool:
     return since is not None and 0 < since < now_ms - log.config.max_compaction_lag_ms
 
 
-def plan_cleaning(log: Log, found: Dirtiness, map_bytes: int, now_ms: int) -> CleaningPlan:
+def plan_cleaning(
+    log: Log, found: Dirtiness, map_bytes: int, now_ms: int, *, all_in_sync: bool = True
+) -> CleaningPlan:
     """What a cleaner has to know to clean that much of the log as it is now."""
     first, end = log.segments.first.base_offset, found.end_offset
     producers = {}
@@ -93,4 +95,5 @@ def plan_cleaning(log: Log, found: Dirtiness, map_bytes: int, now_ms: int) -> Cl
         producers,
         now_ms,
         map_bytes,
+        all_in_sync,
     )

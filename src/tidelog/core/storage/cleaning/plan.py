@@ -45,6 +45,9 @@ class CleaningPlan(NamedTuple):
     now_ms: int
     map_bytes: int
     """How large the map of keys may be."""
+    all_in_sync: bool
+    """Whether all replicas of the partition have what is cleaned. One that is away may hold a
+    key's old value: it has to find the tombstone when it is back."""
 
 
 class CleanedGroup(NamedTuple):
