@@ -174,7 +174,7 @@ class Simulation:
             plan.offsets_topic_configs(),
         )
         self.world.at(320, SimAdmin(self.site, SECOND_ADMIN, topic).create_topic)
-        self.committer = SimCommitter(self.site, COMMITTER, self._commit_lost)
+        self.committer = SimCommitter(self.site, COMMITTER, plan.topic_id, self._commit_lost)
         self.world.at(1_000, self.committer.commit)
 
     def _add_members(self) -> None:

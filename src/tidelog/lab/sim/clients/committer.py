@@ -18,7 +18,7 @@ from tidelog.core.groups.messages import (
     OffsetToCommit,
 )
 from tidelog.core.groups.partitioning import OFFSETS_TOPIC
-from tidelog.core.types import Offset, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
 from tidelog.lab.sim.clients.metadata import find_leader
 from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Site
@@ -33,7 +33,9 @@ TIMEOUT_MS = 700
 class SimCommitter:
     """Commits 0, 1, 2, … and asks what is committed after each."""
 
-    def __init__(self, site: Site, address: Address, lost: Callable[[str], None]) -> None:
+    def __init__(
+        self, site: Site, address: Address, topic_id: TopicId, lost: Callable[[str], None]
+    ) -> None:
         self.acked: Offset | None = None
         """The latest that was acknowledged, or found."""
         self.commits = 0
@@ -41,6 +43,7 @@ class SimCommitter:
         self._site = site
         self._world = site.world
         self._address = address
+        self._topic_id = topic_id
         self._lost = lost
         self._random = site.world.random(f"committer/{address}")
         self.done = False
@@ -66,7 +69,7 @@ class SimCommitter:
             return
         offset, self._next = self._next, self._next + 1
         self._unanswered.add(offset)
-        to_commit = OffsetToCommit(PARTITION.topic, PARTITION.partition, offset)
+        to_commit = OffsetToCommit(*PARTITION, offset, topic_id=self._topic_id)
         self._ask(OffsetCommit(GROUP, NO_GENERATION, NO_MEMBER, None, [to_commit]))
 
     def _look(self) -> None:
@@ -75,11 +78,16 @@ class SimCommitter:
     def _ask(self, request: object) -> None:
         correlation = self._correlation = self._correlation + 1
         broker = find_leader(self._site, self._random, COORDINATED_BY)
-        if broker is not None:
+        if broker is not None and self._knows_topic(broker):
             target = self._site.brokers[broker].request
             address = self._address
             self._site.network.send(address, broker, target, address, 0, correlation, request)
         self._world.after(TIMEOUT_MS, self._late, correlation)
+
+    def _knows_topic(self, broker: BrokerId) -> bool:
+        """A coordinator takes no commits for topics that it does not know."""
+        node = self._site.brokers[broker].node
+        return node is not None and PARTITION.topic in node.image.topics
 
     def _late(self, correlation: int) -> None:
         if correlation == self._correlation and not self.done:
