@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
+import time
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.records import envelope
-from tidelog.apps.cli.records.input_records import BadInput, by_format
+from tidelog.apps.cli.records.input_records import BadInput, by_format, split
 from tidelog.apps.cli.records.points_in_time import TIME_MAX, parse_duration_ms, parse_time
 from tidelog.apps.cli.usage import nearest
 from tidelog.shell.client.client_errors import NoSuchPartition
@@ -103,3 +105,32 @@ def test_streams_that_somebody_closed(closed: str) -> None:
     assert ran.stderr == b""
     if ">&-" not in closed.replace("2>&-", ""):
         assert json.loads(ran.stdout)["holds"]
+
+
+class Pieces:
+    """A source that brings so many bytes at a time."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self._left = [data[at : at + size] for at in range(0, len(data), size)]
+
+    def read(self, _size: int) -> bytes:
+        return self._left.pop(0) if self._left else b""
+
+
+@pytest.mark.parametrize("delimiter", [b"\n", b"ab", b"aab", b"aaa"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_records_are_the_same_however_they_come(delimiter: bytes, size: int) -> None:
+    data = b"xaabaaaaab\n\nabaaabbaaaaaaaaxx\naab\naaa\nab"
+    source: Any = Pieces(data, size)
+    found = [record for records in split(source, delimiter) for record in records]
+    wanted = data.split(delimiter)
+    assert found == (wanted if wanted[-1] else wanted[:-1])
+
+
+def test_a_long_record_is_read_in_linear_time() -> None:
+    size = 64 * 1024 * 1024
+    source: Any = Pieces(b"x" * size, 16 * 1024)
+    began = time.process_time()
+    [record] = [record for records in split(source, b"--") for record in records]
+    assert len(record) == size
+    assert time.process_time() - began < 5, "4096 pieces, each looked at once"

@@ -62,17 +62,28 @@ def pieces(source: BinaryIO) -> Iterator[bytes | None]:
 def split(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
     """The records of a source, as many at a time as came together; an empty list: nothing more
     for now. Raises BadInput."""
-    rest = b""
+    begun: list[bytes] = []
+    """The record under way. It is put together once: it may have come in hundreds of pieces."""
+    size = 0
+    held = b""
+    """Its last bytes, with which a delimiter may begin."""
     for piece in pieces(source):
         if piece is None:
             yield []
             continue
-        *whole, rest = (rest + piece).split(delimiter)
-        if len(rest) > RECORD_BYTES_MAX:
-            raise BadInput(f"{len(rest)} bytes without a delimiter; name one with -D")
+        *whole, rest = (held + piece).split(delimiter)
+        if whole:
+            whole[0] = b"".join([*begun, whole[0]])
+            begun, size = [], 0
+        cut = max(len(rest) - len(delimiter) + 1, 0)
+        held = rest[cut:]
+        begun.append(rest[:cut])
+        size += cut
+        if size > RECORD_BYTES_MAX:
+            raise BadInput(f"{size} bytes without a delimiter; name one with -D")
         yield whole
-    if rest:
-        yield [rest]
+    if last := b"".join([*begun, held]):
+        yield [last]
 
 
 def plain(key: bytes | None, key_delimiter: bytes | None) -> Understand:
