@@ -25,6 +25,9 @@ from tidelog.shell.os_disk import OsDisk
 FRAME_MAX = 256 * 1024 * 1024
 NUMBER_MAX = 2**31 - 1
 RECEIVES_PER_TURN = 64
+KEPT_BYTES_MAX = 12 * 1024 * 1024
+"""The room of an answer is kept for the next one, unless it was larger than they usually are
+(`replica.fetch.response.max.bytes`): one large record must not be paid for ever after."""
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 
@@ -175,6 +178,8 @@ class PeerLink:
                     if self._sock is not sock:
                         return
                 if not buffer.waiting_for:
+                    if buffer.size > KEPT_BYTES_MAX:
+                        buffer.shrink()
                     return
         except (OSError, FrameRefused, MalformedRequest, UnknownCall):
             self.close()
