@@ -234,6 +234,26 @@ def test_long_lists_are_cut_and_say_so() -> None:
     assert "and 30 more; --format json lists all" in text
 
 
+def test_a_partition_is_named_once_and_the_clusters_own_topics_hide_no_other() -> None:
+    own = [Ailing("__consumer_offsets", number, 2, [1, 2], [2], 1) for number in range(50)]
+    mine = [Ailing("orders", number, 2, [1, 2], [2], 1) for number in range(2)]
+    alone = Ailing("alone", 0, 2, [2], [2], 1)
+    health = Health(53, [], [], own + mine, [*own, *mine, alone], mine, False, [1], False)
+    out = io.StringIO()
+    cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
+    assert out.getvalue().splitlines() == [
+        "broker 1 is not in the cluster or does not answer",
+        "52 under-replicated",
+        "  orders/0  leader 2, in sync [2] of [1, 2], min ISR 1",
+        "  orders/1  leader 2, in sync [2] of [1, 2], min ISR 1",
+        "  __consumer_offsets: 50 partitions",
+        "53 at min ISR: one less and acks=all is refused, 52 of them named above",
+        "  alone/0  leader 2, in sync [2] of [2], min ISR 1",
+        "2 not led by their preferred replica, named above",
+        "✗ partitions: 53; 0 offline, 0 under min ISR, 52 under-replicated",
+    ]
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")]
 )

@@ -273,6 +273,13 @@ def test_describe_all(bootstrap: str, topic: str, group: str) -> None:
     assert group in [each["group"] for each in found["groups"]]
 
 
+def test_where_no_group_is_in_such_a_state_a_line_says_so(bootstrap: str) -> None:
+    found = run(bootstrap, "group", "list", "--state", "Dead")
+    assert found.exit_code == 0
+    assert found.stdout.split() == ["GROUP", "STATE", "TYPE", "COORDINATOR"]
+    assert found.stderr == "tidelog: there is no such group\n"
+
+
 def test_the_shell_completes_groups(bootstrap: str, topic: str, group: str) -> None:
     commit(bootstrap, group, topic, 1)
     asked = {

@@ -220,7 +220,12 @@ def test_help_imports_neither_the_lab_nor_rich() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("s", ["status", "store", "story", "sim"]), ("up --b", ["--brokers"]), ("model t", ["table"])],
+    [
+        ("s", ["status", "store", "story", "sim"]),
+        ("up --b", ["--brokers"]),
+        ("model t", ["table"]),
+        ("story play hw-lo", ["hw-loses-acked-record"]),
+    ],
 )
 def test_the_shell_can_complete(typed: str, offered: list[str]) -> None:
     words = f"tidelog {typed}"

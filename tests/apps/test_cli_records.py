@@ -429,6 +429,19 @@ def test_what_can_not_be_meant_is_one_line(words: tuple[str, ...], message: str)
     assert found.stderr.count("\n") == 1
 
 
+def test_a_topic_that_is_not_there_can_be_made_or_meant_otherwise(bootstrap: str) -> None:
+    topic = make_topic(bootstrap)
+    nowhere = run(bootstrap, "produce", "zzz", stdin=b"a\n")
+    assert nowhere.exit_code == 2
+    assert nowhere.stderr == (
+        "tidelog: there is no topic 'zzz' in the cluster; --create makes it\n"
+    )
+    misspelt = run(bootstrap, "produce", topic + "x", stdin=b"a\n")
+    assert f"did you mean {topic}" in misspelt.stderr
+    assert misspelt.stderr.endswith("? --create makes it\n")
+    assert "--create" not in run(bootstrap, "consume", "zzz", "-e").stderr
+
+
 def test_input_that_does_not_fit_is_named(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     for words, text, message in [

@@ -246,6 +246,7 @@ def test_signals_stop_the_cluster_cleanly(up: Callable[..., Up], number: int, da
     assert out.startswith("Tidelog is up: 3 brokers, ready after ")
     assert f"bootstrap  {found.bootstrap}" in out
     assert f"kcat -b localhost:{found.brokers[0].port}" in out
+    assert f"tidelog consume greetings -e -b localhost:{found.brokers[0].port}\n" in out
     assert '"bootstrap.servers"' in out
     assert all_gone(found)
     assert not (data / "up.json").exists()
@@ -280,6 +281,7 @@ def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., U
     ran = tidelog("status")
     assert ran.returncode == 1
     assert "2 of 3 brokers up" in ran.stdout
+    assert f"logs: {found.brokers[0].log}, broker-2.log, broker-3.log\n" in ran.stdout
     assert ran.stdout.endswith("to start the dead again: tidelog down, then tidelog up\n")
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()

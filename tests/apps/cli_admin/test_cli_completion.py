@@ -43,6 +43,7 @@ def test_topics_and_brokers_are_completed_from_the_cluster(run: Run, brokers: Lo
         "config alter broker ": ["1", "2", "3"],
         "config describe ": ["topic", "broker", "brokers"],
         "reassign --topic pay": ["payments"],
+        "partition describe pay": ["payments"],
     }.items():
         deadline = time.monotonic() + PATIENCE_S  # a third of a second may not do on a busy machine
         while (found := offered(typed, brokers.bootstrap)) != names:

@@ -16,6 +16,7 @@ from tidelog.apps.cli.remote.bootstrap import VARIABLE
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.groups.coordinator import find_coordinator
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -89,7 +90,7 @@ REFUSED = {
     "a setting twice": (["-c", "a=1", "-c", "a=2"], 2, "a is given twice"),
     "no assignment": (["--replica-assignment", "1;2"], 2, "is no list of broker ids, such as 1:2"),
     "a broker twice": (["--replica-assignment", "1:1"], 2, "names a broker twice"),
-    "no partitions": (["-p", "0"], 2, "x>=1"),
+    "no partitions": (["-p", "0"], 2, "not in the range 1<=x"),
     "a mistyped option": (["--partition", "3"], 2, "--partitions"),
 }
 
@@ -289,6 +290,16 @@ def test_topics_are_deleted_by_name_and_by_expression(run: Run, read: Read) -> N
     run("topic", "delete", "-r", "gone-.*", "--yes")
     assert names(read, "-r", ".*gone.*") == ["not-gone-c"]
     assert "no topic matches" in run("topic", "delete", "-r", "gone-.*", "-y", code=2).stderr
+
+
+def test_the_clusters_own_topics_are_not_deleted_by_the_way(
+    run: Run, read: Read, brokers: LocalCluster
+) -> None:
+    with Cluster(brokers.bootstrap, timeout_s=15) as cluster:
+        find_coordinator(cluster, "any-group")  # makes the topic
+    unasked = run("topic", "delete", "__consumer_offsets", code=2)
+    assert "__consumer_offsets is the cluster's own topic; add --yes to delete it" in unasked.stderr
+    assert "__consumer_offsets" in names(read, "--internal")
 
 
 @pytest.mark.parametrize("answer", [True, False])

@@ -60,7 +60,9 @@ COMMANDS = LazyCommands(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         "tidelog up",
-        "tidelog story list",
+        "tidelog produce greetings --create",
+        "tidelog consume greetings -e",
+        "tidelog cluster health",
         "tidelog story play hw-loses-acked-record",
         "tidelog sim run --seeds 100",
         "tidelog model table",

@@ -3,6 +3,7 @@
 import click
 
 from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
+from tidelog.apps.cli.remote.completing import complete_topic
 from tidelog.apps.cli.usage import Section, examples, format_option
 
 
@@ -32,7 +33,9 @@ def _parse_name(ctx: click.Context, _param: click.Parameter, text: str) -> tuple
         "tidelog partition describe orders/0 --watch",
     ),
 )
-@click.argument("name", metavar="TOPIC[/PARTITION]", callback=_parse_name)
+@click.argument(
+    "name", metavar="TOPIC[/PARTITION]", callback=_parse_name, shell_complete=complete_topic
+)
 @bootstrap_option()
 @timeout_option()
 @click.option("--watch", is_flag=True, help="Look again every second, until interrupted.")

@@ -23,6 +23,14 @@ def story() -> None:
     """Play text stories of replicas on the broker's own code."""
 
 
+def _complete_story(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Stories that ship and begin so."""
+    from tidelog.lab.story.library import SUFFIX, story_folder
+
+    names = sorted(path.stem for path in story_folder().rglob("*" + SUFFIX))
+    return [name for name in names if name.startswith(incomplete)]
+
+
 @story.command("list", epilog=examples("tidelog story list", "tidelog story list --format json"))
 @format_option()
 def list_command(form: str) -> int:
@@ -48,7 +56,7 @@ def list_command(form: str) -> int:
         "tidelog story play my-story.txt --format mermaid",
     ),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_story)
 @policy_option("Play under this rule only", default=None)
 @format_option("mermaid")
 def play_command(name: str, policy: str | None, form: str) -> int:

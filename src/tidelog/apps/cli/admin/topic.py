@@ -307,7 +307,8 @@ def delete_command(
     """Delete topics and all their records.
 
     On a terminal it asks first. Where there is none to ask on, topics that are named are
-    deleted, and expressions need --yes. Expressions never match an internal topic.
+    deleted; expressions and internal topics need --yes. Expressions never match an internal
+    topic.
     """
     from tidelog.apps.cli.admin import topic_changes, topic_report
 
@@ -332,9 +333,14 @@ def _confirm(topics: "list[Listed]", regex: bool) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         if regex:
             raise click.UsageError("there is no terminal to ask on; add --yes", context)
+        for each in topics:
+            if each.internal:
+                told = f"{each.name} is the cluster's own topic; add --yes to delete it"
+                raise click.UsageError(told, context)
         return
     for each in topics:
-        click.echo(f"  {each.name}, partitions: {each.partitions}", err=True)
+        own = " (the cluster's own)" if each.internal else ""
+        click.echo(f"  {each.name}{own}, partitions: {each.partitions}", err=True)
     count = "this topic" if len(topics) == 1 else f"these {len(topics)} topics"
     if not click.confirm(f"Delete {count} and all records?", err=True):
         click.echo("tidelog: nothing was deleted", err=True)

@@ -73,6 +73,8 @@ def list_command(
         groups = [_with_state(cluster, each) for each in groups]
     for error in failed:
         click.echo(f"tidelog: {error}", err=True)
+    if not groups and form == "text":
+        click.echo(f"tidelog: there is no {'such ' if states else ''}group", err=True)
     data = {
         "groups": [each._asdict() for each in groups],
         "errors": [str(error) for error in failed],

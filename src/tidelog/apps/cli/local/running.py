@@ -10,7 +10,7 @@ from tidelog.apps.cli.usage import examples, format_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidelog.shell.supervisor.look_after import Standing
+    from tidelog.shell.supervisor.look_after import BrokerState, Standing
 
 DATA = "tidelog-data"
 
@@ -42,15 +42,23 @@ def _show(screen: "Console", standing: "Standing") -> None:
     from tidelog.apps.cli import output
 
     if standing.brokers:
-        columns = ("broker", "pid", "address", "state", "metrics", "log")
+        columns = ("broker", "pid", "address", "state", "metrics")
         table = output.table(columns, numbers=("pid",))
         for broker in standing.brokers:
             state = output.mark(broker.state == "up", "up", broker.state)
             name = f"{broker.id} (controller)" if broker.controller else str(broker.id)
             metrics = broker.metrics or "off"
-            table.add_row(name, str(broker.pid), broker.address, state, metrics, broker.log)
+            table.add_row(name, str(broker.pid), broker.address, state, metrics)
         output.show_table(screen, table)
+        screen.print(f"logs: {', '.join(_logs(standing.brokers))}", soft_wrap=True)
     screen.print(output.verdict_line(standing.all_up, standing.summary), soft_wrap=True)
+
+
+def _logs(brokers: "list[BrokerState]") -> list[str]:
+    """The brokers' logs: the first with its folder, the others by name; each file once."""
+    first, *more = dict.fromkeys(broker.log for broker in brokers)
+    folder = os.path.dirname(first)
+    return [first, *(os.path.relpath(log, folder) for log in more)]
 
 
 @click.command(

@@ -24,6 +24,8 @@ QUIET_S = 3600.0
 SHARE = 100
 """The line may cost one hundredth of the time, however many partitions there are."""
 PROBE_TIMEOUT_S = 0.3
+FOUND_ANYWHERE = f"{HOST}:9092"
+"""Where commands look when nothing tells them where."""
 CLEAR = "\r\x1b[K"
 UNTOLD_COLUMNS = 80
 """Of a terminal that does not know its own width, and says 0."""
@@ -38,6 +40,7 @@ def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
     """How to use the cluster, for people."""
     first = up.bootstrap.partition(",")[0]
     where = up_file.option(up.data)
+    asked = "" if first == FOUND_ANYWHERE else f" -b {first}"
     kept = "removed at the end" if up.ephemeral else "kept; remove the folder to start afresh"
     return f"""Tidelog is up: {counted(len(up.brokers), "broker")}, ready after {took_s:.2f} s
 
@@ -47,7 +50,12 @@ def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
   look       tidelog status{where}
   metrics    {_metrics(up)}
 
-A record with kcat, there and back:
+A record, there and back:
+
+  echo hello | tidelog produce greetings --create{asked}
+  tidelog consume greetings -e{asked}
+
+The same with kcat:
 
   echo hello | kcat -b {first} -t greetings -P && kcat -b {first} -t greetings -C -e
 

@@ -161,7 +161,7 @@ def produce(**given: Any) -> int:
     """
     options = Options(**given)
     plan = _understand(options)
-    with asked_cluster(options.bootstrap, options.timeout_s) as cluster:
+    with asked_cluster(options.bootstrap, options.timeout_s, "--create makes it") as cluster:
         return _run(cluster, options, plan)
 
 

@@ -27,10 +27,11 @@ NOT_ANSWERED = 1
 
 
 def bootstrap_option() -> Callable[[F], F]:
-    """`--bootstrap`: the cluster to ask; also under the name that Kafka's tools give it."""
+    """`--bootstrap`: the cluster to ask; also under the names in Kafka's tools and kcat."""
     return click.option(
         "--bootstrap",
         "--bootstrap-server",
+        "-b",
         metavar="HOST:PORT",
         help=f"Brokers to begin with, separated by commas.  [default: {VARIABLE}, else the"
         f" cluster of ./{DATA}, else {LAST_RESORT}]",
@@ -61,8 +62,9 @@ def find_bootstrap(given: str | None) -> str:
 
 
 @contextmanager
-def asked_cluster(given: str | None, timeout_s: float) -> Iterator["Cluster"]:
-    """The cluster; what goes wrong with it is one line and exit code 1."""
+def asked_cluster(given: str | None, timeout_s: float, no_topic: str = "") -> Iterator["Cluster"]:
+    """The cluster; what goes wrong with it is one line and exit code 1. `no_topic` is what to do
+    about a topic that is not there, if there is more to it than another name."""
     from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
     from tidelog.shell.client.cluster import Cluster
 
@@ -72,7 +74,7 @@ def asked_cluster(given: str | None, timeout_s: float) -> Iterator["Cluster"]:
             try:
                 yield cluster
             except NoSuchTopic as error:
-                raise click.ClickException(_with_near_names(cluster, error)) from error
+                raise click.ClickException(_with_near_names(cluster, error, no_topic)) from error
     except ValueError as error:
         raise click.UsageError(str(error), context) from error
     except ClientError as error:
@@ -80,10 +82,12 @@ def asked_cluster(given: str | None, timeout_s: float) -> Iterator["Cluster"]:
         context.exit(NOT_ANSWERED)
 
 
-def _with_near_names(cluster: "Cluster", error: "NoSuchTopic") -> str:
-    if error.topic is not None and (meant := near_topics(cluster, error.topic)):
-        return f"there is no {error.name} in the cluster; {meant}"
-    return str(error)
+def _with_near_names(cluster: "Cluster", error: "NoSuchTopic", no_topic: str) -> str:
+    if error.topic is None:
+        return str(error)
+    meant = near_topics(cluster, error.topic)
+    told = " ".join(filter(None, (meant, no_topic)))
+    return f"there is no {error.name} in the cluster; {told}" if told else str(error)
 
 
 def near_topics(cluster: "Cluster", name: str) -> str:

@@ -1,5 +1,7 @@
 """How `tidelog cluster info`, `brokers` and `health` show what they found."""
 
+from collections import Counter
+
 from rich.console import Console
 from rich.text import Text
 
@@ -8,6 +10,8 @@ from tidelog.apps.cli.remote.cluster_report import Ailing, Broker, Health, Summa
 
 UNKNOWN = "–"
 AILING_SHOWN = 20
+INTERNAL = "__"
+"""How names of topics begin that a cluster keeps for itself."""
 _STEP = 1024
 
 
@@ -88,12 +92,17 @@ def show_health(screen: Console, health: Health) -> None:
         screen.print(Text("no controller: no leader can be elected now", output.BAD))
     for broker in health.brokers_away:
         screen.print(Text(f"broker {broker} is not in the cluster or does not answer", output.BAD))
-    _list(screen, "offline: neither written nor read", health.offline, output.BAD)
-    _list(screen, "under min ISR: acks=all is refused", health.under_min_isr, output.BAD)
-    _list(screen, "under-replicated", health.under_replicated, output.WARN)
-    _list(screen, "at min ISR: one less and acks=all is refused", health.at_min_isr, "")
     whose = "its" if len(health.not_preferred) == 1 else "their"
-    _list(screen, f"not led by {whose} preferred replica", health.not_preferred, "")
+    named: set[str] = set()
+    for title, found, style in (
+        ("offline: neither written nor read", health.offline, output.BAD),
+        ("under min ISR: acks=all is refused", health.under_min_isr, output.BAD),
+        ("under-replicated", health.under_replicated, output.WARN),
+        ("at min ISR: one less and acks=all is refused", health.at_min_isr, ""),
+        (f"not led by {whose} preferred replica", health.not_preferred, ""),
+    ):
+        _list(screen, title, found, style, named)
+        named.update(each.name for each in found)
     if health.min_isr_unknown:
         screen.print(output.faint("min.insync.replicas is not told; not judged by it"))
     told = f"partitions: {health.partitions}"
@@ -107,15 +116,24 @@ def show_health(screen: Console, health: Health) -> None:
     screen.print(output.verdict_line(False, f"{told}; {counts}"))
 
 
-def _list(screen: Console, title: str, found: list[Ailing], style: str) -> None:
+def _list(screen: Console, title: str, found: list[Ailing], style: str, named: set[str]) -> None:
+    """How many, and each that no worse list has named; a topic of the cluster's own is one
+    line, so that its many partitions do not hide those of others."""
     if not found:
         return
-    screen.print(Text(f"{len(found)} {title}", style))
-    for each in found[:AILING_SHOWN]:
+    new = [each for each in found if each.name not in named]
+    above = len(found) - len(new)
+    note = "" if not above else ", named above" if not new else f", {above} of them named above"
+    screen.print(Text(f"{len(found)} {title}{note}", style))
+    others = [each for each in new if not each.topic.startswith(INTERNAL)]
+    for each in others[:AILING_SHOWN]:
         leader = "no leader" if each.leader is None else f"leader {each.leader}"
         wanted = "" if each.min_isr is None else f", min ISR {each.min_isr}"
         told = f"{each.name}  {leader}, in sync {each.isr} of {each.replicas}{wanted}"
         screen.print(output.indented(told))
-    if len(found) > AILING_SHOWN:
-        more = f"and {len(found) - AILING_SHOWN} more; --format json lists all"
+    if len(others) > AILING_SHOWN:
+        more = f"and {len(others) - AILING_SHOWN} more; --format json lists all"
         screen.print(output.indented(output.faint(more)))
+    own = Counter(each.topic for each in new if each.topic.startswith(INTERNAL))
+    for topic, count in own.items():
+        screen.print(output.indented(f"{topic}: {count} partition{'' if count == 1 else 's'}"))
