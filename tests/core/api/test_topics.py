@@ -242,6 +242,25 @@ def test_an_id_never_deletes_the_next_topic_of_that_name(cluster: ApiCluster) ->
     assert ErrorCode(result["error_code"]) is ErrorCode.NONE
 
 
+def test_an_id_that_only_the_controller_knows_yet(cluster: ApiCluster) -> None:
+    """A topic is deleted by id at a broker that has not heard of its making."""
+    asked = bystander(cluster)
+    ids = [cluster.create(name)["topic_id"] for name in "ab"]
+    image = cluster.nodes[asked].image
+    for topic_id in ids:
+        del image.topics[image.topic_names.pop(topic_id)]
+    results = delete(cluster, ids=(ids[1], ids[1]))
+    assert {ErrorCode(each["error_code"]) for each in results} == {ErrorCode.INVALID_REQUEST}
+    results = delete(cluster, ids=(*ids, b"u" * 16))
+    assert [ErrorCode(each["error_code"]) for each in results] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+    assert [each["topic_id"] for each in results] == [*ids, b"u" * 16]
+    assert not cluster.nodes[cluster.controller()].image.topics
+
+
 @pytest.mark.parametrize("version", [1, 5])
 def test_delete_by_name_as_older_clients_do(cluster: ApiCluster, version: int) -> None:
     cluster.create("a")

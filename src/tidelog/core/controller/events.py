@@ -119,6 +119,7 @@ class DeleteTopicReceived:
     """Delete a topic, its partitions and its configuration.
 
     With an id only if it is that very topic: one of the same name may have been made since.
+    An empty name is that of the topic with the id.
     """
 
     request: int

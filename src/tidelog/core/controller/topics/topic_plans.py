@@ -144,15 +144,17 @@ def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
 
 def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
     """Name, configuration and every partition go in one transaction."""
-    topic = office.image.topics.get(event.name)
+    image = office.image
+    wanted = event.name or image.topic_names.get(event.topic_id or b"", "")
+    topic = image.topics.get(wanted)
     if event.topic_id is not None and (topic is None or topic.topic_id != event.topic_id):
         return Plan(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id any more.")
     if topic is None:
         return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name}.")
-    name = keys.topic_name(event.name)
+    name = keys.topic_name(topic.name)
     writes = [
-        Write(Delete(name), (Guard(name, office.image.mod_rev(name)),)),
-        Write(Delete(keys.topic_config(event.name)), ()),
+        Write(Delete(name), (Guard(name, image.mod_rev(name)),)),
+        Write(Delete(keys.topic_config(topic.name)), ()),
         Write(Delete(keys.topic_id(topic.topic_id), prefix=True), ()),
     ]
     return Plan(steps=[writes], topic_id=topic.topic_id)

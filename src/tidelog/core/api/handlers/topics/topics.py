@@ -160,12 +160,17 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
     targets = [_deletable(broker, name, topic_id) for name, topic_id in asked]
     if request["timeout_ms"] <= 0:
         targets = [no_time_left() for _ in asked]
-    times = Counter(target for target in targets if isinstance(target, str))
+    # A topic made a moment ago may not be known here yet: then its id stands for it.
+    times = Counter(
+        target or topic_id
+        for (_, topic_id), target in zip(asked, targets, strict=True)
+        if isinstance(target, str)
+    )
     results: dict[tuple[str | None, TopicId], Struct] = {}
     events: dict[tuple[str | None, TopicId], DeleteTopicReceived] = {}
     for topic, target in zip(asked, targets, strict=True):
-        if isinstance(target, str) and times[target] > 1:
-            target = _refuse_duplicate(target)
+        if isinstance(target, str) and times[target or topic[1]] > 1:
+            target = _refuse_duplicate(target or "A topic")
         if isinstance(target, TopicAnswer):
             results[topic] = _deleted(*topic, target)
         else:
@@ -174,13 +179,15 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
             results[topic] = {}
     answers = yield list(events.values())
     for (topic, event), answer in zip(events.items(), answers, strict=True):
-        name = None if answer.error is ErrorCode.UNKNOWN_TOPIC_ID else event.name
-        results[topic] = _deleted(name, answer.topic_id or topic[1], answer)
+        unknown = answer.error is ErrorCode.UNKNOWN_TOPIC_ID
+        name = event.name or broker.node.image.topic_names.get(topic[1])
+        results[topic] = _deleted(None if unknown else name, answer.topic_id or topic[1], answer)
     return {"throttle_time_ms": 0, "responses": list(results.values())}
 
 
 def _deletable(broker: BrokerContext, name: str | None, topic_id: TopicId) -> str | TopicAnswer:
-    """The name of the topic to be deleted, or why none is."""
+    """The name of the topic to be deleted, empty if only the controller may know it; or why
+    none is."""
     if not broker.settings.get("delete.topic.enable"):
         old = broker.version < 3
         error = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
@@ -191,10 +198,7 @@ def _deletable(broker: BrokerContext, name: str | None, topic_id: TopicId) -> st
         return name
     if name is not None:
         return TopicAnswer(ErrorCode.INVALID_REQUEST, "Give the topic's name or its id, not both.")
-    known = broker.node.image.topic_names.get(topic_id)
-    if known is None:
-        return TopicAnswer(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
-    return known
+    return broker.node.image.topic_names.get(topic_id, "")
 
 
 def _deleted(name: str | None, topic_id: TopicId, answer: TopicAnswer) -> Struct:
