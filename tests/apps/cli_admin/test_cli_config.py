@@ -27,16 +27,16 @@ def values(read: Read, *words: str) -> dict[str, str]:
 
 
 def test_what_differs_from_the_default_is_shown_with_what_stands_behind_it(run: Run) -> None:
-    run("config", "alter", "topic", "orders", "--set", "retention.ms=777")
+    run("config", "alter", "topic", "orders", "--set", "segment.bytes=1048576")
     shown = run("config", "describe", "topic", "orders").stdout
     words = [line.split() for line in shown.splitlines() if line.strip()]
     assert words[0] == ["KEY", "VALUE", "SOURCE", "BEHIND", "IT"]
-    row = next(line for line in words if line[0] == "retention.ms")
-    assert row[1:3] == ["777", "DYNAMIC_TOPIC_CONFIG"]
-    assert row[3:] == ["log.retention.hours=168", "(DEFAULT_CONFIG)"]
-    assert "segment.bytes" not in shown
-    run("config", "alter", "topic", "orders", "--delete", "retention.ms")
-    assert "retention.ms" not in run("config", "describe", "topic", "orders").stdout
+    row = next(line for line in words if line[0] == "segment.bytes")
+    assert row[1:3] == ["1048576", "DYNAMIC_TOPIC_CONFIG"]
+    assert row[3:] == ["log.segment.bytes=1073741824", "(DEFAULT_CONFIG)"]
+    assert "retention.bytes" not in shown
+    run("config", "alter", "topic", "orders", "--delete", "segment.bytes")
+    assert "segment.bytes" not in run("config", "describe", "topic", "orders").stdout
 
 
 def test_all_and_one_and_its_text(run: Run, read: Read) -> None:

@@ -102,8 +102,8 @@ _OWN = (
         "tidelog.metrics.listener",
         "string",
         None,
-        "Where Prometheus asks for `/metrics`, as host:port; port 0 takes a free one. Empty: nowhere."
-        " There is no password: keep it on this machine or behind a firewall.",
+        "Where Prometheus asks for `/metrics`, as host:port; port 0 takes a free one. Empty:"
+        " nowhere. There is no password: keep it on this machine or behind a firewall.",
         note="`tidelog up` sets 127.0.0.1:0. A port that is set there is the first broker's, the"
         " others follow.",
     ),

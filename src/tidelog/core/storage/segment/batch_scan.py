@@ -52,9 +52,7 @@ def spans(disk: Disk, path: str, position: int, end: int) -> Iterator[BatchSpan]
         last_offset = base_offset + fields[6]
         if size < HEADER_SIZE or position + size > end:
             raise DiskError(f"batch of {size} bytes at {position}", path)
-        yield BatchSpan(
-            position, size, base_offset, last_offset, fields[2], fields[8], fields[12]
-        )
+        yield BatchSpan(position, size, base_offset, last_offset, fields[2], fields[8], fields[12])
         position += size
 
 
