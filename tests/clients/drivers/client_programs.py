@@ -166,7 +166,7 @@ def java_driver() -> list[str]:
 
 @cache
 def go_driver() -> list[str]:
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
         pytest.skip("there is no Go here: install Go 1.26 or newer")
     binary = Path(_folder("go")) / "driver"
