@@ -2,6 +2,9 @@
 
 Between the end of a broker's session and the election of other leaders there is a moment,
 and it is the moment in which clients ask.
+
+What moves replicas and leaders names partitions of topics, and those may have been made a
+moment ago at another broker: such a request waits until this one knows all that the store has.
 """
 
 from collections.abc import Callable
@@ -11,7 +14,12 @@ from tidelog.core.api.context import Struct
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, partitions_of
 from tidelog.core.groups.partitioning import OFFSETS_TOPIC, partition_for
 from tidelog.core.types import BrokerId
-from tidelog.core.wire.apis import FIND_COORDINATOR, METADATA
+from tidelog.core.wire.apis import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    ELECT_LEADERS,
+    FIND_COORDINATOR,
+    METADATA,
+)
 
 Unsettled: TypeAlias = Callable[[ClusterImage, Struct], bool]
 _GROUP = 0
@@ -54,6 +62,11 @@ def names_a_dead_coordinator(image: ClusterImage, request: Struct) -> bool:
     return False
 
 
+def knows_all_it_needs(_image: ClusterImage, _request: Struct) -> bool:
+    """As soon as the image is as new as the store was when the request came."""
+    return False
+
+
 def _live(image: ClusterImage) -> set[BrokerId]:
     return {broker.id for broker in image.brokers.values() if not broker.fenced}
 
@@ -61,5 +74,8 @@ def _live(image: ClusterImage) -> set[BrokerId]:
 UNSETTLED: dict[int, Unsettled] = {
     METADATA: names_a_dead_leader,
     FIND_COORDINATOR: names_a_dead_coordinator,
+    ELECT_LEADERS: knows_all_it_needs,
+    ALTER_PARTITION_REASSIGNMENTS: knows_all_it_needs,
 }
-"""By API: whether its answer has to wait for a moment."""
+"""By API: whether its answer has to wait for a moment. All of them wait until the image is as
+new as the store."""
