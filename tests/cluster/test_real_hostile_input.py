@@ -65,7 +65,10 @@ def connect(port: int) -> socket.socket:
 
 def ask(sock: socket.socket, frame: bytes) -> bytes:
     """The answer without its length; b"" if the broker hangs up."""
-    sock.sendall(frame)
+    try:
+        sock.sendall(frame)
+    except (ConnectionResetError, BrokenPipeError):
+        return b""
     return answer(sock)
 
 

@@ -64,6 +64,7 @@ _PROCESS = (
     ("controller_changed", "INFO", "controller, controller_epoch", "who is the controller"),
     ("leading", "INFO", "leads, partitions", "how many partitions it leads, after brokers came"),
     ("connection_dropped", "WARN", "peer, reason, why", "it threw a client out"),
+    ("fault", "ERROR", "trace", "a mistake in Tidelog; one client lost its connection"),
     ("stopping", "INFO", "", "it was told to stop, and hands over"),
     ("stopped", "INFO, ERROR", "clean, reason", "the end; a disk that failed is a reason"),
     ("failed", "ERROR", "reason", "it could not start"),

@@ -57,6 +57,7 @@ class DispatchCluster(ApiCluster):
     """Its brokers answer to lines."""
 
     set_faults: Any = None
+    fault: Callable[[Exception], None] | None = None
 
     def dispatch(self, broker: BrokerId) -> Dispatch:
         return Dispatch(
@@ -64,6 +65,7 @@ class DispatchCluster(ApiCluster):
             lambda event: self.step(broker, event),
             lambda: self.now_ms,
             self._when_settled,
+            fault=self.fault,
         )
 
     def _when_settled(self, act: Callable[[], None], unsettled: Callable[[], bool]) -> None:

@@ -1,6 +1,7 @@
 """A client's frames: answered, refused, or left unanswered if the client wants that."""
 
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -165,6 +166,34 @@ def test_handlers_that_ask_nothing(cluster: DispatchCluster) -> None:
     unknown = {"topics": [{"name": None, "topic_id": b"u" * 16}], "timeout_ms": 1000}
     answer = cluster.exchange(dispatch, DELETE_TOPICS, 6, unknown)
     assert answer["responses"][0]["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("broken", ["at once", "later", "in its answer"])
+def test_a_fault_in_a_handler_costs_one_connection(
+    cluster: DispatchCluster, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def handler(_broker: object, _request: object) -> Any:
+        if broken == "at once":
+            raise RuntimeError(broken)
+        if broken == "in its answer":
+            return {"error_code": "no number", "api_keys": []}
+        return going_on()
+
+    def going_on() -> Any:
+        yield []
+        raise RuntimeError(broken)
+
+    monkeypatch.setattr("tidelog.core.api.dispatch.resolve", lambda _key: handler)
+    frame = encode_request(API_VERSIONS, 0, 5, "test", {})[4:]
+    with pytest.raises((RuntimeError, struct.error)):  # where nobody listens
+        cluster.send(cluster.dispatch(1), Line(), frame)
+    told: list[Exception] = []
+    cluster.fault = told.append
+    line = Line()
+    cluster.send(cluster.dispatch(1), line, frame)
+    assert (len(told), "a fault in Tidelog" in (line.closed or "")) == (1, True)
+    monkeypatch.undo()
+    assert cluster.exchange(cluster.dispatch(1), API_VERSIONS, 0, {})["error_code"] == 0
 
 
 def test_answers_have_their_places_in_the_order_of_requests(cluster: DispatchCluster) -> None:

@@ -264,8 +264,9 @@ def test_an_id_that_only_the_controller_knows_yet(cluster: ApiCluster) -> None:
 @pytest.mark.parametrize("version", [1, 5])
 def test_delete_by_name_as_older_clients_do(cluster: ApiCluster, version: int) -> None:
     cluster.create("a")
-    assert errors(delete(cluster, "a", "nowhere", version=version)) == {
+    assert errors(delete(cluster, "a", "nowhere", "", version=version)) == {
         "a": ErrorCode.NONE,
+        "": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert topics_known(cluster) == set()

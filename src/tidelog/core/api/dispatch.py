@@ -88,6 +88,7 @@ class Dispatch:
         now_ms: Callable[[], int],
         when_settled: WhenSettled,
         times: RequestTimes | None = None,
+        fault: Callable[[Exception], None] | None = None,
     ) -> None:
         self._broker = broker
         self._names = broker.node.image.topic_names
@@ -98,6 +99,7 @@ class Dispatch:
         self._hints = LeaderOf(broker.node.image)
         self._known = KnownAnswers(broker)
         self._times = times if times is not None else untimed()
+        self._fault = fault
 
     def frame(self, connection: Line, frame: memoryview) -> None:
         """Take a client's request in."""
@@ -211,12 +213,18 @@ class Dispatch:
                     times.since(began_ns)
                     reply.fill(found)
                     return
-            handling = resolve(key)(context, request)
-            if isinstance(handling, GeneratorType):
-                HandlerExchange(reply, handling, self._ask, encode).begin()
+            try:
+                handling = resolve(key)(context, request)
+                answer = encode(handling) if isinstance(handling, dict) else None
+            except Exception as error:  # noqa: BLE001 - as in HandlerExchange
+                self._handler_failed(reply, error)
+                return
+            if answer is not None:
+                reply.fill([answer])
             else:
-                assert isinstance(handling, dict), "a handler answers or goes on"
-                reply.fill([encode(handling)])
+                assert isinstance(handling, GeneratorType), "a handler answers or goes on"
+                failed = self._handler_failed
+                HandlerExchange(reply, handling, self._ask, encode, failed).begin()
 
         unsettled = UNSETTLED.get(key)
         if unsettled is None:
@@ -224,6 +232,13 @@ class Dispatch:
         else:
             image = self._broker.node.image
             self._when_settled(begin, lambda: unsettled(image, request))
+
+    def _handler_failed(self, reply: Reply, error: Exception) -> None:
+        """Told and survived where somebody listens; in tests and the fuzzer it ends the run."""
+        if self._fault is None:
+            raise error
+        self._fault(error)
+        reply.refuse("a fault in Tidelog, told in the broker's log")
 
     def _ask(self, exchange: HandlerExchange, number: int, request: object) -> None:
         self._step(on.RequestReceived(exchange, number, request, self._now_ms()))

@@ -120,9 +120,13 @@ class FetchExchange:
 
 
 class HandlerExchange:
-    """A request that a handler works on, asking the node as often as it needs to."""
+    """A request that a handler works on, asking the node as often as it needs to.
 
-    __slots__ = ("_answers", "_ask", "_encode", "_handling", "_left", "_reply")
+    A handler changes nothing itself. So a fault in one costs its client the connection, and
+    nobody else anything.
+    """
+
+    __slots__ = ("_answers", "_ask", "_encode", "_failed", "_handling", "_left", "_reply")
 
     def __init__(
         self,
@@ -130,8 +134,10 @@ class HandlerExchange:
         handling: Handling,
         ask: Callable[["HandlerExchange", int, object], None],
         encode: Callable[[Struct], bytes],
+        failed: Callable[[Reply, Exception], None],
     ) -> None:
         self._reply = reply
+        self._failed = failed
         self._handling = handling
         self._ask = ask
         self._encode = encode
@@ -152,13 +158,24 @@ class HandlerExchange:
 
     def _go_on(self, answers: list[Any] | None) -> None:
         try:
-            requests = next(self._handling) if answers is None else self._handling.send(answers)
-            while not requests:
-                requests = self._handling.send([])
-        except StopIteration as done:
-            self._reply.fill([self._encode(done.value)])
+            requests = self._advance(answers)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are served
+            self._failed(self._reply, error)
+            return
+        if isinstance(requests, bytes):
+            self._reply.fill([requests])
             return
         self._answers = [None] * len(requests)
         self._left = len(requests)
         for number, request in enumerate(requests):
             self._ask(self, number, request)
+
+    def _advance(self, answers: list[Any] | None) -> list[object] | bytes:
+        """What the handler asks next, or its answer."""
+        try:
+            requests = next(self._handling) if answers is None else self._handling.send(answers)
+            while not requests:
+                requests = self._handling.send([])
+        except StopIteration as done:
+            return self._encode(done.value)
+        return requests

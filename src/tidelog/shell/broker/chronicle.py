@@ -17,6 +17,7 @@ SETTLED_MS = 1000
 WINDOW_MS = 1000
 LINES_MAX = 20
 """Of one event, in a window."""
+FAULT_CHARACTERS_MAX = 4000
 
 
 class Tell(Protocol):
@@ -79,6 +80,14 @@ class Chronicle:
         event = "connection_dropped"
         if self._may_tell(event):
             self._tell("WARN", f"dropped {peer}: {why}", event, peer=peer, reason=reason, why=why)
+
+    def fault(self, error: Exception) -> None:
+        """A mistake in Tidelog, which cost one client its connection."""
+        if self._may_tell("fault"):
+            from traceback import format_exception
+
+            where = "".join(format_exception(error))[-FAULT_CHARACTERS_MAX:]
+            self._tell("ERROR", f"a fault in Tidelog: {where}", "fault", trace=where)
 
     def _may_tell(self, event: str) -> bool:
         told = self._told[event] = self._told.get(event, 0) + 1

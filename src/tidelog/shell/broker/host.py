@@ -94,7 +94,8 @@ class BrokerHost:
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
         self._deaths = DeathWatch(loop, node, store)
         settled = self._deaths.when_settled
-        self.dispatch = Dispatch(broker, self.take, now_ms, settled, self.times)
+        fault = self.chronicle.fault
+        self.dispatch = Dispatch(broker, self.take, now_ms, settled, self.times, fault)
         self.internal_dispatch = InternalDispatch(
             self.dispatch,
             identity.secret,

@@ -180,7 +180,9 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
     answers = yield list(events.values())
     for (topic, event), answer in zip(events.items(), answers, strict=True):
         unknown = answer.error is ErrorCode.UNKNOWN_TOPIC_ID
-        name = event.name or broker.node.image.topic_names.get(topic[1])
+        name = topic[0]
+        if name is None:
+            name = event.name or broker.node.image.topic_names.get(topic[1])
         results[topic] = _deleted(None if unknown else name, answer.topic_id or topic[1], answer)
     return {"throttle_time_ms": 0, "responses": list(results.values())}
 
