@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.membership.group import Group, GroupState
+from tidelog.core.groups.outbox import is_in_doubt
 from tidelog.core.groups.records import (
     GroupKey,
     GroupValue,
@@ -18,6 +19,7 @@ from tidelog.core.groups.records import (
     decode_group_value,
     decode_key,
     decode_offset_value,
+    encode_key,
 )
 from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.types import TopicPartition
@@ -73,6 +75,8 @@ class AnyGroup(RuleBasedStateMachine):
         self.asked: dict[int, on.Request] = {}
         self.generations: dict[str, tuple[Group, int]] = {}
         self.leaders: dict[tuple[int, int], str] = {}
+        self.in_doubt: set[bytes] = set()
+        """Keys whose last record is in the log, though the coordinator can't rely on it."""
 
     # -- what happens ---------------------------------------------------------------------
 
@@ -241,14 +245,20 @@ class AnyGroup(RuleBasedStateMachine):
     @rule(count=st.integers(1, 10))
     def records_are_written(self, count: int) -> None:
         for _ in range(min(count, len(self.talk.unwritten))):
+            self.in_doubt.difference_update(key for key, _ in self.talk.unwritten[0].records)
             self.talk.write()
         self.hear()
 
     @precondition(lambda self: self.talk.unwritten)
     @rule(error=FAILURES)
     def records_are_not_written(self, error: ErrorCode) -> None:
+        records = self.talk.unwritten[0].records
         self.talk.write(error)
         self.hear()
+        if is_in_doubt(error):
+            self.talk.log += records
+            self.in_doubt.difference_update(key for key, value in records if value is None)
+            self.in_doubt.update(key for key, value in records if value is not None)
 
     @rule()
     def the_coordinator_moves(self) -> None:
@@ -264,6 +274,7 @@ class AnyGroup(RuleBasedStateMachine):
         # An emptiness that was not written is undone: the generation may be the one of before.
         self.generations.clear()
         self.leaders.clear()
+        self.in_doubt.clear()
 
     # -- what holds -----------------------------------------------------------------------
 
@@ -350,16 +361,22 @@ class AnyGroup(RuleBasedStateMachine):
         offsets, _ = self.logged()
         for name in ("a", "b"):
             request = on.OffsetFetch(name, None)
-            found = self.talk.get(request, on.OffsetFetchResponse).partitions
-            assert {
-                OffsetKey(name, one.topic, one.partition): one.committed_offset for one in found
-            } == {key: value for key, value in offsets.items() if key.group == name}
+            answer = self.talk.get(request, on.OffsetFetchResponse)
+            found = {
+                OffsetKey(name, one.topic, one.partition): one.committed_offset
+                for one in answer.partitions
+            }
+            written = {key: value for key, value in offsets.items() if key.group == name}
+            for key in found.keys() | written.keys():
+                assert found.get(key) == written.get(key) or encode_key(key) in self.in_doubt
 
     @invariant()
     def a_stable_group_is_what_was_written(self) -> None:
         _, written = self.logged()
         for name, group in self.groups.items():
             if group.state is not GroupState.STABLE or self.talk.unwritten:
+                continue
+            if encode_key(GroupKey(name)) in self.in_doubt:
                 continue
             value = written[name]
             assert (value.generation, value.leader) == (group.generation_id, group.leader_id)
@@ -392,6 +409,8 @@ class AnyGroup(RuleBasedStateMachine):
         self.talk.holds = False
         while self.talk.unwritten:
             self.talk.write()
+        self.the_coordinator_moves()  # who knows of all that was in doubt
+        self.talk.holds = False
         self.talk.pass_ms(1_000_000)
         assert not self.unanswered()
         assert not self.groups

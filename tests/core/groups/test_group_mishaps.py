@@ -197,6 +197,53 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() ->
     assert TopicPartition(*EVENTS) in same.fetch()
 
 
+def _many_offsets(talk: Talk, groups: int) -> None:
+    offsets = [on.OffsetToCommit("events", index, 1, topic_id=b"1" * 16) for index in range(1_000)]
+    for number in range(groups):
+        assert talk.commit(1, group_id=f"group-{number}", offsets=offsets) is ErrorCode.NONE
+
+
+def test_a_topic_that_many_groups_read_goes_bit_by_bit() -> None:
+    """One thread serves all: nobody else may wait until everything is gone."""
+    talk = Talk()
+    _many_offsets(talk, 10)
+    talk.shard.topic_deleted(["events"], talk.now, lambda _name: b"2" * 16)
+    talk.settle()
+    assert 0 < len(talk.shard.groups) < 10
+    anew = [on.OffsetToCommit("events", 0, 7, topic_id=b"2" * 16)]
+    assert talk.commit(7, group_id="group-9", offsets=anew) is ErrorCode.NONE
+    talk.pass_ms(10)
+    [group] = talk.reload().shard.groups
+    assert (group.group_id, list(group.offsets)) == ("group-9", [("events", 0)])
+
+
+def test_what_is_under_way_when_its_topic_goes_goes_with_it() -> None:
+    talk = Talk()
+    _many_offsets(talk, 5)
+    talk.holds = True
+    late = talk.committing(5, group_id="group-4")
+    talk.shard.topic_deleted(["events"], talk.now)
+    talk.settle()
+    while talk.unwritten:
+        talk.write()
+    assert talk.commit_error(late) is ErrorCode.NONE
+    talk.holds = False
+    talk.pass_ms(10)
+    assert talk.shard.groups == []
+    assert talk.reload().shard.groups == []
+
+
+def test_groups_with_many_old_offsets_are_swept_a_few_at_a_time() -> None:
+    talk = Talk()
+    _many_offsets(talk, 10)
+    talk.now += talk.config.offsets_retention_ms
+    talk.shard.tick(talk.now)
+    talk.settle()
+    assert 0 < len(talk.shard.groups) < 10
+    talk.pass_ms(20)
+    assert talk.shard.groups == []
+
+
 def _write_in_doubt(talk: Talk) -> None:
     """The oldest append is in the log, and too late for those who wait."""
     append = talk.unwritten.pop(0)

@@ -4,10 +4,13 @@ from group_talk import CONFIG, EVENTS, GROUP, OTHER, SESSION_MS, Talk
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
-from tidelog.core.groups.shard import SWEPT_AT_ONCE
+from tidelog.core.groups.shard import GROUP_COST, OFFSETS_AT_ONCE
 
 RETENTION_MS = 1_000_000
 CHECK_MS = 60_000
+
+SWEPT = -(-OFFSETS_AT_ONCE // (GROUP_COST + 1))
+"""Groups of one offset that are looked at in one call."""
 
 
 def forgetful() -> Talk:
@@ -146,7 +149,7 @@ def test_a_group_that_is_being_removed_is_not_removed_once_more() -> None:
 
 def test_a_clean_up_takes_a_few_groups_at_a_time() -> None:
     talk = forgetful()
-    for number in range(3 * SWEPT_AT_ONCE):
+    for number in range(3 * SWEPT):
         talk.committing(1, group_id=f"{GROUP}-{number}")
     talk.now += RETENTION_MS + CHECK_MS
     counts = []
@@ -157,7 +160,7 @@ def test_a_clean_up_takes_a_few_groups_at_a_time() -> None:
         if not counts[-1]:
             break
         talk.now += 1
-    assert counts == [2 * SWEPT_AT_ONCE, SWEPT_AT_ONCE, 0]
+    assert counts == [2 * SWEPT, SWEPT, 0]
     due = talk.shard.next_ms()
     assert due is not None
     assert due >= talk.now + CHECK_MS

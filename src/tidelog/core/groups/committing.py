@@ -4,7 +4,7 @@ Always true: an offset is committed, or gone, when the log says so and not befor
 has neither members nor offsets any more is removed.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from tidelog.core.errors import ErrorCode
@@ -38,7 +38,7 @@ from tidelog.core.groups.records import (
     offset_keys,
 )
 from tidelog.core.groups.refusals import refused
-from tidelog.core.types import TopicId, TopicPartition
+from tidelog.core.types import TopicPartition
 
 _TIMESTAMP_MAX = (1 << 63) - 1
 _TOMBSTONE_BYTES_MAX = 128 * 1024
@@ -180,19 +180,10 @@ class Committing:
         else:
             written(ErrorCode.NONE, now_ms)
 
-    def delete_topics(self, names: Collection[str], now_ms: int) -> None:
-        """What was committed for topics that are deleted."""
-        for group in list(self._groups.values()):
-            gone = group.offsets.known_of_topics(names)
-            if gone and group.state is not GroupState.DEAD:
-                self._remove(group, gone, _nobody_waits, now_ms)
-
-    def forget_old_topics(self, id_of: Callable[[str], TopicId | None], now_ms: int) -> None:
-        """What was committed for topics that are gone, or were made anew under their names."""
-        for group in list(self._groups.values()):
-            gone = group.offsets.of_other_topics(id_of)
-            if gone and group.state is not GroupState.DEAD:
-                self._remove(group, gone, _nobody_waits, now_ms)
+    def forget(self, group: Group, gone: list[TopicPartition], now_ms: int) -> None:
+        """What was committed for topics that are gone."""
+        if gone and group.state is not GroupState.DEAD:
+            self._remove(group, gone, _nobody_waits, now_ms)
 
     def delete_all(self, group: Group, on_written: OnWritten, now_ms: int) -> None:
         """The group itself, which is Empty."""

@@ -5,9 +5,13 @@ offset with a commit under way does not expire.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Set
+from typing import TypeAlias
 
 from tidelog.core.groups.records import OffsetValue
 from tidelog.core.types import TopicId, TopicPartition
+
+IdOf: TypeAlias = Callable[[str], TopicId | None]
+"""The id that a topic has now; None if there is none of that name."""
 
 
 class Offsets:
@@ -26,6 +30,9 @@ class Offsets:
         for topic, partitions in self._committed.items():
             for partition in partitions:
                 yield TopicPartition(topic, partition)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._committed.values()))
 
     @property
     def is_empty(self) -> bool:
@@ -101,13 +108,29 @@ class Offsets:
         others = [one for one in (*self._pending, *sorted(self._in_doubt)) if one.topic in names]
         return list(dict.fromkeys((*committed, *others)))
 
-    def of_other_topics(self, id_of: Callable[[str], TopicId | None]) -> list[TopicPartition]:
-        """Committed for topics that have another id now, or none."""
+    def has_any_of(self, names: Collection[str]) -> bool:
+        """Whether anything is committed for one of these topics."""
+        return any(name in self._committed for name in names)
+
+    def is_unsure_of(self, names: Collection[str]) -> bool:
+        """Whether a commit for one of these topics is under way, or in doubt."""
+        return any(one.topic in names for one in (*self._pending, *self._in_doubt))
+
+    def of_topics_gone(self, names: Collection[str], id_of: IdOf) -> list[TopicPartition]:
+        """Committed for some topics as they were; not for one that has such a name now."""
         return [
-            TopicPartition(topic, partition)
+            TopicPartition(name, partition)
+            for name in names
+            for partition, value in self._committed.get(name, {}).items()
+            if value.topic_id is None or value.topic_id != id_of(name)
+        ]
+
+    def topics_gone(self, id_of: IdOf) -> list[str]:
+        """Topics that had another id when something was committed for them."""
+        return [
+            topic
             for topic, partitions in self._committed.items()
-            for partition, value in partitions.items()
-            if value.topic_id not in (None, id_of(topic))
+            if any(value.topic_id not in (None, id_of(topic)) for value in partitions.values())
         ]
 
     def expired(

@@ -7,6 +7,7 @@ Always true: every request is answered once, now or later. A call costs what the
 about cost, however many groups there are; clean-ups take a few groups at a time.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -20,6 +21,7 @@ from tidelog.core.groups.membership.joining import Joining
 from tidelog.core.groups.membership.presence import Presence
 from tidelog.core.groups.membership.rebalance import Rebalance
 from tidelog.core.groups.messages import Answer, Append, Request
+from tidelog.core.groups.offsets import IdOf
 from tidelog.core.groups.outbox import Outbox, error_of_offset_append
 from tidelog.core.groups.records import (
     OffsetKey,
@@ -29,10 +31,11 @@ from tidelog.core.groups.records import (
 )
 from tidelog.core.groups.refusals import refused
 from tidelog.core.groups.timers import Timer, TimerKind, Timers
-from tidelog.core.types import TopicId
 
-SWEPT_AT_ONCE = 100
-"""Groups whose old offsets are looked for in one call."""
+OFFSETS_AT_ONCE = 2_000
+"""Looked at in one call, to see whether they are too old, or of topics that are gone."""
+GROUP_COST = 20
+"""A group without offsets takes as long to look at as so many of them."""
 _PAUSE_MS = 1
 _GROUP_ID_NEEDED = (on.JoinGroup, on.SyncGroup, on.Heartbeat, on.LeaveGroup, on.OffsetDelete)
 _GROUP_ID_NOT_FOUND_SINCE = 9
@@ -51,6 +54,8 @@ class GroupShard:
         self._presence = Presence(self._outbox, self._rebalance)
         self._committing = Committing(config, self._outbox, self._rebalance, self._groups)
         self._to_sweep: list[str] = []
+        self._to_forget: deque[tuple[str, Collection[str], IdOf]] = deque()
+        """Groups, and topics of theirs that are gone."""
         self._now_ms = now_ms
         self._sweep_at(now_ms + config.offsets_retention_check_interval_ms)
         self._handlers: dict[type, Callable[[object, Any], None]] = {
@@ -145,15 +150,27 @@ class GroupShard:
         """What follows from the calls before, in order."""
         return self._outbox.take()
 
-    def topic_deleted(self, names: Collection[str], now_ms: int) -> None:
-        """What was committed for these topics goes."""
+    def topic_deleted(
+        self, names: Collection[str], now_ms: int, id_of: IdOf = lambda _name: None
+    ) -> None:
+        """What was committed for these topics goes, some of it now."""
         self._now_ms = now_ms
-        self._committing.delete_topics(names, now_ms)
+        for group in list(self._groups.values()):
+            if group.offsets.is_unsure_of(names):
+                # What is written now comes after what is under way.
+                self._committing.forget(group, group.offsets.known_of_topics(names), now_ms)
+            elif group.offsets.has_any_of(names):
+                self._to_forget.append((group.group_id, names, id_of))
+        self._forget_some(now_ms)
 
-    def forget_old_topics(self, id_of: Callable[[str], TopicId | None], now_ms: int) -> None:
+    def forget_old_topics(self, id_of: IdOf, now_ms: int) -> None:
         """What was committed for topics that went while nobody here could see it."""
         self._now_ms = now_ms
-        self._committing.forget_old_topics(id_of, now_ms)
+        for group in self._groups.values():
+            names = group.offsets.topics_gone(id_of)
+            if names:
+                self._to_forget.append((group.group_id, names, id_of))
+        self._forget_some(now_ms)
 
     def postpone(self, by_ms: int) -> None:
         """The broker was held up for so long: nobody could be heard, so nobody is late."""
@@ -168,6 +185,9 @@ class GroupShard:
     def _ring(self, timer: Timer, now_ms: int) -> None:
         if timer.kind is TimerKind.SWEEP:
             self._sweep(now_ms)
+            return
+        if timer.kind is TimerKind.FORGET:
+            self._forget_some(now_ms)
             return
         group = self._groups.get(timer.group_id)
         if group is None:
@@ -189,14 +209,27 @@ class GroupShard:
         """Old offsets go, a few groups at a time."""
         if not self._to_sweep:
             self._to_sweep = list(self._groups)
-        now = self._to_sweep[-SWEPT_AT_ONCE:]
-        del self._to_sweep[-SWEPT_AT_ONCE:]
-        for group_id in now:
-            group = self._groups.get(group_id)
+        room = OFFSETS_AT_ONCE
+        while self._to_sweep and room > 0:
+            group = self._groups.get(self._to_sweep.pop())
             if group is not None:
+                room -= GROUP_COST + len(group.offsets)
                 self._committing.expire(group, now_ms)
         pause_ms = self._config.offsets_retention_check_interval_ms
         self._sweep_at(now_ms + (_PAUSE_MS if self._to_sweep else max(pause_ms, _PAUSE_MS)))
+
+    def _forget_some(self, now_ms: int) -> None:
+        """Offsets of topics that are gone, a few groups at a time."""
+        room = OFFSETS_AT_ONCE
+        while self._to_forget and room > 0:
+            group_id, names, id_of = self._to_forget.popleft()
+            group = self._groups.get(group_id)
+            if group is not None:
+                gone = group.offsets.of_topics_gone(names, id_of)
+                room -= 1 + len(gone)
+                self._committing.forget(group, gone, now_ms)
+        if self._to_forget:
+            self._timers.arm(Timer(TimerKind.FORGET), now_ms + _PAUSE_MS)
 
     def _sweep_at(self, at_ms: int) -> None:
         self._timers.arm(Timer(TimerKind.SWEEP), at_ms)

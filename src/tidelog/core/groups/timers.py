@@ -26,6 +26,8 @@ class TimerKind(IntEnum):
     SYNC = 3
     SWEEP = 4
     """Offsets and groups that nobody needs go."""
+    FORGET = 5
+    """Offsets of topics that are gone go."""
 
 
 class Timer(NamedTuple):

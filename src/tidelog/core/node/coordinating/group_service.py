@@ -157,7 +157,7 @@ class GroupService:
     def _topics_deleted(self, names: set[str]) -> None:
         for hosted in self.shards.values():
             if hosted.loaded:
-                hosted.shard.topic_deleted(names, self._turn.now_ms)
+                hosted.shard.topic_deleted(sorted(names), self._turn.now_ms, self._id_of)
                 self._stirred[hosted] = None
 
     def _unload(self, index: int) -> None:
