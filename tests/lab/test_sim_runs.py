@@ -43,6 +43,14 @@ def test_the_clients_were_busy(summary: Summary) -> None:
     assert "clean" in summary_line(summary)
 
 
+def test_a_compacted_topic_is_really_cleaned() -> None:
+    compacted = [seed for seed in range(40) if draw_plan(seed).compacted]
+    assert compacted
+    results = [run_seed(seed) for seed in compacted]
+    assert not [result.violations for result in results if not result.clean]
+    assert sum(result.cleaned_away for result in results) > 20 * len(results)
+
+
 def test_plans_differ_and_use_every_action() -> None:
     plans = [draw_plan(seed) for seed in range(200)]
     kinds = {action.kind for plan in plans for action in plan.actions}

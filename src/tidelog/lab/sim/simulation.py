@@ -21,6 +21,7 @@ from tidelog.lab.sim.clients.admin import SimAdmin
 from tidelog.lab.sim.clients.committer import COORDINATED_BY, SimCommitter
 from tidelog.lab.sim.clients.consumer import SimConsumer
 from tidelog.lab.sim.clients.group_member import Shares, SimMember, why_unshared
+from tidelog.lab.sim.clients.key_writer import COMPACTED, SimKeyWriter
 from tidelog.lab.sim.clients.newcomer import SimNewcomer
 from tidelog.lab.sim.clients.producer import SimProducer
 from tidelog.lab.sim.faults import Faults
@@ -31,11 +32,12 @@ from tidelog.lab.sim.machine.store import SimStore
 from tidelog.lab.sim.oracle.oracle import InvariantBroken, Oracle
 from tidelog.lab.sim.oracle.settled import why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
+from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.swarm import Plan
 from tidelog.lab.sim.trace import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
-FIRST_MEMBER, MEMBERS = 90, 3
+KEY_WRITER, THIRD_ADMIN, FIRST_MEMBER, MEMBERS = 88, 89, 90, 3
 COMMITTER, SECOND_ADMIN, NEWCOMER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 97, 98, 99, 100, 101, 151
 STUCK_MS = 20_000
 """Many times any time-out of a run: who has not moved for so long will not move any more."""
@@ -71,6 +73,8 @@ class Result:
     consumed: int = 0
     commits: int = 0
     """Offsets that a group committed."""
+    cleaned_away: int = 0
+    """Records of the compacted topic that a replica was seen without."""
     committed: int = 0
     lost: int = 0
     """Committed records that were lost where the settings allow it."""
@@ -138,6 +142,9 @@ class Simulation:
         if plan.groups:
             self._add_committer()
             self._add_members()
+        self.key_writer: SimKeyWriter | None = None
+        if plan.compacted:
+            self._add_key_writer()
         self.newcomer = SimNewcomer(self.site, NEWCOMER, self._id_given_twice)
         self.producers = [
             SimProducer(
@@ -177,6 +184,15 @@ class Simulation:
         self.committer = SimCommitter(self.site, COMMITTER, plan.topic_id, self._commit_lost)
         self.world.at(1_000, self.committer.commit)
 
+    def _add_key_writer(self) -> None:
+        plan = self.plan
+        configs, copies = plan.table_configs(), plan.replication_factor
+        topic = CreateTopicReceived(0, COMPACTED.topic, plan.table_id, 1, copies, configs)
+        self.world.at(340, SimAdmin(self.site, THIRD_ADMIN, topic).create_topic)
+        table = self.oracle.table = TableOracle(COMPACTED, self._report)
+        self.key_writer = SimKeyWriter(self.site, KEY_WRITER, table.acknowledged)
+        self.world.at(1_000, self.key_writer.write)
+
     def _add_members(self) -> None:
         for number in range(MEMBERS):
             static = bool(number and self.plan.seed % 2)
@@ -213,6 +229,8 @@ class Simulation:
         self.faults.stopped = True
         if self.committer is not None:
             self.committer.finish()
+        if self.key_writer is not None:
+            self.key_writer.finish()
         for member in self.members:
             member.finish()
         self.site.network.heal()
@@ -254,6 +272,8 @@ class Simulation:
         if self.members and (unshared := why_unshared(self.members, self.shares)) is not None:
             return unshared
         why = why_not_settled(self.site, self.oracle.truths)
+        if why is None and self.oracle.table is not None:
+            why = self.oracle.table.why_not_settled(self.site)
         if why is not None:
             return why
         for number, consumer in enumerate(self.consumers):
@@ -307,6 +327,8 @@ class Simulation:
         result.faults = dict(sorted(self.world.faults.items()))
         result.acked = sum(producer.acked for producer in self.producers)
         result.given_up = sum(producer.given_up for producer in self.producers)
+        if self.oracle.table is not None:
+            result.cleaned_away = self.oracle.table.cleaned_away
         result.commits = 0 if self.committer is None else self.committer.commits
         result.consumed = sum(consumer.read for consumer in self.consumers)
         for truth in self.oracle.truths.values():

@@ -71,6 +71,8 @@ class Plan:
     consumers: list[ConsumerPlan]
     groups: bool = False
     """Whether somebody commits offsets, too."""
+    compacted: bool = False
+    """Whether there is a compacted topic, too."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
@@ -101,6 +103,7 @@ class Plan:
             log_retention_check_interval_ms=draw.choice((700, 2_000)),
             log_flush_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
             log_flush_start_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
+            log_cleaner_backoff_ms=200 if self.compacted else 15_000,
         )
 
     def topic_configs(self) -> dict[str, str]:
@@ -116,6 +119,23 @@ class Plan:
     def offsets_topic_configs(self) -> dict[str, str]:
         """Nothing old goes: it may be the latest that a group committed."""
         return {**self.topic_configs(), "retention.bytes": "-1", "retention.ms": "-1"}
+
+    def table_configs(self) -> dict[str, str]:
+        """Nothing committed is ever lost there, and much is cleaned."""
+        draw = Random(f"{self.seed}/table")
+        return {
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "unclean.leader.election.enable": "false",
+            "flush.messages": "1",
+            "cleanup.policy": "compact",
+            "segment.bytes": draw.choice(("400", "1000", "3000")),
+            "min.cleanable.dirty.ratio": draw.choice(("0.01", "0.3")),
+            "delete.retention.ms": draw.choice(("0", "1000", "60000")),
+        }
+
+    @property
+    def table_id(self) -> TopicId:
+        return crc32(b"table %d" % self.seed).to_bytes(4, "big") * 4
 
     @property
     def topic_id(self) -> TopicId:
@@ -137,6 +157,7 @@ class Plan:
             f"unclean {'on' if self.unclean else 'off'}, "
             f"flush before ack {'on' if self.flush_before_ack else 'off'}, "
             f"{'a group, ' if self.groups else ''}"
+            f"{'a compacted topic, ' if self.compacted else ''}"
             f"{len(self.actions)} actions in {self.duration_ms / 1000:g} s"
         )
 
@@ -202,6 +223,7 @@ def draw_plan(seed: int) -> Plan:
         producers=_draw_producers(draw),
         consumers=_draw_consumers(draw, partitions),
         groups=Random(f"{seed}/groups").random() < 0.3,
+        compacted=Random(f"{seed}/compacted").random() < 0.2,
     )
     _draw_faults(draw, plan, RESTLESS if restless else None)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))

@@ -21,9 +21,10 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.messages import FetchResponse
 from tidelog.core.node.node import Node
 from tidelog.core.replication.truncation import TruncationPolicy
-from tidelog.core.storage.cleaning.cleaner import clean
+from tidelog.core.storage.cleaning.plan import Told
 from tidelog.core.storage.disk import DiskError, Region, read_region
 from tidelog.core.types import BrokerId
+from tidelog.lab.sim.machine.cleaner import SimCleaner
 from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
 from tidelog.lab.sim.machine.network import Address, Network
 from tidelog.lab.sim.machine.store import SimStore, StoreClient
@@ -31,9 +32,6 @@ from tidelog.lab.sim.world import World
 
 RESTART_MS = 300
 """How soon the supervisor starts a process again that ended by itself."""
-
-CLEANING_MAX_MS = 2000
-
 
 _TAKEN_TOGETHER = (on.RequestReceived, on.ResponseReceived)
 """What a real broker takes in before it lets anything follow from it."""
@@ -98,6 +96,9 @@ class Process:
         self._busy = False
         """Waits for its disk; the effects of its last step are not out yet."""
         self._wake_ms: int | None = None
+        self._cleaner = SimCleaner(
+            site.world, disk, self._random, self._cleaned, self.die_and_return
+        )
         self._carry_out: dict[type, Callable[[Any], None]] = {
             do.Send: self._send,
             do.Respond: self._respond,
@@ -108,8 +109,8 @@ class Process:
             do.WatchStore: self._watch_store,
             StoreTransaction: self._transact,
             do.Flush: self._flush,
-            do.CleanLog: self._clean,
-            do.StopCleaning: _stop_cleaning,
+            do.CleanLog: self._cleaner.clean,
+            do.StopCleaning: self._cleaner.stop,
             do.Halt: self._halt,
         }
 
@@ -162,6 +163,7 @@ class Process:
             self._site.observer.stopped(self, clean=clean)
             self.node = None
             self._inbox.clear()
+            self._cleaner.stop_all()
 
     def pause(self) -> None:
         """SIGSTOP: everything waits."""
@@ -372,28 +374,10 @@ class Process:
                 self.disk.finish_sync_dir(path)
         self.receive(on.FlushCompleted, effect.flush, error)
 
-    def _clean(self, effect: do.CleanLog) -> None:
-        """In a process of its own, which takes a moment."""
-        takes = self._random.randint(1, CLEANING_MAX_MS)
-        self._world.after(takes, self._cleaned, self.incarnation, effect)
-
-    def _cleaned(self, incarnation: int, effect: do.CleanLog) -> None:
-        """One that dies takes the broker with it; what it waits for the disk is its own time."""
-        if self.incarnation != incarnation or self.node is None:
-            return
-        stalled = self.disk.stall_ms
-        try:
-            for told in clean(self.disk, effect.plan):
-                self.receive(on.LogCleaned, effect.cleaning, told)
-        except ProcessDied:
-            self.die_and_return()
-        self.disk.stall_ms = stalled
+    def _cleaned(self, number: int, told: Told) -> None:
+        self.receive(on.LogCleaned, number, told)
 
     def _halt(self, effect: do.Halt) -> None:
         self.halted = effect.reason
         self._stop(clean=effect.clean)
         self._world.after(RESTART_MS, self.start)
-
-
-def _stop_cleaning(_effect: do.StopCleaning) -> None:
-    """It is done already: what is still to be told is not listened to."""

@@ -25,6 +25,7 @@ from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.oracle.promise import Promise
 from tidelog.lab.sim.oracle.settled import check_equal_logs
 from tidelog.lab.sim.oracle.shadow import Shadow, read_entries
+from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.oracle.truth import Truth
 
 
@@ -58,6 +59,8 @@ class Oracle:
         self._admitted: dict[BrokerId, int] = {}
         self._controller_epoch = 0
         self._revision = 0
+        self.table: TableOracle | None = None
+        """Of the compacted topic, if there is one."""
         self.truths: dict[TopicPartition, Truth] = {}
         for name in partitions:
             truth = Truth(name, report, Promise(min_isr), unclean_allowed=unclean_allowed)
@@ -104,6 +107,8 @@ class Oracle:
         """At the end of a run, when nothing moves any more."""
         for name, truth in self.truths.items():
             check_equal_logs(self._site, name, truth)
+        if self.table is not None:
+            self.table.check_settled(self._site)
 
     # -- processes -------------------------------------------------------------------------
 
@@ -116,6 +121,8 @@ class Oracle:
     def started(self, process: Process) -> None:
         """See what the disk kept."""
         assert process.node is not None
+        if self.table is not None:
+            self.table.started(process)
         for name, truth in self.truths.items():
             shadow = truth.shadows[process.id]
             before = shadow.first_difference(truth.committed)
@@ -150,10 +157,15 @@ class Oracle:
         assert process.node is not None
         if process.node.halted is not None:
             return  # its disk refused; what it believed in memory binds nobody
+        if self.table is not None:
+            self.table.stepped(process)
         cuts = process.disk.cuts
         for name, replica in process.node.replicas.items():
+            truth = self.truths.get(name)
+            if truth is None:
+                continue  # the table
             partition = replica.partition
-            shadow = self.truths[name].shadows[process.id]
+            shadow = truth.shadows[process.id]
             seen = (
                 partition.log_end_offset,
                 partition.high_watermark,
@@ -164,7 +176,7 @@ class Oracle:
             )
             if seen != shadow.seen:
                 shadow.seen = seen
-                self._look(process, replica, shadow, self.truths[name])
+                self._look(process, replica, shadow, truth)
 
     def _look(self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth) -> None:
         partition = replica.partition

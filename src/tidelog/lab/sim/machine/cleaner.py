@@ -1,0 +1,64 @@
+"""A broker's cleanings: each a process of its own, which takes a moment for each group.
+
+It uses the broker's disk and dies with the broker; if it dies in a write, so does the broker.
+What it waits for the disk is its own time.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from tidelog.core.node.effects import CleanLog, StopCleaning
+from tidelog.core.storage.cleaning.cleaner import clean
+from tidelog.core.storage.cleaning.plan import Told
+from tidelog.lab.sim.machine.disk import ProcessDied, SimDisk
+from tidelog.lab.sim.world import World
+
+START_MAX_MS = 2000
+GROUP_MAX_MS = 200
+
+
+class SimCleaner:
+    """The cleanings under way."""
+
+    def __init__(
+        self,
+        world: World,
+        disk: SimDisk,
+        random: Random,
+        tell: Callable[[int, Told], None],
+        die: Callable[[], None],
+    ) -> None:
+        self._world = world
+        self._disk = disk
+        self._random = random
+        self._tell = tell
+        self._die = die
+        self._under_way: dict[int, Iterator[Told]] = {}
+
+    def clean(self, effect: CleanLog) -> None:
+        cleaning = self._under_way[effect.cleaning] = clean(self._disk, effect.plan)
+        takes = self._random.randint(1, START_MAX_MS)
+        self._world.after(takes, self._go_on, effect.cleaning, cleaning)
+
+    def stop(self, effect: StopCleaning) -> None:
+        self._under_way.pop(effect.cleaning, None)
+
+    def stop_all(self) -> None:
+        """The broker has ended."""
+        self._under_way.clear()
+
+    def _go_on(self, number: int, cleaning: Iterator[Told]) -> None:
+        if self._under_way.get(number) is not cleaning:
+            return  # it was stopped; another broker process may have given the same number
+        stalled = self._disk.stall_ms
+        try:
+            told = next(cleaning, None)
+        except ProcessDied:
+            self._die()
+            return
+        finally:
+            self._disk.stall_ms = stalled
+        if told is not None:
+            takes = self._random.randint(0, GROUP_MAX_MS)
+            self._world.after(takes, self._go_on, number, cleaning)
+            self._tell(number, told)

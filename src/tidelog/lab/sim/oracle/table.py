@@ -1,0 +1,130 @@
+"""What must be true of a compacted topic, on every replica and at any time.
+
+The oracle reads each record when it is committed, before any cleaning can reach it. Of what a
+replica knows to be committed, then, every record it holds is one of these, at its own offset;
+and of each key it holds the latest, if it has come that far. A key whose latest is a tombstone
+may be gone, but then with all its older values.
+
+The topic has flush-before-ack and no unclean elections, so nothing committed is ever lost.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tidelog.core.record.decoder import decode
+from tidelog.core.record.record_batch import batches
+from tidelog.core.storage.log import Log
+from tidelog.core.types import BrokerId, Offset, TopicPartition
+from tidelog.lab.sim.machine.process import Process, Site
+
+_READ_MAX = 1 << 20
+
+
+class Written(NamedTuple):
+    """A record of the table."""
+
+    key: bytes
+    stamp: int
+    value: bytes | None
+
+
+def _read(log: Log, start: Offset, end: Offset) -> Iterator[tuple[Offset, Written]]:
+    offset = start
+    while offset < end:
+        data = log.read_bytes(log.read(offset, _READ_MAX, end))
+        for batch in batches(data):
+            offset = batch.next_offset
+            for record in decode(batch):
+                if start <= record.offset < end:
+                    assert record.key is not None
+                    yield record.offset, Written(record.key, record.timestamp, record.value)
+        if not data:
+            return
+
+
+class TableOracle:
+    """Knows what was ever committed to the one partition of a compacted topic."""
+
+    def __init__(self, name: TopicPartition, report: Callable[[str, str], None]) -> None:
+        self.end: Offset = 0
+        """So much is committed."""
+        self.cleaned_away = 0
+        """The most committed records that a replica was seen without."""
+        self._name = name
+        self._report = report
+        self._history: dict[Offset, Written] = {}
+        self._latest: dict[bytes, Offset] = {}
+        self._seen: dict[BrokerId, tuple[int, int]] = {}
+
+    def started(self, process: Process) -> None:
+        """See what a crash left."""
+        assert process.node is not None
+        directory = process.node.directory
+        log = directory.logs.get(self._name)
+        if log is not None:
+            self._check(process.id, log, directory.high_watermarks[self._name])
+
+    def stepped(self, process: Process) -> None:
+        assert process.node is not None
+        replica = process.node.replicas.get(self._name)
+        if replica is None or replica.log.offline:
+            return
+        mark = replica.partition.high_watermark
+        if replica.partition.is_leader and mark > self.end:
+            self._commit(replica.log, mark)
+        seen = process.incarnation, process.disk.cuts
+        if self._seen.get(process.id) != seen:
+            self._seen[process.id] = seen
+            self._check(process.id, replica.log, mark)
+
+    def acknowledged(self, offset: Offset, stamp: int) -> None:
+        known = self._history.get(offset)
+        if known is None or known.stamp != stamp:
+            what = f"acknowledged was {stamp} at {offset}, committed is {known}"
+            self._report("acked-records-survive", f"{self._name}: {what}")
+
+    def why_not_settled(self, site: Site) -> str | None:
+        """All replicas have all there is."""
+        ends = {}
+        for broker, process in site.brokers.items():
+            replica = None if process.node is None else process.node.replicas.get(self._name)
+            if replica is not None:
+                ends[broker] = replica.partition.log_end_offset, replica.partition.high_watermark
+        if not ends or any(end != (self.end, self.end) for end in ends.values()):
+            return f"{self._name}: LEO and HW by broker: {ends}, committed is {self.end}"
+        return None
+
+    def check_settled(self, site: Site) -> None:
+        for broker, process in site.brokers.items():
+            replica = None if process.node is None else process.node.replicas.get(self._name)
+            if replica is not None:
+                self._check(broker, replica.log, self.end)
+
+    def _commit(self, log: Log, mark: Offset) -> None:
+        """A leader says that so much is committed; nothing of it was cleaned yet."""
+        for offset, written in _read(log, self.end, mark):
+            self._history[offset] = written
+            self._latest[written.key] = offset
+        self.end = mark
+
+    def _check(self, broker: BrokerId, log: Log, mark: Offset) -> None:
+        limit = min(mark, self.end)
+        last: dict[bytes, Offset] = {}
+        count = 0
+        for offset, written in _read(log, log.log_start_offset, limit):
+            count += 1
+            last[written.key] = offset
+            if self._history.get(offset) != written:
+                what = f"has {written} at {offset}, committed is {self._history.get(offset)}"
+                self._report("compaction-changes-nothing", self._where(broker, what))
+        self.cleaned_away = max(self.cleaned_away, sum(o < limit for o in self._history) - count)
+        for key, offset in self._latest.items():
+            found = last.get(key)
+            deleted = self._history[offset].value is None and found is None
+            if offset < limit and found != offset and not deleted:
+                what = f"the latest of {key!r} is {self._history[offset]} at {offset}, it has"
+                has = "none" if found is None else f"{self._history[found]} at {found}"
+                self._report("latest-values-survive", self._where(broker, f"{what} {has}"))
+
+    def _where(self, broker: BrokerId, what: str) -> str:
+        return f"{self._name} on broker {broker}: {what}"
