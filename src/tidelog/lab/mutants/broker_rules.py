@@ -223,6 +223,30 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "compacted-above-the-high-watermark",
+        "only what is committed supersedes anything",
+        "the new record may be cut off, and the old one is gone",
+        (
+            Change(
+                f"{_STORAGE}.cleaning.dirtiness",
+                "    limit = min(last_stable, log.recovery_point)\n",
+                "    limit = log.recovery_point\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "tombstones-do-not-wait",
+        "no tombstone goes while a replica is out of sync",
+        "the replica would come back with the deleted value",
+        (
+            Change(
+                f"{_NODE}.upkeep.cleaning",
+                "        all_in_sync = bool(replica.isr) and not replica.out_since_ms\n",
+                "        all_in_sync = True\n",
+            ),
+        ),
+    ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (

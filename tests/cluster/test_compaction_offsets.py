@@ -1,0 +1,110 @@
+"""`__consumer_offsets` is compacted under real commits, and a coordinator that loads what is left
+knows all that was committed."""
+
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+from real_cluster import (
+    PATIENCE_S,
+    await_isr,
+    consumer,
+    eventually,
+    leader_of,
+    make_topic,
+    partition_dir,
+    said,
+)
+
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC
+from tidelog.core.record.record_batch import batches
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+GROUPS = 5
+PARTITIONS = 4
+ROUNDS = 120
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.segment.bytes": "8192",
+    "log.cleaner.backoff.ms": "100",
+    "log.segment.delete.delay.ms": "200",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
+Committed = dict[tuple[str, int], tuple[int, str | None]]
+
+
+def commit(client: Consumer, topic: str, number: int) -> None:
+    """All partitions, with words of their own."""
+    offsets = [
+        TopicPartition(topic, partition, number + partition, f"{number}/{partition}")
+        for partition in range(PARTITIONS)
+    ]
+    for one in client.commit(offsets=offsets, asynchronous=False) or []:
+        assert one.error is None, one.error
+
+
+def committed(cluster: LocalCluster, topic: str) -> Committed:
+    """As the coordinator knows it now."""
+    found: Committed = {}
+    for group in range(GROUPS):
+        name = f"group-{group}"
+        with consumer(cluster.bootstrap, {"group.id": name}) as client:
+            wanted = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+            for one in client.committed(wanted, timeout=PATIENCE_S):
+                assert one.error is None, one.error
+                found[name, one.partition] = one.offset, one.metadata
+    return found
+
+
+def expected(last: int) -> Committed:
+    return {
+        (f"group-{group}", partition): (last + partition, f"{last}/{partition}")
+        for group in range(GROUPS)
+        for partition in range(PARTITIONS)
+    }
+
+
+def records(folder: Path) -> int:
+    files = [file.read_bytes() for file in folder.glob("*.log")]
+    return sum(batch.count for data in files for batch in batches(data))
+
+
+def is_small(cluster: LocalCluster, broker: int) -> bool:
+    """What is left is the table, and what came since the last cleaning."""
+    return records(partition_dir(cluster, broker, OFFSETS_TOPIC)) < GROUPS * PARTITIONS * ROUNDS / 4
+
+
+def replaced_coordinator(cluster: LocalCluster) -> int:
+    """Kill it, and wait for another; who that is."""
+    coordinator = leader_of(cluster, OFFSETS_TOPIC)
+    cluster.kill(coordinator)
+    eventually(lambda: leader_of(cluster, OFFSETS_TOPIC) != coordinator, "another coordinator")
+    another = leader_of(cluster, OFFSETS_TOPIC)
+    cluster.restart(coordinator)
+    await_isr(cluster, OFFSETS_TOPIC, cluster.ids)
+    return another
+
+
+def test_a_coordinator_knows_what_was_committed_after_its_log_was_compacted() -> None:
+    with LocalCluster(settings=SETTINGS) as cluster:
+        topic = make_topic(cluster.bootstrap, "orders", PARTITIONS)
+        for group in range(GROUPS):
+            with consumer(cluster.bootstrap, {"group.id": f"group-{group}"}) as client:
+                for number in range(ROUNDS):
+                    commit(client, topic, number)
+        eventually(lambda: all(is_small(cluster, b) for b in cluster.ids), "all brokers compact")
+        for broker in cluster.ids:
+            assert f"compacted {OFFSETS_TOPIC}-0" in said(cluster, broker)
+        last = expected(ROUNDS - 1)
+        assert committed(cluster, topic) == last
+        led = set()
+        for _ in cluster.ids:  # each loads the log that it has compacted itself
+            led.add(replaced_coordinator(cluster))
+            assert committed(cluster, topic) == last
+        assert len(led) > 1
+        for broker in cluster.ids:
+            cluster.kill(broker)
+        for broker in cluster.ids:
+            cluster.start_broker(broker, wait=False)
+        cluster.wait_ready()
+        assert committed(cluster, topic) == last, "after all were killed"
