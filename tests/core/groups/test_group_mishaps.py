@@ -1,7 +1,7 @@
 """Groups in bad company: retries that cross, clocks that jump, logs that lie, clients that leak."""
 
 import pytest
-from group_talk import EVENTS, GROUP, Talk, subscription
+from group_talk import CONFIG, EVENTS, GROUP, Talk, subscription
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
@@ -50,7 +50,7 @@ def test_a_second_assignment_counts_if_the_first_was_not_written() -> None:
 
 @pytest.mark.parametrize("way", ["delete", "expire", "topic"])
 def test_a_group_with_very_many_offsets_goes_in_batches_that_can_be_written(way: str) -> None:
-    talk = Talk()
+    talk = Talk(CONFIG._replace(offsets_retention_ms=500, offsets_retention_check_interval_ms=900))
     offsets = [on.OffsetToCommit("events", index, 1) for index in range(20_000)]
     for at in range(0, len(offsets), 5_000):
         assert talk.commit(1, offsets=offsets[at : at + 5_000]) is ErrorCode.NONE
