@@ -1,4 +1,4 @@
-"""For all tests: no test asserts a time, and Ctrl-C works whoever starts them."""
+"""For all tests: no test asserts a time, and signals work whoever starts them."""
 
 import signal
 
@@ -7,6 +7,8 @@ from hypothesis import settings
 settings.register_profile("tidelog", deadline=None)
 settings.load_profile("tidelog")
 
+# Where tests run in the background, what they start would inherit that signals are ignored.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Started in the background: what tests start would inherit it, and could not be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)

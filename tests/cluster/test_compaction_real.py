@@ -181,9 +181,13 @@ def test_compact_and_delete_does_both(cluster: LocalCluster, name: str) -> None:
         sent.send(b"%d" % number + b"x" * 100, key=b"only-%d" % (number % 1000))
     sent.settle()
     with consumer(cluster.bootstrap) as client:
-        low, _ = eventually(
-            lambda: found if (found := ends(client, name))[0] > 0 else None, "a later start"
-        )
+
+        def come_to_rest() -> tuple[int, int] | None:
+            found = ends(client, name)
+            time.sleep(0.7)  # several times the interval of retention
+            return found if found[0] > 0 and found == ends(client, name) else None
+
+        low, _ = eventually(come_to_rest, "a later start")
         read = read_to_end(client, name)
     assert read[0][0] >= low
     assert last_of(read)[b"only-%d" % 499][0] == 1499
