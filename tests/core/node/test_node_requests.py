@@ -22,6 +22,7 @@ from tidelog.core.node.messages import (
     Produce,
     ProducePartition,
 )
+from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import Producer, encode_batch, encode_value
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL, parse
@@ -176,6 +177,34 @@ def test_min_bytes_holds_a_fetch_until_there_are_enough(cluster: Cluster) -> Non
     cluster.produce(1, b"two")
     part = cluster.answers[number].partitions[0]
     assert len(part.records) >= 100
+
+
+def test_min_bytes_holds_no_fetch_of_what_will_not_grow() -> None:
+    """An older segment gets no more records: at its end a reader would wait in vain."""
+    cluster = Cluster(brokers=(1,))
+    cluster.start()
+    cluster.create_topic(replicas=(1,), segment_bytes="100")
+    cluster.produce(1, b"one", b"two", b"three")
+    number = cluster.ask(1, fetch(1, max_wait_ms=5000, min_bytes=10_000))
+    records = cluster.answers[number].partitions[0].records
+    assert [record.value for record in decode(parse(records))] == [b"two"]
+    number = cluster.ask(1, fetch(2, max_wait_ms=5000, min_bytes=10_000))
+    assert number not in cluster.answers, "the last segment may get more"
+
+
+def test_what_does_not_fit_counts_for_min_bytes(cluster: Cluster) -> None:
+    """Two batches are there, but the second is too large: it won't become smaller."""
+    cluster.produce(1, b"x" * 300, b"y" * 300)
+    asked = FetchPartition(ORDERS, None, 0, 500)
+    number = cluster.ask(1, Fetch(None, None, 5000, 500, 10_000, [asked]))
+    assert 300 < len(cluster.answers[number].partitions[0].records) < 500
+    number = cluster.ask(1, Fetch(None, None, 5000, 501, 10_000, [asked]))
+    assert number not in cluster.answers, "Kafka, too, waits if all it may take is too little"
+    last = FetchPartition(ORDERS, None, 1, 500)
+    number = cluster.ask(1, Fetch(None, None, 5000, 500, 10_000, [last]))
+    assert number not in cluster.answers
+    cluster.produce(1, b"z" * 300)
+    assert number in cluster.answers
 
 
 def test_the_answer_stays_below_max_bytes_but_for_its_first_batch() -> None:

@@ -4,7 +4,8 @@ A fetch is answered when its bytes reach `min_bytes`, when some partition has an
 diverges, or when `max_wait_ms` is over. A follower's is also answered soon after the high
 watermark has passed what it was last told, or followers would learn of commits half a
 second late. Not at once: the next records tell it as well, and a message for every commit
-would double the traffic between brokers.
+would double the traffic between brokers. Nor does one wait in vain, as with Kafka: what is
+there but does not fit counts as well, and what an older segment has won't grow.
 
 A parked fetch is looked at only where something happened (`Replicas.touched`), and only
 that part of it: a follower of a thousand partitions costs nothing while nine hundred sleep.
@@ -19,6 +20,7 @@ from tidelog.core.node.serving.fetch_sessions import FetchSession, Sessionless, 
 from tidelog.core.replication.effects import AnswerFetch
 from tidelog.core.slotted import slotted
 from tidelog.core.storage.disk import Region
+from tidelog.core.storage.log import Log
 from tidelog.core.types import BrokerId, Offset
 
 NOTHING: Offset = -1
@@ -38,6 +40,8 @@ class FetchPart:
     region: Region | None = None
     preferred: BrokerId | None = None
     """Where the reader should read instead."""
+    withheld: int = 0
+    """How many more bytes the reader would take, but the next batch is larger."""
 
     @property
     def size(self) -> int:
@@ -96,10 +100,11 @@ class PendingFetch:
     """Something must be told at once, however few bytes there are."""
     behind: bool = False
     """The follower knows of less than is committed."""
+    withheld: int = 0
 
     @property
     def ripe(self) -> bool:
-        return self.urgent or self.size >= self.request.min_bytes
+        return self.urgent or self.size + self.withheld >= self.request.min_bytes
 
     def add(self, part: FetchPart) -> None:
         self.parts.append(part)
@@ -109,7 +114,9 @@ class PendingFetch:
         """Take in what this part has to say now."""
         answer = part.answer
         self.size -= part.size
+        self.withheld -= part.withheld
         part.region = None
+        part.withheld = 0
         if (
             answer.error is not ErrorCode.NONE
             or answer.diverging is not None
@@ -122,9 +129,23 @@ class PendingFetch:
         room = self.request.max_bytes - self.size
         if part.replica is None or answer.upto <= answer.offset or (room <= 0 and self.size):
             return
-        region = part.replica.log.read(answer.offset, min(part.asked.max_bytes, room), answer.upto)
+        limit = min(part.asked.max_bytes, room)
+        region = part.replica.log.read(answer.offset, limit, answer.upto)
         # The first batch comes whole however large it is, or a reader would be stuck
         # (KIP-74); in an answer that has something already, too large is left for later.
         if region.length and (region.length <= room or self.size == 0):
             part.region = region
             self.size += region.length
+        if region.length and not self.ripe:
+            self._weigh(part, part.replica.log, region, limit)
+
+    def _weigh(self, part: FetchPart, log: Log, region: Region, limit: int) -> None:
+        """Find out whether waiting could bring more of this partition."""
+        active = log.segments.active
+        if region.path != active.path:
+            self.urgent = True
+            return
+        upto = part.answer.upto
+        end = active.size if upto >= log.log_end_offset else active.locate(upto)
+        part.withheld = max(0, min(limit, end - region.position) - part.size)
+        self.withheld += part.withheld
