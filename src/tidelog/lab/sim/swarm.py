@@ -225,6 +225,8 @@ def draw_plan(seed: int) -> Plan:
         groups=Random(f"{seed}/groups").random() < 0.3,
         compacted=Random(f"{seed}/compacted").random() < 0.2,
     )
+    # An operator's unclean election takes all partitions: of this one no loss is allowed.
+    plan.compacted = plan.compacted and not plan.unclean
     _draw_faults(draw, plan, RESTLESS if restless else None)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
