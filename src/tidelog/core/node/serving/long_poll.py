@@ -17,6 +17,7 @@ from tidelog.core.node.events import Peer
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
 from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.node.serving.fetch_sessions import FetchSession, Sessionless, SessionPartition
+from tidelog.core.record.record_batch import HEADER_SIZE
 from tidelog.core.replication.effects import AnswerFetch
 from tidelog.core.slotted import slotted
 from tidelog.core.storage.disk import Region
@@ -85,6 +86,24 @@ def failed(asked: FetchPartition, error: ErrorCode) -> AnswerFetch:
     return AnswerFetch(None, error, asked.offset, asked.offset, NOTHING, NOTHING, NOTHING, None)
 
 
+def past_emptied(log: Log, region: Region, answer: AnswerFetch, limit: int) -> Region:
+    """What follows a batch without records at the end of a segment, if anything does.
+
+    Our cleaner leaves one at the end of each segment, Kafka's only at the end of all that it
+    cleaned: so there are clients who go back to the log's start when they are given one.
+    """
+    for segment in log.segments.from_offset(answer.offset):
+        if segment.base_offset >= answer.upto or region.length != HEADER_SIZE:
+            break
+        if segment.path == region.path:
+            if region.position + HEADER_SIZE != segment.size:
+                break
+        elif segment.base_offset > answer.offset:
+            following = log.read(segment.base_offset, limit, answer.upto)
+            region = following if following.length else region
+    return region
+
+
 @slotted(eq=False)
 class PendingFetch:
     """A fetch, parked or about to be answered."""
@@ -131,6 +150,8 @@ class PendingFetch:
             return
         limit = min(part.asked.max_bytes, room)
         region = part.replica.log.read(answer.offset, limit, answer.upto)
+        if region.length == HEADER_SIZE and self.request.replica is None:
+            region = past_emptied(part.replica.log, region, answer, limit)
         # The first batch comes whole however large it is, or a reader would be stuck
         # (KIP-74); in an answer that has something already, too large is left for later.
         if region.length and (region.length <= room or self.size == 0):
