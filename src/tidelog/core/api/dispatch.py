@@ -15,7 +15,6 @@ from typing import Protocol, TypeAlias
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
 from tidelog.core.api.exchange import (
-    CLIENT_LISTENER,
     FetchExchange,
     HandlerExchange,
     LeaderOf,
@@ -27,6 +26,7 @@ from tidelog.core.api.offered import OFFERED, resolve
 from tidelog.core.api.settling import UNSETTLED
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, untimed
+from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.node.messages import Fetch
 from tidelog.core.replication.events import ACKS_NONE
 from tidelog.core.wire.apis import API_VERSIONS, DESCRIBE_STATE, FETCH, PRODUCE

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 from tidelog.core.api.context import Handling, Struct
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.histogram import Histogram
+from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.node.messages import FetchResponse, Produce, ProduceResponse
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import Region
@@ -20,8 +21,6 @@ from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
 from tidelog.core.wire.produce import encode_produce_response
 
 Chunks: TypeAlias = list[bytes | Region | Buffer]
-CLIENT_LISTENER = "CLIENT"
-INTERNAL_LISTENER = "INTERNAL"
 
 
 class Reply(Protocol):

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 from tidelog.core.api.context import Broker
 from tidelog.core.api.departed_brokers import DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
-from tidelog.core.api.exchange import INTERNAL_LISTENER
 from tidelog.core.api.internal_dispatch import InternalDispatch
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes
+from tidelog.core.node.membership.registration import INTERNAL_LISTENER
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.cleaning.plan import Told
