@@ -1,0 +1,1 @@
+"""Found by Spark itself, since its name begins with `pyspark_`: `format("tidelog")`."""

@@ -1,0 +1,51 @@
+"""One Spark session and one calm cluster for all tests that break neither.
+
+Everything in this folder that starts Spark bears the mark `spark`; `smoke` are the few that run
+in `make test` as well. `SPARK=0` leaves them out.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("SPARK") == "0":
+        for item in items:
+            if item.get_closest_marker("spark"):
+                item.add_marker(pytest.mark.skip(reason="SPARK=0"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A local session with two cores."""
+    from tidelog.apps.spark.session import spark_session
+
+    settings = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+    }
+    session = spark_session("tidelog-tests", "local[2]", settings)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def calm() -> Iterator[LocalCluster]:
+    """Three brokers for tests that break nothing."""
+    with LocalCluster(settings={"log.retention.check.interval.ms": "300"}) as cluster:
+        yield cluster
+        assert all(cluster.is_running(broker) for broker in cluster.ids)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic of this test alone."""
+    text = request.node.name.removeprefix("test_")
+    return "".join(c if c.isalnum() else "-" for c in text).strip("-")
