@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.spark-installed
+SPARK_LOG := build/spark-setup.log
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fix check test demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-core test-all ci
+.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-core test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +24,12 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m compileall -q src  # a broker starts in half the time, also where nobody may write
 	@touch $@
 
+spark: $(SPARK_STAMP) ## PySpark into .venv, from a wheel that is built once and kept, and Java
+
+$(SPARK_STAMP): $(STAMP) scripts/pyspark_pins.txt
+	$(BIN)/python scripts/set_up_spark.py
+	@touch $@
+
 fix: $(STAMP) ## format, and mend what ruff can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -33,11 +41,34 @@ check: $(STAMP) ## ruff, mypy, import-linter, the repo's own shape
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest tests/repo/test_shape.py
 
-test: $(STAMP) ## the tests; core's coverage by its own tests is held to its bounds
-	$(BIN)/pytest -n 2 tests/core tests/golden tests/shell --cov --cov-report=
+# PySpark is half a gigabyte. It comes while the other tests run; what is not done then is waited for,
+# and what failed is tried once more, by `make spark`.
+test: $(STAMP) ## the tests, one of Spark among them: make test SPARK=0 leaves Spark out
+ifneq ($(SPARK),0)
+	@mkdir -p $(dir $(SPARK_LOG))
+	@test $(SPARK_STAMP) -nt $(STAMP) || { echo "Spark is set up meanwhile; its log: $(SPARK_LOG)"; \
+	  $(BIN)/python scripts/set_up_spark.py >$(SPARK_LOG) 2>&1 </dev/null & }
+endif
+	$(BIN)/pytest -n 2 -m 'not slow and not ci' tests/core tests/golden tests/shell --cov --cov-report=
 	$(BIN)/coverage report --include='src/tidelog/core/replication/*' --fail-under=100
 	$(BIN)/coverage report --include='src/tidelog/core/*' --fail-under=95 --skip-covered
-	$(BIN)/pytest -n 2 -m 'not slow' tests/apps tests/clients tests/cluster tests/fuzz tests/lab tests/repo tests/scenarios
+	$(BIN)/pytest -n 2 -m 'not slow and not ci and not spark' tests/apps tests/clients tests/cluster \
+	  tests/fuzz tests/lab tests/repo tests/scenarios tests/spark
+ifeq ($(SPARK),0)
+	@echo "SPARK=0: Spark is left out; its smoke test did not run"
+else
+	@$(MAKE) --no-print-directory spark
+	$(BIN)/pytest -m smoke tests/spark
+endif
+
+test-more: $(STAMP) ## what ci adds to the tests: Spark under faults, and cases that take long
+	$(BIN)/pytest -n 2 -m 'ci and not slow and not spark'
+ifeq ($(SPARK),0)
+	@echo "SPARK=0: Spark is left out; none of its fault cases ran"
+else
+	@$(MAKE) --no-print-directory spark
+	$(BIN)/pytest -m 'spark and not slow and not smoke' tests/spark
+endif
 
 demo: $(STAMP) ## a real cluster, a killed leader, nothing lost; then why the old rule lost records
 	$(BIN)/tidelog demo
@@ -75,7 +106,12 @@ bench-groups: $(STAMP) ## consumers that rebalance, groups that commit, idle con
 bench-core: $(STAMP) ## what a step of the replication core costs
 	$(BIN)/python benchmarks/how_fast_is_a_step.py
 
-test-all: check test sim model mutants ## everything, the slow tests too
-	$(BIN)/pytest -n 2 -m slow -rs
+test-all: check test test-more sim model mutants ## everything, the slow tests too
+	$(BIN)/pytest -n 2 -m 'slow and not spark' -rs
+ifeq ($(SPARK),0)
+	@echo "SPARK=0: Spark is left out; neither its cluster nor its own connector was tried"
+else
+	$(BIN)/pytest -m 'slow and spark' -rs tests/spark
+endif
 
-ci: check test sim model mutants ## what .ci/run calls
+ci: check test test-more sim model mutants ## what .ci/run calls

@@ -30,6 +30,7 @@ def failures(policy: str) -> list[tuple[Plan, Violation]]:
     return found
 
 
+@pytest.mark.ci
 def test_failures_become_stories_that_play() -> None:
     told = [
         retell_run(plan, "high-watermark", broken) for plan, broken in failures("high-watermark")

@@ -145,6 +145,7 @@ def test_a_broker_that_raises_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
     assert "a mistake of our own" in result.violations[0].what
 
 
+@pytest.mark.ci
 def test_a_failure_tells_how_to_see_it_again_and_shrinks() -> None:
     policy = "high-watermark"
     seed = next(s for s in range(200) if not run_seed(s, policy).clean)

@@ -1,0 +1,154 @@
+"""A large file over HTTP on a bad day: it goes on after a cut, and is believed only by its hash.
+
+What has come stands in `<file>.part` and is kept whatever happens, so that the next try, or the
+next day, asks only for the rest. Always true: the file itself exists only if its SHA-256 is right.
+"""
+
+import hashlib
+import http.client
+import shutil
+import sys
+import time
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CHUNK = 1 << 18
+TRIES = 6
+"""One after another in which nothing new came."""
+PAUSE_S, PAUSE_MAX_S = 1.0, 20.0
+TOLD_EVERY_S = 5.0
+CUT = (OSError, http.client.HTTPException)
+"""A broken connection, a timeout, a refusal; all of them may be gone a moment later."""
+FINAL = (401, 403, 404, 407, 410)
+
+Open = Callable[[str, int], Any]
+
+
+class NotDownloaded(Exception):
+    """One line that says what is wrong, and what to do next."""
+
+
+class Wanted(NamedTuple):
+    """A file as it must be."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Progress:
+    """One line that is written over on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, wanted: Wanted, done: int) -> None:
+        self._wanted, self._at_first = wanted, done
+        self._began = self._told = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    def tell(self, done: int, now: bool = False) -> None:
+        clock = time.monotonic()
+        if not now and clock - self._told < (0.2 if self._terminal else TOLD_EVERY_S):
+            return
+        self._told = clock
+        rate = max(done - self._at_first, 0) / max(clock - self._began, 1e-6)
+        share = 100 * done // max(self._wanted.size, 1)
+        line = f"{self._wanted.name}: {_mb(done)} of {_mb(self._wanted.size)} MB ({share} %)"
+        line += f", {rate / 1e6:.1f} MB/s"
+        end = "\r" if self._terminal and not now else "\n"
+        sys.stderr.write(f"{line:<70}{end}")
+        sys.stderr.flush()
+
+
+def download(find: Callable[[], str], open_at: Open, wanted: Wanted, folder: Path) -> Path:
+    """The file in the folder. `find` gives its address, anew with each try."""
+    target, part = folder / wanted.name, folder / f"{wanted.name}.part"
+    if target.exists():
+        return target
+    room = shutil.disk_usage(folder).free
+    missing = wanted.size - _size(part)
+    if room < missing:
+        raise NotDownloaded(
+            f"{folder} has {_mb(room)} MB of room and {wanted.name} needs {_mb(missing)}:"
+            " free some, or name another folder in TIDELOG_WHEELS"
+        )
+    for attempt in (1, 2):
+        _receive(find, open_at, wanted, part)
+        if sha256(part) == wanted.sha256:
+            part.replace(target)
+            return target
+        part.unlink()
+        if attempt == 1:
+            sys.stderr.write(f"{wanted.name} came with another SHA-256; from the start again\n")
+    raise NotDownloaded(
+        f"{wanted.name} came twice with another SHA-256 than the pinned one; nothing was kept:"
+        " look at what pip's index serves"
+    )
+
+
+def _receive(find: Callable[[], str], open_at: Open, wanted: Wanted, part: Path) -> None:
+    """All bytes into the part file; goes on until nothing new came several times."""
+    idle = 0
+    progress = Progress(wanted, _size(part))
+    while True:
+        before = _size(part)
+        if before >= wanted.size:
+            progress.tell(before, now=True)
+            return
+        try:
+            _receive_once(open_at, find(), part, progress)
+            trouble: Exception = ConnectionError("the connection ended early")
+        except CUT as error:
+            trouble = error
+        except KeyboardInterrupt:
+            raise NotDownloaded(f"stopped; what came is kept in {part}") from None
+        if _size(part) >= wanted.size:
+            continue
+        idle = 0 if _size(part) > before else idle + 1
+        refused = isinstance(trouble, urllib.error.HTTPError) and trouble.code in FINAL
+        if refused or idle == TRIES:
+            raise NotDownloaded(
+                f"{wanted.name} can't be had ({_told(trouble)}); what came is kept"
+                f" ({_mb(_size(part))} of {_mb(wanted.size)} MB): run the same again later"
+            )
+        pause = min(PAUSE_S * 2 ** max(idle - 1, 0), PAUSE_MAX_S)
+        sys.stderr.write(
+            f"{wanted.name}: {_told(trouble)}; on from {_mb(_size(part))} MB in {pause:g} s\n"
+        )
+        time.sleep(pause)
+
+
+def _receive_once(open_at: Open, url: str, part: Path, progress: Progress) -> None:
+    begin = _size(part)
+    with open_at(url, begin) as answer:
+        resumed = begin > 0 and answer.status == http.client.PARTIAL_CONTENT
+        # A server that knows no ranges sends the whole file.
+        with part.open("ab" if resumed else "wb") as out:
+            done = begin if resumed else 0
+            while chunk := answer.read(CHUNK):
+                try:
+                    out.write(chunk)
+                    out.flush()
+                except OSError as error:
+                    raise NotDownloaded(f"{part} can't be written: {error.strerror}") from None
+                done += len(chunk)
+                progress.tell(done)
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
+        return str(error.reason)
+    return str(error) or type(error).__name__
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1e6:.0f}" if count >= 1e7 else f"{count / 1e6:.3g}"

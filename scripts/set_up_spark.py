@@ -1,0 +1,207 @@
+"""Put PySpark into this Python's environment, and Java on the machine where that may be done.
+
+    .venv/bin/python scripts/set_up_spark.py            the project's version
+    .venv/bin/python scripts/set_up_spark.py 4.0.0      another one that is pinned
+
+PySpark is a source archive of 456 MB on the index. It is downloaded once, through the index that
+pip is set to, resumed after a cut (resumed_download.py), checked against pyspark_pins.txt, built
+into a wheel once, and the wheel kept in ~/.cache/tidelog/wheels (TIDELOG_WHEELS names another
+folder): from there the next environment has it in seconds, without a network. Nothing but the
+standard library is needed. Always true: whatever fails says so in one line and ends with 1, and
+two set-ups at once wait for each other.
+"""
+
+import argparse
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from package_index import NoSuchArchive, PackageIndex
+from resumed_download import NotDownloaded, Wanted, download
+
+ROOT = Path(__file__).parents[1]
+PINS = Path(__file__).with_name("pyspark_pins.txt")
+JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
+BUILD_ROOM = 6
+"""How many times the archive's size the build needs beside it: unpacked, copied twice, zipped."""
+# Jars are compressed already: to compress them again takes a minute and saves nothing.
+STORED = "--config-settings=--build-option=--compression=stored"
+
+
+class NotSetUp(Exception):
+    """One line that says what is wrong, and what to do next."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("version", nargs="?", help="one of those in pyspark_pins.txt (the first)")
+    parser.add_argument("--pins", type=Path, default=PINS, help="another file of pins")
+    parser.add_argument("--no-java", action="store_true", help="leave Java alone")
+    asked = parser.parse_args()
+    try:
+        number, archive = pinned(asked.pins, asked.version)
+        if _installed() == number and (asked.no_java or not java_trouble()):
+            return 0
+        folder = wheels_folder()
+        with _alone(folder):
+            if not asked.no_java:
+                have_java()
+            have_pyspark(number, archive, folder)
+    except (NotSetUp, NotDownloaded, NoSuchArchive, OSError) as error:
+        sys.stderr.write(f"Spark is not set up: {error}\n")
+        return 1
+    return 0
+
+
+def pinned(pins: Path, asked: str | None) -> tuple[str, Wanted]:
+    """The version, and its archive."""
+    lines = [line.split() for line in pins.read_text().splitlines() if not line.startswith("#")]
+    for number, size, digest in lines:
+        if asked in (None, number):
+            return number, Wanted(f"pyspark-{number}.tar.gz", int(size), digest)
+    raise NotSetUp(f"pyspark {asked} is not pinned in {pins}; pinned: {[e[0] for e in lines]}")
+
+
+def wheels_folder() -> Path:
+    named = os.environ.get("TIDELOG_WHEELS")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(named) if named else cache / "tidelog" / "wheels"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+# -- PySpark -------------------------------------------------------------------------------
+
+
+def have_pyspark(number: str, archive: Wanted, folder: Path) -> None:
+    """Installed afterwards, from the cache or by way of it."""
+    if _installed() == number:
+        return
+    wheel = _cached(folder, number) or _build(archive, folder, number)
+    _say(f"installing {wheel.name} from {folder}")
+    words = ["install", "--no-index", "--find-links", str(folder), f"pyspark=={number}"]
+    _pip(words, f"{wheel} can't be installed")
+
+
+def _installed() -> str | None:
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        return None
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One set-up at a time uses the folder; the lock goes with its process."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another set-up of Spark is at work; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _cached(folder: Path, number: str) -> Path | None:
+    for wheel in folder.glob(f"pyspark-{number}-*.whl"):
+        if zipfile.is_zipfile(wheel):
+            return wheel
+        wheel.unlink()  # its end is missing
+    return None
+
+
+def _build(archive: Wanted, folder: Path, number: str) -> Path:
+    """Download and build; the wheel, and those it depends on, are in the folder afterwards."""
+    index = PackageIndex()
+    source = download(lambda: index.find("pyspark", archive.name), index.open, archive, folder)
+    room, needed = shutil.disk_usage(folder).free, BUILD_ROOM * archive.size
+    if room < needed:
+        raise NotSetUp(
+            f"{folder} has {room // 10**6} MB of room and the build needs {needed // 10**6}:"
+            " free some, or name another folder in TIDELOG_WHEELS"
+        )
+    _say(f"building the wheel of {source.name}, once; some 20 s")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as work:
+        made = Path(work) / "made"
+        words = ["wheel", "--no-cache-dir", STORED, "--wheel-dir", str(made), str(source)]
+        # pip unpacks into TMPDIR: here, where the room was looked at, and it goes with us.
+        _pip(words, f"{source.name} can't be built", TMPDIR=work)
+        for wheel in made.glob("*.whl"):
+            wheel.replace(folder / wheel.name)
+    built = _cached(folder, number)
+    if built is None:
+        raise NotSetUp(f"the build of {source.name} left no wheel of that version")
+    source.unlink()
+    return built
+
+
+def _pip(words: list[str], trouble: str, **environment: str) -> None:
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *words, *quiet],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.stderr.write(done.stderr)
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        raise NotSetUp(f"{trouble}: {said[-1] if said else 'pip says why above'}")
+
+
+# -- Java ----------------------------------------------------------------------------------
+
+
+def have_java() -> None:
+    """The machine's own, or one from its packages if we are root there. Raises NotSetUp."""
+    trouble = java_trouble()
+    if trouble and "JAVA_HOME" not in os.environ and _install_java():
+        trouble = java_trouble()
+    if trouble:
+        raise NotSetUp(trouble)
+
+
+def java_trouble() -> str:
+    """Why Spark would not start with this machine's Java; "" if it would."""
+    sys.path.insert(0, str(ROOT / "src"))  # PySpark's environment need not have tidelog
+    from tidelog.apps.spark.session import NoJava, find_java
+
+    try:
+        find_java()
+    except NoJava as error:
+        return str(error)
+    return ""
+
+
+def _install_java() -> bool:
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        return False
+    command = [apt, "--quiet=2"]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+
+    def run(*words: str) -> bool:
+        quiet = subprocess.DEVNULL
+        return not subprocess.run([*command, *words], env=environment, stdout=quiet).returncode
+
+    _say("there is no Java here; installing one from this machine's packages")
+    run("update")
+    return any(run("install", "--yes", "--no-install-recommends", p) for p in JAVA_PACKAGES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
