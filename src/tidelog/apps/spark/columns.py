@@ -1,0 +1,108 @@
+"""The columns of a topic's row: their names, their types in Spark and in Arrow.
+
+They are those of Spark's own Kafka source, and `leader_epoch`. A schema that names fewer of
+them, in any order, is the way to prune: what is not asked for is not decoded.
+
+Always true: the Arrow schema says of each column what Spark said of it, nullability as well;
+Spark refuses anything else. A time that Spark's type cannot hold (further than 290,000 years
+from 1970) reads as the last one that it can.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+
+KEY = "key"
+VALUE = "value"
+TOPIC = "topic"
+PARTITION = "partition"
+OFFSET = "offset"
+TIMESTAMP = "timestamp"
+TIMESTAMP_TYPE = "timestampType"
+LEADER_EPOCH = "leader_epoch"
+HEADERS = "headers"
+
+HEADER_FIELDS = (pa.field("key", pa.string()), pa.field("value", pa.binary()))
+ARROW_TYPES: dict[str, Any] = {
+    KEY: pa.binary(),
+    VALUE: pa.binary(),
+    TOPIC: pa.string(),
+    PARTITION: pa.int32(),
+    OFFSET: pa.int64(),
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    TIMESTAMP_TYPE: pa.int32(),
+    LEADER_EPOCH: pa.int32(),
+    HEADERS: pa.list_(pa.field("element", pa.struct(HEADER_FIELDS))),
+}
+"""In the order in which they stand in a row."""
+MAY_BE_NULL = (KEY, VALUE, HEADERS)
+
+
+class WrongSchema(ValueError):
+    """A schema that a topic cannot be read with. The text is one line for people."""
+
+
+def topic_schema(include_headers: bool) -> Any:
+    """Spark's StructType of a row; everything nullable, as Spark's own Kafka source has it."""
+    from pyspark.sql.types import StructField, StructType
+
+    types = _spark_types()
+    names = [name for name in types if include_headers or name != HEADERS]
+    return StructType([StructField(name, types[name]) for name in names])
+
+
+def check_schema(schema: Any, include_headers: bool = False) -> Any:
+    """The Arrow schema for the StructType that a reader was given. Raises WrongSchema."""
+    types = _spark_types()
+    known = ", ".join(name for name in types if include_headers or name != HEADERS)
+    if not schema.fields:
+        raise WrongSchema(f"the schema has no columns; name some of {known}")
+    fields = []
+    for asked in schema.fields:
+        expected = types.get(asked.name)
+        if expected is None:
+            raise WrongSchema(f"a topic has no column {asked.name!r}; it has {known}")
+        if asked.dataType != expected:
+            raise WrongSchema(
+                f"column {asked.name!r} is {expected.simpleString()}, not"
+                f" {asked.dataType.simpleString()}; read it as it is and cast it then"
+            )
+        if not asked.nullable and asked.name in MAY_BE_NULL:
+            raise WrongSchema(f"column {asked.name!r} may be null; leave NOT NULL away")
+        fields.append(pa.field(asked.name, ARROW_TYPES[asked.name], nullable=asked.nullable))
+    if len({field.name for field in fields}) < len(fields):
+        raise WrongSchema(f"a column is named twice in {', '.join(schema.fieldNames())}")
+    return pa.schema(fields)
+
+
+def arrow_schema(include_headers: bool = False) -> Any:
+    """The Arrow schema of a whole row, for readers without Spark."""
+    return pa.schema(
+        [
+            pa.field(name, kind)
+            for name, kind in ARROW_TYPES.items()
+            if include_headers or name != HEADERS
+        ]
+    )
+
+
+def _spark_types() -> dict[str, Any]:
+    from pyspark.sql import types
+
+    header = types.StructType(
+        [
+            types.StructField("key", types.StringType()),
+            types.StructField("value", types.BinaryType()),
+        ]
+    )
+    return {
+        KEY: types.BinaryType(),
+        VALUE: types.BinaryType(),
+        TOPIC: types.StringType(),
+        PARTITION: types.IntegerType(),
+        OFFSET: types.LongType(),
+        TIMESTAMP: types.TimestampType(),
+        TIMESTAMP_TYPE: types.IntegerType(),
+        LEADER_EPOCH: types.IntegerType(),
+        HEADERS: types.ArrayType(header),
+    }

@@ -1,0 +1,11 @@
+"""Record batches to Arrow columns: only what is asked for, nothing for each record in Python.
+
+batch_headers    the headers of all batches of a chunk, as arrays; checksums
+selection        which of those batches a reader sees: range, control, aborted
+unpacking        their records, unpacked a few megabytes at a time
+column_buffers   the memory that columns are written to, used again and again
+kernel           the records, in machine code (numba), with every bound checked
+lockstep         the same with numpy alone, where numba is not to be had
+decoder          all of it together
+jit              how machine code is made and kept
+"""

@@ -1,0 +1,212 @@
+"""The memory that the kernel writes columns to, and RecordBatches over it.
+
+Making memory is dearer than filling it, so the same is used for one RecordBatch after
+another, unless they are to be kept. Always true: `state` says how much room there is, and
+`out` where it is.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog.apps.spark import columns
+from tidelog.apps.spark.decoding import kernel
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+_FIRST_BYTES = 256 * 1024
+_FIRST_HEADERS = 4096
+_ALL_VALID = 0xFF
+_WANTED_BITS = {
+    columns.KEY: kernel.WANT_KEY,
+    columns.VALUE: kernel.WANT_VALUE,
+    columns.OFFSET: kernel.WANT_OFFSET,
+    columns.TIMESTAMP: kernel.WANT_TIME,
+    columns.TIMESTAMP_TYPE: kernel.WANT_TIME_TYPE,
+    columns.LEADER_EPOCH: kernel.WANT_EPOCH,
+    columns.HEADERS: kernel.WANT_HEADERS,
+}
+_FIXED_WIDTH = {
+    columns.OFFSET: (kernel.OFFSETS, np.int64),
+    columns.TIMESTAMP: (kernel.TIMES, np.int64),
+    columns.TIMESTAMP_TYPE: (kernel.TIME_TYPES, np.int32),
+    columns.LEADER_EPOCH: (kernel.EPOCHS, np.int32),
+}
+
+
+class ColumnBuffers:
+    """Room for one RecordBatch of `rows` rows and about `data_bytes` bytes in them."""
+
+    def __init__(
+        self, schema: Any, topic: str, partition: int, rows: int, data_bytes: int, keep: bool
+    ) -> None:
+        self.state = np.zeros(kernel.STATE_FIELDS, np.int64)
+        self.out = np.zeros(kernel.OUT_FIELDS, np.int64)
+        self._schema = schema
+        self._keep = keep
+        self._memory: dict[int, Array] = {}
+        self._buffers: dict[int, Any] = {}
+        self._constants = _constant_columns(schema, topic, partition, rows)
+        self.state[kernel.ROWS_MAX] = rows
+        self.state[kernel.DATA_MAX] = data_bytes
+        self.state[kernel.WANTED] = sum(_WANTED_BITS.get(name, 0) for name in schema.names)
+        self._makers: dict[str, Callable[[], Any]] = {
+            columns.KEY: lambda: self._bytes_column(0),
+            columns.VALUE: lambda: self._bytes_column(1),
+            columns.HEADERS: self._headers_column,
+        }
+        self._make_room(rows, data_bytes)
+
+    def _make_room(self, rows: int, data_bytes: int) -> None:
+        wanted = self.state[kernel.WANTED]
+        bitmap = (rows + 7) // 8
+        for column, bit in enumerate((kernel.WANT_KEY, kernel.WANT_VALUE)):
+            if wanted & bit:
+                room = max(data_bytes, 1) if column else _FIRST_BYTES
+                self._place(kernel.KEY_ENDS + 3 * column, np.zeros(rows + 1, np.int32))
+                self._place(kernel.KEY_DATA + 3 * column, np.empty(room, np.uint8))
+                self._place(kernel.KEY_VALID + 3 * column, np.full(bitmap, _ALL_VALID, np.uint8))
+                self.state[kernel.KEY_ROOM + column] = room
+        for name, (index, kind) in _FIXED_WIDTH.items():
+            if wanted & _WANTED_BITS[name]:
+                self._place(index, np.empty(rows, kind))
+        if wanted & kernel.WANT_HEADERS:
+            self._place(kernel.HEADERS_ENDS, np.zeros(rows + 1, np.int32))
+            self._place(kernel.HEADERS_VALID, np.full(bitmap, _ALL_VALID, np.uint8))
+            self._place_headers(_FIRST_HEADERS)
+            for index, room in (
+                (kernel.NAME_DATA, kernel.NAME_ROOM),
+                (kernel.CONTENT_DATA, kernel.CONTENT_ROOM),
+            ):
+                self._place(index, np.empty(_FIRST_BYTES, np.uint8))
+                self.state[room] = _FIRST_BYTES
+
+    def _place(self, index: int, array: Array) -> None:
+        """Put memory in the place of what was there; what was written is kept."""
+        old = self._memory.get(index)
+        if old is not None:
+            array[: len(old)] = old
+        self._memory[index] = array
+        self._buffers[index] = pa.py_buffer(array)
+        self.out[index] = array.__array_interface__["data"][0]
+
+    def _place_headers(self, room: int) -> None:
+        self._place(kernel.NAME_ENDS, np.zeros(room + 1, np.int32))
+        self._place(kernel.CONTENT_ENDS, np.zeros(room + 1, np.int32))
+        self._place(kernel.CONTENT_VALID, np.full((room + 7) // 8, _ALL_VALID, np.uint8))
+        self.state[kernel.HEADERS_ROOM] = room
+
+    def grow(self) -> None:
+        """More room, as the kernel asked for it."""
+        state = self.state
+        for index, room, need in (
+            (kernel.KEY_DATA, kernel.KEY_ROOM, kernel.KEY_NEED),
+            (kernel.VALUE_DATA, kernel.VALUE_ROOM, kernel.VALUE_NEED),
+            (kernel.NAME_DATA, kernel.NAME_ROOM, kernel.NAME_NEED),
+            (kernel.CONTENT_DATA, kernel.CONTENT_ROOM, kernel.CONTENT_NEED),
+        ):
+            if state[need] > state[room]:
+                larger = max(int(state[need]), 2 * int(state[room]))
+                self._place(index, np.empty(larger, np.uint8))
+                state[room] = larger
+        if state[kernel.HEADERS_NEED] > state[kernel.HEADERS_ROOM]:
+            wanted = int(state[kernel.HEADERS_NEED])
+            self._place_headers(max(wanted, 2 * int(state[kernel.HEADERS_ROOM])))
+
+    # -- what was written ---------------------------------------------------------------------
+
+    def take(self) -> Any:
+        """A RecordBatch of what was written; then everything is empty again."""
+        rows = int(self.state[kernel.ROWS])
+        arrays = []
+        for field in self._schema:
+            constant = self._constants.get(field.name)
+            if constant is not None:
+                arrays.append(constant.slice(0, rows))
+            elif field.name in _FIXED_WIDTH:
+                index, kind = _FIXED_WIDTH[field.name]
+                numbers = self._buffer(index, rows * np.dtype(kind).itemsize)
+                arrays.append(pa.Array.from_buffers(field.type, rows, [None, numbers], 0))
+            else:
+                arrays.append(self._makers[field.name]())
+        self._clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _clear(self) -> None:
+        state = self.state
+        for nulls, index in (
+            (kernel.KEY_NULLS, kernel.KEY_VALID),
+            (kernel.VALUE_NULLS, kernel.VALUE_VALID),
+            (kernel.HEADER_NULLS, kernel.HEADERS_VALID),
+            (kernel.CONTENT_NULLS, kernel.CONTENT_VALID),
+        ):
+            if state[nulls]:
+                self._memory[index].fill(_ALL_VALID)
+        state[kernel.ROWS : kernel.ODD_NAMES + 1] = 0
+
+    def _buffer(self, index: int, size: int) -> Any:
+        part = self._buffers[index].slice(0, size)
+        return pa.py_buffer(part.to_pybytes()) if self._keep else part
+
+    def _valid(self, index: int, rows: int, nulls: int) -> Any:
+        return self._buffer(index, (rows + 7) // 8) if nulls else None
+
+    def _bytes_column(self, column: int) -> Any:
+        rows = int(self.state[kernel.ROWS])
+        nulls = int(self.state[kernel.KEY_NULLS + column])
+        parts = [
+            self._valid(kernel.KEY_VALID + 3 * column, rows, nulls),
+            self._buffer(kernel.KEY_ENDS + 3 * column, 4 * (rows + 1)),
+            self._buffer(kernel.KEY_DATA + 3 * column, int(self.state[kernel.KEY_USED + column])),
+        ]
+        return pa.Array.from_buffers(pa.binary(), rows, parts, nulls)
+
+    def _headers_column(self) -> Any:
+        state = self.state
+        rows, count = int(state[kernel.ROWS]), int(state[kernel.HEADERS_USED])
+        nulls, empty = int(state[kernel.HEADER_NULLS]), int(state[kernel.CONTENT_NULLS])
+        names = [
+            None,
+            self._buffer(kernel.NAME_ENDS, 4 * (count + 1)),
+            self._buffer(kernel.NAME_DATA, int(state[kernel.NAME_USED])),
+        ]
+        contents = [
+            self._valid(kernel.CONTENT_VALID, count, empty),
+            self._buffer(kernel.CONTENT_ENDS, 4 * (count + 1)),
+            self._buffer(kernel.CONTENT_DATA, int(state[kernel.CONTENT_USED])),
+        ]
+        name_column = pa.Array.from_buffers(pa.binary(), count, names, 0)
+        pairs = pa.StructArray.from_arrays(
+            [
+                as_text(name_column, bool(state[kernel.ODD_NAMES])),
+                pa.Array.from_buffers(pa.binary(), count, contents, empty),
+            ],
+            fields=list(columns.HEADER_FIELDS),
+        )
+        ends = self._buffer(kernel.HEADERS_ENDS, 4 * (rows + 1))
+        return pa.Array.from_buffers(
+            columns.ARROW_TYPES[columns.HEADERS],
+            rows,
+            [self._valid(kernel.HEADERS_VALID, rows, nulls), ends],
+            nulls,
+            children=[pairs],
+        )
+
+
+def as_text(names: Any, odd: bool) -> Any:
+    """Names of headers as strings; bytes that are no UTF-8 are replaced, as in Java."""
+    if odd:
+        return pa.array([name.as_py().decode(errors="replace") for name in names], pa.string())
+    return names.view(pa.string())
+
+
+def _constant_columns(schema: Any, topic: str, partition: int, rows: int) -> dict[str, Any]:
+    """What is the same in every row, made once; only what is asked for."""
+    made: dict[str, Any] = {}
+    if columns.TOPIC in schema.names:
+        made[columns.TOPIC] = pa.repeat(pa.scalar(topic, pa.string()), rows)
+    if columns.PARTITION in schema.names:
+        made[columns.PARTITION] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+    return made

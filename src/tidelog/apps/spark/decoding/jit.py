@@ -1,0 +1,109 @@
+"""How kernels become machine code, and where that is kept between processes.
+
+A kernel works on addresses: it loads and stores bytes itself and checks every bound itself.
+Compiling takes seconds, so the result is kept: beside the source, else in the user's cache
+folder, else in a folder of this user alone under the temporary one, else nowhere.
+
+Kept code is made anew when the file of its kernel changes, and only then: a kernel and the
+numbers it shares with Python stand in one file.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+_BYTE = ir.IntType(8)
+_WORD = ir.IntType(64)
+
+
+def compiled(signature: str | None = None) -> Callable[[F], F]:
+    """A function in machine code; with a signature at once, else when it is first used."""
+
+    def decorate(function: F) -> F:
+        options = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+        arguments = () if signature is None else (signature,)
+        try:
+            return numba.njit(*arguments, cache=True, **options)(function)
+        except RuntimeError:
+            # No place to keep it: numba says so when it is asked to, before it compiles.
+            kept = _private_folder()
+        if kept is not None:
+            numba.config.CACHE_DIR = kept
+        return numba.njit(*arguments, cache=kept is not None, **options)(function)
+
+    return decorate
+
+
+def _private_folder() -> str | None:
+    """A folder that nobody else can write to: what lies there is run."""
+    folder = os.path.join(tempfile.gettempdir(), f"tidelog-numba-{os.getuid()}")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        found = os.lstat(folder)
+    except OSError:
+        return None
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return folder if private and found.st_uid == os.getuid() else None
+
+
+@intrinsic
+def load8(_context: Any, _address: Any) -> Any:
+    """The byte at an address."""
+
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], _BYTE.as_pointer())
+        return builder.zext(builder.load(pointer), _WORD)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store8(_context: Any, _address: Any, _value: Any) -> Any:
+    """Write the low byte of a number to an address."""
+    return types.void(types.int64, types.int64), _storing(8)
+
+
+@intrinsic
+def store32(_context: Any, _address: Any, _value: Any) -> Any:
+    """Write the low 32 bits of a number to an address."""
+    return types.void(types.int64, types.int64), _storing(32)
+
+
+@intrinsic
+def store64(_context: Any, _address: Any, _value: Any) -> Any:
+    """Write a number to an address."""
+    return types.void(types.int64, types.int64), _storing(64)
+
+
+@intrinsic
+def copy(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
+    """Copy bytes from one address to another; they must not overlap."""
+
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        target = builder.inttoptr(arguments[0], _BYTE.as_pointer())
+        source = builder.inttoptr(arguments[1], _BYTE.as_pointer())
+        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
+        return _target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _storing(bits: int) -> Callable[..., Any]:
+    kind = ir.IntType(bits)
+
+    def generate(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        value = arguments[1] if bits == 64 else builder.trunc(arguments[1], kind)
+        pointer = builder.inttoptr(arguments[0], kind.as_pointer())
+        builder.store(value, pointer, align=1)
+        return target.get_dummy_value()
+
+    return generate

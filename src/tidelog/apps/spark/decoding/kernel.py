@@ -1,0 +1,310 @@
+"""Records to columns in machine code.
+
+`fill` reads records where they lie and writes columns where they will be sent from. It stops
+when the input is at its end, a RecordBatch is full, or memory is too small; it is then called
+again and goes on where it was. What it works on are three arrays of numbers, laid out below.
+
+Always true: nothing is read outside the bytes of the batch at hand, nothing is written past
+the room that `state` names, and each turn of every loop takes at least a byte or a record
+that was promised, so bytes from anywhere end in columns or CORRUPT.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+
+from tidelog.apps.spark.decoding.jit import compiled, copy, load8, store8, store32, store64
+
+Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+Table: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+# What `fill` says.
+END = 0
+FULL = 1
+GROW = 2
+CORRUPT = 3
+
+# A batch: a line of `batches`.
+ADDRESS, LENGTH, BASE_OFFSET, LAST_DELTA, BASE_TIME, IS_APPEND_TIME, COUNT, EPOCH = range(8)
+BATCH_FIELDS = 8
+
+# `state`, kept between calls. Where it is in the input:
+BATCH, POSITION, DONE, NEXT_DELTA = range(4)
+# What was asked for:
+START, STOP, ROWS_MAX, DATA_MAX, WANTED = range(4, 9)
+# How much of a RecordBatch is filled:
+ROWS, KEY_USED, VALUE_USED, HEADERS_USED, NAME_USED, CONTENT_USED = range(9, 15)
+KEY_NULLS, VALUE_NULLS, HEADER_NULLS, CONTENT_NULLS, ODD_NAMES = range(15, 20)
+# How much room there is, and how much the next record takes when it is too little:
+KEY_ROOM, VALUE_ROOM, HEADERS_ROOM, NAME_ROOM, CONTENT_ROOM = range(20, 25)
+KEY_NEED, VALUE_NEED, HEADERS_NEED, NAME_NEED, CONTENT_NEED = range(25, 30)
+STATE_FIELDS = 30
+
+# `out`: the addresses of the columns. A header is a name and a content here.
+KEY_ENDS, KEY_DATA, KEY_VALID, VALUE_ENDS, VALUE_DATA, VALUE_VALID = range(6)
+OFFSETS, TIMES, TIME_TYPES, EPOCHS = range(6, 10)
+HEADERS_ENDS, HEADERS_VALID = range(10, 12)
+NAME_ENDS, NAME_DATA, CONTENT_ENDS, CONTENT_DATA, CONTENT_VALID = range(12, 17)
+OUT_FIELDS = 17
+
+# The bits of WANTED.
+WANT_KEY, WANT_VALUE, WANT_OFFSET, WANT_TIME, WANT_TIME_TYPE, WANT_EPOCH, WANT_HEADERS = (
+    1, 2, 4, 8, 16, 32, 64
+)  # fmt: skip
+
+_INT64_MAX = 2**63 - 1
+_INT64_MIN = -(2**63)
+_MS_MAX = _INT64_MAX // 1000
+_MS_MIN = -_MS_MAX
+
+
+@compiled()
+def _varint(at: int, end: int, bytes_max: int) -> tuple[int, int]:
+    """A zig-zag number and the address after it; that is 0 if there is none."""
+    if at >= end:
+        return 0, 0
+    byte = load8(at)
+    if byte < 0x80:  # nearly all are this short
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    raw = byte & 0x7F
+    shift = 7
+    limit = min(end, at + bytes_max)
+    at += 1
+    while at < limit:
+        byte = load8(at)
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            # The last byte that fits has four bits left of 32, one bit of 64.
+            if (shift == 28 and byte > 0x0F) or (shift == 63 and byte > 1):
+                return 0, 0
+            return ((raw >> 1) & _INT64_MAX) ^ -(raw & 1), at
+        shift += 7
+    return 0, 0
+
+
+@compiled()
+def _bytes(at: int, end: int) -> tuple[int, int, int]:
+    """Where some bytes are, how many (-1 is null), and the address after them or 0."""
+    length, at = _varint(at, end, 5)
+    if at == 0 or length < -1 or length > end - at:
+        return 0, 0, 0
+    return at, length, at + max(length, 0)
+
+
+@compiled()
+def _headers(at: int, end: int) -> tuple[int, int, int, int]:
+    """How many headers, bytes of their names and contents, and the address after them or 0."""
+    count, at = _varint(at, end, 5)
+    if at == 0 or count == 0:
+        return 0, 0, 0, at
+    if count < 0 or count > (end - at) // 2:
+        return 0, 0, 0, 0
+    names = 0
+    contents = 0
+    for _ in range(count):
+        _place, length, at = _bytes(at, end)
+        if at == 0 or length < 0:  # a header has a name
+            return 0, 0, 0, 0
+        names += length
+        _place, length, at = _bytes(at, end)
+        if at == 0:
+            return 0, 0, 0, 0
+        contents += max(length, 0)
+    return count, names, contents, at
+
+
+@compiled()
+def _clear_bit(bitmap: int, index: int) -> None:
+    at = bitmap + (index >> 3)
+    store8(at, load8(at) & ~(1 << (index & 7)))
+
+
+@compiled()
+def _put_headers(at: int, end: int, state: Numbers, out: Numbers) -> None:
+    """Copy the headers of a record that was checked before."""
+    count, at = _varint(at, end, 5)
+    used = state[HEADERS_USED]
+    names = state[NAME_USED]
+    contents = state[CONTENT_USED]
+    for _ in range(count):
+        place, length, at = _bytes(at, end)
+        copy(out[NAME_DATA] + names, place, length)
+        for each in range(length):
+            if load8(place + each) >= 0x80:
+                state[ODD_NAMES] = 1
+        names += length
+        place, length, at = _bytes(at, end)
+        if length < 0:
+            _clear_bit(out[CONTENT_VALID], used)
+            state[CONTENT_NULLS] += 1
+        else:
+            copy(out[CONTENT_DATA] + contents, place, length)
+            contents += length
+        used += 1
+        store32(out[NAME_ENDS] + 4 * used, names)
+        store32(out[CONTENT_ENDS] + 4 * used, contents)
+    state[HEADERS_USED] = used
+    state[NAME_USED] = names
+    state[CONTENT_USED] = contents
+
+
+@compiled()
+def _microseconds(base: int, delta: int) -> int:
+    """Milliseconds to microseconds; beyond what 64 bits hold, the furthest that they do."""
+    time = base + delta
+    if (base ^ time) & (delta ^ time) < 0:
+        time = _INT64_MAX if base > 0 else _INT64_MIN
+    if time > _MS_MAX:
+        return _INT64_MAX
+    if time < _MS_MIN:
+        return _INT64_MIN
+    return time * 1000
+
+
+@compiled()
+def _room(state: Numbers, key: int, value: int, headers: int, names: int, contents: int) -> int:
+    """Whether the next record has its place: END, FULL or GROW."""
+    rows = state[ROWS]
+    used = state[KEY_USED] + state[VALUE_USED] + state[NAME_USED] + state[CONTENT_USED]
+    if rows == state[ROWS_MAX] or (
+        rows > 0 and used + key + value + names + contents > state[DATA_MAX]
+    ):
+        return FULL
+    if (
+        state[KEY_USED] + key > state[KEY_ROOM]
+        or state[VALUE_USED] + value > state[VALUE_ROOM]
+        or state[HEADERS_USED] + headers > state[HEADERS_ROOM]
+        or state[NAME_USED] + names > state[NAME_ROOM]
+        or state[CONTENT_USED] + contents > state[CONTENT_ROOM]
+    ):
+        state[KEY_NEED] = state[KEY_USED] + key
+        state[VALUE_NEED] = state[VALUE_USED] + value
+        state[HEADERS_NEED] = state[HEADERS_USED] + headers
+        state[NAME_NEED] = state[NAME_USED] + names
+        state[CONTENT_NEED] = state[CONTENT_USED] + contents
+        return GROW
+    return END
+
+
+@compiled()
+def _put_bytes(state: Numbers, out: Numbers, column: int, place: int, length: int) -> None:
+    """Key (column 0) or value (column 1) of the next row."""
+    used = state[KEY_USED + column]
+    if length > 0:
+        copy(out[KEY_DATA + 3 * column] + used, place, length)
+        used += length
+        state[KEY_USED + column] = used
+    elif length < 0:
+        _clear_bit(out[KEY_VALID + 3 * column], state[ROWS])
+        state[KEY_NULLS + column] += 1
+    store32(out[KEY_ENDS + 3 * column] + 4 * (state[ROWS] + 1), used)
+
+
+@compiled()
+def _put_numbers(batch: Numbers, state: Numbers, out: Numbers, delta: int, time_delta: int) -> None:
+    """What the next row has in columns of fixed width."""
+    wanted = state[WANTED]
+    row = state[ROWS]
+    if wanted & WANT_OFFSET:
+        store64(out[OFFSETS] + 8 * row, batch[BASE_OFFSET] + delta)
+    if wanted & WANT_TIME:
+        if batch[IS_APPEND_TIME]:
+            time_delta = 0
+        store64(out[TIMES] + 8 * row, _microseconds(batch[BASE_TIME], time_delta))
+    if wanted & WANT_TIME_TYPE:
+        store32(out[TIME_TYPES] + 4 * row, batch[IS_APPEND_TIME])
+    if wanted & WANT_EPOCH:
+        store32(out[EPOCHS] + 4 * row, batch[EPOCH])
+
+
+@compiled()
+def _parse(at: int, stop: int) -> tuple[int, ...]:
+    """One record: the address after it or 0 if it is none, its deltas, where its parts are and
+    how long, what its headers take."""
+    none = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    length, at = _varint(at, stop, 5)
+    if at == 0 or length <= 0 or length > stop - at:
+        return none
+    end = at + length
+    time_delta, at = _varint(at + 1, end, 10)  # behind its attributes: none are defined
+    if at == 0:
+        return none
+    delta, at = _varint(at, end, 5)
+    if at == 0:
+        return none
+    key_at, key, at = _bytes(at, end)
+    if at == 0:
+        return none
+    value_at, value, headers_at = _bytes(at, end)
+    if headers_at == 0:
+        return none
+    count, names, contents, at = _headers(headers_at, end)
+    if at != end:
+        return none
+    return end, time_delta, delta, key_at, key, value_at, value, headers_at, count, names, contents
+
+
+@compiled()
+def _fill_record(
+    batch: Numbers, state: Numbers, out: Numbers, at: int, stop: int
+) -> tuple[int, int]:
+    """Take one record. What became of it, and the address after it."""
+    (
+        end, time_delta, delta, key_at, key, value_at, value, headers_at, count, names, contents,
+    ) = _parse(at, stop)  # fmt: skip
+    if end == 0 or delta < state[NEXT_DELTA] or delta > batch[LAST_DELTA]:
+        return CORRUPT, 0
+    if state[START] <= batch[BASE_OFFSET] + delta < state[STOP]:
+        wanted = state[WANTED]
+        key_size = max(key, 0) if wanted & WANT_KEY else 0
+        value_size = max(value, 0) if wanted & WANT_VALUE else 0
+        if not wanted & WANT_HEADERS:
+            count = names = contents = 0
+        room = _room(state, key_size, value_size, count, names, contents)
+        if room != END:
+            return room, 0
+        if wanted & WANT_KEY:
+            _put_bytes(state, out, 0, key_at, key)
+        if wanted & WANT_VALUE:
+            _put_bytes(state, out, 1, value_at, value)
+        if wanted & WANT_HEADERS:
+            _put_header_list(state, out, headers_at, end, count)
+        _put_numbers(batch, state, out, delta, time_delta)
+        state[ROWS] += 1
+    state[NEXT_DELTA] = delta + 1
+    return END, end
+
+
+@compiled()
+def _put_header_list(state: Numbers, out: Numbers, at: int, end: int, count: int) -> None:
+    """A record without headers has null there, as in Spark's own source."""
+    if count:
+        _put_headers(at, end, state, out)
+    else:
+        _clear_bit(out[HEADERS_VALID], state[ROWS])
+        state[HEADER_NULLS] += 1
+    store32(out[HEADERS_ENDS] + 4 * (state[ROWS] + 1), state[HEADERS_USED])
+
+
+@compiled("int64(int64[:, ::1], int64[::1], int64[::1])")
+def fill(batches: Table, state: Numbers, out: Numbers) -> int:
+    """Go on with the batches: END, FULL, GROW or CORRUPT."""
+    while state[BATCH] < batches.shape[0]:
+        batch = batches[state[BATCH]]
+        stop = batch[ADDRESS] + batch[LENGTH]
+        at = batch[ADDRESS] + state[POSITION]
+        while state[DONE] < batch[COUNT]:
+            told, after = _fill_record(batch, state, out, at, stop)
+            if told != END:
+                state[POSITION] = at - batch[ADDRESS]
+                return told
+            at = after
+            state[DONE] += 1
+        if at != stop:
+            return CORRUPT
+        state[BATCH] += 1
+        state[POSITION] = 0
+        state[DONE] = 0
+        state[NEXT_DELTA] = 0
+    return END

@@ -1,0 +1,193 @@
+"""A task's work: one range of one partition, from the leader's socket to RecordBatches.
+
+The next fetch is under way while the last one is decoded. Every batch is checked: its
+checksum, its place, and that no later leader wrote it than the plan knew of.
+
+Always true: every record of the range that readers may see is in a row, once, or an error of
+range_errors says where it ended. Offsets without a record (compaction, control records,
+aborted transactions) are no loss.
+"""
+
+import gc
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.apps.spark.decoding.batch_headers import (
+    BatchHeaders,
+    check_checksums,
+    scan_headers,
+)
+from tidelog.apps.spark.decoding.decoder import DATA_BYTES, ROWS, Decoder
+from tidelog.apps.spark.decoding.selection import select
+from tidelog.apps.spark.source.range_errors import (
+    RangeCorrupt,
+    RangeError,
+    RangeOutOfRange,
+    RangeOverwritten,
+    RangeToRead,
+    RangeUnreachable,
+    TopicRecreated,
+)
+from tidelog.apps.spark.source.range_fetch import FETCH_BYTES_MAX, Answer, RangeFetch
+from tidelog.core.record.record_batch import CorruptRecord
+from tidelog.core.types import Offset
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.reader import READ_COMMITTED, READ_UNCOMMITTED
+
+__all__ = [
+    "RangeCorrupt",
+    "RangeError",
+    "RangeOutOfRange",
+    "RangeOverwritten",
+    "RangeToRead",
+    "RangeUnreachable",
+    "ReadLimits",
+    "TopicRecreated",
+    "read_range",
+    "settle_worker",
+]
+
+FETCH_BYTES = 4 * 1024 * 1024
+FETCH_BYTES_MIN = 64 * 1024
+TIMEOUT_S = 60.0
+RECORD_BYTES_GUESS = 1024
+EMPTY_ANSWERS = 3
+"""So many answers in a row without records, though the leader says that readers may see the
+end of the range: nothing is left there."""
+
+_settled = False
+
+
+class ReadLimits(NamedTuple):
+    """How much at once, and how long without anything."""
+
+    rows: int = ROWS
+    bytes: int = DATA_BYTES
+    fetch_bytes: int = FETCH_BYTES
+    timeout_s: float = TIMEOUT_S
+
+
+NO_LIMITS_OF_ITS_OWN = ReadLimits()
+
+
+def settle_worker() -> None:
+    """Once in a worker process: what was imported is never garbage, so the collector that
+    Spark calls after each task need not look at it."""
+    global _settled
+    if not _settled:
+        _settled = True
+        gc.collect()
+        gc.freeze()
+
+
+def read_range(
+    cluster: Cluster,
+    wanted: RangeToRead,
+    schema: Any,
+    *,
+    isolation: int = READ_UNCOMMITTED,
+    limits: ReadLimits = NO_LIMITS_OF_ITS_OWN,
+    keep: bool = False,
+) -> Iterator[Any]:
+    """RecordBatches of `schema` with the rows of the range. Raises RangeError. Unless `keep` is
+    set, a RecordBatch is good only until the next one is asked for."""
+    decoder = Decoder(
+        schema, wanted.topic, wanted.partition, rows=limits.rows, data_bytes=limits.bytes, keep=keep
+    )
+    reading = _Reading(cluster, wanted, isolation, limits)
+    try:
+        while reading.offset < wanted.end:
+            yield from reading.next_rows(decoder)
+        yield from decoder.flush()
+    except RangeError:
+        yield from decoder.flush()
+        raise
+    except CorruptRecord as error:
+        raise RangeCorrupt(wanted, reading.began, error.reason) from error
+    finally:
+        reading.close()
+
+
+class _Reading:
+    """How far a range is read."""
+
+    def __init__(
+        self, cluster: Cluster, wanted: RangeToRead, isolation: int, limits: ReadLimits
+    ) -> None:
+        self._wanted = wanted
+        self._isolation = isolation
+        self._limits = limits
+        self._fetch = RangeFetch(cluster, wanted, isolation, limits.timeout_s)
+        self._largest = FETCH_BYTES_MIN
+        self._record_bytes: float = RECORD_BYTES_GUESS
+        self._empty = 0
+        self.offset = self.began = wanted.start
+
+    def close(self) -> None:
+        self._fetch.close()
+
+    def next_rows(self, decoder: Decoder) -> Iterator[Any]:
+        """One answer of the leader; the next one is asked for before this one is opened."""
+        offset = self.began = self.offset
+        end = self._wanted.end
+        answer = self._fetch.answer(offset, self._fetch_bytes(offset))
+        records = answer.found.records
+        headers = scan_headers(records)
+        if not len(headers) or headers.last_offset[-1] < offset:
+            self._wait(answer, headers)
+            return
+        self._empty = 0
+        self._fetch.progress()
+        self.offset = after = int(headers.last_offset[-1]) + 1
+        self._measure(headers, offset, after)
+        if after < end:
+            self._fetch.ask_ahead(after, self._fetch_bytes(after))
+        check_checksums(records, headers)
+        overwritten = self._overwritten(headers, offset)
+        if overwritten is not None:
+            end = overwritten.offset
+        aborted = answer.found.aborted if self._isolation == READ_COMMITTED else ()
+        yield from decoder.decode(select(records, headers, offset, end, aborted), offset, end)
+        if overwritten is not None:
+            raise overwritten
+
+    def _fetch_bytes(self, offset: Offset) -> int:
+        """Not much more than the rest of the range takes, as far as can be guessed."""
+        guess = int((self._wanted.end - offset) * self._record_bytes) + self._largest
+        return max(min(guess, self._limits.fetch_bytes), self._largest)
+
+    def _measure(self, headers: BatchHeaders, offset: Offset, after: Offset) -> None:
+        size = int(headers.size.sum())
+        self._record_bytes = max(size / (after - min(offset, int(headers.base_offset[0]))), 1.0)
+        self._largest = max(self._largest, int(headers.size.max()))
+
+    def _wait(self, answer: Answer, headers: BatchHeaders) -> None:
+        """Nothing new came: a batch that is too large, a log that is not yet so long, or a
+        stretch without records."""
+        if headers.tail and self._fetch_bytes(self.offset) < FETCH_BYTES_MAX:
+            self._largest = min(2 * self._fetch_bytes(self.offset), FETCH_BYTES_MAX)
+            return
+        readable_end = answer.readable_end(self._isolation)
+        if readable_end >= self._wanted.end and not answer.throttled:
+            self._empty += 1
+            if self._empty >= EMPTY_ANSWERS:
+                self.offset = self._wanted.end
+                return
+        else:
+            self._empty = 0
+        why = f"readers may see up to offset {readable_end}"
+        self._fetch.pause(self.offset, why)
+
+    def _overwritten(self, headers: BatchHeaders, offset: Offset) -> RangeOverwritten | None:
+        """The first batch of a leader that the plan did not know of, as an error."""
+        wanted = self._wanted
+        if wanted.epoch_max < 0:
+            return None
+        inside = (headers.last_offset >= offset) & (headers.base_offset < wanted.end)
+        later = np.flatnonzero(inside & (headers.leader_epoch > wanted.epoch_max))
+        if not len(later):
+            return None
+        at = max(offset, int(headers.base_offset[later[0]]))
+        return RangeOverwritten(wanted, at, int(headers.leader_epoch[later[0]]))
