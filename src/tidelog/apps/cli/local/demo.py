@@ -1,50 +1,97 @@
-"""`tidelog demo`: a cluster, a killed leader, nothing lost."""
+"""`tidelog demo`: a cluster, a killed leader, nothing lost, and a report with the picture."""
+
+import os
+import time
+from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.apps.cli.usage import examples, format_option
+from tidelog.apps.cli.usage import examples, format_option, write_file
+
+if TYPE_CHECKING:
+    from tidelog.apps.demo.outcome import Outcome
+    from tidelog.apps.demo.timeline import Timeline
+
+REPORT = os.path.join("tidelog-demo", "report.html")
 
 
-@click.command(epilog=examples("tidelog demo", "tidelog demo --format json"))
+@click.command(
+    epilog=examples("tidelog demo", "tidelog demo --report run.html", "tidelog demo --format json")
+)
+@click.option(
+    "--report",
+    "report_path",
+    type=click.Path(dir_okay=False, writable=True),
+    default=REPORT,
+    show_default=True,
+    metavar="FILE",
+    help="Where to leave the report, one HTML file.",
+)
 @format_option()
-def demo(form: str) -> int:
+def demo(report_path: str, form: str) -> int:
     """Start three brokers, write with librdkafka, kill the leader, and see what was lost.
 
-    Takes about ten seconds, in a temporary folder and on free ports. Exit code 0 means:
+    Takes about ten seconds, in a temporary folder and on free ports. Leaves a report with a
+    picture of log ends, high watermark, in-sync replicas and leader epochs. Exit code 0 means:
     every acknowledged record is there, once and in order.
     """
+    from tempfile import TemporaryDirectory
+
     from tidelog.apps.cli import output
     from tidelog.apps.cli.remote.partition_report import describe
     from tidelog.apps.cli.views import partition_view
-    from tidelog.apps.demo import PARTITION, TOPIC, run
+    from tidelog.apps.demo.orders import PARTITION, TOPIC
+    from tidelog.apps.demo.play import Audience, Play, PlayFailed
+    from tidelog.apps.demo.report.page import verdict
     from tidelog.shell.client.cluster import Cluster
 
-    try:
-        import confluent_kafka  # noqa: F401
-    except ImportError:
-        raise click.ClickException(
-            "the demo writes with librdkafka: pip install confluent-kafka"
-        ) from None
+    _needs_librdkafka()
     text = form == "text"
     screen = output.screen()
+    began = time.monotonic()
 
     def say(step: str) -> None:
         if text:
-            screen.print(f"• {step}")
+            screen.print(f"{time.monotonic() - began:5.1f} s  {step}")
 
     def look(bootstrap: str) -> None:
         if text:
             with Cluster(bootstrap) as cluster:
                 partition_view.show(screen, describe(cluster, TOPIC, PARTITION))
 
-    found = run(say, look)
-    verdict = (
-        f"{found.acknowledged:,} acknowledged: {len(found.lost)} lost,"
-        f" {found.repeated} duplicated, {found.out_of_order} out of order"
-    )
+    with TemporaryDirectory(prefix="tidelog-demo-") as work, output.progress("demo") as tell:
+        audience = Audience(say, lambda what: tell(0, what), look)
+        try:
+            outcome, timeline = Play(audience, work).run()
+        except PlayFailed as error:
+            raise click.ClickException(str(error)) from None
+    path = _leave(outcome, timeline, report_path)
+    say(f"report with the picture: {path}")
     return output.conclude(
         form,
-        found.holds,
-        found.as_data(),
-        lambda screen: screen.print(output.verdict_line(found.holds, verdict)),
+        outcome.holds,
+        {**outcome.as_data(), "report": path},
+        lambda screen: screen.print(output.verdict_line(outcome.holds, verdict(outcome))),
     )
+
+
+def _needs_librdkafka() -> None:
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError:
+        raise click.ClickException(
+            "the demo writes with librdkafka: pip install confluent-kafka"
+        ) from None
+
+
+def _leave(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
+    """Write the report; its full path."""
+    from tidelog.apps.demo.report.page import page
+
+    full = os.path.abspath(path)
+    try:
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"can't make the folder of {path}: {error.strerror}") from error
+    write_file(full, page(outcome, timeline, "tidelog demo"))
+    return full

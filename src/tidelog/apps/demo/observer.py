@@ -1,0 +1,126 @@
+"""What each replica of a partition says of itself, some twenty times a second or more.
+
+It asks the brokers one by one over connections of its own, so a broker that died costs the
+others nothing. Always true: at most ROUNDS_MAX rounds are kept; a longer watch keeps the older
+ones at half the rate.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.shell.client.api_keys import DESCRIBE_STATE
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.connection import KafkaConnection
+
+EVERY_S = 0.05
+CLOSE_S = 0.01
+"""While something happens."""
+ANSWER_S = 1.0
+ROUNDS_MAX = 8_000
+HOST = "127.0.0.1"
+
+
+class Sample(NamedTuple):
+    """What one replica said."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    is_leader: bool
+    log_end_offset: int
+    high_watermark: int
+    isr: tuple[int, ...]
+    epochs: tuple[tuple[int, int], ...]
+    """(epoch, start offset), oldest first."""
+
+
+class Round(NamedTuple):
+    """All replicas at about one time."""
+
+    at_s: float
+    """On the monotonic clock."""
+    samples: Mapping[int, Sample | None]
+    """By broker; None: it did not answer."""
+
+
+class Observer:
+    """Watches one partition from `start` to `stop`."""
+
+    def __init__(self, ports: Mapping[int, int], topic: str, partition: int) -> None:
+        self.every_s = EVERY_S
+        self._ports = dict(ports)
+        self._question = {"topic": topic, "partition": partition}
+        self._connections: dict[int, KafkaConnection] = {}
+        self._rounds: list[Round] = []
+        self._stop = threading.Event()
+        self._broke: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="demo-observer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> list[Round]:
+        """Ends the watch; all that was seen."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._broke is not None:
+            raise self._broke
+        return self._rounds
+
+    @property
+    def last(self) -> Round | None:
+        """The newest round."""
+        return self._rounds[-1] if self._rounds else None
+
+    def _run(self) -> None:
+        try:
+            due = time.monotonic()
+            while not self._stop.is_set():
+                self._rounds.append(self.look())
+                if len(self._rounds) > ROUNDS_MAX:
+                    self._rounds = thinned(self._rounds)
+                due = max(due + self.every_s, time.monotonic())
+                self._stop.wait(due - time.monotonic())
+        except Exception as error:  # noqa: BLE001 - told by `stop`, in the caller's thread
+            self._broke = error
+        finally:
+            for connection in self._connections.values():
+                connection.close()
+
+    def look(self) -> Round:
+        """Ask every broker once."""
+        at_s = time.monotonic()
+        return Round(at_s, {broker: self._ask(broker) for broker in self._ports})
+
+    def _ask(self, broker: int) -> Sample | None:
+        connection = self._connections.get(broker)
+        try:
+            if connection is None or connection.closed:
+                connection = KafkaConnection(HOST, self._ports[broker], timeout_s=ANSWER_S)
+                self._connections[broker] = connection
+            state = connection.call_private(DESCRIBE_STATE, self._question)
+        except ClientError:
+            if connection is not None:
+                connection.close()
+            return None
+        for replica in state["partitions"]:
+            return Sample(
+                leader=replica["leader"],
+                leader_epoch=replica["leader_epoch"],
+                partition_epoch=replica["partition_epoch"],
+                is_leader=replica["role"] == "leader",
+                log_end_offset=replica["log_end_offset"],
+                high_watermark=replica["high_watermark"],
+                isr=tuple(sorted(replica["isr"])),
+                epochs=tuple((epoch, start) for epoch, start in replica["epochs"]),
+            )
+        return None
+
+
+def thinned(rounds: list[Round]) -> list[Round]:
+    """The older half at half the rate."""
+    half = len(rounds) // 2
+    return rounds[:half:2] + rounds[half:]

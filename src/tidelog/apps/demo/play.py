@@ -1,0 +1,197 @@
+"""The play: three brokers, a producer that never stops, a killed leader, and what became of it.
+
+Three brokers in three processes, a librdkafka producer with acks=all, kill -9 for the leader in
+the middle of it, the broker back again; with Spark, a streaming job that lands and aggregates
+all the while. Then everything is read and compared with what the producer was promised.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from tidelog.apps.demo.comparison import compare_records
+from tidelog.apps.demo.observer import CLOSE_S, EVERY_S, Observer
+from tidelog.apps.demo.orders import PARTITION, TOPIC, number_of
+from tidelog.apps.demo.outcome import Failover, Outcome, Step
+from tidelog.apps.demo.timeline import Mark, Timeline, in_sync, leader_of, timeline
+from tidelog.apps.demo.writer import Writer
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.reader import Reader
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+CALM_S = 1.5
+"""How long the writer goes on undisturbed before and behind each fault."""
+PATIENCE_S = 20.0
+LOOK_S = 0.02
+
+
+class PlayFailed(Exception):
+    """The cluster did not do what it must; one line."""
+
+
+class Audience(NamedTuple):
+    """Who hears and sees the play."""
+
+    say: Callable[[str], None]
+    """Each step, once."""
+    note: Callable[[str], None]
+    """What is waited for, many times."""
+    look: Callable[[str], None]
+    """May look at the cluster at the end; its bootstrap address."""
+
+
+class Play:
+    """One play, from `run` to its outcome and what the observer saw."""
+
+    def __init__(self, audience: Audience, work: str) -> None:
+        self._audience = audience
+        self._work = work
+        self._began_s = time.monotonic()
+        self._steps: list[Step] = []
+        self._marks: list[Mark] = []
+
+    def run(self) -> tuple[Outcome, Timeline]:
+        """Play it. Raises PlayFailed, ClusterFailed, ClientError."""
+        with ExitStack() as stack:
+            data = os.path.join(self._work, "data")
+            cluster = stack.enter_context(LocalCluster(brokers=3, data=data))
+            started_s = self._now_s()
+            pids = ", ".join(str(cluster.pid(broker)) for broker in cluster.ids)
+            self._say(f"three brokers at {cluster.bootstrap}, pids {pids}")
+            client = stack.enter_context(Cluster(cluster.bootstrap))
+            create_topic(client, TOPIC, 1, 3)
+            ports = {broker: cluster.port(broker) for broker in cluster.ids}
+            observer = Observer(ports, TOPIC, PARTITION)
+            writer = Writer(cluster.bootstrap)
+            stack.callback(observer.stop)
+            stack.callback(writer.stop)
+            observer.start()
+            writer.start()
+            leader = client.leader(TOPIC, PARTITION)
+            names = _names(leader.isr)
+            self._say(f"topic {TOPIC}: broker {leader.leader} leads, in sync {names}")
+            self._calm()
+            failover = self._lose_and_return(cluster, observer, writer, leader.leader)
+            self._calm()
+            writer.stop()
+            records = Reader(client).read(TOPIC, PARTITION, 0)
+            found = [(record.offset, number_of(record.value)) for record in records]
+            self._calm(0.3)
+            rounds = observer.stop()
+            self._audience.look(cluster.bootstrap)
+        log = compare_records("log", writer.promises, found)
+        self._say(f"{log.found:,} records read back, compared with {log.promised:,} promises")
+        outcome = Outcome(
+            brokers=len(cluster.ids),
+            started_s=started_s,
+            seconds=self._now_s(),
+            failover=failover,
+            sent=writer.sent,
+            failed=writer.failed,
+            log=log,
+            spark=None,
+            steps=self._steps,
+        )
+        return outcome, timeline(rounds, self._began_s, self._marks, [])
+
+    # -- acts ------------------------------------------------------------------------------
+
+    def _lose_and_return(
+        self, cluster: LocalCluster, observer: Observer, writer: Writer, leader: int
+    ) -> Failover:
+        """kill -9 for the leader, and its return."""
+        self._say(f"{writer.acknowledged:,} records acknowledged by all in-sync replicas")
+        observer.every_s = CLOSE_S
+        killed_s = time.monotonic()
+        cluster.kill(leader)
+        self._mark(f"kill -9 broker {leader}", "kill", killed_s)
+        self._say(f"kill -9 for broker {leader}, the leader, while the producer goes on")
+        successor, epoch, start = self._await_successor(observer, leader)
+        self._await(
+            "an acknowledgement by the new leader",
+            lambda: writer.first_ack_from(start, killed_s) is not None,
+        )
+        first = writer.first_ack_from(start, killed_s)
+        assert first is not None
+        failover_s = first.at_s - killed_s
+        self._say(
+            f"broker {successor} leads, epoch {epoch} from offset {start:,};"
+            f" next acknowledgement after {failover_s * 1000:.0f} ms"
+        )
+        self._calm(CALM_S / 2)
+        observer.every_s = EVERY_S
+        self._calm(CALM_S / 2)
+        observer.every_s = CLOSE_S
+        started_s = time.monotonic()
+        cluster.start_broker(leader, wait=False)
+        self._mark(f"broker {leader} starts again", "start", started_s)
+        whole = len(cluster.ids)
+        self._await(f"broker {leader} in sync", lambda: len(_isr(observer)) == whole)
+        rejoined_s = time.monotonic()
+        self._mark("all in sync again", "whole", rejoined_s)
+        observer.every_s = EVERY_S
+        self._say(
+            f"broker {leader} is back and in sync after {rejoined_s - started_s:.1f} s:"
+            f" {_names(_isr(observer))}"
+        )
+        return Failover(
+            killed=leader,
+            successor=successor,
+            epoch=epoch,
+            failover_s=failover_s,
+            rejoin_s=rejoined_s - started_s,
+            in_sync=list(_isr(observer)),
+        )
+
+    def _await_successor(self, observer: Observer, killed: int) -> tuple[int, int, int]:
+        """Who leads instead, under which epoch, and from which offset on."""
+        found: list[tuple[int, int, int]] = []
+
+        def elected() -> bool:
+            last = observer.last
+            leader = None if last is None else leader_of(last)
+            if leader is None or leader.leader == killed or not leader.epochs:
+                return False
+            epoch, start = leader.epochs[-1]
+            if epoch != leader.leader_epoch:
+                return False
+            found.append((leader.leader, epoch, start))
+            return True
+
+        self._await("another leader", elected)
+        return found[-1]
+
+    # -- telling and waiting ---------------------------------------------------------------
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _say(self, text: str) -> None:
+        self._steps.append(Step(self._now_s(), text))
+        self._audience.say(text)
+
+    def _mark(self, text: str, kind: str, at_s: float) -> None:
+        self._marks.append(Mark(at_s - self._began_s, text, kind))
+
+    def _calm(self, seconds: float = CALM_S) -> None:
+        time.sleep(seconds)
+
+    def _await(self, what: str, ready: Callable[[], bool]) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not ready():
+            if time.monotonic() > until:
+                raise PlayFailed(f"no {what} within {PATIENCE_S:g} s")
+            self._audience.note(f"waits for {what}")
+            time.sleep(LOOK_S)
+
+
+def _isr(observer: Observer) -> tuple[int, ...]:
+    last = observer.last
+    return () if last is None else in_sync(last)
+
+
+def _names(brokers: list[int] | tuple[int, ...]) -> str:
+    return ", ".join(str(broker) for broker in sorted(brokers))

@@ -1,0 +1,164 @@
+"""The report: verdict, figures, picture, tables; one HTML file that loads nothing.
+
+Always true: there is no script in it, and every text that came from outside is escaped.
+"""
+
+import platform
+from datetime import UTC, datetime
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
+
+from tidelog.apps.demo.orders import PARTITION, TOPIC
+from tidelog.apps.demo.outcome import Outcome
+from tidelog.apps.demo.report import picture, style, tables
+from tidelog.apps.demo.report.picture import Shape, Window
+from tidelog.apps.demo.timeline import Timeline
+
+WIDE, NARROW = (1120, 300), (380, 240)
+ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
+    "%3Cpath d='M1 12L6 7l3 2 6-6' stroke='%230b6fb8' stroke-width='2.5' fill='none'/%3E%3C/svg%3E"
+)
+"""Within the page, so that a browser asks for none."""
+WHAT_LINES_ARE = (
+    "Each replica's log end is drawn in its own width, so lines that lie on one another are all"
+    " seen. The dotted line is the high watermark: below it every in-sync replica has the records."
+    " The strips say who was in sync, who was down, and who led."
+)
+
+
+def page(outcome: Outcome, timeline: Timeline, command: str) -> str:
+    """The whole file."""
+    title = f"Tidelog demo: {verdict(outcome)}"
+    parts = [
+        _head(outcome),
+        _figures(outcome),
+        _pictures(timeline),
+        "<h2>What was compared</h2>",
+        tables.checks(outcome),
+        "<h2>Leader epochs</h2>",
+        tables.epochs(timeline),
+    ]
+    if outcome.spark is not None:
+        parts += [
+            "<h2>Audit of all replicas</h2>",
+            tables.audit(outcome.spark.audit),
+            "<h2>The Spark job</h2>",
+            tables.batches(outcome.spark),
+        ]
+    parts += ["<h2>Step by step</h2>", _steps(outcome), _foot(outcome, command)]
+    css = style.COLOURS + style.PICTURE + style.PAGE
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{escape(title)}</title>\n<link rel="icon" href="{ICON}">\n'
+        f"<style>{css}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(parts)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def verdict(outcome: Outcome) -> str:
+    """How it ended, in one line."""
+    log = outcome.log
+    text = (
+        f"{log.promised:,} acknowledged: {len(log.lost)} lost, {log.repeated} duplicated,"
+        f" {log.out_of_order} out of order"
+    )
+    if outcome.spark is None:
+        return text
+    spark = outcome.spark
+    parts = [
+        f"lake {_word(spark.lake.holds)}",
+        f"sums {_word(spark.table.holds and spark.topic.holds)}",
+        f"audit {'passes' if spark.audit.holds else 'FAILS'}",
+    ]
+    return f"{text}; {', '.join(parts)}"
+
+
+def _word(holds: bool) -> str:
+    return "equal" if holds else "DIFFERS"
+
+
+def _head(outcome: Outcome) -> str:
+    css, sign = ("good", "✓") if outcome.holds else ("bad", "✗")
+    failover = outcome.failover
+    spark = "" if outcome.spark is None else " and a Spark job landed and summed them up"
+    story = (
+        f"Three brokers kept <code>{TOPIC}/{PARTITION}</code>. A librdkafka producer with acks=all"
+        f" wrote orders all the while{spark}. Broker {failover.killed}, the leader, was killed with"
+        f" -9; broker {failover.successor} took over under epoch {failover.epoch}; the killed one"
+        " came back and caught up. Then every acknowledged order was looked for."
+    )
+    words = f"{sign} {verdict(outcome)}"
+    return (
+        "<h1>A leader was killed. What was lost?</h1>\n"
+        f'<p class="verdict {css}" id="verdict">{escape(words)}</p>\n<p>{story}</p>'
+    )
+
+
+def _figures(outcome: Outcome) -> str:
+    failover = outcome.failover
+    figures = [
+        (f"{outcome.log.promised:,}", "orders acknowledged"),
+        (f"{len(outcome.log.lost):,}", "of them lost"),
+        (f"{failover.failover_s * 1000:.0f} ms", "from the kill to the next acknowledgement"),
+        (f"{failover.rejoin_s:.1f} s", "from its restart until in sync again"),
+    ]
+    if outcome.spark is not None:
+        figures += [
+            (f"{outcome.spark.lake.found:,}", "rows in the lake"),
+            (f"{outcome.spark.first_batch_s:.0f} s", "until Spark's first micro-batch"),
+        ]
+    items = "".join(f"<li><b>{escape(n)}</b><span>{escape(t)}</span></li>" for n, t in figures)
+    return f'<ul class="figures" id="figures">{items}</ul>'
+
+
+def _pictures(timeline: Timeline) -> str:
+    parts = []
+    near = picture.around_the_kill(timeline)
+    if near is not None:
+        title = f"Around the kill: {near.to_s - near.from_s:.1f} seconds"
+        parts.append(_figure(timeline, near, "near", title, WHAT_LINES_ARE))
+    title = f"The whole run: {timeline.seconds:.0f} seconds"
+    parts.append(_figure(timeline, picture.whole(timeline), "whole", title, ""))
+    return "\n".join(parts)
+
+
+def _figure(timeline: Timeline, window: Window, name: str, title: str, caption: str) -> str:
+    drawn = "".join(
+        f'<div class="{css}">'
+        + picture.draw(timeline, window, Shape(*size, f"{name}-{css}"), title)
+        + "</div>"
+        for css, size in (("wide", WIDE), ("narrow", NARROW))
+    )
+    under = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<h2>{escape(title)}</h2>\n<figure id="{name}">{drawn}{under}</figure>'
+
+
+def _steps(outcome: Outcome) -> str:
+    items = "".join(
+        f"<li><time>{step.at_s:.1f} s</time><span>{escape(step.text)}</span></li>"
+        for step in outcome.steps
+    )
+    return f'<ol class="steps">{items}</ol>'
+
+
+def _foot(outcome: Outcome, command: str) -> str:
+    try:
+        ours = version("tidelog")
+    except PackageNotFoundError:
+        ours = "from source"
+    words = [
+        f"Tidelog {ours}",
+        f"Python {platform.python_version()}",
+        platform.system(),
+        f"{outcome.seconds:.0f} s in all",
+        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    ]
+    if outcome.spark is not None:
+        words[1:1] = [f"Spark {outcome.spark.version}", f"Java {outcome.spark.java}"]
+    return (
+        f"<footer><p>{escape(' · '.join(words))}</p>"
+        f"<p>Again: <code>{escape(command)}</code></p></footer>"
+    )

@@ -1,0 +1,290 @@
+"""LEO, high watermark, ISR and leader epochs over time, as one SVG.
+
+Above: offsets. Each replica's log end is a line of its own width, widest first, so that lines on
+one another are all seen; the dotted one is the high watermark. Stripes behind are leader epochs.
+Below: for each replica a strip that says whether it is in sync, out, or down, and when it leads.
+
+Always true: the picture needs nothing outside it, and its text says what it shows.
+"""
+
+from html import escape
+from itertools import pairwise
+from typing import NamedTuple
+
+from tidelog.apps.demo.report import style
+from tidelog.apps.demo.report.plot import Panel, tag
+from tidelog.apps.demo.timeline import DOWN, IN_SYNC, Mark, Piece, Reign, Timeline
+
+ROW_H = 24
+BAR_H = 15
+LEGEND_H = 22
+LETTER_PX = 6.7
+"""About as wide as a letter is."""
+_AROUND_S = 1.5
+"""Shown before the kill, and behind the return."""
+
+
+class Shape(NamedTuple):
+    """How large a picture is, and what it is called within the page."""
+
+    width: int
+    plot_height: int
+    name: str
+
+    @property
+    def narrow(self) -> bool:
+        return self.width < 600
+
+
+class Window(NamedTuple):
+    """A stretch of time to draw."""
+
+    from_s: float
+    to_s: float
+
+
+def whole(timeline: Timeline) -> Window:
+    """All of it."""
+    return Window(0.0, max(timeline.seconds, 1.0))
+
+
+def around_the_kill(timeline: Timeline) -> Window | None:
+    """From before the kill until all are in sync again; None if nobody was killed."""
+    killed = [mark.at_s for mark in timeline.marks if mark.kind == "kill"]
+    if not killed:
+        return None
+    back = [mark.at_s for mark in timeline.marks if mark.kind == "whole"]
+    end = max([killed[0], *back]) + _AROUND_S
+    return Window(max(0.0, killed[0] - _AROUND_S), min(end, timeline.seconds))
+
+
+def draw(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:
+    """The SVG, to stand in the page."""
+    legend, legend_h = _legend(timeline, shape)
+    left = 70 if shape.narrow else 78
+    top = legend_h + 38
+    low, high = _range(timeline, window)
+    width = shape.width - left - 12
+    panel = Panel(left, top, width, shape.plot_height, *window, low, high)
+    strips_top = panel.bottom + 32
+    height = strips_top + ROW_H * len(timeline.brokers) + 6
+    parts = [
+        tag("title", escape(title), id=f"{shape.name}-title"),
+        tag("desc", escape(told(timeline)), id=f"{shape.name}-desc"),
+        _definitions(timeline, panel, shape),
+        legend,
+        _bands(timeline, panel),
+        panel.grid(),
+        _lines(timeline, panel, shape),
+        tag(
+            "rect",
+            x=panel.left,
+            y=panel.top,
+            width=panel.width,
+            height=panel.height,
+            class_="tl-frame",
+        ),
+        _strips(timeline, panel, shape, strips_top),
+        _marks(timeline, panel, shape, height - 6),
+    ]
+    return tag(
+        "svg",
+        "".join(parts),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {shape.width} {height:.0f}",
+        role="img",
+        aria_labelledby=f"{shape.name}-title {shape.name}-desc",
+        class_="tl",
+    )
+
+
+def alone(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:
+    """The SVG as a file of its own, with its colours and a ground to stand on."""
+    drawn = draw(timeline, window, shape, title)
+    head, _, rest = drawn.partition(">")
+    css = style.COLOURS.replace(":root", ".tl") + style.PICTURE
+    ground = tag("rect", width="100%", height="100%", class_="tl-plain")
+    return f"{head}>{tag('style', css)}{ground}{rest}\n"
+
+
+def told(timeline: Timeline) -> str:
+    """The picture in words."""
+    reigns = "; ".join(
+        f"epoch {r.epoch}: broker {r.leader} leads from {r.from_s:.1f} s to {r.to_s:.1f} s"
+        for r in timeline.reigns
+    )
+    marks = "; ".join(f"{mark.text} at {mark.at_s:.1f} s" for mark in timeline.marks)
+    return (
+        f"Log end offsets of {len(timeline.brokers)} replicas and their high watermark grow from 0"
+        f" to {timeline.newest:,} in {timeline.seconds:.0f} s. {reigns}. {marks}."
+    )
+
+
+# -- parts -----------------------------------------------------------------------------------
+
+
+def _range(timeline: Timeline, window: Window) -> tuple[float, float]:
+    lines = [*timeline.log_ends.values(), timeline.committed]
+    seen = [
+        offset
+        for line in lines
+        for piece in line
+        for at_s, offset in piece
+        if window.from_s <= at_s <= window.to_s
+    ]
+    low, high = min(seen, default=0), max(seen, default=1)
+    if window.from_s <= 0:
+        return 0.0, max(high, 1) * 1.04
+    room = max(high - low, 10) * 0.06
+    return max(0.0, low - room), high + room
+
+
+def _definitions(timeline: Timeline, panel: Panel, shape: Shape) -> str:
+    clip = tag(
+        "clipPath",
+        tag("rect", x=panel.left, y=panel.top, width=panel.width, height=panel.height),
+        id=f"{shape.name}-clip",
+    )
+    hatches = "".join(
+        tag(
+            "pattern",
+            tag("path", d="M0 6L6 0", class_=f"tl-s{place}", stroke_width=2),
+            id=f"{shape.name}-out{place}",
+            width=6,
+            height=6,
+            patternUnits="userSpaceOnUse",
+        )
+        for place in range(len(timeline.brokers))
+    )
+    return tag("defs", clip + hatches)
+
+
+def _legend(timeline: Timeline, shape: Shape) -> tuple[str, float]:
+    """What each line is, and how much room that took."""
+    entries = [(f"tl-r{n}", f"broker {b}: log end") for n, b in enumerate(timeline.brokers)]
+    entries.append(("tl-hw", "high watermark"))
+    if timeline.landed:
+        entries.append(("tl-lake", "landed in the lake"))
+    parts = []
+    x, y = 4.0, 12.0
+    for css, text in entries:
+        wide = 34 + len(text) * LETTER_PX + 18
+        if x > 4 and x + wide > shape.width:
+            x, y = 4.0, y + LEGEND_H
+        parts.append(tag("polyline", points=f"{x},{y} {x + 26},{y}", class_=css))
+        parts.append(tag("text", text, x=x + 34, y=y + 4))
+        x += wide
+    return "".join(parts), y + 8
+
+
+def _bands(timeline: Timeline, panel: Panel) -> str:
+    parts = []
+    for number, reign in enumerate(timeline.reigns):
+        later = timeline.reigns[number + 1 :]
+        until_s = later[0].from_s if later else panel.to_s
+        if not panel.shows(reign.from_s, until_s):
+            continue
+        x, end = panel.x(reign.from_s), panel.x(until_s)
+        css = "tl-plain" if number % 2 == 0 else "tl-band"
+        size = {"x": x, "y": panel.top, "width": end - x, "height": panel.height}
+        parts.append(tag("rect", tag("title", _reign(reign)), **size, class_=css))
+        label = _fitting(end - x, [_reign(reign), f"epoch {reign.epoch}", f"{reign.epoch}"])
+        parts.append(tag("text", label, x=x + 6, y=panel.top - 7, class_="tl-name"))
+        parts.append(tag("line", x1=x, x2=x, y1=panel.top - 20, y2=panel.top, class_="tl-frame"))
+    return "".join(parts)
+
+
+def _reign(reign: Reign) -> str:
+    return f"epoch {reign.epoch}: broker {reign.leader} leads"
+
+
+def _fitting(room: float, texts: list[str]) -> str:
+    """The longest that fits."""
+    return next((t for t in texts if len(t) * LETTER_PX + 10 <= room), "")
+
+
+def _lines(timeline: Timeline, panel: Panel, shape: Shape) -> str:
+    parts = []
+    for place, pieces in enumerate(timeline.log_ends.values()):
+        parts.append(panel.line(pieces, f"tl-r{place}"))
+        parts.append(panel.line(_left_behind(pieces), f"tl-r{place} tl-gone"))
+    parts.append(panel.line(timeline.committed, "tl-hw"))
+    if timeline.landed:
+        parts.append(panel.steps(_until(timeline.landed, panel.to_s), "tl-lake"))
+    return tag("g", "".join(parts), clip_path=f"url(#{shape.name}-clip)")
+
+
+def _left_behind(pieces: list[Piece]) -> list[Piece]:
+    """Where a log ends while its broker is down: where it ended last."""
+    return [[before[-1], (after[0][0], before[-1][1])] for before, after in pairwise(pieces)]
+
+
+def _until(points: Piece, end_s: float) -> Piece:
+    """A line of steps goes on at its last height."""
+    return [*points, (max(end_s, points[-1][0]), points[-1][1])]
+
+
+def _strips(timeline: Timeline, panel: Panel, shape: Shape, top: float) -> str:
+    parts = []
+    for place, (broker, spans) in enumerate(timeline.states.items()):
+        y = top + place * ROW_H
+        parts.append(
+            tag("text", f"broker {broker}", x=panel.left - 8, y=y + 12, class_="tl-end tl-name")
+        )
+        for span in spans:
+            if not panel.shows(span.from_s, span.to_s):
+                continue
+            x, end = panel.x(span.from_s), panel.x(span.to_s)
+            size = {"x": x, "y": y, "width": max(end - x, 1.0), "height": BAR_H, "rx": 2}
+            said = tag(
+                "title",
+                f"broker {broker}: {span.what}, {span.from_s:.1f} s to {span.to_s:.1f} s",
+            )
+            if span.what == IN_SYNC:
+                parts.append(tag("rect", said, **size, class_=f"tl-f{place} tl-in"))
+            elif span.what == DOWN:
+                parts.append(tag("rect", said, **size, class_="tl-down"))
+            else:
+                hatch = f"url(#{shape.name}-out{place})"
+                parts.append(tag("rect", said, **size, fill=hatch, class_=f"tl-s{place}"))
+            if span.what != IN_SYNC:
+                text = _fitting(end - x, [span.what, span.what.split()[0]])
+                middle = x + (end - x) / 2
+                parts.append(tag("text", text, x=middle, y=y + 12, class_="tl-tick tl-mid"))
+        parts.append(_led(timeline, panel, place, broker, y))
+    return "".join(parts)
+
+
+def _led(timeline: Timeline, panel: Panel, place: int, broker: int, y: float) -> str:
+    """The strip's full colour where the replica led."""
+    parts = []
+    for reign in timeline.reigns:
+        if reign.leader == broker and panel.shows(reign.from_s, reign.to_s):
+            x, end = panel.x(reign.from_s), panel.x(reign.to_s)
+            bar = {"x": x, "y": y, "width": max(end - x, 1.0), "height": BAR_H, "rx": 2}
+            parts.append(tag("rect", **bar, class_=f"tl-f{place}"))
+            text = _fitting(end - x, [f"leads, epoch {reign.epoch}", "leads"])
+            parts.append(tag("text", text, x=x + 5, y=y + 11.5, class_="tl-on"))
+    return "".join(parts)
+
+
+def _marks(timeline: Timeline, panel: Panel, shape: Shape, bottom: float) -> str:
+    parts = []
+    for mark in timeline.marks:
+        if not panel.shows(mark.at_s - 0.001, mark.at_s + 0.001):
+            continue
+        x = panel.x(mark.at_s)
+        for top, end in ((panel.top, panel.bottom), (panel.bottom + 24, bottom)):
+            parts.append(tag("line", x1=x, x2=x, y1=top, y2=end, class_=f"tl-{mark.kind}"))
+        parts.append(_mark_text(mark, x, panel, shape))
+    return "".join(parts)
+
+
+def _mark_text(mark: Mark, x: float, panel: Panel, shape: Shape) -> str:
+    row = {"kill": 1, "start": 2, "whole": 3}.get(mark.kind, 4)
+    text = mark.text.split(":")[0] if shape.narrow else mark.text
+    wide = len(text) * LETTER_PX + 10
+    left = (mark.kind == "kill" and x - wide > panel.left) or x + wide > panel.right
+    y = panel.bottom - 8 - (3 - row) * 17
+    css = f"tl-said tl-{mark.kind}" + (" tl-end" if left else "")
+    return tag("text", escape(text), x=x + (-6 if left else 6), y=y, class_=css)

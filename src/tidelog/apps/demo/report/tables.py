@@ -1,0 +1,164 @@
+"""The report's tables: rows of what was found, escaped.
+
+Always true: a figure in a table is a figure that was compared; nothing is worded here that the
+outcome does not say.
+"""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from tidelog.apps.demo.comparison import Records, Sums
+from tidelog.apps.demo.outcome import Audited, Outcome, SparkPart
+from tidelog.apps.demo.timeline import Timeline
+
+Cell = str | int | float | bool
+
+
+def table(
+    caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], name: str = ""
+) -> str:
+    """A table; numbers are set flush right, a truth is a tick or a cross."""
+    body = list(rows)
+    numeric = [
+        bool(body) and all(_is_number(row[place]) for row in body) for place in range(len(columns))
+    ]
+    heads = "".join(
+        f'<th scope="col"{" class=n" if right else ""}>{escape(column)}</th>'
+        for column, right in zip(columns, numeric, strict=True)
+    )
+    lines = "".join(
+        "<tr>"
+        + "".join(_cell(cell, right) for cell, right in zip(row, numeric, strict=True))
+        + "</tr>"
+        for row in body
+    )
+    ident = f' id="{escape(name)}"' if name else ""
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f"<table{ident}><caption>{escape(caption)}</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _cell(cell: Cell, right: bool) -> str:
+    if isinstance(cell, bool):
+        css, text = ("good", "✓ holds") if cell else ("bad", "✗ does not hold")
+        return f'<td class="ok {css}">{text}</td>'
+    text = f"{cell:,}" if isinstance(cell, int) else str(cell)
+    return f"<td{' class=n' if right else ''}>{escape(text)}</td>"
+
+
+# -- what was compared -----------------------------------------------------------------------
+
+
+def checks(outcome: Outcome) -> str:
+    """Each thing that must hold, with its figures."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            "Every order that was sent was acknowledged",
+            f"{outcome.log.promised:,} of {outcome.sent:,}, {outcome.failed} failed",
+            outcome.sent == outcome.log.promised and not outcome.failed,
+        ),
+        ("Log: each acknowledged order once, at its offset, in order", *_records(outcome.log)),
+        (
+            "All replicas are in sync again",
+            "brokers " + ", ".join(str(b) for b in outcome.failover.in_sync),
+            outcome.all_in_sync,
+        ),
+    ]
+    if outcome.spark is not None:
+        rows += _spark_checks(outcome.spark)
+    return table("What was compared, and how it came out", ["what", "found", ""], rows, "checks")
+
+
+def _records(records: Records) -> tuple[str, bool]:
+    text = (
+        f"{records.found:,} there: {len(records.lost)} lost, {records.repeated} twice,"
+        f" {records.unasked} that nobody wrote"
+    )
+    return text, records.holds
+
+
+def _sums(sums: Sums) -> tuple[str, bool]:
+    text = (
+        f"{sums.orders:,} orders, {sums.cents / 100:,.2f} in {sums.windows} windows:"
+        f" {len(sums.missing)} missing, {len(sums.wrong)} wrong"
+    )
+    return text, sums.holds
+
+
+def _spark_checks(spark: SparkPart) -> list[tuple[Cell, ...]]:
+    audit = spark.audit
+    return [
+        ("Lake: the same orders in Parquet, each once", *_records(spark.lake)),
+        ("Table: each window of each shop adds up", *_sums(spark.table)),
+        ("Topic: the same sums, written back to the cluster", *_sums(spark.topic)),
+        (
+            "Audit: all replicas' files agree",
+            f"{len(audit.replicas)} folders, {len(audit.findings)} findings,"
+            f" {audit.damage} of them damage",
+            audit.holds,
+        ),
+    ]
+
+
+def epochs(timeline: Timeline) -> str:
+    """Which leader wrote what, as every replica has it in its own epoch cache."""
+    starts: dict[int, dict[int, int]] = {}
+    for broker, entries in timeline.epochs.items():
+        for epoch, start in entries:
+            starts.setdefault(epoch, {})[broker] = start
+    reigns = {reign.epoch: reign for reign in reversed(timeline.reigns)}
+    rows: list[list[Cell]] = []
+    for epoch, by_broker in sorted(starts.items()):
+        reign = reigns.get(epoch)
+        row: list[Cell] = [
+            f"epoch {epoch}",
+            f"broker {reign.leader}" if reign else "not seen",
+            f"{reign.from_s:.2f} s" if reign else "",
+            f"{reign.to_s:.2f} s" if reign else "",
+        ]
+        row += [by_broker.get(broker, "none") for broker in timeline.brokers]
+        rows.append(row)
+    columns = ["epoch", "leader", "seen from", "seen until"]
+    columns += [f"start, broker {broker}" for broker in timeline.brokers]
+    caption = "Leader epochs: where each begins, as each replica knew it at the end"
+    return table(caption, columns, rows, "epochs")
+
+
+def batches(spark: SparkPart) -> str:
+    """The Spark job's progress, micro-batch by micro-batch."""
+    rows = [
+        (
+            batch.query,
+            batch.number,
+            f"{batch.at_s:.1f} s",
+            batch.rows,
+            f"{batch.from_offset:,} – {batch.to_offset:,}",
+            batch.took_ms,
+            batch.behind,
+            batch.phase,
+        )
+        for batch in spark.batches
+    ]
+    columns = ["query", "batch", "done at", "rows", "offsets", "took ms", "behind", "cluster"]
+    return table("Micro-batches that had rows, as Spark's progress told", columns, rows, "batches")
+
+
+def audit(audited: Audited) -> str:
+    """The audit's row for each folder, and its findings."""
+    columns = list(audited.replicas[0]) if audited.replicas else ["replica"]
+    rows = [[replica[column] for column in columns] for replica in audited.replicas]
+    caption = f"Read from the brokers' folders after they stopped, in {audited.took_s:.1f} s"
+    parts = [table(caption, columns, rows, "audit")]
+    if audited.findings:
+        names = list(audited.findings[0])
+        found = [[str(finding[name]) for name in names] for finding in audited.findings]
+        parts.append(table("Findings", names, found, "findings"))
+    else:
+        parts.append("<p>No findings.</p>")
+    return "".join(parts)

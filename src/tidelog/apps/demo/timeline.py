@@ -1,0 +1,171 @@
+"""What the observer saw, made ready to be drawn: lines, reigns, who was in sync, who was down.
+
+Seconds count from the beginning of the play. Always true: a line has a gap where its broker did
+not answer, and nothing is drawn that was not seen.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tidelog.apps.demo.observer import Round, Sample
+
+IN_SYNC = "in sync"
+OUT = "out of sync"
+DOWN = "down"
+_NO_LEADER = -1
+
+Piece = list[tuple[float, int]]
+"""Points of a line that hang together: (seconds, offset)."""
+
+
+class Reign(NamedTuple):
+    """One leader's time under one epoch."""
+
+    epoch: int
+    leader: int
+    from_s: float
+    to_s: float
+
+
+class Span(NamedTuple):
+    """A replica's state for a while."""
+
+    what: str
+    from_s: float
+    to_s: float
+
+
+class Mark(NamedTuple):
+    """Something that was done to the cluster, or that it did."""
+
+    at_s: float
+    text: str
+    kind: str
+    """`kill`, `start`, `whole` or `end`."""
+
+
+class Batch(NamedTuple):
+    """A micro-batch of the Spark job, as its progress told."""
+
+    query: str
+    number: int
+    at_s: float
+    """When it was through."""
+    rows: int
+    from_offset: int
+    to_offset: int
+    took_ms: int
+    behind: int
+    """What the topic had more by then."""
+    phase: str
+
+
+class Timeline(NamedTuple):
+    """All that the picture shows."""
+
+    seconds: float
+    brokers: list[int]
+    log_ends: dict[int, list[Piece]]
+    high_watermarks: dict[int, list[Piece]]
+    """Each replica's own."""
+    committed: list[Piece]
+    """The high watermark of whoever led."""
+    states: dict[int, list[Span]]
+    reigns: list[Reign]
+    epochs: dict[int, list[tuple[int, int]]]
+    """(epoch, start offset) by replica, as each had them at the end."""
+    marks: list[Mark]
+    landed: Piece
+    """How far the lake was, after each micro-batch."""
+
+    @property
+    def newest(self) -> int:
+        """The highest offset seen."""
+        return max(
+            (point[1] for line in self.log_ends.values() for p in line for point in p), default=0
+        )
+
+
+def timeline(
+    rounds: Sequence[Round], began_s: float, marks: Iterable[Mark], landed: Piece
+) -> Timeline:
+    """Put the rounds of one watch in order."""
+    brokers = sorted({broker for each in rounds for broker in each.samples})
+    seconds = max((each.at_s - began_s for each in rounds), default=0.0)
+    last = {b: s for each in rounds for b, s in each.samples.items() if s is not None}
+    leaders = [leader_of(each) for each in rounds]
+    times = [each.at_s - began_s for each in rounds]
+    return Timeline(
+        seconds=seconds,
+        brokers=brokers,
+        log_ends={
+            b: _pieces(times, [s and s.log_end_offset for s in _own(rounds, b)]) for b in brokers
+        },
+        high_watermarks={
+            b: _pieces(times, [s and s.high_watermark for s in _own(rounds, b)]) for b in brokers
+        },
+        committed=_pieces(times, [leader and leader.high_watermark for leader in leaders]),
+        states={b: _spans(times, [_state(each, b) for each in rounds]) for b in brokers},
+        reigns=_reigns(times, leaders),
+        epochs={b: list(sample.epochs) for b, sample in sorted(last.items())},
+        marks=sorted(marks),
+        landed=landed,
+    )
+
+
+def leader_of(seen: Round) -> Sample | None:
+    """Of all that claim to lead, the one of the newest epoch."""
+    leading = [s for s in seen.samples.values() if s is not None and s.is_leader]
+    return max(leading, key=lambda sample: sample.leader_epoch, default=None)
+
+
+def in_sync(seen: Round) -> tuple[int, ...]:
+    """The ISR as whoever knows it best says."""
+    known = [s for s in seen.samples.values() if s is not None]
+    best = max(known, key=lambda s: (s.leader_epoch, s.partition_epoch), default=None)
+    return best.isr if best is not None else ()
+
+
+def _own(rounds: Sequence[Round], broker: int) -> list[Sample | None]:
+    return [each.samples.get(broker) for each in rounds]
+
+
+def _state(seen: Round, broker: int) -> str:
+    if seen.samples.get(broker) is None:
+        return DOWN
+    return IN_SYNC if broker in in_sync(seen) else OUT
+
+
+def _pieces(times: Sequence[float], values: Sequence[int | None]) -> list[Piece]:
+    pieces: list[Piece] = [[]]
+    for at_s, value in zip(times, values, strict=True):
+        if value is not None:
+            pieces[-1].append((at_s, value))
+        elif pieces[-1]:
+            pieces.append([])
+    return [piece for piece in pieces if piece]
+
+
+def _spans(times: Sequence[float], states: Sequence[str]) -> list[Span]:
+    spans: list[Span] = []
+    for at_s, what in zip(times, states, strict=True):
+        if spans and spans[-1].what == what:
+            spans[-1] = spans[-1]._replace(to_s=at_s)
+        else:
+            if spans:
+                spans[-1] = spans[-1]._replace(to_s=at_s)
+            spans.append(Span(what, at_s, at_s))
+    return spans
+
+
+def _reigns(times: Sequence[float], leaders: Sequence[Sample | None]) -> list[Reign]:
+    reigns: list[Reign] = []
+    for at_s, leader in zip(times, leaders, strict=True):
+        if leader is None or leader.leader == _NO_LEADER:
+            continue
+        key = (leader.leader_epoch, leader.leader)
+        if reigns and (reigns[-1].epoch, reigns[-1].leader) == key:
+            reigns[-1] = reigns[-1]._replace(to_s=at_s)
+        else:
+            reigns.append(Reign(*key, at_s, at_s))
+    return reigns

@@ -1,0 +1,148 @@
+"""The report is one file that needs nothing else, and says what was found, good or bad."""
+
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from demo_outcome import a_timeline, an_outcome
+
+from tidelog.apps.demo.report import picture, plot
+from tidelog.apps.demo.report.page import page
+from tidelog.apps.demo.report.picture import Shape, Window
+
+SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
+VOID = {"meta", "link"}
+
+
+class Outline(HTMLParser):
+    """Elements by name, and whether each that was opened was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.seen if name == tag]
+
+
+def outline(text: str) -> Outline:
+    parser = Outline()
+    parser.feed(text)
+    assert parser.open == []
+    return parser
+
+
+def test_it_is_whole_and_loads_nothing() -> None:
+    text = page(an_outcome(), a_timeline(), "tidelog demo")
+    found = outline(text)
+    assert len(found.all("h1")) == 1
+    assert text.count("<title>Tidelog demo: ") == 1
+    assert not found.all("script")
+    assert all("src" not in attributes for _, attributes in found.seen)
+    assert [link["rel"] for link in found.all("link")] == ["icon"]
+    assert set(re.findall(r"https?://[^'\"\s<]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"url\((?!#)", text)
+    assert "@import" not in text
+    idents = [attributes["id"] for _, attributes in found.seen if "id" in attributes]
+    assert len(idents) == len(set(idents))
+
+
+def test_it_says_what_was_found() -> None:
+    text = page(an_outcome(), a_timeline(), "tidelog demo")
+    for told in (
+        "✓ 4,000 acknowledged: 0 lost, 0 duplicated, 0 out of order; lake equal, sums equal",
+        "audit passes",
+        "123 ms",
+        "Spark 4.3.0",
+        "1,500 – 2,600",
+        "the leader was down",
+    ):
+        assert told in text, told
+    assert "✗" not in text
+
+
+def test_what_does_not_hold_is_said_in_words_too() -> None:
+    text = page(an_outcome(lost=[7, 9], damage=1), a_timeline(), "tidelog demo")
+    assert "✗ 4,000 acknowledged: 2 lost" in text
+    assert "audit FAILS" in text
+    assert text.count("✗ does not hold") == 2
+    assert "&lt;b&gt; is not what it was" in text
+    assert "<b> is" not in text
+
+
+def test_without_spark_there_is_nothing_about_it() -> None:
+    text = page(an_outcome(spark=False), a_timeline(landed=False), "tidelog demo --no-spark")
+    assert "lake" not in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    assert "--no-spark" in text
+
+
+@pytest.mark.parametrize("width", [1120, 380])
+def test_the_picture_stays_in_its_frame_and_tells_itself(width: int) -> None:
+    seen = a_timeline()
+    near = picture.around_the_kill(seen)
+    assert near is not None
+    for window in (near, picture.whole(seen)):
+        drawn = picture.draw(seen, window, Shape(width, 300, "p"), "Title")
+        root = ElementTree.fromstring(drawn)
+        _, _, w, h = (float(n) for n in root.attrib["viewBox"].split())
+        assert w == width
+        points = [
+            tuple(map(float, pair.split(",")))
+            for line in root.iter("{http://www.w3.org/2000/svg}polyline")
+            for pair in line.attrib["points"].split()
+        ]
+        assert len(points) > 10
+        assert all(0 <= x <= w and 0 <= y <= h for x, y in points)
+        assert root.attrib["aria-labelledby"] == "p-title p-desc"
+        described = root.find("{http://www.w3.org/2000/svg}desc")
+        assert described is not None
+        assert "epoch 1: broker 2 leads from 2.2 s" in str(described.text)
+        classes = " ".join(e.attrib.get("class", "") for e in root.iter())
+        for css in ("tl-r0", "tl-r2", "tl-hw", "tl-lake", "tl-kill", "tl-start", "tl-down"):
+            assert css in classes, css
+
+
+def test_the_picture_stands_alone_with_its_colours() -> None:
+    seen = a_timeline()
+    text = picture.alone(seen, Window(0, 5), Shape(800, 200, "p"), "Title")
+    ElementTree.fromstring(text)
+    assert "prefers-color-scheme" in text
+    assert "var(--r0)" in text
+
+
+def test_a_run_in_which_nobody_was_killed_has_one_picture() -> None:
+    calm = a_timeline()._replace(marks=[])
+    assert picture.around_the_kill(calm) is None
+    assert len(SVG.findall(page(an_outcome(), calm, "x"))) == 2
+
+
+def test_ticks_are_round_and_within() -> None:
+    assert plot.ticks(0, 5_000, 5) == [0, 1_000, 2_000, 3_000, 4_000, 5_000]
+    assert plot.ticks(1.3, 2.9, 4) == [1.5, 2.0, 2.5]
+    assert plot.ticks(3, 3, 4) == [3]
+
+
+def test_a_line_keeps_only_points_that_can_be_seen() -> None:
+    straight = [(float(n), float(n)) for n in range(1_000)]
+    assert plot.simplified(straight) == [straight[0], straight[-1]]
+    bent = [*straight, (1_000.0, 0.0), (1_001.0, 0.0)]
+    assert plot.simplified(bent) == [straight[0], straight[-1], (1_000.0, 0.0), (1_001.0, 0.0)]
+
+
+def test_a_line_is_cut_at_the_edge_of_its_panel() -> None:
+    panel = plot.Panel(0, 0, 100, 100, 10.0, 20.0, 0, 100)
+    drawn = panel.line([[(5.0, 0), (15.0, 100), (25.0, 100)]], "x")
+    assert 'points="0.0,50.0 50.0,0.0 100.0,0.0"' in drawn

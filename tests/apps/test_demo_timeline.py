@@ -1,0 +1,96 @@
+"""What the observer saw becomes lines with gaps, reigns, and spans in and out of sync."""
+
+from tidelog.apps.demo.observer import Round, Sample, thinned
+from tidelog.apps.demo.timeline import (
+    DOWN,
+    IN_SYNC,
+    OUT,
+    Mark,
+    Reign,
+    Span,
+    Timeline,
+    in_sync,
+    leader_of,
+    timeline,
+)
+
+BEGAN = 100.0
+
+
+def sample(
+    leader: int, epoch: int, end: int, isr: tuple[int, ...], *, leads: bool = False, change: int = 0
+) -> Sample:
+    epochs = ((0, 0), (1, 20))[: epoch + 1]
+    return Sample(leader, epoch, change, leads, end, end - 1, isr, epochs)
+
+
+def rounds() -> list[Round]:
+    """Broker 1 leads and dies, 2 takes over, 1 is back, out of sync, then in sync."""
+    before: dict[int, Sample | None] = {
+        1: sample(1, 0, 20, (1, 2), leads=True),
+        2: sample(1, 0, 19, (1, 2)),
+    }
+    gap = {1: None, 2: sample(1, 0, 20, (1, 2))}
+    led = {1: None, 2: sample(2, 1, 30, (2,), leads=True, change=1)}
+    back = {1: sample(2, 1, 20, (2,), change=1), 2: sample(2, 1, 40, (2,), leads=True, change=1)}
+    whole = {
+        1: sample(2, 1, 50, (1, 2), change=2),
+        2: sample(2, 1, 50, (1, 2), leads=True, change=2),
+    }
+    seen = [before, before, gap, led, {**back}, {**whole}, {**whole}]
+    return [Round(BEGAN + at, samples) for at, samples in enumerate(seen)]
+
+
+def seen() -> Timeline:
+    marks = [Mark(4.0, "back", "start"), Mark(2.0, "kill", "kill")]
+    return timeline(rounds(), BEGAN, marks, [])
+
+
+def test_a_line_has_a_gap_where_nobody_answered() -> None:
+    ends = seen().log_ends
+    assert ends[1] == [[(0.0, 20), (1.0, 20)], [(4.0, 20), (5.0, 50), (6.0, 50)]]
+    assert [len(piece) for piece in ends[2]] == [7]
+    assert seen().newest == 50
+
+
+def test_each_leader_reigns_from_when_it_was_seen() -> None:
+    assert seen().reigns == [Reign(0, 1, 0.0, 1.0), Reign(1, 2, 3.0, 6.0)]
+    assert [len(piece) for piece in seen().committed] == [2, 4]
+
+
+def test_a_replica_is_in_sync_down_or_out_without_a_hole_between() -> None:
+    assert seen().states[1] == [
+        Span(IN_SYNC, 0.0, 2.0),
+        Span(DOWN, 2.0, 4.0),
+        Span(OUT, 4.0, 5.0),
+        Span(IN_SYNC, 5.0, 6.0),
+    ]
+    assert seen().states[2] == [Span(IN_SYNC, 0.0, 6.0)]
+
+
+def test_marks_are_in_order_and_epochs_are_the_last_known() -> None:
+    assert [mark.kind for mark in seen().marks] == ["kill", "start"]
+    assert seen().epochs == {1: [(0, 0), (1, 20)], 2: [(0, 0), (1, 20)]}
+
+
+def test_who_claims_an_older_epoch_is_not_believed() -> None:
+    old = sample(1, 0, 9, (1, 2), leads=True)
+    new = sample(2, 1, 9, (2,), leads=True, change=1)
+    both = Round(0.0, {1: old, 2: new})
+    assert leader_of(both) == new
+    assert in_sync(both) == (2,)
+    assert leader_of(Round(0.0, {1: None, 2: None})) is None
+    assert in_sync(Round(0.0, {1: None})) == ()
+
+
+def test_nothing_seen_is_an_empty_timeline() -> None:
+    empty = timeline([], BEGAN, [], [])
+    assert (empty.seconds, empty.brokers, empty.newest) == (0.0, [], 0)
+
+
+def test_a_long_watch_keeps_the_newest_and_half_of_the_older() -> None:
+    watch = [Round(float(at), {}) for at in range(100)]
+    kept = thinned(watch)
+    assert len(kept) == 75
+    assert kept[25:] == watch[50:]
+    assert [each.at_s for each in kept[:3]] == [0.0, 2.0, 4.0]
