@@ -4,7 +4,7 @@
 
 brings the jars into FOLDER, those that are not there yet, and prints a Java class path. They
 come from Maven Central, or from the repository that TIDELOG_MAVEN_REPOSITORY names. Always
-true: a jar with another SHA-256 than kafka_tools_jars.txt has for it is not kept.
+true: a jar with another SHA-256 than its line in the list (kafka_tools_jars.txt) is not kept.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ class NotTheJar(Exception):
     """What came is something else."""
 
 
-def fetch(folder: Path) -> list[Path]:
-    """The jars in the folder, all of them whole."""
+def fetch(folder: Path, listed: Path = JARS) -> list[Path]:
+    """The listed jars in the folder, all of them whole."""
     repository = os.environ.get("TIDELOG_MAVEN_REPOSITORY", REPOSITORY).rstrip("/")
     folder.mkdir(parents=True, exist_ok=True)
     jars = []
-    for line in JARS.read_text().splitlines()[1:]:
+    for line in listed.read_text().splitlines()[1:]:
         group, artifact, version, digest = line.split()
         jar = folder / f"{artifact}-{version}.jar"
         if not jar.exists():
