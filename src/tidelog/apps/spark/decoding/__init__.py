@@ -5,7 +5,9 @@ selection        which of those batches a reader sees: range, control, aborted
 unpacking        their records, unpacked a few megabytes at a time
 column_buffers   the memory that columns are written to, used again and again
 kernel           the records, in machine code (numba), with every bound checked
-lockstep         the same with numpy alone, where numba is not to be had
+filling          the kernel at work
+vectorised       the same with numpy alone, where numba is not to be had
+shared_columns   columns that both make in the same way
 decoder          all of it together
 jit              how machine code is made and kept
 """

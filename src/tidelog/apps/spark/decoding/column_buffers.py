@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidelog.apps.spark import columns
 from tidelog.apps.spark.decoding import kernel
+from tidelog.apps.spark.decoding.shared_columns import as_text, constant_columns
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -48,7 +49,7 @@ class ColumnBuffers:
         self._keep = keep
         self._memory: dict[int, Array] = {}
         self._buffers: dict[int, Any] = {}
-        self._constants = _constant_columns(schema, topic, partition, rows)
+        self._constants = constant_columns(schema, topic, partition, rows)
         self.state[kernel.ROWS_MAX] = rows
         self.state[kernel.DATA_MAX] = data_bytes
         self.state[kernel.WANTED] = sum(_WANTED_BITS.get(name, 0) for name in schema.names)
@@ -193,20 +194,3 @@ class ColumnBuffers:
             nulls,
             children=[pairs],
         )
-
-
-def as_text(names: Any, odd: bool) -> Any:
-    """Names of headers as strings; bytes that are no UTF-8 are replaced, as in Java."""
-    if odd:
-        return pa.array([name.as_py().decode(errors="replace") for name in names], pa.string())
-    return names.view(pa.string())
-
-
-def _constant_columns(schema: Any, topic: str, partition: int, rows: int) -> dict[str, Any]:
-    """What is the same in every row, made once; only what is asked for."""
-    made: dict[str, Any] = {}
-    if columns.TOPIC in schema.names:
-        made[columns.TOPIC] = pa.repeat(pa.scalar(topic, pa.string()), rows)
-    if columns.PARTITION in schema.names:
-        made[columns.PARTITION] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
-    return made

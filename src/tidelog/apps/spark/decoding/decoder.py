@@ -6,16 +6,50 @@ record of a chosen batch that lies in the range asked for is a row, or CorruptRe
 raised.
 """
 
-from collections.abc import Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Protocol
 
 from tidelog.apps.spark.decoding.selection import Selected
-from tidelog.apps.spark.decoding.unpacking import unpack
+from tidelog.apps.spark.decoding.unpacking import Unpacked, unpack
 from tidelog.core.types import Offset
 
 ROWS = 16 * 1024
 DATA_BYTES = 4 * 1024 * 1024
 OFFSET_MAX = 2**63 - 1
+NUMBA = "numba"
+NUMPY = "numpy"
+ENGINE_VARIABLE = "TIDELOG_DECODER"
+"""Set to numpy: do without numba even where it is installed."""
+
+
+class Engine(Protocol):
+    """What turns records into columns."""
+
+    def fill(self, unpacked: Unpacked, start: Offset, end: Offset) -> Iterator[Any]: ...
+
+    def rest(self) -> Iterator[Any]: ...
+
+
+@cache
+def best_engine() -> str:
+    """numba where it is installed."""
+    return NUMPY if find_spec("numba") is None else NUMBA
+
+
+def _engine(name: str) -> Callable[..., Engine]:
+    """Imported when it is asked for: compiling takes a while, and numba may be missing."""
+    if name == NUMBA:
+        from tidelog.apps.spark.decoding.filling import Filling
+
+        return Filling
+    if name != NUMPY:
+        raise ValueError(f"{name!r} is no decoder; {NUMBA} and {NUMPY} are")
+    from tidelog.apps.spark.decoding.vectorised import Vectorised
+
+    return Vectorised
 
 
 class Decoder:
@@ -30,20 +64,20 @@ class Decoder:
         rows: int = ROWS,
         data_bytes: int = DATA_BYTES,
         keep: bool = False,
+        engine: str | None = None,
     ) -> None:
         """`rows` and `data_bytes` bound a RecordBatch; one record may be larger. Unless `keep`
         is set, a RecordBatch is good only until the next one is asked for."""
-        from tidelog.apps.spark.decoding.filling import Filling
-
-        self._filling = Filling(schema, topic, partition, rows, data_bytes, keep)
+        make = _engine(engine or os.environ.get(ENGINE_VARIABLE) or best_engine())
+        self._engine: Engine = make(schema, topic, partition, rows, data_bytes, keep)
 
     def decode(
         self, selected: Selected, start: Offset = 0, end: Offset = OFFSET_MAX
     ) -> Iterator[Any]:
         """The RecordBatches that became full. Raises CorruptRecord."""
         for unpacked in unpack(selected):
-            yield from self._filling.fill(unpacked, start, end)
+            yield from self._engine.fill(unpacked, start, end)
 
     def flush(self) -> Iterator[Any]:
         """What is left."""
-        yield from self._filling.rest()
+        yield from self._engine.rest()

@@ -76,7 +76,7 @@ def _varint(at: int, end: int, bytes_max: int) -> tuple[int, int]:
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
             # The last byte that fits has four bits left of 32, one bit of 64.
-            if (shift == 28 and byte > 0x0F) or (shift == 63 and byte > 1):
+            if shift == 7 * (bytes_max - 1) and byte > (0x0F if bytes_max == 5 else 1):
                 return 0, 0
             return ((raw >> 1) & _INT64_MAX) ^ -(raw & 1), at
         shift += 7

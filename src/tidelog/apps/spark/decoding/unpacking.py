@@ -5,7 +5,7 @@ what lies unpacked in memory is bounded by the size of a group and of the larges
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ Table: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 # A line of the table that kernels are given, in the order in which they know it.
 FIELDS = 8
-_ADDRESS, _LENGTH, _BASE_OFFSET, _LAST_DELTA, _BASE_TIME, _IS_APPEND_TIME, _COUNT, _EPOCH = range(8)
+ADDRESS, LENGTH, BASE_OFFSET, LAST_DELTA, BASE_TIME, IS_APPEND_TIME, COUNT, EPOCH = range(8)
 
 
 class Unpacked(NamedTuple):
@@ -39,16 +39,16 @@ def unpack(selected: Selected) -> Iterator[Unpacked]:
         return
     table = np.empty((len(chosen), FIELDS), np.int64)
     append_time = headers.is_log_append_time[chosen]
-    table[:, _ADDRESS] = _address(selected.records) + headers.position[chosen] + HEADER_SIZE
-    table[:, _LENGTH] = headers.size[chosen] - HEADER_SIZE
-    table[:, _BASE_OFFSET] = headers.base_offset[chosen]
-    table[:, _LAST_DELTA] = headers.last_offset[chosen] - headers.base_offset[chosen]
-    table[:, _BASE_TIME] = np.where(
+    table[:, ADDRESS] = address(selected.records) + headers.position[chosen] + HEADER_SIZE
+    table[:, LENGTH] = headers.size[chosen] - HEADER_SIZE
+    table[:, BASE_OFFSET] = headers.base_offset[chosen]
+    table[:, LAST_DELTA] = headers.last_offset[chosen] - headers.base_offset[chosen]
+    table[:, BASE_TIME] = np.where(
         append_time, headers.max_timestamp[chosen], headers.base_timestamp[chosen]
     )
-    table[:, _IS_APPEND_TIME] = append_time
-    table[:, _COUNT] = headers.count[chosen]
-    table[:, _EPOCH] = headers.leader_epoch[chosen]
+    table[:, IS_APPEND_TIME] = append_time
+    table[:, COUNT] = headers.count[chosen]
+    table[:, EPOCH] = headers.leader_epoch[chosen]
     codecs = headers.codec[chosen]
     if (codecs == Codec.NONE).all():
         yield Unpacked(table, [selected.records])
@@ -64,9 +64,9 @@ def _grouped(selected: Selected, table: Table, codecs: list[int]) -> Iterator[Un
     for number, codec in enumerate(codecs):
         if codec != Codec.NONE:
             start = positions[number] + HEADER_SIZE
-            opened = decompress(codec, view[start : start + int(table[number, _LENGTH])])
-            table[number, _ADDRESS] = _address(opened)
-            table[number, _LENGTH] = len(opened)
+            opened = decompress(codec, view[start : start + int(table[number, LENGTH])])
+            table[number, ADDRESS] = address(opened)
+            table[number, LENGTH] = len(opened)
             held.append(opened)
             size += len(opened)
         if size >= GROUP_BYTES:
@@ -77,7 +77,8 @@ def _grouped(selected: Selected, table: Table, codecs: list[int]) -> Iterator[Un
         yield Unpacked(table[begun:], held)
 
 
-def _address(buffer: Buffer) -> int:
+def address(buffer: Any) -> int:
+    """Where a buffer begins; 0 if it is empty."""
     if not len(buffer):
         return 0
     return int(np.frombuffer(buffer, np.uint8).__array_interface__["data"][0])

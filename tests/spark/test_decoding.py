@@ -1,0 +1,324 @@
+"""Record batches to Arrow: the same as core's decoder, from good bytes and from bad ones."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from log_batches import ALL_NAMES, expected_rows, logs, records, sealed, simple_log
+
+from tidelog.apps.spark.columns import ARROW_TYPES, arrow_schema
+from tidelog.apps.spark.decoding import decoder as decoder_module
+from tidelog.apps.spark.decoding import kernel, unpacking
+from tidelog.apps.spark.decoding.batch_headers import check_checksums, scan_headers
+from tidelog.apps.spark.decoding.decoder import NUMBA, NUMPY, Decoder, best_engine
+from tidelog.apps.spark.decoding.selection import select
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.control import ControlType
+from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
+from tidelog.core.record.isolation import read_committed
+from tidelog.core.record.record import Header, Record
+from tidelog.core.record.record_batch import (
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    CorruptRecord,
+    batches,
+)
+
+ENGINES = (NUMBA, NUMPY)
+LAST = 2**63 - 1
+engines = pytest.mark.parametrize("engine", ENGINES)
+
+
+def rows_of(
+    data: bytes,
+    names: tuple[str, ...] = tuple(ALL_NAMES),
+    start: int = 0,
+    end: int = LAST,
+    *,
+    engine: str = NUMBA,
+    aborted: tuple[tuple[int, int], ...] = (),
+    **limits: int,
+) -> list[dict[str, Any]]:
+    """Everything decoded, checked by Arrow itself; times as numbers."""
+    schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
+    decoder = Decoder(schema, "t", 3, keep=True, engine=engine, **limits)
+    headers = scan_headers(data)
+    check_checksums(data, headers)
+    found = list(decoder.decode(select(data, headers, start, end, aborted), start, end))
+    found += decoder.flush()
+    table = pa.Table.from_batches(found, schema)
+    table.validate(full=True)
+    if "timestamp" in names:
+        at = names.index("timestamp")
+        table = table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64()))
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+@engines
+@settings(max_examples=60, deadline=None)
+@given(data=logs(), rows=st.integers(1, 9), size=st.integers(1, 90), draw=st.data())
+def test_rows_are_those_of_cores_decoder(
+    engine: str, data: bytes, rows: int, size: int, draw: st.DataObject
+) -> None:
+    """Whatever the columns, the range and the size of a RecordBatch."""
+    names = tuple(draw.draw(st.lists(st.sampled_from(ALL_NAMES), min_size=1, unique=True)))
+    offsets = [batch.base_offset for batch in batches(data)] or [0]
+    start = draw.draw(st.sampled_from(offsets)) + draw.draw(st.integers(0, 3))
+    end = start + draw.draw(st.sampled_from([0, 1, 5, 100, 2**40]))
+    found = rows_of(data, names, start, end, engine=engine, rows=rows, data_bytes=size)
+    assert found == expected_rows(data, names, start, end)
+
+
+@engines
+@settings(max_examples=250, deadline=None)
+@given(
+    rows=st.lists(records, min_size=1, max_size=5),
+    edits=st.lists(
+        st.tuples(
+            st.integers(0, 400),
+            st.sampled_from([0, 1, 2, 0x0F, 0x10, 0x7F, 0x80, 0xFF]) | st.integers(0, 255),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    cut=st.integers(0, 3) | st.just(0),
+)
+@example(rows=[Record(None, None)], edits=[(3, 0xFF)] * 1, cut=0)
+def test_damaged_records_are_refused_as_core_refuses_them(
+    engine: str, rows: list[Record], edits: list[tuple[int, int]], cut: int
+) -> None:
+    """Bytes of the records are changed under a right checksum: same rows or CorruptRecord."""
+    batch = encode_batch(rows, base_offset=10, leader_epoch=1)
+    del batch[len(batch) - min(cut, len(batch) - HEADER_SIZE) :]
+    batch[8:12] = (len(batch) - 12).to_bytes(4)
+    for position, byte in edits:
+        if len(batch) > HEADER_SIZE:
+            batch[HEADER_SIZE + position % (len(batch) - HEADER_SIZE)] = byte
+    data = sealed(batch)
+    try:
+        expected = expected_rows(data, ALL_NAMES)
+    except CorruptRecord:
+        with pytest.raises(CorruptRecord):
+            rows_of(data, engine=engine)
+    else:
+        assert rows_of(data, engine=engine) == expected
+
+
+@engines
+@settings(max_examples=100, deadline=None)
+@given(
+    data=logs(),
+    edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
+    cut=st.integers(0, 80),
+)
+def test_damage_anywhere_gives_rows_or_corrupt_record(
+    engine: str, data: bytes, edits: list[tuple[int, int]], cut: int
+) -> None:
+    """Headers too; without looking at checksums, so that everything behind them is reached."""
+    damaged = bytearray(data[: max(len(data) - cut, 0)])
+    for position, byte in edits:
+        if damaged:
+            damaged[position % len(damaged)] = byte
+    decoder = Decoder(arrow_schema(True), "t", 3, keep=True, engine=engine)
+    try:
+        headers = scan_headers(damaged)
+        found = list(decoder.decode(select(damaged, headers, 0, LAST))) + list(decoder.flush())
+    except CorruptRecord:
+        return
+    pa.Table.from_batches(found, arrow_schema(True)).validate(full=False)
+
+
+@engines
+def test_numbers_of_every_length(engine: str) -> None:
+    """Deltas and lengths at each edge of their encoding."""
+    edges = [0, 1, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**27, 2**31 - 1]
+    rows = [Record(bytes(n), b"x", 0) for n in (0, 1, 63, 64, 8191, 8192)]
+    data = bytes(encode_batch(rows, offset_deltas=[0, 1, 63, 64, 8191, 2**31 - 1]))
+    data += encode_batch(
+        [Record(None, b"", stamp) for stamp in (0, *edges, *(-e for e in edges), 2**62, -(2**62))],
+        base_offset=2**32,
+    )
+    assert rows_of(data, engine=engine) == expected_rows(data, ALL_NAMES)
+
+
+@engines
+def test_times_further_than_spark_can_hold(engine: str) -> None:
+    times = (2**63 - 1, -(2**63), 2**63 // 1000, -(2**63) // 1000, 9_223_372_036_854_775)
+    data = b"".join(
+        bytes(encode_batch([Record(None, None, at)], base_offset=number))
+        for number, at in enumerate(times)
+    )
+    data += encode_batch([Record(None, None, 2**62), Record(None, None, -(2**62))], base_offset=9)
+    assert rows_of(data, engine=engine) == expected_rows(data, ALL_NAMES)
+
+
+@engines
+def test_log_append_time_is_the_batchs(engine: str) -> None:
+    rows = [Record(None, b"a", 5), Record(None, b"b", 9)]
+    data = bytes(encode_batch(rows, attributes=LOG_APPEND_TIME))
+    found = rows_of(data, ("timestamp", "timestampType"), engine=engine)
+    assert found == [{"timestamp": 9000, "timestampType": 1}] * 2
+
+
+@engines
+@pytest.mark.parametrize("codec", Codec)
+def test_every_codec(engine: str, codec: Codec) -> None:
+    data = simple_log(5, 300, codec)
+    assert rows_of(data, engine=engine, rows=256) == expected_rows(data, ALL_NAMES)
+
+
+@engines
+def test_packed_batches_are_opened_a_group_at_a_time(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "GROUP_BYTES", 1000)
+    data = simple_log(7, 100, Codec.ZSTD) + bytes(
+        encode_batch([Record(b"plain", None)], base_offset=700)
+    )
+    headers = scan_headers(data)
+    groups = list(unpacking.unpack(select(data, headers, 0, LAST)))
+    assert len(groups) > 3
+    assert rows_of(data, engine=engine) == expected_rows(data, ALL_NAMES)
+
+
+def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(encode_batch([Record(None, bytes(200_000))], attributes=Codec.ZSTD))
+    assert len(data) < 1000
+    opened = unpacking.decompress
+    monkeypatch.setattr(unpacking, "decompress", lambda codec, packed: opened(codec, packed, 9999))
+    with pytest.raises(CorruptRecord, match="unpacks to more than"):
+        rows_of(data)
+
+
+@engines
+def test_header_names_that_are_no_text(engine: str) -> None:
+    odd = Header.of(b"\xff\xfe", b"1")
+    data = bytes(encode_batch([Record(None, None, 0, (odd, Header("é", None)))]))
+    (row,) = rows_of(data, ("headers",), engine=engine)
+    assert row["headers"] == [{"key": "��", "value": b"1"}, {"key": "é", "value": None}]
+
+
+@engines
+def test_a_record_larger_than_the_limit_comes_alone(engine: str) -> None:
+    rows = [Record(b"k", bytes(n), 0, (Header("h", bytes(n)),)) for n in (10, 700_000, 10)]
+    data = bytes(encode_batch(rows))
+    decoder = Decoder(arrow_schema(True), "t", 3, keep=True, engine=engine, data_bytes=100)
+    found = [*decoder.decode(select(data, scan_headers(data), 0, LAST)), *decoder.flush()]
+    assert [batch.num_rows for batch in found] == [1, 1, 1]
+    assert rows_of(data, engine=engine, data_bytes=100) == expected_rows(data, ALL_NAMES)
+
+
+def test_rows_of_several_chunks_share_a_record_batch() -> None:
+    decoder = Decoder(arrow_schema(), "t", 3, rows=250, engine=NUMBA)
+    sizes = []
+    for number in range(5):
+        batch = encode_batch([Record(None, b"v")] * 100, base_offset=100 * number)
+        chosen = select(batch, scan_headers(batch), 0, LAST)
+        sizes += [each.num_rows for each in decoder.decode(chosen)]
+    assert sizes == [250]
+    assert [each.num_rows for each in decoder.flush()] == [250]
+    assert not list(decoder.flush())
+
+
+def test_memory_is_used_again_unless_batches_are_kept() -> None:
+    data = simple_log(4, 100)
+    for keep in (False, True):
+        decoder = Decoder(arrow_schema(), "t", 3, rows=100, keep=keep, engine=NUMBA)
+        found = [*decoder.decode(select(data, scan_headers(data), 0, LAST)), *decoder.flush()]
+        places = {batch["value"].buffers()[2].address for batch in found}
+        assert len(places) == (4 if keep else 1)
+
+
+@engines
+def test_control_and_aborted_batches_are_left_out(engine: str) -> None:
+    """The same as core's rule, batch by batch."""
+    data, offset = b"", 0
+    for kind, producer in [
+        ("data", 1), ("data", 2), ("plain", 1), (ControlType.ABORT, 1), ("data", 1),
+        (ControlType.COMMIT, 2), ("data", 3), (ControlType.COMMIT, 1), (ControlType.ABORT, 3),
+        ("data", 3), ("data", 4),
+    ]:  # fmt: skip
+        stamp = Producer(producer, 0, offset)
+        if isinstance(kind, str):
+            attributes = TRANSACTIONAL if kind == "data" else 0
+            rows = [Record(b"%d" % producer, b"%d" % offset), Record(None, None)]
+            batch = encode_batch(rows, attributes=attributes, producer=stamp, base_offset=offset)
+        else:
+            batch = encode_marker(kind, stamp, 0, 0)
+            batch[:8] = offset.to_bytes(8)
+        data += batch
+        offset += 2 if isinstance(kind, str) else 1
+    aborted = ((1, 0), (3, 10), (4, offset - 2))
+    kept = b"".join(bytes(batch.view()) for batch in read_committed(batches(data), aborted))
+    found = rows_of(data, engine=engine, aborted=aborted)
+    assert found == expected_rows(kept, ALL_NAMES)
+    assert rows_of(data, engine=engine) == expected_rows(data, ALL_NAMES)
+    assert 0 < len(found) < len(rows_of(data, engine=engine))
+
+
+@engines
+def test_empty_batches_are_fine_and_false_ones_are_not(engine: str) -> None:
+    empty = encode_batch([Record(None, None)], base_offset=3)
+    del empty[HEADER_SIZE:]
+    empty[8:12] = (HEADER_SIZE - 12).to_bytes(4)
+    empty[57:61] = bytes(4)
+    assert rows_of(sealed(empty), engine=engine) == []
+    false = encode_batch([Record(None, None)])
+    false[57:61] = bytes(4)
+    with pytest.raises(CorruptRecord):
+        rows_of(sealed(false), engine=engine)
+
+
+def test_headers_of_a_chunk() -> None:
+    data = simple_log(3, 10)
+    headers = scan_headers(data + data[:70])
+    assert headers.tail == 70
+    assert headers.base_offset.tolist() == [0, 10, 20]
+    assert headers.last_offset.tolist() == [9, 19, 29]
+    assert headers.leader_epoch.tolist() == [0, 1, 2]
+    assert len(scan_headers(b"")) == 0
+    with pytest.raises(CorruptRecord, match="do not rise"):
+        scan_headers(data + data)
+    flipped = bytearray(data)
+    flipped[-1] ^= 1
+    with pytest.raises(CorruptRecord, match="batch at offset 20"):
+        check_checksums(flipped, scan_headers(flipped))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+@pytest.mark.parametrize("size", [26, 200])
+def test_other_formats_are_named(magic: int, size: int) -> None:
+    old = bytearray(size)
+    old[8:12] = (size - 12).to_bytes(4)
+    old[16] = magic
+    expected = f"records of format {magic}" if size == 200 or magic < 2 else "smaller than"
+    with pytest.raises(CorruptRecord, match=expected):
+        scan_headers(old)
+
+
+def test_the_kernel_and_python_mean_the_same_by_a_line_of_the_table() -> None:
+    for name in ("ADDRESS", "LENGTH", "BASE_OFFSET", "LAST_DELTA", "BASE_TIME"):
+        assert getattr(kernel, name) == getattr(unpacking, name)
+    for name in ("IS_APPEND_TIME", "COUNT", "EPOCH"):
+        assert getattr(kernel, name) == getattr(unpacking, name)
+    assert unpacking.FIELDS == kernel.BATCH_FIELDS
+    assert len(np.empty(kernel.STATE_FIELDS)) == kernel.CONTENT_NEED + 1
+
+
+def test_the_engine_is_the_best_one_or_the_one_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert best_engine() == NUMBA
+    monkeypatch.setenv(decoder_module.ENGINE_VARIABLE, "abacus")
+    with pytest.raises(ValueError, match="'abacus' is no decoder"):
+        Decoder(arrow_schema(), "t", 0)
+    monkeypatch.delenv(decoder_module.ENGINE_VARIABLE)
+    monkeypatch.setattr(decoder_module, "find_spec", lambda _: None)
+    best_engine.cache_clear()
+    assert best_engine() == NUMPY
+    best_engine.cache_clear()
