@@ -1,0 +1,61 @@
+"""`format("tidelog")`: the class that Spark meets, and the way from it to source and sink.
+
+Spark imports this to look for formats, whether it will use it or not. Always true: nothing
+heavy is imported before a topic is read or written.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+NAME = "tidelog"
+
+
+class TidelogDataSource(DataSource):
+    """Topics of a Tidelog or Kafka cluster, to read and to write."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> Any:
+        """Of a read, unless a narrower one is asked for."""
+        from tidelog.apps.spark.columns import topic_schema
+        from tidelog.apps.spark.source.options.source_options import include_headers
+
+        return topic_schema(include_headers(self._given()))
+
+    def reader(self, schema: Any) -> Any:
+        from tidelog.apps.spark.source.batch_reader import TidelogBatchReader
+
+        return TidelogBatchReader(self._given(), schema)
+
+    def streamReader(self, schema: Any) -> Any:
+        from tidelog.apps.spark.source.stream_reader import TidelogStreamReader
+
+        return TidelogStreamReader(self._given(), schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        make = _load("tidelog.apps.spark.sink.batch_writer:TidelogWriter")
+        return make(self._given(), schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        make = _load("tidelog.apps.spark.sink.stream_writer:TidelogStreamWriter")
+        return make(self._given(), schema, overwrite)
+
+    def _given(self) -> dict[str, str]:
+        """Options as a plain dict, names in lower case."""
+        return {name.lower(): str(value) for name, value in self.options.items()}
+
+
+def register(spark: Any) -> None:
+    """Make `format("tidelog")` known to a session; needed only where Spark does not find
+    `pyspark_tidelog` by itself."""
+    spark.dataSource.register(TidelogDataSource)
+
+
+def _load(place: str) -> Any:
+    """`module:attribute`, imported now."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)

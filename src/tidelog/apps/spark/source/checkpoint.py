@@ -1,0 +1,135 @@
+"""A stream's offset: per topic its id, per partition offset and leader epoch, as plain JSON.
+
+This is what Spark keeps in checkpoints and shows as progress. A batch is planned from two of
+them and nothing else, so that a batch that is played again after a crash is the same batch:
+where it does not begin where the former one ended (a new partition, after a loss), its end
+says so, and what was lost. Checkpoints of Spark's own Kafka connector are read too: offsets
+without epochs or ids.
+
+Always true: `to_json` of what `from_json` made has the same meaning; keys are sorted, so that
+equal offsets are equal text, which is how Spark tells whether there is something new.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tidelog.apps.spark.source.loss.judging import Place
+from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LostRange, lost_from_json
+from tidelog.core.types import Offset, TopicId, TopicPartition
+from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
+
+VERSION = 1
+
+
+class WrongCheckpoint(Exception):
+    """A stream's offset that can't be understood; one line."""
+
+
+class StreamOffset(NamedTuple):
+    """Where a stream is."""
+
+    places: Mapping[TopicPartition, Place] = {}
+    """Where each partition was read to, or will be by the end of the batch."""
+    ids: Mapping[str, TopicId] = {}
+    """Of topics; NO_TOPIC_ID where brokers have none."""
+    starts: Mapping[TopicPartition, Offset] = {}
+    """Where the batch that ends here begins, of partitions in which that is not the end of
+    the one before."""
+    lost: tuple[LostRange, ...] = ()
+    """What was found lost when the batch that ends here was planned."""
+    lost_offsets: int = 0
+    """All that were ever counted in this stream."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For Spark."""
+        topics: dict[str, Any] = {}
+        for key, place in sorted(self.places.items()):
+            topic = topics.setdefault(key.topic, {"partitions": {}})
+            found = {"offset": place.offset, "epoch": place.epoch}
+            if key in self.starts:
+                found["from"] = self.starts[key]
+            topic["partitions"][str(key.partition)] = found
+        for name, topic in topics.items():
+            if self.ids.get(name, NO_TOPIC_ID) != NO_TOPIC_ID:
+                topic["id"] = id_text(self.ids[name])
+        whole: dict[str, Any] = {"version": VERSION, "topics": topics}
+        if self.lost:
+            whole["lost"] = [each.to_json() for each in self.lost]
+        if self.lost_offsets:
+            whole["lostOffsets"] = self.lost_offsets
+        return whole
+
+
+def from_json(found: Mapping[str, Any]) -> StreamOffset:
+    """Ours, or that of Spark's Kafka connector. Raises WrongCheckpoint."""
+    try:
+        version = found.get("version")
+        if not isinstance(version, int):
+            return _of_connector(found)
+        if version != VERSION:
+            raise WrongCheckpoint(
+                f"the checkpoint's offsets are of version {version}, this tidelog reads"
+                f" {VERSION}; use the tidelog that wrote them, or a newer one"
+            )
+        return _ours(found)
+    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise WrongCheckpoint(
+            f"the checkpoint's offsets can't be understood ({error!r}): {str(found)[:200]}"
+        ) from None
+
+
+def _ours(found: Mapping[str, Any]) -> StreamOffset:
+    places, starts, ids = {}, {}, {}
+    for name, topic in found["topics"].items():
+        ids[name] = id_bytes(topic["id"]) if "id" in topic else NO_TOPIC_ID
+        for partition, each in topic["partitions"].items():
+            key = TopicPartition(name, int(partition))
+            places[key] = Place(int(each["offset"]), int(each.get("epoch", UNKNOWN_EPOCH)))
+            if "from" in each:
+                starts[key] = int(each["from"])
+    lost = tuple(lost_from_json(each) for each in found.get("lost", ()))
+    return StreamOffset(places, ids, starts, lost, int(found.get("lostOffsets", 0)))
+
+
+def _of_connector(found: Mapping[str, Any]) -> StreamOffset:
+    places = {
+        TopicPartition(topic, int(partition)): Place(int(offset))
+        for topic, partitions in found.items()
+        for partition, offset in partitions.items()
+    }
+    return StreamOffset(places, dict.fromkeys(found, NO_TOPIC_ID))
+
+
+def id_text(topic_id: TopicId) -> str:
+    """As Kafka prints it; nothing for none."""
+    if topic_id == NO_TOPIC_ID:
+        return ""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def id_bytes(text: str) -> TopicId:
+    """From what `id_text` made. Raises ValueError."""
+    found = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if len(found) != len(NO_TOPIC_ID):
+        raise ValueError(f"{text!r} is no topic id")
+    return found
+
+
+def lag(progress: Mapping[str, Any]) -> dict[str, int]:
+    """Offsets that a stream is behind, by `topic-partition`, from one of the `sources` of a
+    query's progress: the newest offsets that its source saw, less what the batch ended at."""
+    import json
+
+    def read(name: str) -> StreamOffset:
+        text = progress.get(name)
+        if not text:
+            return StreamOffset()
+        return from_json(json.loads(text) if isinstance(text, str) else text)
+
+    ends, latest = read("endOffset").places, read("latestOffset").places
+    return {
+        str(key): max(place.offset - ends[key].offset, 0) if key in ends else place.offset
+        for key, place in latest.items()
+    }

@@ -1,0 +1,1 @@
+"""What a fault did to a stream: judged, told, and acted upon."""

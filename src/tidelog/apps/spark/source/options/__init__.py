@@ -1,0 +1,1 @@
+"""Options of the source: names, meaning, and what is refused."""

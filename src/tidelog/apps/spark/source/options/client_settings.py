@@ -1,0 +1,142 @@
+"""How brokers are talked to: the `kafka.` settings that mean something here.
+
+They have the names of Kafka's client settings. Those that Spark's connector refuses are
+refused here too; security is refused, because this client has none; what is left has no
+meaning here and is named once in the log. Always true: `ClientSettings` can be pickled, so
+that driver and tasks talk to brokers in the same way.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tidelog.apps.spark.source.options.known import (
+    BOOTSTRAP,
+    BOOTSTRAP_SHORT,
+    CLIENT_PREFIX,
+    OptionError,
+    text_of,
+)
+from tidelog.shell.client.cluster import Cluster, parse_address
+
+LOG = logging.getLogger("tidelog.spark")
+CLIENT_ID = "tidelog-spark"
+METADATA_AGE_MS = 1000
+FETCH_BYTES = 4 * 1024 * 1024
+
+SET_BY_OPTIONS = {
+    "auto.offset.reset": "use startingOffsets",
+    "enable.auto.commit": "use commitToGroup for progress in a group",
+    "interceptor.classes": "there are none here",
+    "key.deserializer": "keys are binary; use functions of DataFrames",
+    "value.deserializer": "values are binary; use functions of DataFrames",
+    "key.serializer": "keys are written as they are; use functions of DataFrames",
+    "value.serializer": "values are written as they are; use functions of DataFrames",
+}
+"""Refused, as Spark's connector does, and what to do instead."""
+
+
+class ClientSettings(NamedTuple):
+    """What a client has to know before it talks to a cluster."""
+
+    bootstrap: str
+    client_id: str = CLIENT_ID
+    timeout_s: float = 10.0
+    """For one request."""
+    patience_s: float = 60.0
+    """For what is tried again and again: no leader, no broker."""
+    metadata_age_s: float = METADATA_AGE_MS / 1000
+    """How old the driver's word on topics and partitions may be."""
+    fetch_bytes: int = FETCH_BYTES
+    fetch_wait_ms: int = 500
+
+    def cluster(self) -> Cluster:
+        """A client; whoever asks for it closes it."""
+        return Cluster(self.bootstrap, self.client_id, self.timeout_s)
+
+
+def client_settings(options: Mapping[str, str]) -> ClientSettings:
+    """From options with keys in lower case. Raises OptionError."""
+    given = {
+        name.removeprefix(CLIENT_PREFIX): text.strip()
+        for name, text in options.items()
+        if name.startswith(CLIENT_PREFIX)
+    }
+    _refuse(given)
+    found = ClientSettings(
+        bootstrap=_bootstrap(options),
+        client_id=given.get("client.id") or CLIENT_ID,
+        timeout_s=_number(given, "request.timeout.ms", 10_000) / 1000,
+        patience_s=_number(given, "default.api.timeout.ms", 60_000) / 1000,
+        metadata_age_s=_number(given, "metadata.max.age.ms", METADATA_AGE_MS, least=0) / 1000,
+        fetch_bytes=_number(given, "max.partition.fetch.bytes", FETCH_BYTES),
+        fetch_wait_ms=_number(given, "fetch.max.wait.ms", 500, least=0),
+    )
+    unused = sorted(given.keys() - USED)
+    if unused:
+        names = ", ".join(CLIENT_PREFIX + name for name in unused)
+        LOG.warning("settings without a meaning for tidelog's client, not used: %s", names)
+    return found
+
+
+USED = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "metadata.max.age.ms",
+        "max.partition.fetch.bytes",
+        "fetch.max.wait.ms",
+        "isolation.level",
+        "security.protocol",
+        "acks",
+        "compression.type",
+        "linger.ms",
+        "batch.size",
+        "max.request.size",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "transactional.id",
+    }
+)
+"""Those of the source and of the sink; either looks at its own."""
+
+
+def _refuse(given: Mapping[str, str]) -> None:
+    for name, text in given.items():
+        if name in SET_BY_OPTIONS:
+            raise OptionError(f"{CLIENT_PREFIX}{name} can't be set; {SET_BY_OPTIONS[name]}")
+        if name.startswith(("sasl.", "ssl.")) or (
+            name == "security.protocol" and text.upper() != "PLAINTEXT"
+        ):
+            raise OptionError(
+                f"{CLIENT_PREFIX}{name}: tidelog's client speaks plaintext only;"
+                " give the address of a PLAINTEXT listener"
+            )
+
+
+def _bootstrap(options: Mapping[str, str]) -> str:
+    long, short = text_of(options, BOOTSTRAP), text_of(options, BOOTSTRAP_SHORT)
+    if long and short and long != short:
+        raise OptionError(f"{BOOTSTRAP} and {BOOTSTRAP_SHORT} differ; give one of them")
+    found = long or short
+    if not found:
+        raise OptionError(f"{BOOTSTRAP} is missing; give host:port of a broker or two")
+    try:
+        for text in found.split(","):
+            if text.strip():
+                parse_address(text)
+    except ValueError as error:
+        raise OptionError(f"{BOOTSTRAP}: {error}") from None
+    return found
+
+
+def _number(given: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    whole: Callable[[str], bool] = str.isdecimal
+    if not whole(text) or not least <= int(text) < 2**31:
+        raise OptionError(f"{CLIENT_PREFIX}{name} is {text!r}; give a whole number from {least} on")
+    return int(text)

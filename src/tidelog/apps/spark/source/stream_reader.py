@@ -1,0 +1,180 @@
+"""`spark.readStream.format("tidelog")`: topics as they grow, from a checkpoint that knows epochs.
+
+Spark keeps one of these on the driver for as long as a query runs, and asks it at each trigger
+how far there is data; tasks get copies. Always true: a batch is planned from its start and end
+alone; no broker is asked for that, so the same batch comes out after a restart.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from tidelog.apps.spark.columns import check_schema
+from tidelog.apps.spark.source.checkpoint import StreamOffset, from_json
+from tidelog.apps.spark.source.group_progress import GroupProgress
+from tidelog.apps.spark.source.loss.policy import refuse_loss, tell_loss
+from tidelog.apps.spark.source.options.source_options import (
+    SourceOptions,
+    include_headers,
+    stream_options,
+)
+from tidelog.apps.spark.source.planning import share_limit, split_ranges
+from tidelog.apps.spark.source.range_errors import RangeToRead
+from tidelog.apps.spark.source.resolving import ask_bounds, resolve
+from tidelog.apps.spark.source.survey import Survey
+from tidelog.apps.spark.source.task import PlannedRange, read_planned
+from tidelog.apps.spark.source.watch import Target, Watch, next_offset, up_to
+from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
+
+
+class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Made on the driver, and again wherever a task runs."""
+
+    def __init__(self, options: Mapping[str, str], schema: Any) -> None:
+        self.options: SourceOptions = stream_options(options)
+        self.schema = check_schema(schema, include_headers(options))
+        self._driver: _Driver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driver": None}
+
+    @property
+    def driver(self) -> "_Driver":
+        if self._driver is None:
+            self._driver = _Driver(self.options)
+        return self._driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self.driver.initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        admission = self.options.admission
+        if admission.max_offsets is not None:
+            return ReadMaxRows(admission.max_offsets)
+        if admission.min_offsets is not None:
+            return ReadMinRows(admission.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.driver.aim()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        limited = not isinstance(limit, ReadAllAvailable)
+        begin = from_json(start)
+        end = self.driver.advance(begin, limited=limited)
+        return start if end is begin else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self.driver.latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PlannedRange]:
+        begin, until = from_json(start), from_json(end)
+        if start != end:
+            finder = f"stream {start} {end}"
+            tell_loss(until.lost, self.options.data_loss_path, finder)
+        ranges = split_ranges(plan(begin, until), self.options.splitting, os.cpu_count() or 1)
+        return [PlannedRange(each) for each in ranges]
+
+    def read(self, partition: PlannedRange) -> Iterator[Any]:
+        return read_planned(self.options, self.schema, partition.wanted, stream=True)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self.driver.progress.done(from_json(end), busy=True)
+
+    def stop(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+
+def plan(start: StreamOffset, end: StreamOffset) -> list[RangeToRead]:
+    """The ranges of a batch."""
+    ranges = []
+    for key, place in sorted(end.places.items()):
+        begin = end.starts.get(key)
+        if begin is None:
+            begin = start.places[key].offset if key in start.places else 0
+        if begin < place.offset:
+            topic_id = end.ids.get(key.topic, NO_TOPIC_ID)
+            ranges.append(
+                RangeToRead(key.topic, topic_id, key.partition, begin, place.offset, place.epoch)
+            )
+    return ranges
+
+
+class _Driver:
+    """What lives on the driver only: the client, and what it was told last."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.survey = Survey(options.client, options.subscription, options.isolation)
+        self.watch = Watch(self.survey)
+        self.progress = GroupProgress(self.survey, options.commit_to_group)
+        self._target: Target | None = None
+        self._batch_at = float("-inf")
+        self._first: StreamOffset | None = None
+
+    def close(self) -> None:
+        self.survey.close()
+
+    def initial(self) -> StreamOffset:
+        """Spark asks twice; it must be told the same."""
+        if self._first is None:
+            landscape = self.survey.look_for_all()
+            found = resolve(
+                self.survey,
+                self.options.starting,
+                ask_bounds(self.survey, landscape.partitions),
+            )
+            refuse_loss(found.lost, self.options.on_data_loss)
+            tell_loss(found.lost, self.options.data_loss_path, f"start {found.places}")
+            count = sum(each.offsets for each in found.lost)
+            self._first = StreamOffset(found.places, landscape.ids, lost_offsets=count)
+        return self._first
+
+    def aim(self) -> None:
+        """Trigger.AvailableNow: what is there now, and no more."""
+        landscape = self.survey.look()
+        bounds = ask_bounds(self.survey, landscape.partitions)
+        self._target = Target(bounds.ends, landscape.ids)
+
+    def latest(self) -> dict[str, Any] | None:
+        """For the query's progress."""
+        if not self.watch.latest:
+            return None
+        return StreamOffset(self.watch.latest, self.watch.ids).to_json()
+
+    def advance(self, start: StreamOffset, *, limited: bool) -> StreamOffset:
+        """The end of the next batch; `start` itself if there is none to be."""
+        outlook = self.watch.look(start, of_all=self._target is not None)
+        if self._target is not None:
+            outlook = up_to(self._target, start, outlook)
+        lags = {key: max(end.offset - outlook.starts[key], 0) for key, end in outlook.ends.items()}
+        admission = self.options.admission
+        if limited and self._is_too_early(sum(lags.values())) and not outlook.lost:
+            end = start
+        else:
+            most = admission.max_offsets if limited else None
+            shares = None if most is None else share_limit(lags, most)
+            end = next_offset(start, outlook, shares, is_first=start == self._first)
+        refuse_loss(outlook.lost, self.options.on_data_loss)
+        self.progress.done(start, busy=end is not start)
+        if end is not start:
+            self._batch_at = time.monotonic()
+        return end
+
+    def _is_too_early(self, available: int) -> bool:
+        least = self.options.admission.min_offsets
+        if least is None or self._target is not None or available >= least:
+            return False
+        return time.monotonic() - self._batch_at < self.options.admission.max_delay_s

@@ -1,0 +1,136 @@
+"""Asks the brokers: which partitions are read, where they begin and end, where epochs end.
+
+Runs on the driver; one client is kept. Always true: a topic that a broker does not know is
+believed to be gone only when it stays so for a while, because a broker that has just started
+knows little.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tidelog.apps.spark.source.options.client_settings import ClientSettings
+from tidelog.apps.spark.source.options.source_options import Subscription
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import INTERNAL_TOPICS, LeaderEpoch, Offset, TopicId, TopicPartition
+from tidelog.shell.client.client_errors import (
+    BrokerError,
+    ClientError,
+    NoSuchPartition,
+    NoSuchTopic,
+)
+from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.offsets import Found, list_offsets
+from tidelog.shell.client.reader import FoundOffset, epoch_end
+
+BELIEVE_GONE_S = 2.0
+
+
+class Landscape(NamedTuple):
+    """The partitions that are read, and the ids of their topics."""
+
+    partitions: frozenset[TopicPartition]
+    ids: Mapping[str, TopicId]
+
+
+class Survey:
+    """A client for the questions of a plan."""
+
+    def __init__(self, client: ClientSettings, subscription: Subscription, isolation: int) -> None:
+        self.client = client
+        self.subscription = subscription
+        self.isolation = isolation
+        self._cluster: Cluster | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self.client.cluster()
+        return self._cluster
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def covers(self, topic: str) -> bool:
+        """Whether the topic is among those asked for, there or not."""
+        wanted = self.subscription
+        if wanted.pattern is not None:
+            return re.fullmatch(wanted.pattern, topic) is not None
+        return topic in wanted.topics or any(key.topic == topic for key in wanted.partitions)
+
+    # -- which partitions -------------------------------------------------------------------
+
+    def look(self, known: Iterable[str] = ()) -> Landscape:
+        """Ask for metadata. Topics that are gone are left out, those of `known` after some
+        doubt. Raises ClientError."""
+        deadline = Deadline(BELIEVE_GONE_S)
+        while True:
+            found = self._look_once()
+            gone = {topic for topic in known if self.covers(topic)} - found.ids.keys()
+            if not gone:
+                return found
+            try:
+                deadline.pause(NoSuchTopic(f"topic {min(gone)!r}"))
+            except NoSuchTopic:
+                return found
+
+    def look_for_all(self) -> Landscape:
+        """As `look`, but what was named must be there. Raises NoSuchTopic."""
+        wanted = {*self.subscription.topics, *(key.topic for key in self.subscription.partitions)}
+        found = self.look(wanted)
+        missing = sorted(wanted - found.ids.keys())
+        if missing:
+            raise NoSuchTopic(f"topic {missing[0]!r}", missing[0])
+        for key in self.subscription.partitions:
+            if key not in found.partitions:
+                raise NoSuchPartition(*key)
+        return found
+
+    def _look_once(self) -> Landscape:
+        wanted = self.subscription
+        names = {*wanted.topics, *(key.topic for key in wanted.partitions)}
+        metadata = self.cluster.refresh(sorted(names) if wanted.pattern is None else None)
+        ids, partitions = {}, set()
+        for name, topic in metadata.topics.items():
+            if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not self.covers(name):
+                continue
+            if wanted.pattern is not None and (topic.internal or name in INTERNAL_TOPICS):
+                continue
+            if topic.error and topic.error != ErrorCode.LEADER_NOT_AVAILABLE:
+                raise BrokerError(f"metadata of {name}", topic.error)
+            ids[name] = topic.id
+            partitions |= {TopicPartition(name, partition) for partition in topic.partitions}
+        if wanted.partitions:
+            partitions &= set(wanted.partitions)
+        return Landscape(frozenset(partitions), ids)
+
+    # -- where they begin and end -----------------------------------------------------------
+
+    def ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
+        """By partition an offset, or what stood in the way."""
+        return list_offsets(self.cluster, wanted, self.isolation)
+
+    def ask_all(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+        """An offset of each; asked again until the patience is at its end. Raises ClientError."""
+        deadline = Deadline(self.client.patience_s)
+        found: dict[TopicPartition, FoundOffset] = {}
+        while True:
+            left = {key: time for key, time in wanted.items() if key not in found}
+            error: ClientError | None = None
+            for key, answer in self.ask(left).items():
+                if isinstance(answer, FoundOffset):
+                    found[key] = answer
+                else:
+                    error = answer
+            if error is None:
+                return found
+            if isinstance(error, BrokerError) and not error.retriable:
+                raise error
+            deadline.pause(error)
+
+    def epoch_end(self, key: TopicPartition, epoch: LeaderEpoch) -> Offset | None:
+        """Where an epoch ends in the leader's log; None: it knows none that old."""
+        _, end = epoch_end(self.cluster, *key, epoch)
+        return None if end < 0 else end

@@ -1,0 +1,279 @@
+"""Keeps an eye on what a stream reads: where partitions end now, and whether the checkpoint
+still fits the logs.
+
+A glance is one ListOffsets request for each leader and happens at every trigger. Metadata,
+the logs' starts and the ends of epochs are asked for when they may tell something new: at the
+start, when what is known is a second old, when a leader's epoch has changed, after errors.
+What happens in between is found by the tasks.
+
+Always true: an outlook speaks for every partition of which somebody answered; of the others
+nothing is new. One that nobody answers for is waited for as long as the client's patience
+lasts, then the query fails.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.apps.spark.source.checkpoint import StreamOffset, id_text
+from tidelog.apps.spark.source.loss.judging import (
+    EpochsRunBackwards,
+    Facts,
+    Place,
+    Verdict,
+    judge,
+    judge_new,
+    judge_recreated,
+    needs_epoch_end,
+)
+from tidelog.apps.spark.source.loss.policy import LossKind, LostRange
+from tidelog.apps.spark.source.survey import Landscape, Survey
+from tidelog.core.types import Offset, TopicId, TopicPartition
+from tidelog.shell.client.client_errors import BrokerError, ClientError
+from tidelog.shell.client.cluster import Deadline
+from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
+from tidelog.shell.client.reader import EARLIEST, LATEST, FoundOffset
+
+
+class Outlook(NamedTuple):
+    """What lies before a stream."""
+
+    starts: Mapping[TopicPartition, Offset]
+    """Where each partition goes on."""
+    ends: Mapping[TopicPartition, Place]
+    """Where its data ends now."""
+    ids: Mapping[str, TopicId]
+    lost: tuple[LostRange, ...] = ()
+    silent: frozenset[TopicPartition] = frozenset()
+    """Partitions of the stream of which nobody could say anything: they stay where they are."""
+
+
+class Target(NamedTuple):
+    """What was there when a run with Trigger.AvailableNow began."""
+
+    ends: Mapping[TopicPartition, Place]
+    ids: Mapping[str, TopicId]
+
+
+class Watch:
+    """The driver's view of a stream's partitions."""
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self.latest: Mapping[TopicPartition, Place] = {}
+        """As of the last glance."""
+        self.ids: Mapping[str, TopicId] = {}
+        self._landscape: Landscape | None = None
+        self._looked_at = 0.0
+        self._silent_since: dict[TopicPartition, float] = {}
+        self._epochs_checked: dict[TopicPartition, tuple[Place, int]] = {}
+
+    def look(self, start: StreamOffset, *, of_all: bool = False) -> Outlook:
+        """What is new since `start`, and what is gone. `of_all`: wait until each partition has
+        an answer. Raises ClientError."""
+        deadline = Deadline(self.survey.client.patience_s)
+        while True:
+            try:
+                return self._look(start, of_all)
+            except EpochsRunBackwards as error:
+                self._landscape = None
+                deadline.pause(ClientError(str(error)))
+
+    def _look(self, start: StreamOffset, of_all: bool) -> Outlook:
+        fresh = self._refresh(start)
+        assert self._landscape is not None
+        landscape = self._landscape
+        ends = self._ends(landscape, of_all)
+        asked = {
+            key
+            for key, end in ends.items()
+            if self._is_other(start, key)
+            or (fresh and end.offset != start.places[key].offset)
+            or end.offset < start.places[key].offset
+        }
+        log_starts = {
+            key: found.offset
+            for key, found in self.survey.ask(dict.fromkeys(asked, EARLIEST)).items()
+            if isinstance(found, FoundOffset)
+        }
+        self.latest, self.ids = ends, landscape.ids
+        dumb = self._unanswered(start, landscape, ends, log_starts)
+        starts: dict[TopicPartition, Offset] = {}
+        lost: list[LostRange] = []
+        for key in sorted(ends.keys() - dumb):
+            verdict = self._judge(start, key, ends[key], log_starts.get(key))
+            starts[key] = verdict.resume
+            lost += verdict.lost
+        lost += self._gone(start, landscape)
+        known = {key: ends[key] for key in starts}
+        silent = frozenset(dumb & start.places.keys())
+        ids = {**landscape.ids, **{key.topic: _id(start, key.topic) for key in silent}}
+        return Outlook(starts, known, ids, tuple(lost), silent)
+
+    def _unanswered(
+        self,
+        start: StreamOffset,
+        landscape: Landscape,
+        ends: Mapping[TopicPartition, Place],
+        log_starts: Mapping[TopicPartition, Offset],
+    ) -> set[TopicPartition]:
+        """Partitions that can't be judged now. A topic that was made anew is judged as a whole:
+        its old offsets and its new id never stand in one checkpoint."""
+        dumb = {
+            key
+            for key in landscape.partitions
+            if key not in ends or (self._is_other(start, key) and key not in log_starts)
+        }
+        waiting = {key.topic for key in dumb if self._is_recreated(start, key.topic)}
+        return dumb | {key for key in landscape.partitions if key.topic in waiting}
+
+    def _refresh(self, start: StreamOffset) -> bool:
+        """Ask for metadata if it is time to; whether that was done."""
+        age_s = time.monotonic() - self._looked_at
+        if self._landscape is not None and age_s < self.survey.client.metadata_age_s:
+            return False
+        known = {key.topic for key in start.places}
+        if self._landscape is None and not known:
+            self._landscape = self.survey.look_for_all()
+        else:
+            self._landscape = self.survey.look(known)
+        self._looked_at = time.monotonic()
+        return True
+
+    def _ends(self, landscape: Landscape, of_all: bool) -> dict[TopicPartition, Place]:
+        wanted = dict.fromkeys(landscape.partitions, LATEST)
+        if of_all:
+            found = self.survey.ask_all(wanted)
+            return {key: Place(each.offset, each.leader_epoch) for key, each in found.items()}
+        now = time.monotonic()
+        ends = {}
+        for key, answer in self.survey.ask(wanted).items():
+            if isinstance(answer, FoundOffset):
+                ends[key] = Place(answer.offset, answer.leader_epoch)
+                self._silent_since.pop(key, None)
+                continue
+            self._landscape = None
+            since = self._silent_since.setdefault(key, now)
+            hopeless = isinstance(answer, BrokerError) and not answer.retriable
+            if hopeless or now - since > self.survey.client.patience_s:
+                raise answer
+        return ends
+
+    # -- judging ----------------------------------------------------------------------------
+
+    def _is_other(self, start: StreamOffset, key: TopicPartition) -> bool:
+        """Whether it is not the partition that was read: a new one, or of another topic."""
+        return key not in start.places or self._is_recreated(start, key.topic)
+
+    def _is_recreated(self, start: StreamOffset, topic: str) -> bool:
+        assert self._landscape is not None
+        old, new = start.ids.get(topic, NO_TOPIC_ID), self._landscape.ids[topic]
+        return old != new and NO_TOPIC_ID not in (old, new)
+
+    def _judge(
+        self, start: StreamOffset, key: TopicPartition, end: Place, log_start: Offset | None
+    ) -> Verdict:
+        assert self._landscape is not None
+        new_id = self._landscape.ids[key.topic]
+        if key not in start.places:
+            known = key.topic in start.ids and not self._is_recreated(start, key.topic)
+            return judge_new(key, log_start or 0, known_topic=known)
+        place = start.places[key]
+        if self._is_recreated(start, key.topic):
+            ids = id_text(start.ids[key.topic]), id_text(new_id)
+            return judge_recreated(key, place.offset, log_start or 0, *ids)
+        facts = Facts(end, log_start, self._epoch_end(key, place, end))
+        return judge(key, place, facts, has_id=new_id != NO_TOPIC_ID)
+
+    def _epoch_end(self, key: TopicPartition, place: Place, end: Place) -> Offset | None:
+        """Asked once for each place and epoch of a leader."""
+        if not needs_epoch_end(place, end):
+            return None
+        checked = (place, end.epoch)
+        if self._epochs_checked.get(key) == checked:
+            return None
+        found = self.survey.epoch_end(key, place.epoch)
+        if found is not None and found >= place.offset:
+            self._epochs_checked[key] = checked
+        return found
+
+    def _gone(self, start: StreamOffset, landscape: Landscape) -> list[LostRange]:
+        """Partitions of topics that are not there any more, or have fewer since they were made
+        anew. What is no longer asked for is not lost."""
+        lost = []
+        for key, place in sorted(start.places.items()):
+            if key in landscape.partitions or not self.survey.covers(key.topic):
+                continue
+            old_id = id_text(_id(start, key.topic))
+            if key.topic not in landscape.ids:
+                kind, new_id = LossKind.DELETED, ""
+            elif self._is_recreated(start, key.topic):
+                kind, new_id = LossKind.RECREATED, id_text(landscape.ids[key.topic])
+            else:
+                continue
+            gone = LostRange(*key, kind, place.offset, None, old_id=old_id, new_id=new_id)
+            lost.append(gone)
+        return lost
+
+
+def _id(start: StreamOffset, topic: str) -> TopicId:
+    return start.ids.get(topic, NO_TOPIC_ID)
+
+
+def next_offset(
+    start: StreamOffset,
+    outlook: Outlook,
+    shares: Mapping[TopicPartition, int] | None = None,
+    *,
+    is_first: bool = False,
+) -> StreamOffset:
+    """Where a batch from `start` ends: as far as its data goes, or by the shares of a limit.
+    `start` itself if there is nothing new. The first batch says where it begins, everywhere:
+    Spark writes down only where batches end."""
+    places: dict[TopicPartition, Place] = {key: start.places[key] for key in outlook.silent}
+    starts: dict[TopicPartition, Offset] = {}
+    for key, end in outlook.ends.items():
+        begin = outlook.starts[key]
+        old = start.places.get(key)
+        until = end.offset if shares is None else min(end.offset, begin + shares.get(key, 0))
+        until = max(until, begin)
+        moved = old is None or begin != old.offset
+        # An epoch without records is no news: Spark would make a batch of it.
+        places[key] = Place(until, end.epoch) if moved or until > begin else start.places[key]
+        if moved:
+            starts[key] = begin
+    if is_first:
+        starts = {key: place.offset for key, place in start.places.items()} | starts
+        starts = {key: begin for key, begin in starts.items() if key in places}
+    names = {key.topic for key in places}
+    ids = {name: outlook.ids.get(name, NO_TOPIC_ID) for name in names}
+    ids |= {name: _id(start, name) for name in names if ids[name] == NO_TOPIC_ID}
+    is_same = places == start.places and all(_id(start, name) == ids[name] for name in names)
+    if is_same and not outlook.lost and not is_first:
+        return start
+    count = start.lost_offsets + sum(each.offsets for each in outlook.lost)
+    return StreamOffset(places, ids, starts, outlook.lost, count)
+
+
+def up_to(target: Target, start: StreamOffset, outlook: Outlook) -> Outlook:
+    """No further than the target; topics that came, or were made anew, since then are left to
+    the next run, and so is what they lost."""
+    mine = {
+        key
+        for key in outlook.ends
+        if key in target.ends and outlook.ids[key.topic] == target.ids[key.topic]
+    }
+    ends = {
+        key: end._replace(offset=min(end.offset, target.ends[key].offset))
+        for key, end in outlook.ends.items()
+        if key in mine
+    }
+    later = outlook.ends.keys() - mine
+    silent = outlook.silent | (later & start.places.keys())
+    return Outlook(
+        {key: outlook.starts[key] for key in mine},
+        ends,
+        {**outlook.ids, **{key.topic: _id(start, key.topic) for key in silent}},
+        tuple(e for e in outlook.lost if TopicPartition(e.topic, e.partition) not in later),
+        frozenset(silent),
+    )

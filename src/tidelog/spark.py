@@ -1,0 +1,24 @@
+"""The door to Spark: `format("tidelog")` to read and write topics, and what goes with it.
+
+    from tidelog.spark import register, spark_session
+    spark = spark_session()
+    register(spark)                 # not needed where Spark finds `pyspark_tidelog` by itself
+    spark.read.format("tidelog").option("kafka.bootstrap.servers", "localhost:9092")...
+
+Always true: importing this needs pyspark only when it is used.
+"""
+
+from typing import Any
+
+from tidelog.apps.spark.session import NoJava, spark_session
+from tidelog.apps.spark.source.checkpoint import lag
+from tidelog.apps.spark.source.loss.policy import read_report
+
+__all__ = ["NoJava", "lag", "read_report", "register", "spark_session"]
+
+
+def register(spark: Any) -> None:
+    """Make `format("tidelog")` known to a session."""
+    from tidelog.apps.spark import data_source
+
+    data_source.register(spark)

@@ -1,0 +1,76 @@
+"""Topics with records in them, for tests of the source, and what Spark makes of those."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.record import Record
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import Producer
+
+PATIENCE_S = 120
+
+
+def append(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[Record | bytes],
+    partition: int = 0,
+    batch: int = 1000,
+    codec: Codec = Codec.NONE,
+) -> int:
+    """Append records (bytes: only a value) with acks=all; the offset of the first."""
+    now = int(time.time() * 1000)
+    ready = [each if isinstance(each, Record) else Record(None, each, now) for each in records]
+    first = -1
+    with Cluster(bootstrap) as cluster:
+        producer = Producer(cluster, codec=codec)
+        for start in range(0, len(ready), batch):
+            offset = producer.append(topic, partition, ready[start : start + batch])
+            first = offset if first < 0 else first
+    return first
+
+
+def numbered(start: int, end: int) -> list[bytes]:
+    """Values that say which they are."""
+    return [b"%d" % number for number in range(start, end)]
+
+
+def reading(spark: Any, bootstrap: str, **options: Any) -> Any:
+    """`spark.read` of the format, not loaded yet."""
+    return _with(spark.read.format("tidelog"), bootstrap, options)
+
+
+def streaming(spark: Any, bootstrap: str, **options: Any) -> Any:
+    """`spark.readStream` of the format, not loaded yet."""
+    return _with(spark.readStream.format("tidelog"), bootstrap, options)
+
+
+def _with(door: Any, bootstrap: str, options: dict[str, Any]) -> Any:
+    door = door.option("kafka.bootstrap.servers", bootstrap)
+    for name, value in options.items():
+        door = door.option(name, value)
+    return door
+
+
+def run_available(frame: Any, checkpoint: Any, out: Any) -> list[dict[str, Any]]:
+    """Run a stream over what is there into Parquet at `out`; the progress of its batches."""
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(checkpoint))
+        .option("path", str(out))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(PATIENCE_S), "the query does not end"
+        return [each for each in query.recentProgress if each["numInputRows"] or each["batchId"]]
+    finally:
+        query.stop()
+
+
+def numbers_in(spark: Any, path: Any) -> list[int]:
+    """Values that `numbered` made, from Parquet, sorted."""
+    rows = spark.read.parquet(str(path)).select("value").collect()
+    return sorted(int(bytes(row.value)) for row in rows)
