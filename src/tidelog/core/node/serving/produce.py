@@ -115,6 +115,11 @@ class ProduceService:
         if replica.rules.log_append_time:
             part.append_time_ms = stamp = self._append_time(replica, batch)
             batch.stamp_log_append_time(stamp)
+        elif batch.producer_id >= 0:
+            verdict = replica.log.producers.validate(batch)
+            if isinstance(verdict, Duplicate):
+                # As Kafka does: a time where there is none else tells what was there before.
+                part.append_time_ms = verdict.timestamp
         if replica.resting:
             self._rouse(replica)
         event = ProduceReceived(part, batch, request.acks, self._turn.now_ms)
