@@ -37,7 +37,8 @@ def rounds() -> list[Round]:
         1: sample(2, 1, 50, (1, 2), change=2),
         2: sample(2, 1, 50, (1, 2), leads=True, change=2),
     }
-    seen = [before, before, gap, led, {**back}, {**whole}, {**whole}]
+    seen: list[dict[int, Sample | None]] = [before, before, gap, led]
+    seen += [{**back}, {**whole}, {**whole}]
     return [Round(BEGAN + at, samples) for at, samples in enumerate(seen)]
 
 

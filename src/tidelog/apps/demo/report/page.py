@@ -14,7 +14,7 @@ from tidelog.apps.demo.report import picture, style, tables
 from tidelog.apps.demo.report.picture import Shape, Window
 from tidelog.apps.demo.timeline import Timeline
 
-WIDE, NARROW = (1120, 300), (380, 240)
+WIDE, NARROW = (1120, 300), (350, 230)
 ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Cpath d='M1 12L6 7l3 2 6-6' stroke='%230b6fb8' stroke-width='2.5' fill='none'/%3E%3C/svg%3E"
