@@ -105,7 +105,7 @@ def test_a_browser_shows_the_report(form: str, tmp_path: Path) -> None:
 def test_the_browser_would_tell(tmp_path: Path) -> None:
     text = page(an_outcome(), a_timeline(), "tidelog demo")
     broken = text.replace(
-        "</main>", '<script>nowhere()</script><img src="x.png"><div style="width:2000px">', 1
+        "</main>", '<script>nowhere()</script><img src="x.png"><div style="width:2000px">wide', 1
     )
     found = looked_at(broken, 1280, tmp_path)
     assert any("nowhere" in error for error in found["errors"])
