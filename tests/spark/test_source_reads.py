@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 def test_a_batch_has_rows_as_the_log_has_records(spark: Any, calm: LocalCluster, name: str) -> None:
     register(spark)
     make_topic(calm.bootstrap, name, partitions=2, configs={"retention.ms": "-1"})
-    headers = (Header("trace", b"\x00\x01"), Header("more", b""))
+    headers = (Header("trace", b"\x00\x01"), Header("none", None))
     append(calm.bootstrap, name, [Record(b"k", b"v", 1_700_000_000_123, headers)])
     append(calm.bootstrap, name, [Record(None, None, 1_700_000_000_456)], partition=1)
     frame = reading(spark, calm.bootstrap, subscribe=name, includeHeaders="true").load()
@@ -31,7 +31,7 @@ def test_a_batch_has_rows_as_the_log_has_records(spark: Any, calm: LocalCluster,
     assert first.timestamp.timestamp() == pytest.approx(1_700_000_000.123)
     assert [(h.key, h.value and bytes(h.value)) for h in first.headers] == [
         ("trace", b"\x00\x01"),
-        ("more", b""),
+        ("none", None),
     ]
     assert (second.key, second.value, second.partition) == (None, None, 1)
 

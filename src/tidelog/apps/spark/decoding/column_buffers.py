@@ -152,7 +152,10 @@ class ColumnBuffers:
         return pa.py_buffer(part.to_pybytes()) if self._keep else part
 
     def _valid(self, index: int, rows: int, nulls: int) -> Any:
-        return self._buffer(index, (rows + 7) // 8) if nulls else None
+        """A copy: the map is wiped for the next RecordBatch before this one is used."""
+        if not nulls:
+            return None
+        return pa.py_buffer(self._buffers[index].slice(0, (rows + 7) // 8).to_pybytes())
 
     def _bytes_column(self, column: int) -> Any:
         rows = int(self.state[kernel.ROWS])
