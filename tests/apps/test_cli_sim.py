@@ -111,6 +111,7 @@ def test_the_shorter_schedule_of_a_failure_is_shown() -> None:
     )
 
 
+@pytest.mark.ci
 def test_a_failure_is_written_as_a_story_that_says_whether_it_shows_it(tmp_path: Path) -> None:
     path = str(tmp_path / "failure.txt")
     never_so = BROKEN._replace(invariant="hw-below-leo")

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from client_programs import ALL_CLIENTS, program, read_back, result
+from client_programs import ALL_CLIENTS, CONFLUENT_FIRST, program, read_back, result
 from driver_lines import (
     FIRST_TIMESTAMP,
     LARGE,
@@ -44,7 +44,7 @@ def produce_over_a_kill(cluster: LocalCluster, client: str, topic: str) -> dict[
     return acked
 
 
-@pytest.mark.parametrize("client", ALL_CLIENTS)
+@pytest.mark.parametrize("client", CONFLUENT_FIRST)
 def test_nothing_is_lost_or_doubled(cluster: LocalCluster, name: str, client: str) -> None:
     """All codecs, idempotent, a leader killed meanwhile; and read_committed is fine with it."""
     topic = make_topic(cluster.bootstrap, name, PARTITIONS, 3, FOREVER)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from client_programs import ALL_CLIENTS, GO, JAVA, member_command
+from client_programs import CONFLUENT_FIRST, GO, JAVA, member_command
 from confluent_kafka import TopicPartition
 from group_member import CONFLUENT, KAFKA_PYTHON
 from group_processes import GroupMember, GroupStage, group_stage
@@ -75,7 +75,7 @@ def commit(*members: GroupMember) -> dict[int, int]:
     return committed
 
 
-@pytest.mark.parametrize("client", ALL_CLIENTS)
+@pytest.mark.parametrize("client", CONFLUENT_FIRST)
 def test_a_group_lives_through_it_all(stage: GroupStage, client: str) -> None:
     """One joins, one leaves, the coordinator's broker is killed; who comes later goes on there."""
     sent = Sent(stage.cluster.bootstrap, stage.topic, {"enable.idempotence": True})
@@ -121,7 +121,7 @@ def generations(stage: GroupStage) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("client", ALL_CLIENTS)
+@pytest.mark.parametrize("client", CONFLUENT_FIRST)
 def test_a_static_member_comes_back_and_nobody_notices(stage: GroupStage, client: str) -> None:
     first, second = static_members(stage, client)
     had, before, told = second.assigned, settled(stage), list(first.assignments)

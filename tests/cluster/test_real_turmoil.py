@@ -4,6 +4,7 @@ import random
 import threading
 import time
 
+import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from real_cluster import (
@@ -23,6 +24,7 @@ NAMES = [f"topic-{number}" for number in range(12)]
 KILLS = 5
 
 
+@pytest.mark.ci
 def test_topics_and_kills() -> None:
     with LocalCluster(settings=QUICK_SESSIONS) as cluster:
         over = threading.Event()

@@ -35,6 +35,9 @@ PYTHON_DRIVERS = {
 }
 SLOW_CLIENTS = tuple(pytest.param(name, marks=pytest.mark.slow) for name in (JAVA, GO))
 ALL_CLIENTS = (*PYTHON_CLIENTS, *SLOW_CLIENTS)
+CI_CLIENTS = tuple(pytest.param(n, marks=pytest.mark.ci) for n in (KAFKA_PYTHON, AIOKAFKA))
+CONFLUENT_FIRST = (CONFLUENT, *CI_CLIENTS, *SLOW_CLIENTS)
+"""For what takes many seconds: one client in `make test`, all of Python's in `make ci`."""
 BUILD_S, JOB_S = 280, 150
 
 
