@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from log_batches import ALL_NAMES, expected_rows, logs, records, sealed, simple_log
 
 from tidelog.apps.spark.columns import ARROW_TYPES, arrow_schema
-from tidelog.apps.spark.decoding import decoder as decoder_module
+from tidelog.apps.spark.decoding import engines as engines_module
 from tidelog.apps.spark.decoding import kernel, unpacking
 from tidelog.apps.spark.decoding.batch_headers import check_checksums, scan_headers
-from tidelog.apps.spark.decoding.decoder import NUMBA, NUMPY, Decoder, best_engine
+from tidelog.apps.spark.decoding.decoder import Decoder
+from tidelog.apps.spark.decoding.engines import NUMBA, NUMPY, best_engine
 from tidelog.apps.spark.decoding.selection import select
-from tidelog.core.record.compression import Codec
+from tidelog.core.record.compression import Codec, decompress
 from tidelog.core.record.control import ControlType
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
 from tidelog.core.record.isolation import read_committed
@@ -189,8 +190,9 @@ def test_packed_batches_are_opened_a_group_at_a_time(
 def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes(encode_batch([Record(None, bytes(200_000))], attributes=Codec.ZSTD))
     assert len(data) < 1000
-    opened = unpacking.decompress
-    monkeypatch.setattr(unpacking, "decompress", lambda codec, packed: opened(codec, packed, 9999))
+    monkeypatch.setattr(
+        unpacking, "decompress", lambda codec, packed: decompress(codec, packed, 9999)
+    )
     with pytest.raises(CorruptRecord, match="unpacks to more than"):
         rows_of(data)
 
@@ -238,13 +240,14 @@ def test_memory_is_used_again_unless_batches_are_kept() -> None:
 def test_control_and_aborted_batches_are_left_out(engine: str) -> None:
     """The same as core's rule, batch by batch."""
     data, offset = b"", 0
-    for kind, producer in [
+    steps: list[tuple[str | ControlType, int]] = [
         ("data", 1), ("data", 2), ("plain", 1), (ControlType.ABORT, 1), ("data", 1),
         (ControlType.COMMIT, 2), ("data", 3), (ControlType.COMMIT, 1), (ControlType.ABORT, 3),
         ("data", 3), ("data", 4),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for kind, producer in steps:
         stamp = Producer(producer, 0, offset)
-        if isinstance(kind, str):
+        if not isinstance(kind, ControlType):
             attributes = TRANSACTIONAL if kind == "data" else 0
             rows = [Record(b"%d" % producer, b"%d" % offset), Record(None, None)]
             batch = encode_batch(rows, attributes=attributes, producer=stamp, base_offset=offset)
@@ -252,7 +255,7 @@ def test_control_and_aborted_batches_are_left_out(engine: str) -> None:
             batch = encode_marker(kind, stamp, 0, 0)
             batch[:8] = offset.to_bytes(8)
         data += batch
-        offset += 2 if isinstance(kind, str) else 1
+        offset += 1 if isinstance(kind, ControlType) else 2
     aborted = ((1, 0), (3, 10), (4, offset - 2))
     kept = b"".join(bytes(batch.view()) for batch in read_committed(batches(data), aborted))
     found = rows_of(data, engine=engine, aborted=aborted)
@@ -314,11 +317,11 @@ def test_the_engine_is_the_best_one_or_the_one_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert best_engine() == NUMBA
-    monkeypatch.setenv(decoder_module.ENGINE_VARIABLE, "abacus")
-    with pytest.raises(ValueError, match="'abacus' is no decoder"):
+    monkeypatch.setenv(engines_module.ENGINE_VARIABLE, "abacus")
+    with pytest.raises(ValueError, match="'abacus' is no engine"):
         Decoder(arrow_schema(), "t", 0)
-    monkeypatch.delenv(decoder_module.ENGINE_VARIABLE)
-    monkeypatch.setattr(decoder_module, "find_spec", lambda _: None)
+    monkeypatch.delenv(engines_module.ENGINE_VARIABLE)
+    monkeypatch.setattr(engines_module, "find_spec", lambda _: None)
     best_engine.cache_clear()
     assert best_engine() == NUMPY
     best_engine.cache_clear()

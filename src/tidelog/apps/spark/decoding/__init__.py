@@ -9,5 +9,6 @@ filling          the kernel at work
 vectorised       the same with numpy alone, where numba is not to be had
 shared_columns   columns that both make in the same way
 decoder          all of it together
+engines          which of the two is used
 jit              how machine code is made and kept
 """

@@ -6,12 +6,10 @@ record of a chosen batch that lies in the range asked for is a row, or CorruptRe
 raised.
 """
 
-import os
 from collections.abc import Callable, Iterator
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, Protocol
 
+from tidelog.apps.spark.decoding.engines import NUMBA, chosen_engine
 from tidelog.apps.spark.decoding.selection import Selected
 from tidelog.apps.spark.decoding.unpacking import Unpacked, unpack
 from tidelog.core.types import Offset
@@ -19,10 +17,6 @@ from tidelog.core.types import Offset
 ROWS = 16 * 1024
 DATA_BYTES = 4 * 1024 * 1024
 OFFSET_MAX = 2**63 - 1
-NUMBA = "numba"
-NUMPY = "numpy"
-ENGINE_VARIABLE = "TIDELOG_DECODER"
-"""Set to numpy: do without numba even where it is installed."""
 
 
 class Engine(Protocol):
@@ -33,20 +27,12 @@ class Engine(Protocol):
     def rest(self) -> Iterator[Any]: ...
 
 
-@cache
-def best_engine() -> str:
-    """numba where it is installed."""
-    return NUMPY if find_spec("numba") is None else NUMBA
-
-
 def _engine(name: str) -> Callable[..., Engine]:
     """Imported when it is asked for: compiling takes a while, and numba may be missing."""
     if name == NUMBA:
         from tidelog.apps.spark.decoding.filling import Filling
 
         return Filling
-    if name != NUMPY:
-        raise ValueError(f"{name!r} is no decoder; {NUMBA} and {NUMPY} are")
     from tidelog.apps.spark.decoding.vectorised import Vectorised
 
     return Vectorised
@@ -68,7 +54,7 @@ class Decoder:
     ) -> None:
         """`rows` and `data_bytes` bound a RecordBatch; one record may be larger. Unless `keep`
         is set, a RecordBatch is good only until the next one is asked for."""
-        make = _engine(engine or os.environ.get(ENGINE_VARIABLE) or best_engine())
+        make = _engine(chosen_engine(engine))
         self._engine: Engine = make(schema, topic, partition, rows, data_bytes, keep)
 
     def decode(

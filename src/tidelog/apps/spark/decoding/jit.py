@@ -67,6 +67,17 @@ def load8(_context: Any, _address: Any) -> Any:
 
 
 @intrinsic
+def load32(_context: Any, _address: Any) -> Any:
+    """The signed 32-bit number at an address."""
+
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        return builder.sext(builder.load(pointer, align=1), _WORD)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
 def store8(_context: Any, _address: Any, _value: Any) -> Any:
     """Write the low byte of a number to an address."""
     return types.void(types.int64, types.int64), _storing(8)

@@ -215,7 +215,7 @@ def _bounds(
     data: Bytes, positions: Int64s, batches: unpacking.Table
 ) -> tuple[Int64s, Int64s, Int64s]:
     """For each record its batch, and where it begins (behind its length) and ends."""
-    view = memoryview(data)
+    view = data.data
     starts: list[int] = []
     ends: list[int] = []
     counts = batches[:, unpacking.COUNT].tolist()
@@ -292,9 +292,13 @@ def _find_headers(data: Bytes, at: Int64s, end: Int64s, counts: Int64s) -> tuple
         raise CorruptRecord("a record that ends off its length")
     none = np.empty(0, np.int64)
     order = np.argsort(np.concatenate([none, *(one[0] for one in parts)]), kind="stable")
-    found = []
-    for which in (1, 2):
-        starts = np.concatenate([none, *(one[which].starts for one in parts)])[order]
-        lengths = np.concatenate([none, *(one[which].lengths for one in parts)])[order]
-        found.append(_Pieces(data, starts, lengths))
-    return found[0], found[1]
+    both: tuple[list[_Pieces], ...] = ([one[1] for one in parts], [one[2] for one in parts])
+    names, contents = (
+        _Pieces(
+            data,
+            np.concatenate([none, *(one.starts for one in found)])[order],
+            np.concatenate([none, *(one.lengths for one in found)])[order],
+        )
+        for found in both
+    )
+    return names, contents

@@ -1,0 +1,210 @@
+"""Rows to records, and keys to partitions, in machine code.
+
+`encode` appends the records of some rows to a batch that is being filled. It stops when the
+rows are at their end, the batch is full, or memory is too small for the next record.
+
+Always true: nothing is written past the room that `state` names; rows are read where Arrow
+says that they are.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+
+from tidelog.apps.spark.decoding.jit import compiled, copy, load8, load32, store8
+
+Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+SmallNumbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
+
+# What `encode` says.
+END = 0
+FULL = 1
+GROW = 2
+
+# `state` of a batch.
+USED, COUNT, BASE_TIME, MAX_TIME, NEXT_ROW, ROOM, SIZE_MAX, COUNT_MAX, NEED = range(9)
+STATE_FIELDS = 9
+
+# `columns`: addresses; 0 where a column, or its validity, is not there. The last four are the
+# bits and entries by which a column's first row is off.
+KEY_ENDS, KEY_DATA, KEY_VALID, VALUE_ENDS, VALUE_DATA, VALUE_VALID = range(6)
+LIST_ENDS, LIST_VALID, NAME_ENDS, NAME_DATA, CONTENT_ENDS, CONTENT_DATA, CONTENT_VALID = range(
+    6, 13
+)
+KEY_OFF, VALUE_OFF, LIST_OFF, NAME_OFF, CONTENT_OFF = range(13, 18)
+COLUMN_FIELDS = 18
+
+
+@compiled()
+def _size(number: int) -> int:
+    """Of a zig-zag number."""
+    raw = (number << 1) ^ (number >> 63)
+    size = 1
+    while raw & ~0x7F:
+        raw = (raw >> 7) & 0x01FF_FFFF_FFFF_FFFF
+        size += 1
+    return size
+
+
+@compiled()
+def _put(at: int, number: int) -> int:
+    """Write a zig-zag number; the address after it."""
+    raw = (number << 1) ^ (number >> 63)
+    while raw & ~0x7F:
+        store8(at, (raw & 0x7F) | 0x80)
+        raw = (raw >> 7) & 0x01FF_FFFF_FFFF_FFFF
+        at += 1
+    store8(at, raw)
+    return at + 1
+
+
+@compiled()
+def _find(ends: int, data: int, valid: int, row: int) -> tuple[int, int]:
+    """Where the bytes of a row are, and how many; -1 is null."""
+    if ends == 0 or (valid != 0 and not (load8(valid + (row >> 3)) >> (row & 7)) & 1):
+        return 0, -1
+    begin = load32(ends + 4 * row)
+    return data + begin, load32(ends + 4 * row + 4) - begin
+
+
+@compiled()
+def _sized(length: int) -> int:
+    """Of bytes with their length in front."""
+    return _size(length) + max(length, 0)
+
+
+@compiled()
+def _put_bytes(at: int, place: int, length: int) -> int:
+    at = _put(at, length)
+    if length > 0:
+        copy(at, place, length)
+        at += length
+    return at
+
+
+@compiled()
+def _header_range(columns: Numbers, row: int) -> tuple[int, int]:
+    """The headers of a row: from, and how many."""
+    ends = columns[LIST_ENDS]
+    valid = columns[LIST_VALID]
+    row += columns[LIST_OFF]
+    if ends == 0 or (valid != 0 and not (load8(valid + (row >> 3)) >> (row & 7)) & 1):
+        return 0, 0
+    begin = load32(ends + 4 * row)
+    return begin, load32(ends + 4 * row + 4) - begin
+
+
+@compiled()
+def _name(columns: Numbers, header: int) -> tuple[int, int]:
+    return _find(columns[NAME_ENDS], columns[NAME_DATA], 0, header + columns[NAME_OFF])
+
+
+@compiled()
+def _content(columns: Numbers, header: int) -> tuple[int, int]:
+    return _find(
+        columns[CONTENT_ENDS],
+        columns[CONTENT_DATA],
+        columns[CONTENT_VALID],
+        header + columns[CONTENT_OFF],
+    )
+
+
+@compiled()
+def _headers_size(columns: Numbers, first: int, count: int) -> int:
+    size = _size(count)
+    for header in range(first, first + count):
+        _place, length = _name(columns, header)
+        size += _sized(length)
+        _place, length = _content(columns, header)
+        size += _sized(length)
+    return size
+
+
+@compiled()
+def _put_headers(at: int, columns: Numbers, first: int, count: int) -> int:
+    at = _put(at, count)
+    for header in range(first, first + count):
+        place, length = _name(columns, header)
+        at = _put_bytes(at, place, length)
+        place, length = _content(columns, header)
+        at = _put_bytes(at, place, length)
+    return at
+
+
+@compiled()
+def _encode_row(columns: Numbers, row: int, time: int, state: Numbers, out: int) -> int:
+    """One record at the end of the batch, if it has its place there."""
+    count = state[COUNT]
+    used = state[USED]
+    delta = time - state[BASE_TIME] if count else 0
+    key_at, key = _find(
+        columns[KEY_ENDS], columns[KEY_DATA], columns[KEY_VALID], row + columns[KEY_OFF]
+    )
+    value_at, value = _find(
+        columns[VALUE_ENDS], columns[VALUE_DATA], columns[VALUE_VALID], row + columns[VALUE_OFF]
+    )
+    first, headers = _header_range(columns, row)
+    length = 1 + _size(delta) + _size(count) + _sized(key) + _sized(value)
+    length += _headers_size(columns, first, headers) if headers else 1
+    end = used + _size(length) + length
+    if count and (count == state[COUNT_MAX] or end > state[SIZE_MAX]):
+        return FULL
+    if end > state[ROOM]:
+        state[NEED] = end
+        return GROW
+    at = _put(out + used, length)
+    store8(at, 0)
+    at = _put(_put(at + 1, delta), count)
+    at = _put_bytes(_put_bytes(at, key_at, key), value_at, value)
+    _put_headers(at, columns, first, headers)
+    if not count:
+        state[BASE_TIME] = state[MAX_TIME] = time
+    state[MAX_TIME] = max(state[MAX_TIME], time)
+    state[COUNT] = count + 1
+    state[USED] = end
+    return END
+
+
+@compiled("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64)")
+def encode(columns: Numbers, rows: Numbers, times: Numbers, state: Numbers, out: int) -> int:
+    """Go on with `rows` from state[NEXT_ROW]: END, FULL or GROW."""
+    for number in range(state[NEXT_ROW], len(rows)):
+        told = _encode_row(columns, rows[number], times[rows[number]], state, out)
+        if told != END:
+            state[NEXT_ROW] = number
+            return told
+    state[NEXT_ROW] = len(rows)
+    return END
+
+
+@compiled()
+def _murmur2(at: int, length: int) -> int:
+    """In 64-bit numbers that are cut to 32 bits."""
+    mask = 0xFFFF_FFFF
+    mix = 0x5BD1_E995
+    value = (0x9747_B28C ^ length) & mask
+    whole = length & ~3
+    for place in range(at, at + whole, 4):
+        word = (load32(place) & mask) * mix & mask
+        word ^= word >> 24
+        value = (value * mix & mask) ^ (word * mix & mask)
+    if length & 3:
+        rest = 0
+        for number in range(length & 3):
+            rest |= load8(at + whole + number) << (8 * number)
+        value = (value ^ rest) * mix & mask
+    value = (value ^ (value >> 13)) * mix & mask
+    return value ^ (value >> 15)
+
+
+@compiled("void(int64[::1], int64, int64, int32[::1])")
+def hash_keys(columns: Numbers, count: int, partitions: int, found: SmallNumbers) -> None:
+    """The partition of each key by murmur2 as Kafka's Java client has it; -1 for none."""
+    for row in range(count):
+        at, length = _find(
+            columns[KEY_ENDS], columns[KEY_DATA], columns[KEY_VALID], row + columns[KEY_OFF]
+        )
+        if length < 0:
+            found[row] = -1
+        else:
+            found[row] = (_murmur2(at, length) & 0x7FFF_FFFF) % partitions
