@@ -1,1 +1,5 @@
-"""Found by Spark itself, since its name begins with `pyspark_`: `format("tidelog-log")`."""
+"""Found by Spark by its name: registers `format("tidelog-log")` where tidelog is installed."""
+
+from tidelog.apps.audit.source.data_source import LogDataSource
+
+DefaultSource = LogDataSource

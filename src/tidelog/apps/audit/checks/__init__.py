@@ -1,0 +1,1 @@
+"""What must be true of a log, of the files beside it, and between replicas."""

@@ -1,0 +1,105 @@
+"""Batches that replicas do not share, told once for each range and each replica at fault.
+
+At fault is who differs from most others; where that is undecided, who differs from the log that
+the newest leader wrote. Offsets that are told of already, as damage, are passed over.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from tidelog.apps.audit.checks.replica_log import ReplicaLog
+from tidelog.apps.audit.comparison import Compared, Copy, Differing
+
+
+class _Fault(NamedTuple):
+    kind: str
+    first: int
+    last: int
+    segment: str
+    position: int
+    text: str
+
+
+def tell_differences(compared: Compared, differing: list[Differing]) -> None:
+    """Findings go to the logs of the partition."""
+    logs = {side.log.replica: side.log for side in compared.sides}
+    compacted = any(log.is_compacted for log in logs.values())
+    faults: dict[str, list[_Fault]] = {}
+    for each in differing:
+        believed = {
+            name: copy
+            for name, copy in each.copies.items()
+            if not logs[name].excuses(each.base_offset, copy.last_offset)
+        }
+        last = max(copy.last_offset for copy in each.copies.values())
+        covering = [
+            name
+            for name, start, until in compared.bounds()
+            if start <= each.base_offset
+            and until > last
+            and not logs[name].excuses(each.base_offset, last)
+        ]
+        for name, fault in _faults(compared, each.base_offset, believed, covering):
+            if compacted and fault.kind != "epoch-order":
+                fault = fault._replace(kind="compacted-apart")
+            faults.setdefault(name, []).append(fault)
+    for name, found in faults.items():
+        _tell(logs[name], found)
+
+
+def _faults(
+    compared: Compared, base_offset: int, copies: dict[str, Copy], covering: list[str]
+) -> list[tuple[str, _Fault]]:
+    reference = compared.agreement.reference.log.replica
+    counted = Counter(copy.identity for copy in copies.values())
+    if not counted:
+        return []
+    most = max(counted.values())
+    leading = [identity for identity, votes in counted.items() if votes == most]
+    right = leading[0]
+    if len(leading) > 1 and reference in copies:
+        right = copies[reference].identity
+    others = sorted(name for name, copy in copies.items() if copy.identity == right)
+    found = []
+    for name in covering:
+        copy = copies.get(name)
+        if copy is None:
+            text = f"missing here; {', '.join(others)} have them"
+            found.append((name, _Fault("replica-divergence", base_offset, right[0], "", -1, text)))
+        elif copy.identity != right:
+            kind, what = _what(copy, right)
+            if base_offset >= compared.agreement.committed:
+                kind = "uncommitted-differs"
+            last = max(copy.last_offset, right[0])
+            text = f"{what} than on {', '.join(others)}"
+            fault = _Fault(kind, base_offset, last, copy.segment, copy.position, text)
+            found.append((name, fault))
+    return found
+
+
+def _what(copy: Copy, right: tuple[int, int, int]) -> tuple[str, str]:
+    if copy.crc == right[2] and copy.last_offset == right[0]:
+        return "epoch-order", f"leader epoch {copy.leader_epoch} here, another ({right[1]})"
+    if copy.last_offset != right[0]:
+        return "replica-divergence", f"batches end at other offsets ({copy.last_offset} here)"
+    return "replica-divergence", "other records"
+
+
+def _tell(log: ReplicaLog, faults: list[_Fault]) -> None:
+    """Neighbouring offsets with one fault are one finding."""
+    merged: list[_Fault] = []
+    for fault in faults:
+        if merged and merged[-1].kind == fault.kind and merged[-1].last + 1 >= fault.first:
+            merged[-1] = merged[-1]._replace(last=max(merged[-1].last, fault.last))
+        else:
+            merged.append(fault)
+    for fault in merged:
+        log.add(
+            log.place.finding(
+                fault.kind,
+                fault.segment,
+                f"offsets {fault.first} to {fault.last}: {fault.text}",
+                position=fault.position,
+                offsets=(fault.first, fault.last),
+            )
+        )

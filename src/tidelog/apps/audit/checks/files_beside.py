@@ -1,0 +1,66 @@
+"""The files beside a segment, judged with the whole log in view."""
+
+from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary
+from tidelog.core.storage import layout
+
+
+def check_files(log: ReplicaLog) -> None:
+    """Indexes that are missing or end too early, and transactions."""
+    log.add(*log.place.remarked(log.folder.remarks))
+    if log.folder.error:
+        log.add(log.place.finding("unreadable", "", log.folder.error))
+    for number, segment in enumerate(log.segments):
+        closed = log.clean or number + 1 < len(log.segments)
+        _indexes(log, segment, closed)
+        _transactions(log, segment)
+
+
+def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
+    head = segment.stretches[0]
+    told = {remark.file for stretch in segment.stretches for remark in stretch.remarks}
+    for name in head.indexes_missing:
+        if segment.batches and not segment.vanished:
+            log.add(log.place.finding("index-missing", name, f"{segment.file} has none"))
+    file = segment.file[: -len(layout.LOG)] + layout.TIME_INDEX
+    youngest = segment.max_timestamp
+    if not closed or file in told or file in head.indexes_missing or youngest < 0:
+        return
+    if log.excuses(segment.base_offset, max(run.last for run in segment.runs)):
+        return
+    found = head.time_last
+    if found is None or found[0] != youngest:
+        what = "it is empty" if found is None else f"its last entry has timestamp {found[0]}"
+        text = f"{what}; the segment's youngest batch has {youngest}"
+        log.add(log.place.finding("time-index", file, text))
+
+
+def _transactions(log: ReplicaLog, segment: SegmentSummary) -> None:
+    """Each entry has its abort marker, each abort its entry."""
+    file = segment.file[: -len(layout.LOG)] + layout.TXN_INDEX
+    if any(remark.file == file for remark in log.folder.remarks) or segment.vanished:
+        return
+    markers = {
+        (producer_id, marker): first
+        for stretch in segment.stretches
+        for producer_id, first, marker in stretch.aborted
+    }
+    entries = {(row[0], row[2]): row[1] for row in log.folder.aborted.get(file, [])}
+    if any(stretch.crowded for stretch in segment.stretches):
+        return
+    for (producer_id, marker), first in entries.items():
+        if log.excuses(first, marker):
+            continue
+        if (producer_id, marker) not in markers and not log.is_compacted:
+            text = f"producer {producer_id} has no abort marker at offset {marker}"
+        elif markers.get((producer_id, marker), -1) not in (-1, first):
+            begun = markers[producer_id, marker]
+            text = f"producer {producer_id}'s transaction began at {begun}, the entry says {first}"
+        else:
+            continue
+        log.add(log.place.finding("transaction-index", file, text, offsets=(first, marker)))
+        return
+    for (producer_id, marker), first in markers.items():
+        if first >= 0 and (producer_id, marker) not in entries and marker < log.log_end:
+            text = f"the abort of producer {producer_id} at offset {marker} has no entry"
+            log.add(log.place.finding("transaction-index", file, text, offsets=(first, marker)))
+            return

@@ -1,0 +1,118 @@
+"""Replicas side by side, by their epochs: who agrees with whom, and up to where.
+
+Two logs are the same up to where their epochs say so: within an epoch one leader wrote, and a
+newer leader's log decides what an older one may keep. What lies beyond was never committed, if
+the replica's own high watermark agrees.
+"""
+
+from typing import NamedTuple
+
+from tidelog.apps.audit.checks.replica_log import ReplicaLog
+from tidelog.apps.audit.scan.summary import EpochRun
+
+
+class Side(NamedTuple):
+    """A replica and its lineage."""
+
+    log: ReplicaLog
+    lineage: list[EpochRun]
+
+    @property
+    def last_epoch(self) -> int:
+        return self.lineage[-1].epoch if self.lineage else -1
+
+
+class Agreement(NamedTuple):
+    """What the replicas of a partition share."""
+
+    reference: Side
+    until: dict[str, int]
+    """By replica: up to this offset its log must be the reference's."""
+    committed: int
+    """Below, records are committed as far as any replica knows."""
+
+
+def agree(sides: list[Side]) -> Agreement:
+    """Find the log that most replicas agree with, newest epoch first, and tell about forks."""
+
+    def votes(side: Side) -> tuple[int, int, int]:
+        fitting = sum(common_end(other, side) >= other.log.log_end for other in sides)
+        return fitting, side.last_epoch, side.log.log_end
+
+    reference = max(sides, key=votes)
+    until = {side.log.replica: common_end(side, reference) for side in sides}
+    longest = max(side.log.log_end for side in sides)
+    known = [
+        side.log.high_watermark
+        for side in sides
+        if side.log.high_watermark is not None and side.log.high_watermark <= longest
+    ]
+    committed = max(known) if known else min(until.values())
+    for side in sides:
+        _tell_fork(side, reference, until[side.log.replica])
+    return Agreement(reference, until, committed)
+
+
+def common_end(side: Side, reference: Side) -> int:
+    """Up to where the reference's epochs let the other log be the same."""
+    if side is reference:
+        return side.log.log_end
+    ends = {run.epoch: run.last + 1 for run in reference.lineage}
+    if reference.lineage:
+        ends[reference.last_epoch] = max(reference.log.log_end, ends[reference.last_epoch])
+    until = side.log.log_end
+    for run in reversed(side.lineage):
+        if run.epoch in ends:
+            if run.epoch == reference.last_epoch:
+                return until
+            return min(until, max(ends[run.epoch], run.first))
+        if run.last < reference.log.segments[0].base_offset:
+            return until  # the reference's log begins later
+        if run.epoch < reference.lineage[0].epoch if reference.lineage else True:
+            return until
+        until = run.first
+    return until
+
+
+def _tell_fork(side: Side, reference: Side, until: int) -> None:
+    log = side.log
+    if until >= log.log_end:
+        return
+    run = next((run for run in side.lineage if run.last >= until), None)
+    assert run is not None
+    high = log.high_watermark or 0
+    where = f"{reference.log.replica} has other epochs from offset {until} on"
+    kind = "replica-divergence" if high > until else "stale-tail"
+    promise = f"; this replica's high watermark is {high}" if high > until else ""
+    log.add(
+        log.place.finding(
+            kind,
+            run.file,
+            f"epoch {run.epoch} here, {where}{promise}",
+            position=run.position if run.first >= until else -1,
+            offsets=(until, log.log_end - 1),
+        )
+    )
+
+
+def tell_ends(sides: list[Side], agreement: Agreement) -> None:
+    """Who lags behind what is committed, and who has more than others."""
+    if len(sides) < 2:
+        return
+    committed = agreement.committed
+    fitting = [side for side in sides if agreement.until[side.log.replica] >= side.log.log_end]
+    shortest = min(side.log.log_end for side in sides)
+    for side in fitting:
+        log = side.log
+        end = log.log_end
+        if end < committed and not log.excuses(end, committed - 1):
+            text = f"the log ends at {end}, records below {committed} are committed"
+            offsets = (end, committed - 1)
+            log.add(log.place.finding("lagging-replica", "", text, offsets=offsets))
+        start = max(committed, shortest)
+        if end > start:
+            last = log.segments[-1]
+            text = f"above the high watermark {committed}; another replica ends at {shortest}"
+            log.add(
+                log.place.finding("uncommitted-tail", last.file, text, offsets=(start, end - 1))
+            )

@@ -1,0 +1,175 @@
+"""One replica of one partition, put together from what the tasks saw of it."""
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidelog.apps.audit.folders.log_dir import LogDirFacts
+from tidelog.apps.audit.folders.partition_folder import FolderFacts
+from tidelog.apps.audit.report.findings import Finding, Place
+from tidelog.apps.audit.scan.summary import EpochRun, Hole, Run, StretchSummary
+from tidelog.core.storage import layout
+from tidelog.core.types import INTERNAL_TOPICS
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class SegmentSummary(NamedTuple):
+    """A segment's file, all its stretches in order."""
+
+    file: str
+    base_offset: int
+    stretches: list[StretchSummary]
+
+    @property
+    def size(self) -> int:
+        return self.stretches[-1].size
+
+    @property
+    def batches(self) -> int:
+        return sum(each.batches for each in self.stretches)
+
+    @property
+    def max_timestamp(self) -> int:
+        return max(each.max_timestamp for each in self.stretches)
+
+    @property
+    def vanished(self) -> bool:
+        return any(each.vanished for each in self.stretches)
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run._replace(file=self.file) for each in self.stretches for run in each.runs]
+
+    @property
+    def epochs(self) -> list[EpochRun]:
+        return [run._replace(file=self.file) for each in self.stretches for run in each.epochs]
+
+    @property
+    def holes(self) -> list[Hole]:
+        """Those that touch are one."""
+        merged: list[Hole] = []
+        for each in self.stretches:
+            for hole in each.holes:
+                if merged and merged[-1].end == hole.position:
+                    before = merged.pop()
+                    zeros = before.zeros and hole.zeros
+                    hole = before._replace(end=hole.end, zeros=zeros, torn=hole.torn)
+                merged.append(hole._replace(file=self.file))
+        return merged
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether each stretch ended where the next began: their cuts were batches."""
+        pairs = zip(self.stretches, self.stretches[1:], strict=False)
+        return all(a.end == b.start or a.vanished or a.error for a, b in pairs)
+
+
+class ReplicaLog:
+    """A partition in one log directory."""
+
+    def __init__(
+        self,
+        log_dir: LogDirFacts,
+        topic: str,
+        partition: int,
+        folder: FolderFacts,
+        segments: list[SegmentSummary],
+    ) -> None:
+        self.log_dir = log_dir
+        self.place = Place(log_dir.name, topic, partition)
+        self.topic, self.partition = topic, partition
+        self.folder = folder
+        self.segments = sorted(segments, key=lambda each: each.base_offset)
+        self.name = f"{topic}-{partition}"
+        self.damaged: list[tuple[int, int]] = [
+            (first, last)
+            for segment in segments
+            for each in segment.stretches
+            for first, last in each.bad
+        ]
+        """Offsets that are told of already: what else is odd about them has its reason."""
+        self.findings: list[Finding] = []
+
+    @property
+    def replica(self) -> str:
+        return self.log_dir.name
+
+    @property
+    def clean(self) -> bool:
+        """Stopped in an orderly way."""
+        return self.log_dir.clean
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether a cleaner was here, as far as this replica shows."""
+        thinned = any(each.thinned for segment in self.segments for each in segment.stretches)
+        internal = self.topic in INTERNAL_TOPICS
+        return thinned or internal or self.log_dir.offset("cleaner", self.name) is not None
+
+    @property
+    def cleaned_upto(self) -> int:
+        return self.log_dir.offset("cleaner", self.name) or 0
+
+    @property
+    def high_watermark(self) -> int | None:
+        return self.log_dir.offset("high_watermark", self.name)
+
+    @property
+    def recovery_point(self) -> int | None:
+        return self.log_dir.offset("recovery_point", self.name)
+
+    @property
+    def log_start(self) -> int:
+        """Where the log begins: the checkpoint, or the first segment if that is later."""
+        first = self.segments[0].base_offset if self.segments else 0
+        filed = self.log_dir.offset("log_start", self.name) or 0
+        return max(first, filed if filed <= self.log_end else 0)
+
+    @property
+    def log_end(self) -> int:
+        """One past the highest offset that is in its place; known once offsets are checked."""
+        return self._log_end if self._log_end is not None else 0
+
+    _log_end: int | None = None
+
+    def end_at(self, offset: int) -> None:
+        self._log_end = offset
+
+    @property
+    def batches(self) -> int:
+        return sum(segment.batches for segment in self.segments)
+
+    @property
+    def records(self) -> int:
+        return sum(each.records for segment in self.segments for each in segment.stretches)
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def epochs(self) -> list[EpochRun]:
+        """In the order of the log."""
+        return [run for segment in self.segments for run in segment.epochs]
+
+    def add(self, *findings: Finding) -> None:
+        self.findings += findings
+
+    def excuses(self, first: int, last: int) -> bool:
+        """Whether damage that is told of lies in these offsets."""
+        return any(a <= last and first <= b for a, b in self.damaged)
+
+
+def segments_of(rows: Iterable[tuple[str, StretchSummary]]) -> list[SegmentSummary]:
+    """Stretches by path, put together by file."""
+    by_file: dict[str, list[StretchSummary]] = {}
+    for path, summary in rows:
+        by_file.setdefault(os.path.basename(path), []).append(summary)
+    segments = []
+    for file, stretches in by_file.items():
+        parsed = layout.parse_file(file)
+        assert parsed is not None
+        ordered = sorted(stretches, key=lambda each: each.start)
+        segments.append(SegmentSummary(file, parsed.base_offset, ordered))
+    return segments

@@ -1,0 +1,127 @@
+"""What the files of a log directory say: whose it is, how it was stopped, its checkpoints."""
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from tidelog.apps.audit.folders.discovery import FoundLogDir
+from tidelog.apps.audit.scan.summary import Remark
+from tidelog.apps.cli.files.checkpoint_files import OFFSET_FILES
+from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
+from tidelog.core.storage import checkpoint, layout
+from tidelog.core.storage.checkpoint import CheckpointError
+from tidelog.core.types import TopicPartition
+
+KNOWN_NAMES = frozenset(
+    {
+        layout.META_PROPERTIES,
+        layout.CLEAN_SHUTDOWN,
+        *OFFSET_FILES,
+        ".lock",
+        "bootstrap.checkpoint",
+        "lost+found",
+        "remote_log_snapshot",
+    }
+)
+
+
+class LogDirFacts(NamedTuple):
+    """One log directory, as far as its own files tell."""
+
+    path: str
+    name: str
+    """Short, for reports."""
+    clean: bool
+    """Stopped in an orderly way: nothing may be torn."""
+    node_id: str
+    cluster_id: str
+    offsets: dict[str, dict[str, int]]
+    """By what they are (`log_start`, `recovery_point`, `high_watermark`, `cleaner`), by folder."""
+    folders: list[str]
+    remarks: list[Remark]
+
+    def offset(self, what: str, partition: str) -> int | None:
+        return self.offsets.get(what, {}).get(partition)
+
+    def to_json(self) -> str:
+        return json.dumps(self, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "LogDirFacts":
+        values: list[Any] = json.loads(text)
+        made = cls(*values)
+        return made._replace(remarks=[Remark(*each) for each in made.remarks])
+
+
+def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
+    """Read its files, and no more of it."""
+    remarks: list[Remark] = []
+    if found.error:
+        remarks.append(Remark("unreadable", "", 0, -1, -1, found.error))
+    properties: dict[str, str] = {}
+    data = _read(found.path, layout.META_PROPERTIES, remarks)
+    if data is not None:
+        path = layout.META_PROPERTIES
+        try:
+            properties = checkpoint.parse_properties(path, data).values
+        except CheckpointError as error:
+            remarks.append(Remark("meta-properties", path, 0, -1, -1, error.problem))
+    offsets = {}
+    for file, what in OFFSET_FILES.items():
+        data = _read(found.path, file, remarks)
+        if data is not None:
+            offsets[what] = _offsets(file, data, remarks)
+    remarks += _strangers(found)
+    return LogDirFacts(
+        found.path,
+        name,
+        os.path.exists(os.path.join(found.path, layout.CLEAN_SHUTDOWN)),
+        properties.get("node.id", properties.get("broker.id", "")),
+        properties.get("cluster.id", ""),
+        offsets,
+        [os.path.basename(folder.path) for folder in found.folders],
+        remarks,
+    )
+
+
+def _read(folder: str, file: str, remarks: list[Remark]) -> bytes | None:
+    try:
+        return read_whole(os.path.join(folder, file))
+    except Vanished:
+        return None
+    except CannotRead as error:
+        remarks.append(Remark("unreadable", file, 0, -1, -1, error.why))
+        return None
+
+
+def _offsets(file: str, data: bytes, remarks: list[Remark]) -> dict[str, int]:
+    try:
+        rows = checkpoint.parse_rows(file, data, 3)
+        parsed = checkpoint.parse_offsets(file, data)
+    except CheckpointError as error:
+        remarks.append(Remark("checkpoint-format", file, 0, -1, -1, error.problem))
+        return {}
+    seen: set[TopicPartition] = set()
+    for line, (topic, number, offset) in enumerate(rows, start=3):
+        partition = TopicPartition(topic, int(number))
+        problem = f"line {line}: {partition} stands there twice" if partition in seen else ""
+        if int(offset) < 0 or int(number) < 0:
+            problem = f"line {line}: {' '.join((topic, number, offset))!r} is below zero"
+        if problem:
+            remarks.append(Remark("checkpoint-format", file, 0, -1, -1, problem))
+        seen.add(partition)
+    return {str(partition): offset for partition, offset in parsed.items()}
+
+
+def _strangers(found: FoundLogDir) -> list[Remark]:
+    remarks = []
+    for name in found.others:
+        if name in KNOWN_NAMES or name.endswith(".tmp"):
+            continue
+        mark = layout.parse_mark(name)
+        if mark is not None:
+            text = f"a folder marked {mark!r}: a broker was about to remove or move it"
+            remarks.append(Remark("leftover", name, 0, -1, -1, text))
+        else:
+            remarks.append(Remark("foreign-file", name, 0, -1, -1, "no file of a log directory"))
+    return remarks

@@ -1,0 +1,168 @@
+"""The small files of a partition's folder: epochs, topic id, snapshots, aborted transactions."""
+
+import json
+import os
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from tidelog.apps.audit.scan.summary import Remark
+from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
+from tidelog.core.lineage.producer_state import CorruptSnapshot, ProducerState
+from tidelog.core.lineage.transaction_index import (
+    ENTRY_SIZE,
+    CorruptTransactionIndex,
+    decode_transactions,
+)
+from tidelog.core.storage import checkpoint, layout
+from tidelog.core.storage.checkpoint import CheckpointError
+from tidelog.core.storage.layout import FileName
+
+KNOWN_NAMES = frozenset(
+    {layout.LEADER_EPOCHS, layout.PARTITION_METADATA, "quorum-state", "remote_log_metadata"}
+)
+_METADATA_SNAPSHOT = ".checkpoint"
+"""`__cluster_metadata` keeps its snapshots beside its log."""
+
+
+class FolderFacts(NamedTuple):
+    """One partition's folder, but for its batches."""
+
+    segments: list[int]
+    """Base offsets of its `.log` files."""
+    epochs: list[tuple[int, int]] | None
+    """Epoch and start offset; None without a readable file."""
+    topic_id: str
+    aborted: dict[str, list[tuple[int, int, int, int]]]
+    """By `.txnindex` file: producer, first and last offset, last stable offset."""
+    snapshots: list[int]
+    """Offsets of those that are sound."""
+    remarks: list[Remark]
+    error: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(self, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "FolderFacts":
+        values: list[Any] = json.loads(text)
+        made = cls(*values)
+        epochs = None if made.epochs is None else [(each[0], each[1]) for each in made.epochs]
+        aborted = {
+            file: [(row[0], row[1], row[2], row[3]) for row in rows]
+            for file, rows in made.aborted.items()
+        }
+        remarks = [Remark(*each) for each in made.remarks]
+        return made._replace(epochs=epochs, aborted=aborted, remarks=remarks)
+
+
+def read_folder(path: str) -> FolderFacts:
+    """Read all but the segments and their sparse indexes."""
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        return FolderFacts([], None, "", {}, [], [], (error.strerror or str(error)).lower())
+    reading = _Reading(path)
+    for name in names:
+        reading.take(name)
+    reading.tell_leftovers()
+    return FolderFacts(
+        reading.segments,
+        reading.epochs,
+        reading.topic_id,
+        reading.aborted,
+        reading.snapshots,
+        reading.remarks,
+    )
+
+
+class _Reading:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.segments: list[int] = []
+        self.epochs: list[tuple[int, int]] | None = None
+        self.topic_id = ""
+        self.aborted: dict[str, list[tuple[int, int, int, int]]] = {}
+        self.snapshots: list[int] = []
+        self.remarks: list[Remark] = []
+        self.leftovers: list[str] = []
+
+    def take(self, name: str) -> None:
+        parsed = layout.parse_file(name)
+        if name == layout.LEADER_EPOCHS:
+            self._epochs(name)
+        elif name == layout.PARTITION_METADATA:
+            self._topic_id(name)
+        elif parsed is None:
+            if name not in KNOWN_NAMES and not name.endswith((".tmp", _METADATA_SNAPSHOT)):
+                self._remark("foreign-file", name, "no file of a partition")
+        elif parsed.suffix:
+            self.leftovers.append(name)
+        else:
+            self._segment_file(name, parsed)
+
+    def _segment_file(self, name: str, parsed: FileName) -> None:
+        if parsed.kind == layout.LOG:
+            self.segments.append(parsed.base_offset)
+        elif parsed.kind == layout.SNAPSHOT:
+            self._snapshot(name, parsed.base_offset)
+        elif parsed.kind == layout.TXN_INDEX:
+            self._transactions(name)
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return read_whole(os.path.join(self.path, name))
+        except Vanished:
+            return None
+        except CannotRead as error:
+            self._remark("unreadable", name, error.why)
+            return None
+
+    def _remark(self, kind: str, file: str, text: str, position: int = 0) -> None:
+        self.remarks.append(Remark(kind, file, position, -1, -1, text))
+
+    def _epochs(self, name: str) -> None:
+        data = self._read(name)
+        if data is None:
+            return
+        try:
+            self.epochs = [(e.epoch, e.start_offset) for e in checkpoint.parse_epochs(name, data)]
+        except CheckpointError as error:
+            self._remark("epoch-checkpoint", name, error.problem)
+
+    def _topic_id(self, name: str) -> None:
+        data = self._read(name)
+        if data is None:
+            return
+        try:
+            self.topic_id = layout.format_topic_id(checkpoint.parse_topic_metadata(name, data))
+        except CheckpointError as error:
+            self._remark("partition-metadata", name, error.problem)
+
+    def _snapshot(self, name: str, offset: int) -> None:
+        data = self._read(name)
+        if data is None:
+            return
+        try:
+            ProducerState().load_snapshot(data, offset)
+            self.snapshots.append(offset)
+        except CorruptSnapshot as error:
+            self._remark("producer-snapshot", name, str(error))
+
+    def _transactions(self, name: str) -> None:
+        data = self._read(name)
+        if data is None:
+            return
+        try:
+            self.aborted[name] = [(e[0], e[1], e[2], e[3]) for e in decode_transactions(data)]
+        except CorruptTransactionIndex as error:
+            sound = 0
+            with suppress(CorruptTransactionIndex):
+                while decode_transactions(data[: sound + ENTRY_SIZE]) and sound < len(data):
+                    sound += ENTRY_SIZE
+            self._remark("transaction-index", name, str(error), sound)
+
+    def tell_leftovers(self) -> None:
+        if self.leftovers:
+            more = f" and {len(self.leftovers) - 1} more" if len(self.leftovers) > 1 else ""
+            text = f"{self.leftovers[0]}{more}: left by a deletion or a compaction"
+            self._remark("leftover", self.leftovers[0], text)

@@ -1,0 +1,1 @@
+"""What an audit tells: findings and the state of each partition."""

@@ -1,0 +1,92 @@
+"""What an audit came to."""
+
+from typing import Any, NamedTuple
+
+from tidelog.apps.audit.checks.lineage_fork import Side
+from tidelog.apps.audit.report.findings import Finding
+
+
+class ReplicaState(NamedTuple):
+    """One replica in the summary."""
+
+    replica: str
+    log_start: int
+    log_end: int
+    high_watermark: int | None
+    epochs: list[tuple[int, int]]
+    segments: int
+    batches: int
+    records: int
+    bytes: int
+
+
+class PartitionState(NamedTuple):
+    """One partition in the summary."""
+
+    cluster_id: str
+    topic: str
+    partition: int
+    replicas: list[ReplicaState]
+
+
+class Report(NamedTuple):
+    """All of it."""
+
+    findings: list[Finding]
+    partitions: list[PartitionState]
+    seconds: float
+
+    @property
+    def damage(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.is_damage]
+
+    @property
+    def notices(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.is_damage]
+
+    @property
+    def holds(self) -> bool:
+        """No damage."""
+        return not self.damage
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for row in self.partitions for each in row.replicas)
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "damage": len(self.damage),
+            "notices": len(self.notices),
+            "findings": [finding.as_data() for finding in self.findings],
+            "partitions": [
+                {
+                    "topic": row.topic,
+                    "partition": row.partition,
+                    "replicas": [each._asdict() for each in row.replicas],
+                }
+                for row in self.partitions
+            ],
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def partition_row(key: tuple[str, str, int], sides: list[Side]) -> PartitionState:
+    """A partition's line of the summary."""
+    replicas = []
+    for side in sorted(sides, key=lambda each: each.log.replica):
+        log = side.log
+        epochs = [(run.epoch, run.first) for run in side.lineage]
+        state = ReplicaState(
+            log.replica,
+            log.log_start,
+            log.log_end,
+            log.high_watermark,
+            epochs,
+            len(log.segments),
+            log.batches,
+            log.records,
+            log.bytes,
+        )
+        replicas.append(state)
+    return PartitionState(*key, replicas)

@@ -1,0 +1,1 @@
+"""Reading segments: batches in numpy arrays, a piece of the file at a time."""

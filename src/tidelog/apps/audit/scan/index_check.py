@@ -1,0 +1,162 @@
+"""The sparse indexes of a segment beside its batches.
+
+An entry of the offset index is the last offset of a batch and the position at which it starts;
+one of the time index a timestamp and an offset in the batch that has it. A tail of zeros is
+reserved space, as a running broker keeps it.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.apps.audit.scan.headers import Longs
+from tidelog.apps.audit.scan.summary import Remark
+from tidelog.apps.audit.scan.walk import Framed
+from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
+from tidelog.core.storage import layout
+
+OFFSET_ENTRY = np.dtype([("relative", ">i4"), ("position", ">i4")])
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
+
+
+class SegmentIndexes:
+    """Both indexes of a segment, read before the segment is: a live one then has all that the
+    indexes name."""
+
+    def __init__(self, log_path: str, base_offset: int, judge_whole: bool) -> None:
+        self._base_offset = base_offset
+        self._judge_whole = judge_whole
+        """Only one stretch of a segment says what is wrong with a file as a whole."""
+        stem = log_path[: -len(layout.LOG)]
+        self.remarks: list[Remark] = []
+        self.missing: list[str] = []
+        self._offset_file = os.path.basename(stem + layout.OFFSET_INDEX)
+        self._time_file = os.path.basename(stem + layout.TIME_INDEX)
+        offsets = self._entries(stem + layout.OFFSET_INDEX, OFFSET_ENTRY, 0)
+        times = self._entries(stem + layout.TIME_INDEX, TIME_ENTRY, 1)
+        self._positions: Longs = offsets["position"].astype(np.int64)
+        self._offsets: Longs = offsets["relative"].astype(np.int64) + base_offset
+        self._timestamps: Longs = times["timestamp"].astype(np.int64)
+        self._time_offsets: Longs = times["relative"].astype(np.int64) + base_offset
+        if judge_whole:
+            self._must_rise(self._offset_file, 8, self._offsets, self._positions, self._offsets)
+            rising = (self._timestamps, self._time_offsets)
+            self._must_rise(self._time_file, 12, self._time_offsets, *rising)
+        self._seen_times = np.zeros(len(times), bool)
+
+    @property
+    def time_last(self) -> tuple[int, int] | None:
+        """The last entry of the time index: what it takes for the youngest record."""
+        if not len(self._timestamps):
+            return None
+        return int(self._timestamps[-1]), int(self._time_offsets[-1])
+
+    def _entries(self, path: str, entry: "np.dtype[np.void]", keep: int) -> NDArray[Any]:
+        name = os.path.basename(path)
+        try:
+            data = read_whole(path)
+        except Vanished:
+            self.missing.append(name)
+            data = b""
+        except CannotRead as error:
+            if self._judge_whole:
+                self.remarks.append(Remark("unreadable", name, 0, -1, -1, error.why))
+            data = b""
+        whole = len(data) - len(data) % entry.itemsize
+        if whole < len(data) and self._judge_whole:
+            text = f"{len(data) - whole} bytes at its end are no whole entry"
+            self._add(_kind(name), name, whole, -1, text)
+        entries = np.frombuffer(data[:whole], entry)
+        used = -(-len(data[:whole].rstrip(b"\0")) // entry.itemsize)
+        return entries[: max(used, min(keep, len(entries)))]
+
+    def _must_rise(self, name: str, size: int, offsets: Longs, *columns: Longs) -> None:
+        fine = np.ones(max(len(offsets) - 1, 0), bool)
+        for column in columns:
+            fine &= column[1:] > column[:-1]
+        bad = np.flatnonzero(~fine)
+        if len(bad):
+            at = int(bad[0]) + 1
+            text = f"entry {at} does not rise above the one before it"
+            more = f"; so for {len(bad)} entries" if len(bad) > 1 else ""
+            self._add(_kind(name), name, at * size, int(offsets[at]), text + more)
+
+    def _add(self, kind: str, name: str, position: int, offset: int, text: str) -> None:
+        if all(known.file != name for known in self.remarks):
+            self.remarks.append(Remark(kind, name, position, offset, offset, text))
+
+    def compare(self, framed: Framed, last: Longs) -> None:
+        """Entries about these batches."""
+        self._compare_positions(framed, last)
+        self._compare_times(framed, last)
+
+    def _compare_positions(self, framed: Framed, last: Longs) -> None:
+        begin, end = int(framed.positions[0]), int(framed.positions[-1] + framed.sizes[-1])
+        named = np.flatnonzero((self._positions >= begin) & (self._positions < end))
+        if not len(named):
+            return
+        at = np.searchsorted(framed.positions, self._positions[named])
+        at = np.minimum(at, len(last) - 1)
+        fits = (framed.positions[at] == self._positions[named]) & (last[at] == self._offsets[named])
+        fits |= (framed.positions[at] == self._positions[named]) & ~framed.sound[at]
+        for bad in np.flatnonzero(~fits).tolist()[:1]:
+            entry = int(named[bad])
+            offset, position = int(self._offsets[entry]), int(self._positions[entry])
+            there = int(framed.positions[at[bad]]) == position
+            what = f"ends with offset {int(last[at[bad]])}" if there else "does not begin there"
+            text = f"entry {entry} has offset {offset} at byte {position}, where a batch {what}"
+            self._add("offset-index", self._offset_file, entry * 8, offset, text)
+
+    def _compare_times(self, framed: Framed, last: Longs) -> None:
+        base = framed.headers["base_offset"]
+        named = np.flatnonzero(
+            (self._time_offsets >= int(base[0])) & (self._time_offsets <= int(last[-1]))
+        )
+        if not len(named) or bool((last[1:] <= last[:-1]).any()):
+            return
+        self._seen_times[named] = True
+        at = np.searchsorted(last, self._time_offsets[named])
+        youngest = framed.headers["max_timestamp"][at]
+        fits = (youngest == self._timestamps[named]) | ~framed.sound[at]
+        for bad in np.flatnonzero(~fits).tolist()[:1]:
+            entry = int(named[bad])
+            if not entry and not self._timestamps[entry]:
+                continue  # zeros: space that a live segment has not used yet
+            offset, found = int(self._time_offsets[entry]), int(self._timestamps[entry])
+            text = (
+                f"entry {entry} has timestamp {found} at offset {offset},"
+                f" where the batch's is {int(youngest[bad])}"
+            )
+            self._add("time-index", self._time_file, entry * 12, offset, text)
+
+    def finish(self, log_size: int, last: int) -> None:
+        """Entries that name what the segment does not have."""
+        beyond = np.flatnonzero((self._positions >= log_size) | (self._positions < 0))
+        for entry in beyond.tolist()[:1]:
+            offset, position = int(self._offsets[entry]), int(self._positions[entry])
+            text = f"entry {entry} names byte {position}; the segment has {log_size}"
+            self._add("offset-index", self._offset_file, entry * 8, offset, text)
+        beyond = np.flatnonzero(
+            (self._time_offsets > last) | (self._time_offsets < self._base_offset)
+        )
+        for entry in beyond.tolist()[:1]:
+            offset = int(self._time_offsets[entry])
+            if (
+                last < 0
+                and len(self._timestamps) == 1
+                and self.time_last in _unused(self._base_offset)
+            ):
+                continue
+            text = f"entry {entry} names offset {offset}; the segment ends with {last}"
+            self._add("time-index", self._time_file, entry * 12, offset, text)
+
+
+def _unused(base_offset: int) -> tuple[tuple[int, int], ...]:
+    """What a time index without records may hold."""
+    return (0, base_offset), (-1, base_offset)
+
+
+def _kind(name: str) -> str:
+    return "time-index" if name.endswith(layout.TIME_INDEX) else "offset-index"

@@ -1,0 +1,278 @@
+"""One pass over a stretch of a segment: every batch framed and its checksum computed, once.
+
+Memory is bounded by a piece of the file and by lists that are cut short (`LIST_MAX`).
+"""
+
+import os
+from contextlib import closing
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from tidelog.apps.audit.scan.headers import WINDOW, Longs, digests
+from tidelog.apps.audit.scan.index_check import SegmentIndexes
+from tidelog.apps.audit.scan.producers import ProducerSpan, SequenceScan
+from tidelog.apps.audit.scan.summary import (
+    LIST_MAX,
+    EpochRun,
+    Hole,
+    Remark,
+    Run,
+    StretchSummary,
+)
+from tidelog.apps.audit.scan.transactions import TransactionScan
+from tidelog.apps.audit.scan.walk import Broken, Framed, SegmentWalk
+from tidelog.core.record.record_batch import MAGIC, PREFIX_SIZE
+from tidelog.core.storage.recovery import MAGIC_AT, OLD_RECORD_MIN
+
+_SPAN_BELIEVED = 1 << 20
+"""Offsets in a batch whose checksum differs, as far as its header is believed."""
+
+
+class Stretch(NamedTuple):
+    """What to read: the batches that begin in `[start, end)` of a segment's file."""
+
+    path: str
+    base_offset: int
+    start: int
+    end: int
+    to_end: bool
+    """The stretch goes on to where the file ends when it is read."""
+    cleaned_upto: int
+    """Below this offset gaps are the cleaner's work."""
+
+
+class StretchScan(NamedTuple):
+    """What came out."""
+
+    summary: StretchSummary
+    windows: list[tuple[int, int, int]]
+    """Window, digest, number of batches."""
+    producers: list[ProducerSpan]
+
+
+def scan_stretch(wanted: Stretch, deep: bool = False) -> StretchScan:
+    """Read it. A file that is gone or can't be read is told in the summary."""
+    try:
+        indexes = SegmentIndexes(wanted.path, wanted.base_offset, wanted.start == 0)
+        fd = os.open(wanted.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        gone = StretchSummary(wanted.start, wanted.start, 0, vanished=True)
+        return StretchScan(gone, [], [])
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        return StretchScan(StretchSummary(wanted.start, wanted.start, 0, error=why), [], [])
+    with closing(os.fdopen(fd, "rb", 0)):
+        try:
+            return _Scan(wanted, fd, indexes, deep).run()
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            return StretchScan(StretchSummary(wanted.start, wanted.start, 0, error=why), [], [])
+
+
+class _Scan:
+    def __init__(self, wanted: Stretch, fd: int, indexes: SegmentIndexes, deep: bool) -> None:
+        self.wanted = wanted
+        self.deep = deep
+        self.fd = fd
+        self.size = os.fstat(fd).st_size
+        self.indexes = indexes
+        self.producers = SequenceScan()
+        self.transactions = TransactionScan()
+        self.batches = self.records = self.thinned = 0
+        self.first = self.highest = self.max_timestamp = -1
+        self.peak = -1
+        self.runs: list[Run] = []
+        self.epochs: list[EpochRun] = []
+        self.holes: list[Hole] = []
+        self.remarks: list[Remark] = []
+        self.bad: list[tuple[int, int]] = []
+        self.windows: dict[int, tuple[int, int]] = {}
+        self.crowded = False
+
+    def run(self) -> StretchScan:
+        wanted = self.wanted
+        end = self.size if wanted.to_end else min(wanted.end, self.size)
+        walk = SegmentWalk(self.fd, wanted.start, end, self.size, wanted.base_offset)
+        for stretch in walk.stretches():
+            if isinstance(stretch, Broken):
+                self._hole(stretch)
+            else:
+                self._take(stretch)
+        if wanted.to_end:
+            self.indexes.finish(self.size, self.highest)
+        summary = StretchSummary(
+            wanted.start,
+            walk.position,
+            self.size,
+            self.batches,
+            self.records,
+            self.first,
+            self.highest,
+            self.max_timestamp,
+            self.thinned,
+            self.runs,
+            self.epochs,
+            self.holes,
+            self.remarks + self.indexes.remarks,
+            self.producers.breaks[:LIST_MAX],
+            self.transactions.aborted[:LIST_MAX],
+            self.bad,
+            time_last=self.indexes.time_last,
+            indexes_missing=self.indexes.missing,
+            crowded=self.crowded,
+        )
+        windows = [(window, *found) for window, found in self.windows.items()]
+        return StretchScan(summary, windows, list(self.producers.spans.values()))
+
+    def _hole(self, broken: Broken) -> None:
+        old = self._old_format(broken)
+        torn = broken.end == self.size and self._is_torn(broken.first)
+        hole = Hole(broken.position, broken.end, broken.reason, broken.zeros, old, torn)
+        self.holes.append(hole)
+        self.peak = -1
+
+    def _is_torn(self, first: bytes) -> bool:
+        """Whether bytes at the end of the file are how the next batch would begin."""
+        if len(first) <= MAGIC_AT:
+            return True
+        base, size = int.from_bytes(first[:8]), int.from_bytes(first[8:12]) + PREFIX_SIZE
+        fits = self.highest < base <= self.highest + _SPAN_BELIEVED or self.highest < 0
+        return first[MAGIC_AT] == MAGIC and fits and size >= len(first)
+
+    def _old_format(self, broken: Broken) -> int:
+        """Formats 0 and 1 carry a CRC-32 over all that follows it."""
+        if broken.magic not in (0, 1) or len(broken.first) <= MAGIC_AT:
+            return -1
+        size = int.from_bytes(broken.first[8:12]) + PREFIX_SIZE
+        if not OLD_RECORD_MIN <= size <= self.size - broken.position:
+            return -1
+        data = os.pread(self.fd, size, broken.position)
+        right = crc32(data[MAGIC_AT:]) == int.from_bytes(data[12:MAGIC_AT])
+        return broken.magic if right else -1
+
+    def _take(self, framed: Framed) -> None:
+        base = framed.headers["base_offset"].astype(np.int64)
+        last = self._believed(framed, base)
+        self.batches += len(base)
+        if self.first < 0:
+            self.first = int(base[0])
+        self._count(framed, base, last)
+        self._follow_offsets(framed, base, last)
+        self._follow_epochs(framed, base, last)
+        self._digest(framed, base, last)
+        self.producers.add(framed.headers, last, framed.positions, framed.sound)
+        self.transactions.add(framed)
+        self.indexes.compare(framed, last)
+        if self.deep:
+            self._open(framed, base, last)
+        self.highest = max(self.highest, int(last.max()))
+
+    def _believed(self, framed: Framed, base: Longs) -> Longs:
+        """Last offsets. One whose batch is damaged is what the next batch says."""
+        last = framed.last.copy()
+        for at in np.flatnonzero(~framed.sound).tolist():
+            span = last[at] - base[at]
+            if at + 1 < len(base) and base[at] < base[at + 1] <= base[at] + _SPAN_BELIEVED:
+                last[at] = base[at + 1] - 1
+            elif not 0 <= span <= _SPAN_BELIEVED:
+                last[at] = base[at]
+            self._remark(
+                "batch-checksum",
+                int(framed.positions[at]),
+                (int(base[at]), int(last[at])),
+                f"batch of {int(framed.sizes[at])} bytes: its checksum differs from its bytes",
+            )
+            self.bad.append((int(base[at]), int(last[at])))
+        return last
+
+    def _remark(self, kind: str, position: int, offsets: tuple[int, int], text: str) -> None:
+        if len(self.remarks) < LIST_MAX:
+            self.remarks.append(Remark(kind, "", position, *offsets, text))
+        else:
+            self.crowded = True
+
+    def _count(self, framed: Framed, base: Longs, last: Longs) -> None:
+        count = framed.headers["count"].astype(np.int64)
+        span = last - base + 1
+        wrong = framed.sound & ((count < 0) | (count > span) | (span < 1))
+        for at in np.flatnonzero(wrong).tolist()[:LIST_MAX]:
+            text = f"the header counts {int(count[at])} records for {int(span[at])} offsets"
+            offsets = (int(base[at]), int(last[at]))
+            self._remark("record-count", int(framed.positions[at]), offsets, text)
+        fine = framed.sound & ~wrong
+        self.records += int(count[fine].sum())
+        self.thinned += int((count[fine] < span[fine]).sum())
+        youngest = framed.headers["max_timestamp"][fine]
+        self.max_timestamp = max(self.max_timestamp, int(youngest.max(initial=-1)))
+
+    def _open(self, framed: Framed, base: Longs, last: Longs) -> None:
+        from tidelog.apps.audit.scan.record_check import wrong_batches
+
+        for at, text in wrong_batches(framed):
+            offsets = (int(base[at]), int(last[at]))
+            self._remark("record-count", int(framed.positions[at]), offsets, text)
+
+    def _follow_offsets(self, framed: Framed, base: Longs, last: Longs) -> None:
+        before = np.concatenate(([self.runs[-1].last if self.runs else -2], last[:-1]))
+        jumps = base != before + 1
+        jumps &= ~((base > before) & (base <= self.wanted.cleaned_upto))
+        if not self.runs or self.peak < 0:
+            jumps[0] = True  # the first, or the first behind a hole
+        begins = np.flatnonzero(jumps).tolist()
+        if not begins or begins[0] != 0:
+            begins.insert(0, 0)
+        for at, end in zip(begins, [*begins[1:], len(base)], strict=True):
+            cut = end
+            if self.peak >= base[at] and jumps[at]:  # went back: the run ends where it is new
+                cut = at + int(np.searchsorted(base[at:end], self.peak, "right"))
+            self._add_run(framed, base, last, at, cut, bool(jumps[at]))
+            if cut < end:
+                self._add_run(framed, base, last, cut, end, True)
+
+    def _add_run(
+        self, framed: Framed, base: Longs, last: Longs, at: int, end: int, begins: bool
+    ) -> None:
+        if at == end:
+            return
+        stop = int(framed.positions[end - 1] + framed.sizes[end - 1])
+        self.peak = max(self.peak, int(last[end - 1]))
+        if not begins:
+            run = self.runs[-1]
+            self.runs[-1] = run._replace(
+                last=int(last[end - 1]), end=stop, batches=run.batches + end - at
+            )
+        elif len(self.runs) < LIST_MAX:
+            start = int(framed.positions[at])
+            self.runs.append(Run(int(base[at]), int(last[end - 1]), start, stop, end - at))
+        else:
+            self.crowded = True
+
+    def _follow_epochs(self, framed: Framed, base: Longs, last: Longs) -> None:
+        epochs = framed.headers["leader_epoch"]
+        changes = np.flatnonzero(epochs[1:] != epochs[:-1]) + 1
+        begins = [0, *changes.tolist()]
+        for at, end in zip(begins, [*begins[1:], len(base)], strict=True):
+            epoch, stop = int(epochs[at]), int(last[end - 1])
+            run = self.epochs[-1] if self.epochs else None
+            if run is not None and run.epoch == epoch:
+                self.epochs[-1] = run._replace(last=stop, batches=run.batches + end - at)
+            elif len(self.epochs) < LIST_MAX:
+                place = int(framed.positions[at])
+                self.epochs.append(EpochRun(epoch, int(base[at]), stop, place, end - at))
+            else:
+                self.crowded = True
+
+    def _digest(self, framed: Framed, base: Longs, last: Longs) -> None:
+        numbers = digests(framed.headers, last)
+        windows = base // WINDOW
+        order = np.argsort(windows, kind="stable")
+        windows, numbers = windows[order], numbers[order]
+        begins = np.flatnonzero(np.concatenate(([True], windows[1:] != windows[:-1])))
+        sums = np.bitwise_xor.reduceat(numbers, begins)
+        counts = np.diff(np.concatenate((begins, [len(windows)])))
+        rows = zip(windows[begins].tolist(), sums.tolist(), counts.tolist(), strict=True)
+        for window, digest, count in rows:
+            known = self.windows.get(window, (0, 0))
+            self.windows[window] = (known[0] ^ digest, known[1] + count)

@@ -1,0 +1,1 @@
+"""`format("tidelog-log")`: the files of log directories as rows."""

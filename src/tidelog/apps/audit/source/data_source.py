@@ -1,0 +1,134 @@
+"""`spark.read.format("tidelog-log")`: log directories on disk as a DataFrame.
+
+No broker is needed and none is disturbed: files are opened for reading only. Workers must see
+the folders under the same paths as the driver.
+"""
+
+import gc
+import json
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from tidelog.apps.audit.folders.discovery import NothingThere
+from tidelog.apps.audit.source.batch_rows import batch_rows
+from tidelog.apps.audit.source.planning import SPLIT_BYTES, Planned, Unit, pack, plan
+from tidelog.apps.audit.source.scan_rows import scan_rows
+from tidelog.apps.audit.source.schemas import LEVELS, arrow_schema, ddl
+
+FORMAT = "tidelog-log"
+_frozen = False
+
+
+class WrongOption(ValueError):
+    """An option that can't be; one line for people."""
+
+
+class LogOptions(NamedTuple):
+    """What a query asked for."""
+
+    planned: Planned
+    level: str = "record"
+    skip_damage: bool = False
+    deep: bool = False
+    """Level scan opens the batches as well."""
+
+
+def parse_options(options: dict[str, str]) -> LogOptions:
+    """Raises WrongOption. Spark hands over one path as `path`, several as a JSON list."""
+    level = options.get("level", "batch")
+    if level not in LEVELS:
+        raise WrongOption(f"no level {level!r}; choose from: {', '.join(LEVELS)}")
+    on_damage = options.get("ondamage", "fail")
+    if on_damage not in ("fail", "skip"):
+        raise WrongOption(f"onDamage is fail or skip, not {on_damage!r}")
+    try:
+        split = int(options.get("splitbytes", SPLIT_BYTES))
+    except ValueError:
+        raise WrongOption(f"splitBytes {options['splitbytes']!r} is no number") from None
+    only = frozenset(json.loads(options.get("only", "[]")))
+    windows = {
+        folder: tuple(numbers)
+        for folder, numbers in json.loads(options.get("windows", "{}")).items()
+    }
+    planned = Planned(_paths(options), split, only, windows)
+    deep = options.get("deep", "false") == "true"
+    return LogOptions(planned, level, on_damage == "skip", deep)
+
+
+def _paths(options: dict[str, str]) -> tuple[str, ...]:
+    several = options.get("paths")
+    if several:
+        try:
+            listed = json.loads(several)
+        except ValueError:
+            listed = several.split(",")
+        paths = tuple(str(each) for each in listed)
+    else:
+        paths = (options["path"],) if options.get("path") else ()
+    if not paths:
+        raise WrongOption("no path: give load() a log directory, or set paths to a JSON list")
+    return tuple(os.path.abspath(path.removeprefix("file://")) for path in paths)
+
+
+class LogDataSource(DataSource):
+    """Batch reads only: a log directory that changes is read as it is when it is planned."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return ddl(parse_options(dict(self.options)).level)
+
+    def reader(self, schema: Any) -> "LogReader":
+        options = parse_options(dict(self.options))
+        return LogReader(options, arrow_schema(options.level, schema))
+
+
+class UnitsPartition(InputPartition):
+    """The work of one task."""
+
+    def __init__(self, units: list[Unit]) -> None:
+        super().__init__(len(units))
+        self.units = units
+
+
+class LogReader(DataSourceReader):
+    """Plans in Spark's planner, reads in its workers."""
+
+    def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[UnitsPartition]:
+        try:
+            units = plan(self._options.planned)
+        except NothingThere as error:
+            raise WrongOption(str(error)) from None
+        tasks = pack(units, self._options.planned.split_bytes or SPLIT_BYTES)
+        return [UnitsPartition(task) for task in tasks]
+
+    def read(self, partition: UnitsPartition) -> Iterator[pa.RecordBatch]:
+        _settle_worker()
+        levels: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
+            "scan": partial(scan_rows, deep=self._options.deep),
+            "batch": partial(
+                batch_rows,
+                skip_damage=self._options.skip_damage,
+                windows=self._options.planned.windows,
+            ),
+        }
+        return levels[self._options.level](partition.units, self._schema)
+
+
+def _settle_worker() -> None:
+    """Spark collects garbage after each task: what was imported is kept out of that."""
+    global _frozen
+    if not _frozen:
+        gc.freeze()
+        _frozen = True

@@ -1,0 +1,161 @@
+"""Who reads what: log directories cut into pieces of work, and those packed into tasks.
+
+Large segments are cut where their offset index knows a batch. An index can be wrong, so a cut
+is taken only where a sound batch with the promised offset begins; and whoever reads up to a
+cut checks that a batch ends exactly there. A chain of batches from the first byte of the file
+to its end is thereby proved, whatever the index says.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tidelog.apps.audit.folders.discovery import FoundFolder, find_log_dirs, replica_names
+from tidelog.apps.audit.folders.log_dir import LogDirFacts, read_log_dir
+from tidelog.apps.audit.scan.index_check import OFFSET_ENTRY
+from tidelog.apps.audit.scan.stretch_scan import Stretch
+from tidelog.apps.cli.files.read_only_file import CannotRead, read_whole
+from tidelog.core.record.crc32c import crc32c
+from tidelog.core.record.record_batch import CRC_FROM, HEADER, HEADER_SIZE, MAGIC, PREFIX_SIZE
+from tidelog.core.storage import layout
+from tidelog.core.types import INTERNAL_TOPICS, TopicPartition
+
+SPLIT_BYTES = 64 * 1024 * 1024
+UNITS_MAX = 256
+"""Pieces of work in a task, however small."""
+_BATCH_MAX = 128 * 1024 * 1024
+_SMALL_FILE = 65_536
+"""What opening a file costs, said in bytes."""
+_EVERYTHING = 2**63 - 1
+
+
+class Unit(NamedTuple):
+    """One piece of work: a log directory's files, a folder's small files, or a stretch."""
+
+    log_dir: str
+    replica: str
+    partition: TopicPartition | None = None
+    facts: LogDirFacts | None = None
+    folder: str = ""
+    stretch: Stretch | None = None
+
+    @property
+    def cost(self) -> int:
+        stretch = self.stretch
+        return _SMALL_FILE + (stretch.end - stretch.start if stretch else 0)
+
+
+class Planned(NamedTuple):
+    """What a plan is made for."""
+
+    paths: tuple[str, ...]
+    split_bytes: int = SPLIT_BYTES
+    only: frozenset[str] = frozenset()
+    """Segments' files: these and no others, each uncut."""
+    windows: Mapping[str, tuple[int, ...]] = {}
+    """By folder, the windows of offsets that are wanted; empty: everything."""
+
+
+def plan(wanted: Planned) -> list[Unit]:
+    """Everything below the paths, log directories first. Raises NothingThere."""
+    found = find_log_dirs(wanted.paths)
+    names = replica_names([each.path for each in found])
+    facts = {each.path: read_log_dir(each, names[each.path]) for each in found}
+    cleaned = _cleaned(list(facts.values()))
+    units = [Unit(path, names[path], facts=each) for path, each in facts.items()]
+    for each in found:
+        for folder in sorted(each.folders):
+            units += _folder_units(each.path, names[each.path], folder, cleaned, wanted)
+    return [unit for unit in units if _is_wanted(unit, wanted)]
+
+
+def _is_wanted(unit: Unit, wanted: Planned) -> bool:
+    if wanted.windows and (unit.partition is None or str(unit.partition) not in wanted.windows):
+        return False
+    return not wanted.only or (unit.stretch is not None and unit.stretch.path in wanted.only)
+
+
+def _cleaned(log_dirs: list[LogDirFacts]) -> dict[str, int]:
+    """Up to where gaps are the cleaner's work, by folder: a replica has them also by copying
+    from one that was cleaned."""
+    cleaned: dict[str, int] = {}
+    for facts in log_dirs:
+        for folder, offset in facts.offsets.get("cleaner", {}).items():
+            cleaned[folder] = max(offset, cleaned.get(folder, 0))
+    return cleaned
+
+
+def _folder_units(
+    log_dir: str, replica: str, folder: FoundFolder, cleaned: dict[str, int], wanted: Planned
+) -> Iterator[Unit]:
+    unit = Unit(log_dir, replica, folder.partition, folder=folder.path)
+    yield unit
+    try:
+        names = [folder.only] if folder.only else sorted(os.listdir(folder.path))
+    except OSError:
+        return  # the task that reads the folder says why
+    cleaned_upto = cleaned.get(os.path.basename(folder.path), 0)
+    if folder.partition.topic in INTERNAL_TOPICS:
+        cleaned_upto = _EVERYTHING
+    for name in names:
+        parsed = layout.parse_file(name)
+        if parsed is None or parsed.kind != layout.LOG or parsed.suffix:
+            continue
+        path = os.path.join(folder.path, name)
+        size = os.path.getsize(path) if os.path.exists(path) else 0
+        split = 0 if path in wanted.only else wanted.split_bytes
+        cuts = [0, *_cuts(path, parsed.base_offset, size, split)]
+        for start, end in zip(cuts, [*cuts[1:], size], strict=True):
+            last = start == cuts[-1]
+            stretch = Stretch(path, parsed.base_offset, start, end, last, cleaned_upto)
+            yield unit._replace(stretch=stretch)
+
+
+def _cuts(path: str, base_offset: int, size: int, split: int) -> list[int]:
+    """Where to cut a file: about every `split` bytes, at batches that the index knows."""
+    if not split or size < split * 3 // 2:
+        return []
+    try:
+        data = read_whole(path[: -len(layout.LOG)] + layout.OFFSET_INDEX)
+    except CannotRead:
+        return []
+    entries = np.frombuffer(data[: len(data) // 8 * 8], OFFSET_ENTRY)
+    positions = entries["position"].astype(np.int64)
+    cuts: list[int] = []
+    with open(path, "rb") as file:
+        for goal in range(split, size - split // 2, split):
+            for at in np.flatnonzero(positions >= goal)[:1].tolist():
+                position = int(positions[at])
+                offset = base_offset + int(entries["relative"][at])
+                fresh = position > (cuts[-1] if cuts else 0)
+                if fresh and _is_batch(file.fileno(), position, size, offset):
+                    cuts.append(position)
+    return cuts
+
+
+def _is_batch(fd: int, position: int, size: int, last_offset: int) -> bool:
+    """Whether a sound batch that ends with `last_offset` begins there."""
+    header = os.pread(fd, HEADER_SIZE, position)
+    if len(header) < HEADER_SIZE:
+        return False
+    fields = HEADER.unpack(header)
+    length = fields[1] + PREFIX_SIZE
+    if fields[3] != MAGIC or not HEADER_SIZE <= length <= min(_BATCH_MAX, size - position):
+        return False
+    body = os.pread(fd, length - CRC_FROM, position + CRC_FROM)
+    return fields[0] + fields[6] == last_offset and crc32c(body) == fields[4]
+
+
+def pack(units: list[Unit], split_bytes: int = SPLIT_BYTES) -> list[list[Unit]]:
+    """Units in order, as many in a task as make it worth its start."""
+    tasks: list[list[Unit]] = []
+    room = 0
+    for unit in units:
+        if not tasks or room < unit.cost or len(tasks[-1]) >= UNITS_MAX:
+            tasks.append([])
+            room = max(split_bytes, unit.cost)
+        tasks[-1].append(unit)
+        room -= unit.cost
+    return tasks

@@ -1,0 +1,67 @@
+"""The columns of each level of `format("tidelog-log")`, and the check of a narrower schema."""
+
+from typing import Any
+
+import pyarrow as pa
+
+PLACE = {"replica": "string", "log_dir": "string", "topic": "string", "partition": "int"}
+BATCH = {
+    **PLACE,
+    "segment": "string",
+    "position": "bigint",
+    "size": "int",
+    "base_offset": "bigint",
+    "last_offset": "bigint",
+    "leader_epoch": "int",
+    "magic": "int",
+    "crc": "bigint",
+    "crc_ok": "boolean",
+    "attributes": "int",
+    "codec": "string",
+    "timestampType": "int",
+    "is_transactional": "boolean",
+    "is_control": "boolean",
+    "base_timestamp": "timestamp",
+    "max_timestamp": "timestamp",
+    "producer_id": "bigint",
+    "producer_epoch": "int",
+    "base_sequence": "int",
+    "count": "int",
+}
+SCAN = {
+    **PLACE,
+    "kind": "string",
+    "segment": "string",
+    "position": "bigint",
+    "summary": "string",
+    "windows": "array<struct<window:bigint,digest:bigint,batches:int>>",
+    "producers": "array<struct<producer_id:bigint,first_epoch:int,first_sequence:int,"
+    "first_offset:bigint,first_last_offset:bigint,first_position:bigint,first_timestamp:bigint,"
+    "last_epoch:int,last_sequence:int,last_offset:bigint,last_timestamp:bigint>>",
+}
+LEVELS = {"batch": BATCH, "scan": SCAN}
+
+
+class WrongSchema(ValueError):
+    """A column that a level does not have; one line for people."""
+
+
+def ddl(level: str) -> str:
+    """What Spark is told."""
+    return ", ".join(f"{name} {kind}" for name, kind in LEVELS[level].items())
+
+
+def arrow_schema(level: str, asked: Any) -> pa.Schema:
+    """For the columns that were asked for, in that order. Raises WrongSchema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    known = LEVELS[level]
+    for field in asked.fields:
+        if field.name not in known:
+            raise WrongSchema(
+                f"level {level} has no column {field.name!r}; it has {', '.join(known)}"
+            )
+        kind = field.dataType.simpleString()
+        if kind != known[field.name]:
+            raise WrongSchema(f"column {field.name!r} is {known[field.name]}, not {kind}")
+    return to_arrow_schema(asked, timezone="UTC")

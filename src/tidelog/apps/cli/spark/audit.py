@@ -1,0 +1,85 @@
+"""`tidelog audit`: every replica's files, read straight from disk by Spark, and compared."""
+
+from contextlib import suppress
+
+import click
+
+from tidelog.apps.cli.usage import examples, format_option
+
+
+def _settings(
+    _ctx: click.Context, _param: click.Parameter, pairs: tuple[str, ...]
+) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{pair!r} is no KEY=VALUE")
+        settings[key] = value
+    return settings
+
+
+@click.command(
+    "audit",
+    epilog=examples(
+        "tidelog audit tidelog-data",
+        "tidelog audit /var/kafka/broker-1 /var/kafka/broker-2 --format json",
+        "tidelog audit tidelog-data/broker-1/orders-0",
+        "tidelog audit tidelog-data --master spark://host:7077 --conf spark.executor.memory=2g",
+    ),
+)
+@click.argument("folders", nargs=-1, required=True, metavar="DIR...")
+@click.option(
+    "--deep", is_flag=True, help="Open the batches too: decode every record and count them."
+)
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    metavar="URL",
+    help="Where Spark runs; its workers must see the folders under the same paths.",
+)
+@click.option(
+    "--conf",
+    "settings",
+    multiple=True,
+    callback=_settings,
+    metavar="KEY=VALUE",
+    help="A setting of Spark; may be given many times.",
+)
+@format_option()
+def audit(
+    folders: tuple[str, ...], deep: bool, master: str, settings: dict[str, str], form: str
+) -> int:
+    """Check all replicas of all partitions on disk, and compare them.
+
+    DIR is a broker's data folder, a folder above several, or a partition's folder; Tidelog's or
+    Apache Kafka's; live, crashed or copied. Nothing is written there. Exit code 0 means no
+    damage; a lagging replica and an uncommitted tail are told, and are none.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.apps.spark.session import NoJava, spark_session
+
+    try:
+        from tidelog.apps.audit.folders.discovery import NothingThere, find_log_dirs
+        from tidelog.apps.audit.report.view import AuditView
+        from tidelog.apps.audit.run import audit as make_audit
+    except ImportError as error:
+        raise click.ClickException(
+            f"the audit needs Spark ({error.name} is missing): pip install 'tidelog[spark]'"
+        ) from error
+    try:
+        find_log_dirs(folders)
+    except NothingThere as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
+    try:
+        with output.progress("audit") as tell:
+            tell(0, "starting Spark")
+            spark = spark_session("tidelog-audit", master, settings)
+            with suppress(AttributeError):
+                spark.sparkContext.setLogLevel("ERROR")
+            report = make_audit(spark, folders, deep, lambda note: tell(0, note))
+    except NoJava as error:
+        raise click.ClickException(str(error)) from error
+    view = AuditView(report)
+    return output.conclude(form, report.holds, report.as_data(), view.show)
