@@ -10,37 +10,44 @@ and has told what is not, each range once by whoever knows it:
   checkpoint finds the same cut, exactly and for all tasks at once.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from tidelog.apps.spark.source import range_reader
 from tidelog.apps.spark.source.checkpoint import id_text
 from tidelog.apps.spark.source.loss.policy import (
     LossKind,
     LostRange,
-    OnDataLoss,
+    log_loss,
     refuse_loss,
-    tell_loss,
+    write_report,
 )
+from tidelog.apps.spark.source.options.client_settings import ClientSettings
 from tidelog.apps.spark.source.options.source_options import SourceOptions
-from tidelog.apps.spark.source.range_reader import (
+from tidelog.apps.spark.source.range_errors import (
+    RangeCorrupt,
+    RangeError,
     RangeOutOfRange,
-    RangeOverwritten,
     RangeToRead,
     RangeUnreachable,
-    ReadLimits,
     TopicRecreated,
-    read_range,
 )
+from tidelog.apps.spark.source.range_reader import ReadLimits, read_range, settle_worker
 from tidelog.core.types import Offset
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 from tidelog.shell.client.reader import epoch_end
 
 QUIET_S = 5.0
 """After so long without a byte the log's epochs are asked for: its tail may be cut off."""
+PAUSE_S = 0.2
+
+_clusters: dict[ClientSettings, Cluster] = {}
+"""Python workers live on from task to task, and so do their connections."""
 
 
 @dataclass
@@ -54,15 +61,33 @@ def read_planned(
     options: SourceOptions, schema: Any, wanted: RangeToRead, *, stream: bool
 ) -> Iterator[Any]:
     """The rows of a range, as Arrow batches that are good until the next one is asked for."""
-    range_reader.settle_worker()
-    cluster = options.client.cluster()
+    settle_worker()
+    done = False
     try:
-        yield from _Range(options, schema, wanted, cluster, stream).read()
+        cluster = _cluster(options.client, wanted.topic)
+        yield from _Task(options, schema, wanted, cluster, stream).read()
+        done = True
     finally:
-        cluster.close()
+        if not done:
+            _forget(options.client)
 
 
-class _Range:
+def _cluster(client: ClientSettings, topic: str) -> Cluster:
+    found = _clusters.get(client)
+    if found is None:
+        found = _clusters[client] = client.cluster()
+        found.refresh([topic])  # else the first question would be for all topics there are
+    return found
+
+
+def _forget(client: ClientSettings) -> None:
+    """After an error, or when Spark wants no more rows: the next task begins anew."""
+    found = _clusters.pop(client, None)
+    if found is not None:
+        found.close()
+
+
+class _Task:
     def __init__(
         self,
         options: SourceOptions,
@@ -77,92 +102,96 @@ class _Range:
         self.cluster = cluster
         self.stream = stream
         self.lost: list[LostRange] = []
+        patience_s = options.client.patience_s
+        self.limits = ReadLimits(
+            fetch_bytes=options.client.fetch_bytes, timeout_s=min(QUIET_S, patience_s)
+        )
 
     def read(self) -> Iterator[Any]:
         """Goes on behind each loss, or fails with it."""
-        start: Offset | None = self.wanted.start
-        patience_s = self.options.client.patience_s
-        quiet_s = 0.0
-        while start is not None and start < self.wanted.end:
-            limits = ReadLimits(
-                fetch_bytes=self.options.client.fetch_bytes, timeout_s=min(QUIET_S, patience_s)
-            )
+        start = self.wanted.start
+        since = time.monotonic()
+        while start < self.wanted.end:
             left = self.wanted._replace(start=start)
             try:
                 yield from read_range(
-                    self.cluster, left, self.schema, isolation=self.options.isolation, limits=limits
+                    self.cluster,
+                    left,
+                    self.schema,
+                    isolation=self.options.isolation,
+                    limits=self.limits,
                 )
                 return
-            except RangeOutOfRange as error:
-                start = self._judge_bounds(error.offset, error.log_start)
-            except (RangeOverwritten, RangeUnreachable) as error:
-                quiet_s = 0.0 if error.offset > start else quiet_s + limits.timeout_s
-                again = self._judge_tail(error.offset)
-                if again == error.offset and (
-                    isinstance(error, RangeOverwritten) or quiet_s >= patience_s
-                ):
-                    raise
-                start = again
-            except TopicRecreated as error:
-                self._judge_gone(error.offset, error.found_id)
-                return
+            except RangeError as error:
+                if error.offset > start:
+                    since = time.monotonic()
+                was = self.wanted.end
+                start = self._judge(error)
+                if start == error.offset and was == self.wanted.end:
+                    self._wait_or_raise(error, since)
 
-    def _judge_bounds(self, offset: Offset, log_start: Offset) -> Offset | None:
-        if offset >= log_start:
-            return self._judge_tail(offset)
-        resume = min(log_start, self.wanted.end)
-        self._tell(LossKind.RETENTION, offset, resume, log_start)
-        return resume
+    def _wait_or_raise(self, error: RangeError, since: float) -> None:
+        """No loss is proved: it may pass, unless it is of the kind that does not."""
+        passing = isinstance(error, RangeOutOfRange | RangeUnreachable)
+        if not passing or time.monotonic() - since >= self.options.client.patience_s:
+            raise error
+        time.sleep(PAUSE_S)
 
-    def _judge_tail(self, offset: Offset) -> Offset | None:
-        """Where to go on; None if the rest of the range is cut off."""
-        epoch = self.wanted.epoch_max
-        if epoch < 0:
+    # -- judging ----------------------------------------------------------------------------
+
+    def _judge(self, error: RangeError) -> Offset:
+        """Where to go on; what is lost is told, or raised as DataLost."""
+        if isinstance(error, TopicRecreated):
+            return self._judge_gone(error)
+        if isinstance(error, RangeCorrupt):
+            return error.offset
+        if isinstance(error, RangeOutOfRange) and error.offset < error.log_start:
+            resume = min(error.log_start, self.wanted.end)
+            lost = self._lost(LossKind.RETENTION, error.offset, resume)
+            self._add(lost._replace(resume=error.log_start))
+            return resume
+        return self._judge_tail(error.offset)
+
+    def _judge_tail(self, offset: Offset) -> Offset:
+        wanted = self.wanted
+        if wanted.epoch_max < 0:
             return offset
-        _, kept = epoch_end(self.cluster, self.wanted.topic, self.wanted.partition, epoch)
-        if not 0 <= kept < self.wanted.end:
+        _, kept = epoch_end(self.cluster, wanted.topic, wanted.partition, wanted.epoch_max)
+        if not 0 <= kept < wanted.end:
             return offset
-        refuse_loss([self._lost(LossKind.TRUNCATED, kept, None)], self.options.on_data_loss)
-        if not self.stream:
-            self._tell(LossKind.TRUNCATED, max(kept, self.wanted.start), self.wanted.end, None)
-        self.wanted = self.wanted._replace(end=max(kept, offset))
+        lost = self._lost(LossKind.TRUNCATED, max(kept, wanted.start), wanted.end)
+        lost = lost._replace(epoch=wanted.epoch_max)
+        if self.stream:
+            refuse_loss([lost], self.options.on_data_loss)
+        else:
+            self._add(lost)
+        self.wanted = wanted._replace(end=max(kept, offset))
         return offset
 
-    def _judge_gone(self, offset: Offset, found_id: bytes | None) -> None:
-        kind = LossKind.DELETED if found_id is None else LossKind.RECREATED
-        lost = self._lost(kind, offset, self.wanted.end)._replace(
-            old_id=id_text(self.wanted.topic_id), new_id=id_text(found_id or b"")
-        )
-        self._add(lost)
+    def _judge_gone(self, error: TopicRecreated) -> Offset:
+        end = self.wanted.end
+        kind = LossKind.DELETED if error.found_id is None else LossKind.RECREATED
+        lost = self._lost(kind, error.offset, end)
+        old_id, new_id = id_text(self.wanted.topic_id), id_text(error.found_id or NO_TOPIC_ID)
+        self._add(lost._replace(old_id=old_id, new_id=new_id))
+        return end
 
-    def _lost(self, kind: LossKind, start: Offset, end: Offset | None) -> LostRange:
-        wanted = self.wanted
-        epoch = wanted.epoch_max if kind == LossKind.TRUNCATED else -1
-        return LostRange(
-            wanted.topic, wanted.partition, kind, start, end or wanted.end, None, epoch
-        )
-
-    def _tell(self, kind: LossKind, start: Offset, end: Offset, resume: Offset | None) -> None:
-        self._add(self._lost(kind, start, end)._replace(resume=resume))
+    def _lost(self, kind: LossKind, start: Offset, end: Offset) -> LostRange:
+        return LostRange(self.wanted.topic, self.wanted.partition, kind, start, end)
 
     def _add(self, lost: LostRange) -> None:
         refuse_loss([lost], self.options.on_data_loss)
+        log_loss([lost])
         self.lost.append(lost)
-        path = self.options.data_loss_path
-        about = _about_this_task()
-        finder = f"{about} {self.wanted.topic_id.hex()} {self.wanted._replace(end=0)}"
-        tell_loss(
-            self.lost,
-            path if self.options.on_data_loss == OnDataLoss.REPORT else None,
-            finder,
-            **about,
-        )
+        if self.options.data_loss_path is not None:
+            about = _about_this_task()
+            finder = f"task {about} {self.wanted.topic_id.hex()} {self.wanted.start} {lost.topic}"
+            finder += f" {lost.partition}"
+            write_report(self.lost, self.options.data_loss_path, finder, **about)
 
 
 def _about_this_task() -> dict[str, Any]:
     """Which query and batch it is for, if Spark says so."""
-    from pyspark import TaskContext
-
     context = TaskContext.get()
     if context is None:
         return {}

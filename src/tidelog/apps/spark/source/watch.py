@@ -29,10 +29,17 @@ from tidelog.apps.spark.source.loss.judging import (
 from tidelog.apps.spark.source.loss.policy import LossKind, LostRange
 from tidelog.apps.spark.source.survey import Landscape, Survey
 from tidelog.core.types import Offset, TopicId, TopicPartition
-from tidelog.shell.client.client_errors import BrokerError, ClientError
+from tidelog.shell.client.client_errors import (
+    BrokerError,
+    CannotConnect,
+    ClientError,
+    Unresolved,
+)
 from tidelog.shell.client.cluster import Deadline
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 from tidelog.shell.client.reader import EARLIEST, LATEST, FoundOffset
+
+NEVER = float("-inf")
 
 
 class Outlook(NamedTuple):
@@ -63,8 +70,8 @@ class Watch:
         self.latest: Mapping[TopicPartition, Place] = {}
         """As of the last glance."""
         self.ids: Mapping[str, TopicId] = {}
-        self._landscape: Landscape | None = None
-        self._looked_at = 0.0
+        self._landscape = Landscape(frozenset(), {})
+        self._looked_at = NEVER
         self._silent_since: dict[TopicPartition, float] = {}
         self._epochs_checked: dict[TopicPartition, tuple[Place, int]] = {}
 
@@ -76,12 +83,16 @@ class Watch:
             try:
                 return self._look(start, of_all)
             except EpochsRunBackwards as error:
-                self._landscape = None
+                self._looked_at = NEVER
                 deadline.pause(ClientError(str(error)))
+            except (BrokerError, CannotConnect, Unresolved) as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    raise
+                self._looked_at = NEVER
+                deadline.pause(error)
 
     def _look(self, start: StreamOffset, of_all: bool) -> Outlook:
         fresh = self._refresh(start)
-        assert self._landscape is not None
         landscape = self._landscape
         ends = self._ends(landscape, of_all)
         asked = {
@@ -130,13 +141,9 @@ class Watch:
     def _refresh(self, start: StreamOffset) -> bool:
         """Ask for metadata if it is time to; whether that was done."""
         age_s = time.monotonic() - self._looked_at
-        if self._landscape is not None and age_s < self.survey.client.metadata_age_s:
+        if age_s < self.survey.client.metadata_age_s:
             return False
-        known = {key.topic for key in start.places}
-        if self._landscape is None and not known:
-            self._landscape = self.survey.look_for_all()
-        else:
-            self._landscape = self.survey.look(known)
+        self._landscape = self.survey.look({key.topic for key in start.places})
         self._looked_at = time.monotonic()
         return True
 
@@ -152,11 +159,13 @@ class Watch:
                 ends[key] = Place(answer.offset, answer.leader_epoch)
                 self._silent_since.pop(key, None)
                 continue
-            self._landscape = None
+            self._looked_at = NEVER
             since = self._silent_since.setdefault(key, now)
-            hopeless = isinstance(answer, BrokerError) and not answer.retriable
-            if hopeless or now - since > self.survey.client.patience_s:
+            patience_s = self.survey.client.patience_s
+            if isinstance(answer, BrokerError) and not answer.retriable:
                 raise answer
+            if now - since > patience_s:
+                raise ClientError(f"{key} did not answer for {patience_s:g} s: {answer}")
         return ends
 
     # -- judging ----------------------------------------------------------------------------
@@ -166,14 +175,12 @@ class Watch:
         return key not in start.places or self._is_recreated(start, key.topic)
 
     def _is_recreated(self, start: StreamOffset, topic: str) -> bool:
-        assert self._landscape is not None
         old, new = start.ids.get(topic, NO_TOPIC_ID), self._landscape.ids[topic]
         return old != new and NO_TOPIC_ID not in (old, new)
 
     def _judge(
         self, start: StreamOffset, key: TopicPartition, end: Place, log_start: Offset | None
     ) -> Verdict:
-        assert self._landscape is not None
         new_id = self._landscape.ids[key.topic]
         if key not in start.places:
             known = key.topic in start.ids and not self._is_recreated(start, key.topic)

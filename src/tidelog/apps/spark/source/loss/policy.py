@@ -130,13 +130,22 @@ def refuse_loss(lost: Sequence[LostRange], policy: OnDataLoss) -> None:
         raise DataLost(lost)
 
 
-def tell_loss(lost: Sequence[LostRange], path: str | None, finder: str, **about: Any) -> None:
-    """Into the log and, if there is a `path`, into one file there for this `finder`: a text
-    that says who found it and when, and is the same when it is found again."""
+def tell_loss(lost: Sequence[LostRange], path: str | None, finder: str) -> None:
+    """Into the log and, if there is a `path`, into the report there."""
+    log_loss(lost)
+    if lost and path is not None:
+        write_report(lost, path, finder)
+
+
+def log_loss(lost: Sequence[LostRange]) -> None:
+    """Into the log of this process."""
     for each in lost:
         LOG.warning("data loss: %s", each)
-    if not lost or path is None:
-        return
+
+
+def write_report(lost: Sequence[LostRange], path: str, finder: str, **about: Any) -> None:
+    """All that one `finder` found, into one file in the folder `path`. The finder is a text
+    that says who found it and when, and is the same when it is found again."""
     lines = [json.dumps({**each.to_json(), "text": str(each), **about}) + "\n" for each in lost]
     name = hashlib.sha256(finder.encode()).hexdigest()[:24]
     write_whole(path, f"lost-{name}{SUFFIX}", "".join(lines))

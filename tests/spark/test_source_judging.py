@@ -1,0 +1,136 @@
+"""What is lost is told exactly, for every history of a log that the model comes up with."""
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.apps.spark.source.loss.judging import (
+    EpochsRunBackwards,
+    Facts,
+    Place,
+    judge,
+    judge_new,
+    needs_epoch_end,
+)
+from tidelog.apps.spark.source.loss.policy import LossKind, LostRange
+from tidelog.core.lineage.leader_epochs import LeaderEpochs
+from tidelog.core.types import TopicPartition
+
+KEY = TopicPartition("t", 0)
+
+
+class Step(NamedTuple):
+    """What happens to the log."""
+
+    kind: str
+    amount: int
+
+
+class Log:
+    """A partition as brokers have it: its bounds and the real epoch cache."""
+
+    def __init__(self) -> None:
+        self.start = self.end = self.epoch = 0
+        self.epochs = LeaderEpochs()
+        self.epochs.assign(0, 0)
+
+    def take(self, step: Step) -> int | None:
+        """Carry out; where it was cut, if it was."""
+        if step.kind == "append":
+            self.end += step.amount
+        elif step.kind == "retain":
+            self.start = min(self.start + step.amount, self.end)
+            self.epochs.drop_before(self.start)
+        else:
+            self.epoch += 1
+            cut = None
+            if step.kind == "unclean":
+                cut = self.end = max(self.end - step.amount, self.start)
+                self.epochs.truncate_to(cut)
+            self.epochs.assign(self.epoch, self.end)
+            return cut
+        return None
+
+    def facts(self, place: Place) -> Facts:
+        end = Place(self.end, self.epoch)
+        found = None
+        if needs_epoch_end(place, end):
+            answer = self.epochs.end_offset_for(place.epoch, self.end)
+            found = None if answer is None else answer.end_offset
+        return Facts(end, self.start, found)
+
+
+steps = st.lists(
+    st.builds(
+        Step, st.sampled_from(["append", "append", "clean", "unclean", "retain"]), st.integers(0, 9)
+    ),
+    max_size=12,
+)
+
+
+@given(steps, st.integers(0, 30), steps)
+def test_the_lost_range_is_exact(before: list[Step], back: int, after: list[Step]) -> None:
+    log = Log()
+    for step in before:
+        log.take(step)
+    place = Place(max(log.end - back, log.start), log.epoch)
+    cuts = [cut for step in after if (cut := log.take(step)) is not None]
+    kept = min([place.offset, *cuts])
+    verdict = judge(KEY, place, log.facts(place))
+    assert log.start <= verdict.resume <= log.end
+    by_kind = {each.kind: (each.start, each.end) for each in verdict.lost}
+    if log.start <= kept:
+        assert verdict.resume == kept
+        wanted = {LossKind.TRUNCATED: (kept, place.offset)} if kept < place.offset else {}
+        assert by_kind == wanted
+    else:
+        # What was cut and then deleted at the front leaves no trace of the cut, at the most.
+        assert verdict.resume == log.start
+        assert by_kind[LossKind.RETENTION][1] == log.start
+        assert by_kind[LossKind.RETENTION][0] in (kept, place.offset)
+
+
+def test_leaders_come_and_go_without_a_loss() -> None:
+    assert judge(KEY, Place(10, 3), Facts(Place(12, 5), 0, 11)) == (10, ())
+    assert judge(KEY, Place(10, 3), Facts(Place(10, 3), 10)) == (10, ())
+    # A new leader's high watermark may be behind; its log is not.
+    assert judge(KEY, Place(10, 3), Facts(Place(8, 5), 0, 11)) == (10, ())
+
+
+def test_cut_and_deleted_at_once() -> None:
+    verdict = judge(KEY, Place(100, 3), Facts(Place(120, 5), 90, 80))
+    assert verdict.resume == 90
+    assert [(e.kind, e.start, e.end, e.resume, e.epoch) for e in verdict.lost] == [
+        (LossKind.TRUNCATED, 80, 100, 90, 3),
+        (LossKind.RETENTION, 80, 90, 90, -1),
+    ]
+
+
+def test_without_ids_epochs_tell_a_topic_made_anew_where_they_can() -> None:
+    backwards = judge(KEY, Place(100, 3), Facts(Place(120, 0), 0), has_id=False)
+    assert backwards == (0, (LostRange("t", 0, LossKind.RECREATED, 100, None, 0),))
+    shorter = judge(KEY, Place(100, 0), Facts(Place(20, 0), 0), has_id=False)
+    assert [each.kind for each in shorter.lost] == [LossKind.RECREATED]
+    # As long as the old one, in the same epoch: nothing tells.
+    assert judge(KEY, Place(100, 0), Facts(Place(120, 0), 0), has_id=False) == (100, ())
+
+
+def test_with_an_id_a_leader_of_the_past_is_asked_again() -> None:
+    with pytest.raises(EpochsRunBackwards, match="t-0: a leader of epoch 2 answers"):
+        judge(KEY, Place(100, 3), Facts(Place(90, 2), 0))
+
+
+def test_a_checkpoint_without_epochs_goes_by_offsets() -> None:
+    verdict = judge(KEY, Place(100), Facts(Place(80, 5), 0))
+    assert verdict.resume == 80
+    assert [(e.kind, e.start, e.end) for e in verdict.lost] == [(LossKind.TRUNCATED, 80, 100)]
+    assert judge(KEY, Place(100), Facts(Place(130, 5), 0)) == (100, ())
+
+
+def test_new_partitions_begin_at_their_start() -> None:
+    assert judge_new(KEY, 0, known_topic=True) == (0, ())
+    assert judge_new(KEY, 7, known_topic=False) == (7, ())
+    verdict = judge_new(KEY, 7, known_topic=True)
+    assert verdict.lost == (LostRange("t", 0, LossKind.RETENTION, 0, 7, 7),)

@@ -1,0 +1,159 @@
+"""Options of the source: what is understood, what is refused and how that is said."""
+
+import logging
+import pickle
+
+import pytest
+
+from tidelog.apps.spark.source.loss.policy import OnDataLoss
+from tidelog.apps.spark.source.options.known import OptionError
+from tidelog.apps.spark.source.options.source_options import (
+    SourceOptions,
+    Subscription,
+    batch_options,
+    stream_options,
+)
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.reader import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+
+
+def given(**more: str) -> dict[str, str]:
+    found = {"kafka.bootstrap.servers": "here:9092", "subscribe": "t", **more}
+    return {name.lower(): text for name, text in found.items() if text != "-"}
+
+
+def batch(**more: str) -> SourceOptions:
+    return batch_options(given(**more))
+
+
+def stream(**more: str) -> SourceOptions:
+    return stream_options(given(**more))
+
+
+def test_defaults_are_those_of_the_connector() -> None:
+    found = batch()
+    assert found.subscription == Subscription(topics=("t",))
+    assert (found.starting.everywhere, found.ending.everywhere) == (EARLIEST, LATEST)
+    assert (found.isolation, found.on_data_loss) == (READ_UNCOMMITTED, OnDataLoss.FAIL)
+    assert stream().starting.everywhere == LATEST
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_every_way_to_name_topics() -> None:
+    assert stream(subscribe=" a, b ,a").subscription.topics == ("a", "b")
+    assert stream(subscribe="-", subscribePattern="or.*").subscription.pattern == "or.*"
+    assigned = stream(subscribe="-", assign='{"a": [1, 0]}').subscription.partitions
+    assert assigned == (TopicPartition("a", 1), TopicPartition("a", 0))
+
+
+def test_positions_and_their_precedence() -> None:
+    offsets = '{"t": {"0": 5, "1": -2}}'
+    found = stream(startingOffsets=offsets).starting
+    assert found.offsets == {TopicPartition("t", 0): 5, TopicPartition("t", 1): EARLIEST}
+    found = batch(startingOffsets=offsets, startingOffsetsByTimestamp='{"t": {"0": 9}}').starting
+    assert found.timestamps == {TopicPartition("t", 0): 9}
+    assert batch(startingOffsets=offsets, startingTimestamp="7").starting.timestamp == 7
+    assert batch(endingTimestamp="8").ending.timestamp == 8
+    assert batch(endingTimestamp="8").ending.else_latest
+    assert not batch(startingTimestamp="7").starting.else_latest
+    later = batch(startingTimestamp="7", startingOffsetsByTimestampStrategy="latest")
+    assert later.starting.else_latest
+    found.check_partitions([TopicPartition("t", 0)])
+    with pytest.raises(OptionError, match=r"leaves out t-1; name every partition"):
+        found.check_partitions([TopicPartition("t", 0), TopicPartition("t", 1)])
+    with pytest.raises(OptionError, match="names t-0, which is not read"):
+        found.check_partitions([])
+
+
+def test_limits_and_sizes() -> None:
+    found = stream(
+        maxOffsetsPerTrigger="100", minOffsetsPerTrigger="10", maxTriggerDelay="2m"
+    ).admission
+    assert found == (100, 10, 120.0)
+    assert stream().admission == (None, None, 900.0)
+    assert batch(minPartitions="7", maxRecordsPerPartition="9").splitting == (7, 9)
+
+
+def test_isolation_in_either_spelling() -> None:
+    assert batch(isolationLevel="READ_COMMITTED").isolation == READ_COMMITTED
+    assert batch(**{"kafka.isolation.level": "read_committed"}).isolation == READ_COMMITTED
+
+
+def test_what_to_do_about_loss() -> None:
+    assert batch(failOnDataLoss="false").on_data_loss == OnDataLoss.REPORT
+    assert batch(failOnDataLoss="true").on_data_loss == OnDataLoss.FAIL
+    assert batch(onDataLoss="Skip").on_data_loss == OnDataLoss.SKIP
+    assert batch(onDataLoss="skip", failOnDataLoss="false").on_data_loss == OnDataLoss.SKIP
+    found = batch(onDataLoss="report", dataLossPath="file:///a/lost%20ones")
+    assert found.data_loss_path == "/a/lost ones"
+
+
+def test_settings_of_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = batch(
+            **{
+                "kafka.client.id": "me",
+                "kafka.request.timeout.ms": "2500",
+                "kafka.default.api.timeout.ms": "9000",
+                "kafka.max.partition.fetch.bytes": "65536",
+                "kafka.metadata.max.age.ms": "0",
+                "kafka.group.id": "g",
+                "kafka.security.protocol": "plaintext",
+            }
+        ).client
+    assert (found.client_id, found.timeout_s, found.patience_s) == ("me", 2.5, 9.0)
+    assert (found.fetch_bytes, found.metadata_age_s) == (65536, 0.0)
+    assert "not used: kafka.group.id" in caplog.text
+    short = batch_options({"bootstrapservers": "a:1,b:2", "subscribe": "t"})
+    assert short.client.bootstrap == "a:1,b:2"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"subscribe": "-"}, "no topic is named; give one of subscribe, subscribePattern and"),
+        ({"assign": '{"a": [0]}'}, "subscribe and assign are given; give one of"),
+        ({"subscribe": " , "}, "subscribe names no topic"),
+        ({"subscribe": "-", "subscribePattern": "("}, "is no pattern"),
+        ({"subscribe": "-", "assign": '{"a": 0}'}, "'a' has no list of partitions"),
+        ({"subscribe": "-", "assign": "a"}, "assign is 'a'; give JSON"),
+        ({"kafka.bootstrap.servers": "-"}, "kafka.bootstrap.servers is missing"),
+        ({"kafka.bootstrap.servers": "here:x"}, "'here:x' is no address"),
+        ({"bootstrapServers": "there:1"}, "differ; give one of them"),
+        ({"startingOfsets": "earliest"}, "has no option 'startingofsets'; did you mean starting"),
+        ({"qwerty": "1"}, "has no option 'qwerty'; docs/reference/spark-options.md"),
+        ({"startingOffsets": "latest"}, "leaves a batch nothing to read"),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, "leaves a batch nothing to read"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "startingOffsets: '0': -3 of 't'; give JSON"),
+        ({"startingOffsets": '{"t": 1}'}, "'t' has no partitions"),
+        ({"startingTimestamp": "soon"}, "give milliseconds since 1970"),
+        ({"endingOffsets": "earliest"}, "endingOffsets is earliest"),
+        ({"endingOffsets": '{"t": {"0": -2}}'}, "endingOffsets is earliest"),
+        ({"minPartitions": "0"}, "minPartitions is '0'; give a whole number above 0"),
+        ({"maxTriggerDelay": "soon"}, "give a time such as 30s"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is above maxOffsets"),
+        ({"includeHeaders": "yes"}, "give true or false"),
+        ({"isolationLevel": "serializable"}, "give one of read_uncommitted, read_committed"),
+        ({"onDataLoss": "ignore"}, "give one of fail, report, skip"),
+        ({"onDataLoss": "skip", "failOnDataLoss": "true"}, "differ; give onDataLoss"),
+        ({"dataLossPath": "/lost"}, "dataLossPath is for onDataLoss report, which is fail here"),
+        ({"onDataLoss": "report", "dataLossPath": "s3://b/l"}, "give one that driver and"),
+        ({"onDataLoss": "report", "dataLossPath": "lost"}, "is no folder from the root"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "speaks plaintext only"),
+        ({"kafka.security.protocol": "SSL"}, "speaks plaintext only"),
+        ({"kafka.auto.offset.reset": "none"}, "can't be set; use startingOffsets"),
+        ({"kafka.request.timeout.ms": "-1"}, "kafka.request.timeout.ms is '-1'; give a whole"),
+        ({"kafka.isolation.level": "read_committed", "isolationLevel": "read_uncommitted"}, "diff"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(more: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        batch(**more)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is for batch reads"):
+        stream(**{name: "latest"})

@@ -1,0 +1,287 @@
+"""A stream's next offset, trigger by trigger, while topics come, go, grow and break."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import pytest
+
+from tidelog.apps.spark.source.checkpoint import (
+    StreamOffset,
+    WrongCheckpoint,
+    from_json,
+    id_text,
+    lag,
+)
+from tidelog.apps.spark.source.loss.judging import Place
+from tidelog.apps.spark.source.loss.policy import (
+    DataLost,
+    LossKind,
+    LostRange,
+    OnDataLoss,
+    read_report,
+    refuse_loss,
+    tell_loss,
+)
+from tidelog.apps.spark.source.options.client_settings import ClientSettings
+from tidelog.apps.spark.source.survey import Landscape, Survey
+from tidelog.apps.spark.source.watch import Target, Watch, next_offset, up_to
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.client_errors import BrokerError, ClientError
+from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
+from tidelog.shell.client.offsets import Found
+from tidelog.shell.client.reader import EARLIEST, FoundOffset
+
+
+class Topics:
+    """What a survey would find: answers as a test sets them."""
+
+    def __init__(self) -> None:
+        self.client = ClientSettings("nowhere:1", metadata_age_s=0.0, patience_s=0.5)
+        self.ids: dict[str, bytes] = {}
+        self.logs: dict[TopicPartition, tuple[int, Place]] = {}
+        """Log start, and end."""
+        self.epoch_ends: dict[TopicPartition, int] = {}
+        self.dumb: set[TopicPartition] = set()
+        self.epochs_asked = 0
+
+    def put(self, name: str, *ends: tuple[int, int], number: int = 1, start: int = 0) -> None:
+        self.drop(name)
+        self.ids[name] = bytes([number]) * 16 if number else NO_TOPIC_ID
+        for partition, (offset, epoch) in enumerate(ends):
+            self.logs[TopicPartition(name, partition)] = (start, Place(offset, epoch))
+
+    def drop(self, name: str) -> None:
+        self.ids.pop(name, None)
+        for key in [key for key in self.logs if key.topic == name]:
+            del self.logs[key]
+
+    def covers(self, topic: str) -> bool:
+        return topic != "other"
+
+    def look(self, _known: Iterable[str] = ()) -> Landscape:
+        return Landscape(frozenset(self.logs), dict(self.ids))
+
+    def ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
+        found: Found = {}
+        for key, time in wanted.items():
+            start, end = self.logs[key]
+            if key in self.dumb:
+                found[key] = BrokerError("no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+            else:
+                found[key] = FoundOffset(start if time == EARLIEST else end.offset, -1, end.epoch)
+        return found
+
+    def epoch_end(self, key: TopicPartition, _epoch: int) -> int | None:
+        self.epochs_asked += 1
+        return self.epoch_ends.get(key, self.logs[key][1].offset)
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics()
+
+
+@pytest.fixture
+def watch(topics: Topics) -> Watch:
+    return Watch(cast(Survey, topics))
+
+
+def at(**places: tuple[int, int]) -> StreamOffset:
+    """`t_0=(offset, epoch)`, in a topic of id 1."""
+    keys = {TopicPartition(*_split(name)): Place(*found) for name, found in places.items()}
+    return StreamOffset(keys, {key.topic: b"\x01" * 16 for key in keys})
+
+
+def _split(name: str) -> tuple[str, int]:
+    topic, partition = name.split("_")
+    return topic, int(partition)
+
+
+def advance(watch: Watch, start: StreamOffset, limit: int | None = None) -> StreamOffset:
+    outlook = watch.look(start)
+    shares = None if limit is None else dict.fromkeys(outlook.ends, limit)
+    return next_offset(start, outlook, shares)
+
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_nothing_new_is_the_same_offset(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (10, 3))
+    start = at(t_0=(10, 3))
+    assert advance(watch, start) is start
+    topics.put("t", (10, 7))  # a new leader that nobody wrote to
+    assert advance(watch, start) is start
+    assert advance(watch, start) is start
+    assert topics.epochs_asked == 1
+
+
+def test_data_is_read_up_to_the_end_or_a_limit(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (50, 4), (7, 4))
+    start = at(t_0=(10, 3), t_1=(7, 2))
+    end = advance(watch, start)
+    assert end.places == {T0: Place(50, 4), T1: Place(7, 2)}
+    assert (end.starts, end.lost) == ({}, ())
+    assert advance(watch, start, 5).places[T0] == Place(15, 4)
+
+
+def test_the_first_batch_says_where_it_begins(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (50, 4), (7, 4))
+    start = at(t_0=(10, 4), t_1=(7, 4))
+    end = next_offset(start, watch.look(start), is_first=True)
+    assert end.starts == {T0: 10, T1: 7}
+    nothing = at(t_0=(50, 4), t_1=(7, 4))
+    assert next_offset(nothing, watch.look(nothing), is_first=True).starts == {T0: 50, T1: 7}
+
+
+def test_new_partitions_and_topics_begin_at_their_start(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (10, 3), (4, 3))
+    topics.put("u", (9, 0), number=2, start=5)
+    end = advance(watch, at(t_0=(10, 3)))
+    new = TopicPartition("u", 0)
+    assert end.places == {T0: Place(10, 3), T1: Place(4, 3), new: Place(9, 0)}
+    assert end.starts == {T1: 0, new: 5}
+    assert not end.lost
+
+
+def test_a_cut_log_is_read_again_from_the_cut(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (95, 5))
+    topics.epoch_ends[T0] = 80
+    end = advance(watch, at(t_0=(100, 3)))
+    assert (end.places[T0], end.starts) == (Place(95, 5), {T0: 80})
+    assert end.lost == (LostRange("t", 0, LossKind.TRUNCATED, 80, 100, 80, 3),)
+    assert end.lost_offsets == 20
+    topics.epoch_ends.clear()
+    assert advance(watch, end) is end
+
+
+def test_retention_that_passed_the_reader(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (200, 3), start=150)
+    end = advance(watch, at(t_0=(100, 3)), limit=10)
+    assert (end.places[T0], end.starts) == (Place(160, 3), {T0: 150})
+    assert end.lost == (LostRange("t", 0, LossKind.RETENTION, 100, 150, 150),)
+
+
+def test_a_topic_made_anew(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (5, 0), number=2)
+    end = advance(watch, at(t_0=(100, 3), t_1=(50, 3)))
+    ids = id_text(b"\x01" * 16), id_text(b"\x02" * 16)
+    assert end.lost == (
+        LostRange("t", 0, LossKind.RECREATED, 100, None, 0, -1, *ids),
+        LostRange("t", 1, LossKind.RECREATED, 50, None, None, -1, *ids),
+    )
+    assert (end.places, end.starts) == ({T0: Place(5, 0)}, {T0: 0})
+    assert end.ids == {"t": b"\x02" * 16}
+    assert advance(watch, end) is end
+
+
+def test_a_topic_made_anew_is_judged_as_a_whole(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (5, 0), (6, 0), number=2)
+    topics.dumb = {T1}
+    start = at(t_0=(100, 3), t_1=(50, 3))
+    assert advance(watch, start) is start
+    topics.dumb = set()
+    assert len(advance(watch, start).lost) == 2
+
+
+def test_a_topic_that_is_gone_or_no_longer_asked_for(topics: Topics, watch: Watch) -> None:
+    topics.put("u", (9, 0))
+    end = advance(watch, at(t_0=(100, 3), u_0=(9, 0), other_0=(5, 0)))
+    assert [(e.topic, e.kind, e.start, e.end) for e in end.lost] == [
+        ("t", LossKind.DELETED, 100, None)
+    ]
+    assert list(end.places) == [TopicPartition("u", 0)]
+
+
+def test_one_partition_without_a_leader_holds_up_nobody(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (50, 4), (70, 4))
+    topics.dumb = {T1}
+    start = at(t_0=(10, 4), t_1=(60, 4))
+    end = advance(watch, start)
+    assert end.places == {T0: Place(50, 4), T1: Place(60, 4)}
+    topics.dumb = set()
+    assert advance(watch, end).places[T1] == Place(70, 4)
+
+
+def test_but_not_for_ever(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (50, 4))
+    topics.dumb = {T0}
+    topics.client = topics.client._replace(patience_s=-1.0)
+    with pytest.raises(ClientError, match=r"t-0 did not answer for .*LEADER_NOT_AVAILABLE"):
+        advance(watch, at(t_0=(50, 4)))
+
+
+def test_available_now_stops_where_the_run_began(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (50, 4), (70, 4))
+    topics.put("u", (9, 0), number=2)
+    target = Target({T0: Place(40, 4), T1: Place(70, 4)}, {"t": b"\x01" * 16})
+    start = at(t_0=(10, 4), t_1=(70, 4))
+    end = next_offset(start, up_to(target, start, watch.look(start)))
+    assert end.places == {T0: Place(40, 4), T1: Place(70, 4)}
+    assert next_offset(end, up_to(target, end, watch.look(end))) is end
+    topics.put("t", (5, 0), (1, 0), number=2)  # left to the next run
+    assert next_offset(end, up_to(target, end, watch.look(end))) is end
+
+
+# -- as JSON ------------------------------------------------------------------------------------
+
+
+def test_an_offset_survives_json() -> None:
+    lost = LostRange("t", 0, LossKind.RECREATED, 5, None, 0, 3, "old", "new")
+    offset = at(t_0=(10, 3), t_1=(7, -1))._replace(starts={T0: 4}, lost=(lost,), lost_offsets=20)
+    text = json.dumps(offset.to_json())
+    assert from_json(json.loads(text)) == offset
+    assert json.loads(text)["topics"]["t"]["partitions"]["0"] == {
+        "offset": 10,
+        "epoch": 3,
+        "from": 4,
+    }
+
+
+def test_checkpoints_of_sparks_own_connector_are_read() -> None:
+    found = from_json({"t": {"0": 5, "1": 7}, "version": {"0": 1}})
+    assert found.places == {
+        T0: Place(5, -1),
+        T1: Place(7, -1),
+        TopicPartition("version", 0): Place(1, -1),
+    }
+    assert set(found.ids.values()) == {NO_TOPIC_ID}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"version": 2, "topics": {}},
+        {"version": 1},
+        {"t": 5},
+        {"t": {"x": 5}},
+        {"version": 1, "topics": {"t": {"id": "short", "partitions": {}}}},
+    ],
+)
+def test_a_checkpoint_that_is_none_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(WrongCheckpoint, match="the checkpoint's offsets"):
+        from_json(wrong)
+
+
+def test_lag_from_progress() -> None:
+    ends, latest = at(t_0=(10, 3)).to_json(), at(t_0=(17, 4), t_1=(5, 4)).to_json()
+    progress = {"endOffset": json.dumps(ends), "latestOffset": latest}
+    assert lag(progress) == {"t-0": 7, "t-1": 5}
+    assert lag({"endOffset": None, "latestOffset": None}) == {}
+
+
+def test_a_report_has_each_loss_once(tmp_path: object) -> None:
+    lost = LostRange("t", 0, LossKind.TRUNCATED, 80, 100, 80, 3)
+    refuse_loss([lost], OnDataLoss.REPORT)
+    with pytest.raises(DataLost, match=r"t-0: offsets 80 to 99 of leader epoch 3 or before were"):
+        refuse_loss([lost], OnDataLoss.FAIL)
+    for _ in range(2):
+        tell_loss([lost], f"{tmp_path}/lost", "batch 7")
+    tell_loss([lost._replace(partition=1)], f"{tmp_path}/lost", "batch 8")
+    found = read_report(f"{tmp_path}/lost")
+    assert sorted((line["partition"], line["start"], line["end"]) for line in found) == [
+        (0, 80, 100),
+        (1, 80, 100),
+    ]
