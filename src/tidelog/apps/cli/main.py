@@ -14,6 +14,7 @@
     inspect    the files of a log directory, without a broker
     store      what is in a cluster's metadata store, and copies of it
     verify     clients and faults on a real cluster, and a check of all they saw
+    pipeline   topics to a lake, windows over topics, a lake to topics, on Spark
     story      small text plays of replicas, played on the broker's own code
     sim        whole clusters of that code under seeded faults
     model      every state of small models, and mutants that must be caught
@@ -46,6 +47,7 @@ COMMANDS = LazyCommands(
         "inspect": "tidelog.apps.cli.inspect:inspect",
         "store": "tidelog.apps.cli.store:store",
         "verify": "tidelog.apps.cli.verify:verify",
+        "pipeline": "tidelog.apps.cli.spark.pipeline:pipeline",
         "story": "tidelog.apps.cli.story:story",
         "sim": "tidelog.apps.cli.sim:sim",
         "model": "tidelog.apps.cli.model:model",

@@ -1,0 +1,80 @@
+"""Avro values into columns, with fastavro: Spark's own reader is a jar to match.
+
+The schema is the writer's: what Confluent's registry would look up by the id that each value
+begins with must be given. Always true: a value is decoded to its last byte, or is bad.
+"""
+
+import io
+import uuid
+from typing import Any
+
+from tidelog.apps.pipeline.decoding.avro_types import arrow_type, parse_avro_schema
+
+MAGIC = 0
+PREFIX_BYTES = 5
+"""Confluent's: a zero, and the schema's id in four bytes."""
+
+
+class NoFastavro(Exception):
+    """The package that decodes Avro is not there; one line."""
+
+
+def require_fastavro() -> Any:
+    """The module. Raises NoFastavro."""
+    try:
+        import fastavro
+    except ImportError:
+        raise NoFastavro("Avro needs fastavro: pip install 'tidelog[avro]'") from None
+    return fastavro
+
+
+class AvroDecoder:
+    """Decodes columns of values."""
+
+    def __init__(self, schema: str, framing: str) -> None:
+        fastavro = require_fastavro()
+        written = parse_avro_schema(schema)
+        self.type = arrow_type(written)
+        self._schema = fastavro.parse_schema(written)
+        self._read = fastavro.schemaless_reader
+        self._framed = framing == "confluent"
+
+    def decode(self, values: Any) -> tuple[Any, list[str | None]]:
+        """A struct array, and for each row why it is bad, or None."""
+        import pyarrow as pa
+
+        rows: list[dict[str, Any] | None] = []
+        reasons: list[str | None] = []
+        for value in values.to_pylist():
+            row, why = (None, None) if value is None else self._one(value)
+            rows.append(row)
+            reasons.append(why)
+        return pa.array(rows, self.type), reasons
+
+    def _one(self, value: bytes) -> tuple[dict[str, Any] | None, str | None]:
+        start = 0
+        written_as = ""
+        if self._framed:
+            if len(value) < PREFIX_BYTES or value[0] != MAGIC:
+                return None, "not framed as Confluent does: no zero byte and schema id at the start"
+            start = PREFIX_BYTES
+            written_as = f" (schema id {int.from_bytes(value[1:5], 'big')})"
+        source = io.BytesIO(value)
+        source.seek(start)
+        try:
+            row = self._read(source, self._schema)
+        except Exception as error:  # noqa: BLE001 - bytes of strangers: any error is the row's
+            what = str(error).splitlines()[0] if str(error) else type(error).__name__
+            return None, f"not Avro of this schema{written_as}: {what[:120]}"
+        if left := len(value) - source.tell():
+            return None, f"not Avro of this schema{written_as}: {left} bytes are left over"
+        return _plain(row), None
+
+
+def _plain(row: Any) -> Any:
+    """Arrow has no UUID of Python's."""
+    if isinstance(row, dict):
+        return {name: _plain(value) for name, value in row.items()}
+    if isinstance(row, list):
+        return [_plain(value) for value in row]
+    return str(row) if isinstance(row, uuid.UUID) else row

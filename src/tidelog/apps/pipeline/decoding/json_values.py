@@ -1,0 +1,83 @@
+"""JSON values into columns: Spark parses them, we say what was wrong with those it could not.
+
+Always true: a value that is not one whole JSON object, or has a field of another type than
+the schema says, is bad. A field that is missing is null, one that the schema does not name
+is left out; so it is in Spark.
+"""
+
+import json
+from typing import Any
+
+CORRUPT = "_tidelog_corrupt"
+_STRICT = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+_FRAME = """concat('{"v":', cast(value as string), ',"e":1}')"""
+"""Spark's parser stops behind the first object. In this frame what follows it is seen: either the
+whole is no JSON, or `e` is not reached."""
+
+
+def schema_of(text: str) -> Any:
+    """The columns as Spark has them. Raises ValueError, one line."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        if text.lstrip().startswith("{"):
+            return StructType.fromJson(json.loads(text))
+        return StructType.fromDDL(text)
+    except (PySparkException, ValueError, KeyError, TypeError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(f"is no list of columns ({first}); write: id long, name string") from None
+
+
+def with_decoded(frame: Any, schema: str) -> Any:
+    """The frame with a struct `decoded` and a flag `bad`."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+    framed = StructType(
+        [
+            StructField("v", schema_of(schema)),
+            StructField("e", IntegerType()),
+            StructField(CORRUPT, StringType()),
+        ]
+    )
+    parsed = frame.withColumn("parsed", sql.from_json(sql.expr(_FRAME), framed, _STRICT))
+    bad = sql.expr(
+        f"value is not null and (parsed.{CORRUPT} is not null or parsed.e is null"
+        " or parsed.v is null or not is_valid_utf8(cast(value as string)))"
+    )
+    return parsed.withColumn("bad", bad).withColumn("decoded", sql.col("parsed.v")).drop("parsed")
+
+
+def reason(value: bytes, decoded: dict[str, Any] | None, types: dict[str, str]) -> str:
+    """Why a value could not be decoded. `decoded` is what could be, field by field."""
+    try:
+        found = json.loads(value.decode(), parse_constant=_refuse)
+    except UnicodeDecodeError:
+        return "not JSON: not UTF-8"
+    except ValueError as error:
+        return f"not JSON: {str(error)[:1].lower()}{str(error)[1:]}"
+    except RecursionError:
+        return "not JSON that can be read: nested too deep"
+    if not isinstance(found, dict):
+        return f"not a JSON object but {_said(found)}"
+    wrong = [
+        f"{name} is {_said(found[name])}, no {kind}"
+        for name, kind in types.items()
+        if found.get(name) is not None and (decoded or {}).get(name) is None
+    ]
+    return f"does not fit the schema: {'; '.join(wrong) or 'a field is of another type'}"
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _said(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,49 @@
+"""One line out of what Spark throws.
+
+A failed query is a trace of Java around a trace of Python around what happened. Always true:
+the line is what our own code said, if it said something; else Spark's own first sentence. It ends
+with what to do next.
+"""
+
+import re
+
+from tidelog.apps.pipeline.decoding.avro_values import NoFastavro
+from tidelog.apps.pipeline.lake.commit import LakeRefuses
+from tidelog.apps.pipeline.plan import BadPlan
+from tidelog.apps.spark.session import NoJava
+
+OUR_OWN: tuple[type[Exception], ...] = (BadPlan, LakeRefuses, NoFastavro, NoJava)
+"""Whose text is made for people."""
+LENGTH_MAX = 600
+_OURS = re.compile(r"^\s*(?:E\s+)?tidelog\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^\s*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_CONDITION = re.compile(r"^\[[A-Z_.0-9]+\] ?")
+_CONTINUE = "; run it again to go on where it was, --verbose shows the trace"
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, and what to do next."""
+    if isinstance(error, OUR_OWN):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in (
+        "pyspark",
+        "pyarrow",
+        "numpy",
+    ):
+        return f"pipelines need {error.name}: pip install 'tidelog[spark]'"
+    text = str(error)
+    if ours := _OURS.findall(text):
+        return _cut(ours[-1][1])
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file'}: {error.strerror}{_CONTINUE}"
+    if python := _PYTHON.findall(text):
+        kind, said = python[-1]
+        return _cut(f"{kind}: {said}") + _CONTINUE
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = _CONDITION.sub("", lines[0]) if lines else type(error).__name__
+    return _cut(first) + _CONTINUE
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split()).rstrip(". ")
+    return text if len(text) <= LENGTH_MAX else f"{text[: LENGTH_MAX - 3]}..."

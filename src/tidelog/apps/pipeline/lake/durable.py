@@ -1,0 +1,87 @@
+"""Files that are there whole or not at all, also after the power went.
+
+Always true: what `write_whole` and `move` did is on the disk when they return.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+"""Linux's RENAME_EXCHANGE and macOS's RENAME_SWAP are the same number."""
+
+
+class CannotExchange(Exception):
+    """This file system has no way to swap two folders at once."""
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def sync_file(path: str) -> None:
+    """Make a file's bytes durable."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and those above it, durably."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        os.makedirs(folder, exist_ok=True)
+        sync_folder(os.path.dirname(folder))
+
+
+def write_whole(path: str, data: Mapping[str, Any]) -> None:
+    """Put a JSON document in place of the one that is there."""
+    beside = f"{path}.new"
+    with open(beside, "w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+    sync_folder(os.path.dirname(path))
+
+
+def read_whole(path: str) -> dict[str, Any] | None:
+    """A JSON document; None: there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def exchange(one: str, other: str) -> None:
+    """Let two folders change places in one step. Raises CannotExchange."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    first, second = os.fsencode(one), os.fsencode(other)
+    try:
+        if sys.platform == "darwin":
+            failed = libc.renamex_np(first, second, _RENAME_EXCHANGE)
+        else:
+            failed = libc.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _RENAME_EXCHANGE)
+    except AttributeError:
+        raise CannotExchange("the C library knows no exchange of two folders") from None
+    if failed:
+        number = ctypes.get_errno()
+        if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise CannotExchange(f"the file system of {one} can't exchange two folders")
+        raise OSError(number, os.strerror(number), one)
+    for path in (one, other):
+        sync_folder(os.path.dirname(path))

@@ -1,0 +1,143 @@
+"""What a task of `land` does with its rows: decode, set aside what can't be, write files.
+
+The door is a data source of Spark's Python API: its writers get Arrow batches, and need no
+pandas as `mapInArrow` does. Runs in Spark's Python workers. Always true: each row goes to exactly
+one table, and every column of the record is kept in both.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from tidelog.apps.pipeline.decoding import json_values
+from tidelog.apps.pipeline.decoding.avro_values import AvroDecoder
+from tidelog.apps.pipeline.lake import layout
+from tidelog.apps.pipeline.lake.commit import StagedFile
+from tidelog.apps.pipeline.lake.durable import read_whole, write_whole
+from tidelog.apps.pipeline.lake.writing import write_staged
+from tidelog.apps.pipeline.plan import Decode
+
+FORMAT = "tidelog-staging"
+
+
+@dataclass
+class TaskFiles(WriterCommitMessage):
+    """What a task that succeeded wrote."""
+
+    files: list[StagedFile]
+
+
+class StagingSource(DataSource):
+    """`format("tidelog-staging")`: rows to files that no reader sees yet."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: ARG002 - Spark's signature
+        decode = json.loads(self.options["decode"])
+        return StagingWriter(
+            self.options["folder"],
+            self.options["report"],
+            int(self.options["filebytes"]),
+            Decode(**decode) if decode else None,
+        )
+
+
+class StagingWriter(DataSourceArrowWriter):
+    """Writes in tasks; `commit`, in a process of Spark's, leaves the list of files."""
+
+    def __init__(self, folder: str, report: str, file_bytes: int, decode: Decode | None) -> None:
+        self._folder = folder
+        self._report = report
+        self._file_bytes = file_bytes
+        self._decode = decode
+
+    def write(self, iterator: Iterator[Any]) -> TaskFiles:
+        tables = _tables(iterator, self._decode)
+        return TaskFiles(list(write_staged(tables, self._folder, self._file_bytes)))
+
+    def commit(self, messages: list[Any]) -> None:
+        files = [file for message in messages if message is not None for file in message.files]
+        write_whole(self._report, {"files": files})
+
+
+def stage(frame: Any, folder: str, file_bytes: int, decode: Decode | None) -> list[StagedFile]:
+    """Write a frame to staged files; they, in an order that does not depend on who was first."""
+    frame.sparkSession.dataSource.register(StagingSource)
+    report = os.path.join(folder, f"{uuid.uuid4().hex}.json")
+    (
+        frame.write.format(FORMAT)
+        .mode("append")
+        .option("folder", folder)
+        .option("report", report)
+        .option("fileBytes", str(file_bytes))
+        .option("decode", json.dumps(asdict(decode) if decode else None))
+        .save()
+    )
+    told = (read_whole(report) or {})["files"]
+    os.unlink(report)
+    return sorted(map(_staged_file, told), key=lambda f: (f[:3], sorted(f.offsets.items())))
+
+
+def _staged_file(told: list[Any]) -> StagedFile:
+    file = StagedFile(*told)
+    ranges = {partition: (low, high) for partition, (low, high) in file.offsets.items()}
+    return file._replace(offsets=ranges)
+
+
+def _tables(batches: Iterable[Any], decode: Decode | None) -> Iterator[tuple[str, Any]]:
+    avro = None
+    if decode is not None and decode.format == "avro":
+        avro = AvroDecoder(decode.schema, decode.framing)
+    for batch in batches:
+        if decode is None:
+            yield layout.DATA, batch
+        else:
+            record, decoded, reasons = _avro(batch, avro) if avro is not None else _json(batch)
+            yield from _good_and_bad(record, decoded, reasons, decode)
+
+
+def _avro(batch: Any, decoder: AvroDecoder) -> tuple[Any, Any, list[str | None]]:
+    decoded, reasons = decoder.decode(batch.column("value"))
+    return batch, decoded, reasons
+
+
+def _json(batch: Any) -> tuple[Any, Any, list[str | None]]:
+    """Spark parsed it already; find the words for what it could not."""
+    decoded, bad = batch.column("decoded"), batch.column("bad")
+    reasons: list[str | None] = [None] * batch.num_rows
+    if bad.true_count:
+        types = {field.name: str(field.type) for field in decoded.type}
+        values = batch.column("value")
+        for row, is_bad in enumerate(bad.to_pylist()):
+            if is_bad:
+                value = values[row].as_py()
+                reasons[row] = json_values.reason(value, decoded[row].as_py(), types)
+    return batch.drop_columns(["decoded", "bad"]), decoded, reasons
+
+
+def _good_and_bad(
+    record: Any, decoded: Any, reasons: list[str | None], decode: Decode
+) -> Iterator[tuple[str, Any]]:
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    told = pa.array(reasons, pa.string())
+    if told.null_count < len(told):
+        is_bad = told.is_valid()
+        rejected = record.append_column("reason", told).filter(is_bad)
+        yield layout.REJECTED, rejected
+        is_good = pc.invert(is_bad)
+        record, decoded = record.filter(is_good), decoded.filter(is_good)
+    good = record if decode.keep_value else record.drop_columns(["value"])
+    columns = dict(zip(good.schema.names, good.columns, strict=True))
+    for place, field in enumerate(decoded.type):
+        # Not `field(place)`: it would forget that the whole struct may be null.
+        columns[f"{decode.prefix}{field.name}"] = pc.struct_field(decoded, place)
+    yield layout.DATA, pa.RecordBatch.from_pydict(columns)

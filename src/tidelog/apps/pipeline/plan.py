@@ -1,0 +1,194 @@
+"""What a pipeline is asked to do, as values: one class for each kind.
+
+These are what the functions `land`, `aggregate` and `backfill` take; a file in TOML is one way
+to write them down (`pipeline_file`), a notebook makes them by hand. Always true: a plan that
+exists is sound by itself; what only brokers, files or Spark can tell is found out on the way.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Literal, TypeAlias
+
+AVAILABLE_NOW = "available-now"
+RECORD_COLUMNS = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "leader_epoch",
+    "headers",
+)
+"""What a record has of its own."""
+DATE = "date"
+"""The UTC day of a record's timestamp: a folder of the lake."""
+_INTERVAL = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour|day|week)s?\s*", re.IGNORECASE)
+_UNIT_MS = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class BadPlan(ValueError):
+    """A plan that can't be; one line. `key` is what is wrong, as in the file."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(f"{key}: {what}")
+        self.key = key
+        self.what = what
+
+
+def interval_ms(text: str) -> int | None:
+    """A length of time as Spark writes it, `10 minutes`; None: it is none."""
+    found = _INTERVAL.fullmatch(text)
+    return int(found[1]) * _UNIT_MS[found[2].lower()] if found else None
+
+
+@dataclass(frozen=True)
+class Decode:
+    """How a value becomes columns."""
+
+    format: Literal["json", "avro"]
+    schema: str
+    framing: Literal["plain", "confluent"] = "plain"
+    prefix: str = ""
+    keep_value: bool = True
+
+    def __post_init__(self) -> None:
+        if self.framing == "confluent" and self.format != "avro":
+            raise BadPlan("decode.framing", 'confluent goes with format = "avro" only')
+        if not self.schema.strip():
+            raise BadPlan("decode.schema", "is empty; give the columns of the value")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The topics that a stream reads, and how."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if bool(self.topics) == (self.pattern is not None):
+            raise BadPlan("pipeline.topics", "give either topics or pattern")
+
+
+@dataclass(frozen=True)
+class LandPlan:
+    """Topics to a lake of Parquet files."""
+
+    name: str
+    bootstrap: str
+    origin: Origin
+    checkpoint: str
+    path: str
+    trigger: str = AVAILABLE_NOW
+    decode: Decode | None = None
+    table_format: Literal["parquet", "delta"] = "parquet"
+    compact_files: int = 32
+    file_mb: int = 128
+    overlap: Literal["fail", "accept"] = "fail"
+    kind: Literal["land"] = "land"
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_trigger(self.trigger)
+
+
+@dataclass(frozen=True)
+class AggregatePlan:
+    """Event-time windows over topics, to a table and a topic."""
+
+    name: str
+    bootstrap: str
+    origin: Origin
+    checkpoint: str
+    window: str
+    watermark: str
+    columns: Mapping[str, str]
+    table: str
+    topic: str | None = None
+    event_time: str = "timestamp"
+    slide: str | None = None
+    group_by: tuple[str, ...] = ()
+    sink: Mapping[str, str] = field(default_factory=dict)
+    trigger: str = AVAILABLE_NOW
+    decode: Decode | None = None
+    compact_files: int = 32
+    file_mb: int = 128
+    kind: Literal["aggregate"] = "aggregate"
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_trigger(self.trigger)
+        for key in ("window", "watermark", "slide"):
+            length = getattr(self, key)
+            if length is not None and interval_ms(length) is None:
+                raise BadPlan(f"aggregate.{key}", f"{length!r} is no length; say 5 minutes")
+        if not interval_ms(self.window):
+            raise BadPlan("aggregate.window", "is empty; say 5 minutes")
+        if self.slide is not None and not 0 < self.slide_ms <= self.window_ms:
+            raise BadPlan("aggregate.slide", "must be more than 0 and no more than the window")
+        if not self.columns:
+            raise BadPlan("aggregate.columns", 'names no result; say rows = "count(*)"')
+        taken = {"window_start", "window_end", *self.group_by}
+        if twice := sorted(taken & self.columns.keys()):
+            raise BadPlan("aggregate.columns", f"{twice[0]} is there already; name it otherwise")
+
+    @property
+    def window_ms(self) -> int:
+        """How long a window is."""
+        return interval_ms(self.window) or 0
+
+    @property
+    def slide_ms(self) -> int:
+        """From the begin of one window to that of the next."""
+        return interval_ms(self.slide) or 0 if self.slide else self.window_ms
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """A lake back to a topic."""
+
+    name: str
+    bootstrap: str
+    path: str
+    checkpoint: str
+    topics: tuple[str, ...] = ()
+    topic: str | None = None
+    first: date | None = None
+    last: date | None = None
+    keep_partitions: bool = True
+    rows_per_batch: int = 500_000
+    sink: Mapping[str, str] = field(default_factory=dict)
+    kind: Literal["backfill"] = "backfill"
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.first is not None and self.last is not None and self.first > self.last:
+            raise BadPlan("backfill.first", "is after last")
+
+
+Plan: TypeAlias = LandPlan | AggregatePlan | BackfillPlan
+
+
+def check_name(name: str) -> None:
+    """A pipeline's name becomes the name of files and of a producer."""
+    if not _NAME.fullmatch(name):
+        raise BadPlan("pipeline.name", f"{name!r} has more than letters, digits, dot, _ and -")
+
+
+def check_trigger(trigger: str) -> None:
+    """When micro-batches begin."""
+    if trigger != AVAILABLE_NOW and interval_ms(trigger) is None:
+        raise BadPlan("pipeline.trigger", f"{trigger!r} is none; say {AVAILABLE_NOW} or 10 seconds")

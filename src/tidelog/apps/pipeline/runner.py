@@ -1,0 +1,77 @@
+"""A pipeline as a command runs it: a Spark of its own, signals, and the same three functions.
+
+Always true: SIGINT and SIGTERM reach this process alone, not Spark's (which would lose its
+workers in the middle of a batch); a second one ends without waiting.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tidelog.apps.pipeline.plan import AggregatePlan, BackfillPlan, LandPlan, Plan
+from tidelog.apps.pipeline.report import Report, Tell
+
+
+@contextmanager
+def own_spark(
+    name: str, master: str, settings: Mapping[str, str], log: str | None
+) -> Iterator[Any]:
+    """A session whose processes hear no signal of ours; its log goes to a file if one is named."""
+    from tidelog.apps.spark.session import find_java, spark_session
+
+    find_java()
+    with open(log or os.devnull, "ab") as file:
+        _start_java(settings, file if log else None)
+        spark = spark_session(name, master, settings)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _start_java(settings: Mapping[str, str], log: Any) -> None:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    from tidelog.apps.spark.session import JVM_OPTIONS
+
+    conf = SparkConf(loadDefaults=False)
+    # What a JVM takes only when it starts.
+    conf.set("spark.driver.extraJavaOptions", JVM_OPTIONS)
+    for key, value in settings.items():
+        conf.set(key, value)
+    streams = {"stdout": log, "stderr": log} if log is not None else {}
+    SparkContext._ensure_initialized(  # noqa: SLF001 - PySpark has no other door to `Popen`
+        gateway=launch_gateway(conf, {"start_new_session": True, **streams})
+    )
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set."""
+    stop = threading.Event()
+
+    def hear(number: int, _frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        signal.signal(number, hear)
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_plan(spark: Any, plan: Plan, stop: threading.Event, tell: Tell) -> Report:
+    """Run a plan of any kind."""
+    if isinstance(plan, LandPlan):
+        from tidelog.apps.pipeline.land import land
+
+        return land(spark, plan, stop, tell)
+    raise NotImplementedError(f"{type(plan).__name__} {AggregatePlan} {BackfillPlan}")

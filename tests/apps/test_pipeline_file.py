@@ -1,0 +1,164 @@
+"""A pipeline file: what it says becomes a plan, and every mistake is one line with its place."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tidelog.apps.pipeline.pipeline_file import BadFile, parse_plan, read_plan
+from tidelog.apps.pipeline.plan import AggregatePlan, BackfillPlan, LandPlan, interval_ms
+
+LAND = """
+[pipeline]
+kind = "land"
+name = "orders"
+bootstrap = "localhost:9092"
+topics = ["orders", "returns"]
+trigger = "10 seconds"
+
+[source]
+startingOffsets = "latest"
+maxOffsetsPerTrigger = 1000
+includeHeaders = false
+
+[decode]
+format = "json"
+schema = "id long, amount double"
+keep_value = false
+
+[lake]
+path = "lake"
+compact_files = 8
+"""
+AGGREGATE = """
+[pipeline]
+kind = "aggregate"
+bootstrap = "localhost:9092"
+pattern = "orders-.*"
+
+[aggregate]
+window = "10 minutes"
+slide = "5 minutes"
+watermark = "1 hour"
+group_by = ["country"]
+
+[aggregate.columns]
+orders = "count(*)"
+
+[output]
+table = "/tables/per-country"
+topic = "per-country"
+
+[sink]
+"kafka.compression.type" = "lz4"
+"""
+BACKFILL = """
+[pipeline]
+kind = "backfill"
+bootstrap = "localhost:9092"
+topics = ["orders"]
+[lake]
+path = "lake"
+[backfill]
+topic = "orders-again"
+first = 2026-01-01
+last = 2026-01-31
+"""
+
+
+def test_land() -> None:
+    plan = parse_plan(LAND, "/etc/pipes/x.toml")
+    assert isinstance(plan, LandPlan)
+    assert (plan.name, plan.trigger, plan.compact_files) == ("orders", "10 seconds", 8)
+    assert plan.path == "/etc/pipes/lake"
+    assert plan.checkpoint == "/etc/pipes/lake/_tidelog/checkpoint"
+    assert plan.origin.topics == ("orders", "returns")
+    assert plan.origin.options == {
+        "startingOffsets": "latest",
+        "maxOffsetsPerTrigger": "1000",
+        "includeHeaders": "false",
+    }
+    assert plan.decode is not None
+    assert (plan.decode.format, plan.decode.keep_value) == ("json", False)
+
+
+def test_aggregate() -> None:
+    plan = parse_plan(AGGREGATE, "/etc/pipes/per-country.toml", bootstrap="other:1")
+    assert isinstance(plan, AggregatePlan)
+    assert (plan.name, plan.bootstrap) == ("per-country", "other:1")
+    assert (plan.window_ms, plan.slide_ms) == (600_000, 300_000)
+    assert plan.group_by == ("country",)
+    assert plan.columns == {"orders": "count(*)"}
+    assert plan.sink == {"kafka.compression.type": "lz4"}
+    assert (plan.table, plan.topic) == ("/tables/per-country", "per-country")
+
+
+def test_backfill() -> None:
+    plan = parse_plan(BACKFILL, "/etc/pipes/again.toml")
+    assert isinstance(plan, BackfillPlan)
+    assert (plan.first, plan.last) == (date(2026, 1, 1), date(2026, 1, 31))
+    assert plan.checkpoint == "/etc/pipes/lake/_tidelog/backfill-again"
+    assert plan.topic == "orders-again"
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "told"),
+    [
+        (LAND, 'kind = "land"', 'kind = "lnad"', ":3: pipeline.kind: no kind 'lnad'; did you mean"),
+        (LAND, "topics =", "topic =", ":6: pipeline.topic: no such key; did you mean topics?"),
+        (LAND, "topics =", 'pattern = "a"\ntopics =', ": pipeline.topics: give either topics or"),
+        (LAND, "[lake]", "[lakes]", ":19: lakes: no such section; did you mean lake?"),
+        (LAND, "[lake]", "[output]", ":19: output: is no section of kind = 'land'; it has"),
+        (LAND, 'path = "lake"', "", ":19: lake.path: is missing"),
+        (LAND, 'path = "lake"', 'path = "s3://b/l"', ":20: lake.path: must be a folder that all"),
+        (LAND, '"10 seconds"', '"soon"', ":7: pipeline.trigger: 'soon' is none; say available-now"),
+        (LAND, "= 8", "= true", ":21: lake.compact_files: must be a whole number"),
+        (LAND, "= 8", "= -1", ":21: lake.compact_files: must be 0 or more"),
+        (LAND, '"json"', '"jsn"', ":15: decode.format: no 'jsn' here; did you mean json?"),
+        (LAND, 'name = "orders"', 'name = "a/b"', ":4: pipeline.name: 'a/b' has more than"),
+        (LAND, "= false\n\n[decode]", "= []\n\n[decode]", ":12: source.includeHeaders: must be te"),
+        (LAND, "keep_value =", 'schema_file = "x"\nkeep_value =', "decode.schema: give either"),
+        (LAND, "keep_value = false", 'framing = "confluent"', "goes with format = "),
+        (LAND, "[pipeline]", "", ": kind: stands outside a section"),
+        (LAND, '"localhost:9092"', "", ": is not TOML: invalid value (at line 5"),
+        (AGGREGATE, '"10 minutes"', '"ten"', ":8: aggregate.window: 'ten' is no length; say 5"),
+        (AGGREGATE, '"5 minutes"', '"1 hour"', ":9: aggregate.slide: must be more than 0 and no"),
+        (AGGREGATE, "orders =", "country =", "aggregate.columns: country is there already"),
+        (AGGREGATE, 'orders = "count(*)"', "", "aggregate.columns: names no result"),
+        (AGGREGATE, 'bootstrap = "localhost:9092"', "", ":2: pipeline.bootstrap: is missing"),
+        (BACKFILL, "2026-01-31", "2025-01-31", ": backfill.first: is after last"),
+        (BACKFILL, "2026-01-31", '"2026-01-31"', ":11: backfill.last: must be a date: 2026-01-31"),
+        (BACKFILL, "[backfill]", "[decode]\n[backfill]", "decode: is no section of kind = 'backf"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text: str, old: str, new: str, told: str) -> None:
+    assert old in text
+    with pytest.raises(BadFile) as caught:
+        parse_plan(text.replace(old, new, 1), "x.toml")
+    line = str(caught.value)
+    assert line.startswith("x.toml")
+    assert told in line
+    assert "\n" not in line
+
+
+def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="can't be read: No such file"):
+        read_plan(str(tmp_path / "none.toml"))
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9")
+    with pytest.raises(BadFile, match="can't be read: is not UTF-8"):
+        read_plan(str(tmp_path / "latin.toml"))
+    (tmp_path / "x.toml").write_text(LAND.replace("schema =", "schema_file ="))
+    with pytest.raises(BadFile, match=r"decode\.schema_file: .* can't be read"):
+        read_plan(str(tmp_path / "x.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("1 second", 1000), ("90 Seconds", 90_000), ("2 days", 172_800_000)]
+)
+def test_lengths_of_time(text: str, ms: int) -> None:
+    assert interval_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "second", "1", "-1 second", "1.5 seconds", "1 month"])
+def test_no_lengths_of_time(text: str) -> None:
+    assert interval_ms(text) is None
