@@ -4,7 +4,6 @@ Spark imports this to look for formats, whether it will use it or not. Always tr
 heavy is imported before a topic is read or written.
 """
 
-from importlib import import_module
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
@@ -37,12 +36,14 @@ class TidelogDataSource(DataSource):
         return TidelogStreamReader(self._given(), schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        make = _load("tidelog.apps.spark.sink.batch_writer:TidelogWriter")
-        return make(self._given(), schema, overwrite)
+        from tidelog.apps.spark.sink.batch_writer import TidelogWriter
+
+        return TidelogWriter(self._given(), schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        make = _load("tidelog.apps.spark.sink.stream_writer:TidelogStreamWriter")
-        return make(self._given(), schema, overwrite)
+        from tidelog.apps.spark.sink.stream_writer import TidelogStreamWriter
+
+        return TidelogStreamWriter(self._given(), schema, overwrite)
 
     def _given(self) -> dict[str, str]:
         """Options as a plain dict, names in lower case."""
@@ -53,9 +54,3 @@ def register(spark: Any) -> None:
     """Make `format("tidelog")` known to a session; needed only where Spark does not find
     `pyspark_tidelog` by itself."""
     spark.dataSource.register(TidelogDataSource)
-
-
-def _load(place: str) -> Any:
-    """`module:attribute`, imported now."""
-    module, _, attribute = place.partition(":")
-    return getattr(import_module(module), attribute)

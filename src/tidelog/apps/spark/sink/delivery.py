@@ -1,0 +1,167 @@
+"""One attempt of one task: its rows into topics, each of them once.
+
+begin: nothing is looked up if this is the first attempt of the batch: the numbers that batches
+bear are enough, a broker refuses what it has. If there may have been an attempt before, what it
+wrote is found first. append: rows that are there already are left out, the others are encoded
+and sent. settle: all is acknowledged, and every row found was one of ours.
+
+Always true: after `settle` every row of the task is in its topic once. Transactions can take
+this place with the same three steps; then `begin` has nothing to find.
+"""
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog.apps.spark.encoding.encoder import BatchEncoder, EncodedBatch, Rows, timestamps_ms
+from tidelog.apps.spark.sink.lanes import Lanes
+from tidelog.apps.spark.sink.replays.found_rows import FoundRows, find_rows, row_digest
+from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
+from tidelog.apps.spark.sink.replays.ledger import Ends
+from tidelog.apps.spark.sink.routing import Routing, Targets
+from tidelog.apps.spark.sink.row_columns import SinkColumns
+from tidelog.apps.spark.sink.sink_errors import RowsDiffer
+from tidelog.apps.spark.sink.write_options import WriteOptions
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.connection import KafkaConnection
+
+
+class Delivered(NamedTuple):
+    """What a task has to tell when it is done."""
+
+    rows: int
+    """Written by this attempt."""
+    found: int
+    """Written by earlier ones."""
+    ends: Ends
+    tasks: frozenset[int]
+    """Tasks of this micro-batch of which rows were found."""
+
+
+class Delivery:
+    """`look` says that an earlier attempt may have written; `starts` where its rows can be."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        connections: dict[str, KafkaConnection],
+        options: WriteOptions,
+        columns: SinkColumns,
+        origin: Origin,
+        *,
+        look: bool,
+        starts: Ends,
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._columns = columns
+        self._origin = origin
+        self._look = look
+        self._starts = starts
+        self._identity = identity_of(origin)
+        self._found: dict[str, FoundRows] = {}
+        self._rows = 0
+        self._lanes = Lanes(cluster, connections, options.delivery_s, options.batch_bytes)
+        self._encoder = BatchEncoder(
+            self._identity.producer_id,
+            self._identity.epoch,
+            {},
+            codec=options.codec,
+            batch_bytes=options.batch_bytes,
+        )
+        first = origin.batch + origin.task
+        self._routing = Routing(cluster, columns, options.topic, first, self._begin_topic)
+
+    def begin(self) -> None:
+        """Before the first row."""
+        if self._look and self._options.topic is not None:
+            self._routing.begin(self._options.topic)
+
+    def append(self, batch: Any) -> None:
+        """Rows of an Arrow batch on their way. Raises SinkError, ClientError."""
+        if not batch.num_rows:
+            return
+        targets = self._routing.route(batch)
+        if any(found.rows for found in self._found.values()):
+            fresh = self._not_found(batch, targets)
+            batch, targets = batch.filter(pa.array(fresh)), targets[fresh]
+        columns = self._columns
+        rows = Rows(
+            key=_column(batch, columns.key),
+            value=_column(batch, columns.value),
+            headers=_column(batch, columns.headers),
+            timestamp_ms=timestamps_ms(
+                _column(batch, columns.timestamp), batch.num_rows, int(time.time() * 1000)
+            ),
+        )
+        self._rows += batch.num_rows
+        for encoded in self._encoder.append(rows, targets):
+            self._send(encoded)
+        self._lanes.post()
+
+    def settle(self) -> Delivered:
+        """Wait until all is in the topics. Raises SinkError, ClientError."""
+        for encoded in self._encoder.finish():
+            self._send(encoded)
+        self._lanes.flush()
+        self._check_left()
+        ends: Ends = {}
+        for topic, found in self._found.items():
+            ends.setdefault(topic, {}).update(found.ends)
+        for (topic, partition), end in self._lanes.ends.items():
+            ends.setdefault(topic, {})[partition] = end
+        found_rows = sum(found.total for found in self._found.values())
+        tasks = frozenset[int]().union(*(found.tasks for found in self._found.values()))
+        return Delivered(self._rows, found_rows, ends, tasks)
+
+    def _begin_topic(self, topic: str) -> None:
+        if not self._look:
+            return
+        partitions = self._cluster.topic(topic).partitions
+        starts = self._starts.get(topic, {})
+        found = find_rows(self._cluster, topic, partitions, self._identity, starts)
+        self._found[topic] = found
+        for partition, sequence in found.next_sequence.items():
+            self._encoder.sequences[self._routing.place(topic, partition)] = sequence
+
+    def _not_found(self, batch: Any, targets: Targets) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which rows are not there yet. The one place that looks at rows one by one: only
+        after a failure, and only until all that was found has been met."""
+        keys = _values(batch, self._columns.key)
+        values = _values(batch, self._columns.value)
+        headers = _values(batch, self._columns.headers)
+        fresh = np.ones(batch.num_rows, np.bool_)
+        for row in range(batch.num_rows):
+            found = self._found.get(self._routing.targets[targets[row]].topic)
+            if found is not None and found.rows:
+                pairs = [(each["key"], each["value"]) for each in headers[row] or ()]
+                digest = row_digest(keys[row], values[row], pairs)
+                fresh[row] = not found.take(digest)
+        return fresh
+
+    def _send(self, encoded: EncodedBatch) -> None:
+        key = self._routing.targets[encoded.target]
+        self._lanes.send(key, encoded.data, encoded.base_sequence, encoded.count)
+
+    def _check_left(self) -> None:
+        left = {topic: found.left for topic, found in self._found.items() if found.left}
+        if left and not self._options.accept_mismatch:
+            topics = ", ".join(sorted(left))
+            raise RowsDiffer(
+                f"batch {self._origin.batch}, task {self._origin.task}: {sum(left.values())} rows"
+                f" that an earlier attempt wrote to {topics} are not among those of this one"
+            )
+
+
+def _column(batch: Any, place: int | None) -> Any:
+    return None if place is None else batch.column(place)
+
+
+def _values(batch: Any, place: int | None) -> list[Any]:
+    """Of a column; text as bytes, as it goes into the topic."""
+    if place is None:
+        return [None] * batch.num_rows
+    column = batch.column(place)
+    return (column.cast(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist()

@@ -1,0 +1,128 @@
+"""What an earlier attempt of a task has written already, so that it is not written again.
+
+The log is read from where the topic ended before this micro-batch; batches that bear this
+task's producer id and epoch are opened. Rows are compared by content, not by position, so a
+replay may bring them in another order (Spark does after a shuffle), or cut batches elsewhere.
+
+Always true: each row found is taken for one row of the replay at most. Rows that the replay does
+not have are `left`: then the rows of the task were not the same.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+from tidelog.apps.spark.sink.replays.identity import Identity, task_of
+from tidelog.core.record.decoder import decode
+from tidelog.core.record.record_batch import MAX_SEQUENCE, CorruptRecord, RecordBatch, batches
+from tidelog.core.slotted import field, slotted
+from tidelog.core.types import Offset, TopicPartition
+from tidelog.shell.client.client_errors import BrokerError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import PartitionMetadata
+from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.reader import EARLIEST, FetchFrom, fetch, list_offset
+
+FETCH_BYTES = 4 * 1024 * 1024
+_DIGEST_BYTES = 16
+
+RowHeaders = Sequence[tuple[str, bytes | None]]
+
+
+@slotted
+class FoundRows:
+    """Of one task in one topic."""
+
+    rows: Counter[bytes] = field(default_factory=Counter)
+    next_sequence: dict[int, int] = field(default_factory=dict)
+    """By partition: the number that the next row gets."""
+    ends: dict[int, Offset] = field(default_factory=dict)
+    """By partition: how far this task has written."""
+    tasks: set[int] = field(default_factory=set)
+    """All tasks of the micro-batch that have written, this one included."""
+    total: int = 0
+
+    def take(self, row: bytes) -> bool:
+        """Whether the row is among those found; it is not from then on."""
+        count = self.rows.get(row, 0)
+        if not count:
+            return False
+        if count == 1:
+            del self.rows[row]
+        else:
+            self.rows[row] = count - 1
+        return True
+
+    @property
+    def left(self) -> int:
+        """Rows that nobody has asked for."""
+        return self.rows.total()
+
+    def add(self, batch: RecordBatch, partition: int) -> None:
+        """A batch of this task. Raises CorruptRecord."""
+        if not batch.crc_ok():
+            raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset} differs")
+        for record in decode(batch):
+            headers = [(header.key, header.value) for header in record.headers]
+            self.rows[row_digest(record.key, record.value, headers)] += 1
+            self.total += 1
+        self.next_sequence[partition] = (batch.last_sequence + 1) & MAX_SEQUENCE
+        self.ends[partition] = batch.next_offset
+
+
+def row_digest(key: bytes | None, value: bytes | None, headers: RowHeaders) -> bytes:
+    """What makes a row this row. The timestamp does not: a topic may put its own."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    for part in (key, value):
+        digest.update(_framed(part))
+    for name, content in headers:
+        digest.update(_framed(name.encode(errors="surrogateescape")))
+        digest.update(_framed(content))
+    return digest.digest()
+
+
+def _framed(part: bytes | None) -> bytes:
+    return b"-" if part is None else b"%d:%b" % (len(part), part)
+
+
+def find_rows(
+    cluster: Cluster,
+    topic: str,
+    partitions: Iterable[int],
+    identity: Identity,
+    starts: dict[int, Offset],
+) -> FoundRows:
+    """What this task has written of this micro-batch; `starts` is where each partition is read
+    from, its beginning if it is not in there."""
+    found = FoundRows()
+    for partition in partitions:
+        end = list_offset(cluster, topic, partition).offset
+        low = list_offset(cluster, topic, partition, EARLIEST).offset
+        position = max(starts.get(partition, low), low)
+        while position < end:
+            position = _look_through(
+                cluster, TopicPartition(topic, partition), position, identity, found
+            )
+    return found
+
+
+def _look_through(
+    cluster: Cluster, key: TopicPartition, position: Offset, identity: Identity, found: FoundRows
+) -> Offset:
+    """One fetch; where to go on."""
+
+    def ask(leader: KafkaConnection, known: PartitionMetadata) -> bytes | memoryview | bytearray:
+        place = FetchFrom(position, known.leader_epoch, FETCH_BYTES)
+        answer = fetch(leader, {key.topic: cluster.topic(key.topic)}, {key: place})[key]
+        if answer.error:
+            raise BrokerError(f"fetch of {key} at offset {position}", answer.error)
+        return answer.records
+
+    for batch in batches(cluster.ask_leader(*key, ask)):
+        position = max(position, batch.next_offset)
+        ours = batch.producer_epoch == identity.epoch and batch.producer_id >= 0
+        if ours and identity.is_sibling(batch.producer_id):
+            found.tasks.add(task_of(batch.producer_id))
+            if batch.producer_id == identity.producer_id:
+                found.add(batch, key.partition)
+    return position

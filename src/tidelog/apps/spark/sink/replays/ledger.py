@@ -1,0 +1,138 @@
+"""Which micro-batches of which query are in the topics, in a compacted topic.
+
+A query has one line that counts, its last: the number of the last micro-batch that is done, the
+run of the query that wrote it, and how far the topics reached then. Before the first row of a
+query a line says that it has begun. Lines are numbered and bear a producer id made from the
+query's, so of two that write the same line only the first is kept.
+
+Always true: a line is in the log of all in-sync replicas before anybody acts on it, and a batch
+is in the ledger only when all of its rows are in their topics. Reading costs as much as was
+written since this process last read; a new process looks backwards from the end.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from tidelog.apps.spark.sink.replays.identity import ledger_producer
+from tidelog.apps.spark.sink.sink_errors import SinkError
+from tidelog.core.errors import ErrorCode
+from tidelog.core.record.encoder import Producer, encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.types import Offset
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import PartitionMetadata
+from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.partitioner import partition_of_key
+from tidelog.shell.client.producer import produce
+from tidelog.shell.client.reader import Reader, list_offset
+
+PARTITIONS = 8
+REPLICAS = 3
+VERSION = 1
+NOTHING_DONE = -1
+_SEGMENT_BYTES = 16 * 1024 * 1024
+_FIRST_LOOK = 16
+_FURTHER = 16
+
+Ends = dict[str, dict[int, Offset]]
+"""By topic and partition: rows of later batches lie from here on."""
+
+
+class Line(NamedTuple):
+    """What the ledger says of a query."""
+
+    batch: int
+    """The last one that is done; -1: the query has begun."""
+    run: str
+    ends: Ends
+    number: int = 0
+
+    def value(self, now_ms: int) -> bytes:
+        fields = {"version": VERSION, "time": now_ms, **self._asdict()}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def read_line(value: bytes) -> Line:
+    """From the value of a record. Raises SinkError."""
+    try:
+        found: dict[str, Any] = json.loads(value)
+        if found["version"] != VERSION:
+            raise SinkError(f"the ledger has lines of version {found['version']}; use a newer one")
+        ends = {
+            topic: {int(partition): offset for partition, offset in partitions.items()}
+            for topic, partitions in found["ends"].items()
+        }
+        return Line(found["batch"], found["run"], ends, found["number"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SinkError(f"a line of the ledger can't be read: {error!r}") from None
+
+
+class Ledger:
+    """The lines of all queries. Keeps what it has read."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self._read: dict[str, tuple[Offset, Line | None]] = {}
+
+    def find(self, query: str) -> Line | None:
+        """The line that counts now; None: the query never wrote."""
+        try:
+            partition = self._partition(query)
+        except NoSuchTopic:
+            self._create()
+            partition = self._partition(query)
+        end = list_offset(self.cluster, self.topic, partition).offset
+        known_to, line = self._read.get(query, (0, None))
+        if end < known_to:  # the topic was made anew
+            known_to, line = 0, None
+        found = self._last_line(query, partition, known_to, end)
+        self._read[query] = end, found or line
+        return found or line
+
+    def write(self, query: str, line: Line, now_ms: int) -> bool:
+        """Append a line. False: another one has its number, or a later one."""
+        partition = self._partition(query)
+        stamp = Producer(ledger_producer(query), 0, line.number)
+        batch = encode_batch([Record(query.encode(), line.value(now_ms), now_ms)], producer=stamp)
+
+        def ask(leader: KafkaConnection, _: PartitionMetadata) -> bool:
+            done = produce(leader, self.cluster.topic(self.topic), partition, batch)
+            if done.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                return False
+            if done.error:
+                raise BrokerError(f"append to the ledger {self.topic}", done.error, done.message)
+            return True
+
+        return self.cluster.ask_leader(self.topic, partition, ask)
+
+    def _partition(self, query: str) -> int:
+        return partition_of_key(query.encode(), len(self.cluster.topic(self.topic).partitions))
+
+    def _create(self) -> None:
+        replicas = min(REPLICAS, len(self.cluster.refresh([]).brokers))
+        configs = {
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(min(2, replicas)),
+            "segment.bytes": str(_SEGMENT_BYTES),
+        }
+        create_topic(self.cluster, self.topic, PARTITIONS, replicas, configs, exist_ok=True)
+
+    def _last_line(self, query: str, partition: int, start: Offset, end: Offset) -> Line | None:
+        """Backwards from the end in steps that grow."""
+        reader = Reader(self.cluster)
+        key = query.encode()
+        step = _FIRST_LOOK
+        while end > start:
+            low = max(start, end - step)
+            values = [
+                record.value
+                for record in reader.read(self.topic, partition, low, end)
+                if record.key == key and record.value is not None
+            ]
+            if values:
+                return read_line(values[-1])
+            end, step = low, step * _FURTHER
+        return None

@@ -1,0 +1,151 @@
+"""Which partition each row goes to, for a whole Arrow batch at once.
+
+The topic is the option's or the row's. The partition is the row's, else the key's hash (as
+Kafka's Java client has it), else one partition for some thousand keyless rows, then the next. That
+depends on nothing but their number, so a task that is run again puts as many into each partition.
+Always true: a target is the place of its partition in `targets`, and stays it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.apps.spark.encoding.key_partitions import partitions_of_keys
+from tidelog.apps.spark.sink.row_columns import SinkColumns
+from tidelog.apps.spark.sink.sink_errors import SinkError
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.api_keys import METADATA
+from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
+from tidelog.shell.client.cluster import Cluster, Deadline
+
+CREATION_S = 10.0
+KEYLESS_ROWS = 8192
+"""So many keyless rows go to one partition, then the next has its turn."""
+
+Targets = np.ndarray[Any, np.dtype[np.int32]]
+
+
+class Routing:
+    """Finds the targets of rows. `begin_topic` is told of each topic before its first row."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        columns: SinkColumns,
+        topic: str | None,
+        first: int,
+        begin_topic: Callable[[str], None],
+    ) -> None:
+        self.targets: list[TopicPartition] = []
+        self._cluster = cluster
+        self._columns = columns
+        self._topic = topic
+        self._first = first
+        self._keyless = 0
+        self._begin_topic = begin_topic
+        self._bases: dict[str, tuple[int, int]] = {}
+
+    def route(self, batch: Any) -> Targets:
+        """The target of each row. Raises SinkError, ClientError."""
+        if self._topic is not None:
+            return self._in_topic(self._topic, batch, None)
+        topics = batch.column(self._columns.topic)
+        if topics.null_count:
+            raise SinkError(
+                "a row has no topic (its column 'topic' is null); filter such rows out,"
+                " or set the option 'topic'"
+            )
+        coded = pc.dictionary_encode(topics)
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        targets = np.empty(batch.num_rows, np.int32)
+        for code, name in enumerate(coded.dictionary.to_pylist()):
+            rows = np.flatnonzero(codes == code)
+            targets[rows] = self._in_topic(name, batch, rows)
+        return targets
+
+    def place(self, topic: str, partition: int) -> int:
+        """The target of a partition of a topic that was begun."""
+        return self._bases[topic][0] + partition
+
+    def begin(self, topic: str) -> tuple[int, int]:
+        """First target and number of partitions of a topic."""
+        found = self._bases.get(topic)
+        if found is None:
+            count = partition_count(self._cluster, topic)
+            found = self._bases[topic] = len(self.targets), count
+            self.targets += [TopicPartition(topic, partition) for partition in range(count)]
+            self._begin_topic(topic)
+        return found
+
+    def _in_topic(self, topic: str, batch: Any, rows: Any) -> Targets:
+        base, count = self.begin(topic)
+        number = batch.num_rows if rows is None else len(rows)
+        partitions = self._given(topic, count, _some(batch, self._columns.partition, rows))
+        if partitions is None or (partitions < 0).any():
+            hashed = self._by_key(_some(batch, self._columns.key, rows), count, number)
+            partitions = (
+                hashed if partitions is None else np.where(partitions < 0, hashed, partitions)
+            )
+        return (partitions + base).astype(np.int32, copy=False)
+
+    def _by_key(self, keys: Any, count: int, number: int) -> Targets:
+        if keys is None:
+            return self._next_keyless(count, number)
+        hashed = partitions_of_keys(keys, count)
+        keyless = np.flatnonzero(hashed < 0)
+        if len(keyless):
+            hashed[keyless] = self._next_keyless(count, len(keyless))
+        return hashed
+
+    def _next_keyless(self, count: int, number: int) -> Targets:
+        rows = np.arange(self._keyless, self._keyless + number)
+        self._keyless += number
+        return ((self._first + rows // KEYLESS_ROWS) % count).astype(np.int32)
+
+    def _given(self, topic: str, count: int, column: Any) -> Targets | None:
+        """The partitions that rows ask for, -1 where they do not; None: no row does."""
+        if column is None or column.null_count == len(column):
+            return None
+        low, high = pc.min_max(column).as_py().values()
+        if low < 0 or high >= count:
+            raise SinkError(
+                f"a row asks for partition {low if low < 0 else high} of topic {topic},"
+                f" which has 0 to {count - 1}"
+            )
+        found: Targets = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
+        return found
+
+
+def _some(batch: Any, place: int | None, rows: Any) -> Any:
+    if place is None:
+        return None
+    column = batch.column(place)
+    return column if rows is None else column.take(pa.array(rows))
+
+
+def partition_count(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has; one that is not there is made if the brokers do so."""
+    try:
+        return len(cluster.topic(topic).partitions)
+    except NoSuchTopic:
+        pass
+    request = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
+    deadline = Deadline(CREATION_S)
+    missing = SinkError(
+        f"there is no topic {topic!r}, and the brokers do not make it"
+        f" (auto.create.topics.enable); try: tidelog topic create {topic}"
+    )
+    while True:
+        cluster.ask_any(lambda broker: broker.call(METADATA, request))
+        try:
+            cluster.refresh([topic])
+            return len(cluster.topic(topic).partitions)
+        except NoSuchTopic:
+            deadline.pause(missing)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            deadline.pause(error)

@@ -1,0 +1,63 @@
+"""The streaming sink as Spark calls it: tasks on executors, then `commit` on the driver.
+
+Each method runs in another process with an instance of its own. Query, micro-batch and run
+come from the task's local properties, and go to the driver with the messages. Always true:
+nothing is kept in the writer that was not there when the query was planned.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from tidelog.apps.spark.sink.replays.identity import Origin
+from tidelog.apps.spark.sink.row_columns import sink_columns
+from tidelog.apps.spark.sink.sink_errors import SinkError
+from tidelog.apps.spark.sink.write_options import write_options
+from tidelog.apps.spark.sink.writing import Attempt, Written, conclude, write_in_ledger
+from tidelog.apps.spark.source.options.known import OptionError
+
+QUERY = "sql.streaming.queryId"
+BATCH = "streaming.sql.batchId"
+RUN = "spark.jobGroup.id"
+"""A streaming query runs in a job group that bears its run's id: another one for each start."""
+
+
+class TaskMessage(WriterCommitMessage):
+    """A task's word for the driver."""
+
+    def __init__(self, written: Written) -> None:
+        self.written = written
+
+
+class TidelogStreamWriter(DataSourceStreamArrowWriter):
+    """Rows of micro-batches to topics. Complete mode appends each result as a whole, as
+    Spark's Kafka sink does."""
+
+    def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool = False) -> None:
+        del overwrite  # complete mode; nothing is taken out of a topic
+        self.options = write_options(options)
+        if self.options.named is not None:
+            raise OptionError(
+                "txnAppId and txnVersion are for batch writes; a streaming query has its own id"
+            )
+        self.columns = sink_columns(schema, self.options.topic)
+
+    def write(self, iterator: Iterator[Any]) -> TaskMessage:
+        context = TaskContext.get()
+        query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
+        if query is None or batch is None:
+            raise SinkError("this Spark does not tell tasks their query and batch; use Spark 4.1+")
+        # Without a run's id every batch is looked at as if it had been tried before.
+        run = context.getLocalProperty(RUN) or f"attempt {context.taskAttemptId()}"
+        origin = Origin(query, int(batch), context.partitionId())
+        attempt = Attempt(run, context.attemptNumber())
+        return TaskMessage(write_in_ledger(self.options, self.columns, origin, attempt, iterator))
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        del batchId  # it is in the messages
+        conclude(self.options, [message.written for message in messages])
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        """Nothing to undo: the next run of the batch finds what is there."""

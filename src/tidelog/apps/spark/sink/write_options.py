@@ -1,0 +1,108 @@
+"""What a write is told by its options, checked once on the driver.
+
+Names are those of Spark's Kafka sink; `txnAppId` and `txnVersion` are those of Delta. Always
+true: an option that is unknown or can't be kept (weaker acks, security) is refused.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.apps.spark.source.options.client_settings import ClientSettings, client_settings
+from tidelog.apps.spark.source.options.known import (
+    BOOTSTRAP_SHORT,
+    OptionError,
+    one_of,
+    positive,
+    refuse_unknown,
+    text_of,
+)
+from tidelog.core.record.compression import Codec
+
+LEDGER_TOPIC = "__tidelog_spark_sink"
+BATCH_BYTES = 512 * 1024
+BATCH_BYTES_MIN = 1024
+DELIVERY_MS = 120_000
+REQUEST_MS = 30_000
+
+SINK_OPTIONS = (
+    BOOTSTRAP_SHORT,
+    "topic",
+    "ledgerTopic",
+    "onReplayMismatch",
+    "txnAppId",
+    "txnVersion",
+)
+TAKEN = ("checkpointLocation", "path", "queryName", "includeHeaders", "outputMode")
+"""Spark's own, or without a meaning for a sink."""
+CODECS = {
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class NamedWrite(NamedTuple):
+    """A batch write that is known by a name, so that it can be repeated."""
+
+    app: str
+    version: int
+
+
+class WriteOptions(NamedTuple):
+    """All that a task has to know; goes to executors."""
+
+    client: ClientSettings
+    topic: str | None = None
+    codec: Codec = Codec.NONE
+    batch_bytes: int = BATCH_BYTES
+    delivery_s: float = DELIVERY_MS / 1000
+    ledger_topic: str = LEDGER_TOPIC
+    accept_mismatch: bool = False
+    named: NamedWrite | None = None
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """From Spark's options, in any case. Raises OptionError."""
+    given = {name.lower(): text for name, text in options.items()}
+    refuse_unknown(given, (*SINK_OPTIONS, *TAKEN), "the tidelog sink")
+    _refuse_weaker(given)
+    codec = one_of(given, "kafka.compression.type", CODECS)
+    batch_bytes = positive(given, "kafka.batch.size") or BATCH_BYTES
+    delivery_ms = positive(given, "kafka.delivery.timeout.ms") or DELIVERY_MS
+    client = client_settings({"kafka.request.timeout.ms": str(REQUEST_MS), **given})
+    mismatch = one_of(given, "onReplayMismatch", ("fail", "accept"))
+    return WriteOptions(
+        client,
+        text_of(given, "topic") or None,
+        CODECS[codec or "none"],
+        max(batch_bytes, BATCH_BYTES_MIN),
+        delivery_ms / 1000,
+        text_of(given, "ledgerTopic") or LEDGER_TOPIC,
+        mismatch == "accept",
+        _named(given),
+    )
+
+
+def _refuse_weaker(given: Mapping[str, str]) -> None:
+    acks = text_of(given, "kafka.acks")
+    if acks is not None and acks not in ("all", "-1"):
+        raise OptionError(
+            f"kafka.acks is {acks!r}; the sink always waits for all in-sync replicas: leave it out"
+        )
+    if text_of(given, "kafka.enable.idempotence") == "false":
+        raise OptionError("kafka.enable.idempotence is false; the sink needs it: leave it out")
+    if text_of(given, "kafka.transactional.id"):
+        raise OptionError("kafka.transactional.id can't be set; the sink has no transactions yet")
+
+
+def _named(given: Mapping[str, str]) -> NamedWrite | None:
+    app, version = text_of(given, "txnAppId"), text_of(given, "txnVersion")
+    if app is None and version is None:
+        return None
+    if not app or not version:
+        raise OptionError("txnAppId and txnVersion belong together; give both or none")
+    if not version.isdecimal() or int(version) >= 2**63:
+        raise OptionError(f"txnVersion is {version!r}; give a whole number from 0 on")
+    return NamedWrite(app, int(version))

@@ -1,0 +1,200 @@
+"""A micro-batch from end to end: what its tasks do, and what the driver does after them.
+
+A task asks the ledger. The batch is there: nothing is written. It is not: the rows go to their
+topics, and if the last line is of another run of the query, or the task was tried before, what is
+there already is found first. When all tasks are done the driver writes the batch into the
+ledger, and only then Spark writes it into its checkpoint.
+
+Always true: whatever dies at whatever moment, the next run finds the batch in the ledger, or its
+rows in the topics from where the ledger's last line says they reached.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from tidelog.apps.spark.sink.delivery import Delivered, Delivery
+from tidelog.apps.spark.sink.process_client import (
+    ProcessClient,
+    forget_clients,
+    process_client,
+)
+from tidelog.apps.spark.sink.replays.identity import Origin
+from tidelog.apps.spark.sink.replays.ledger import NOTHING_DONE, Ends, Line
+from tidelog.apps.spark.sink.row_columns import SinkColumns
+from tidelog.apps.spark.sink.sink_errors import RowsDiffer, SinkError
+from tidelog.apps.spark.sink.write_options import WriteOptions
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.client_errors import NoSuchTopic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.offsets import list_offsets
+from tidelog.shell.client.reader import LATEST, FoundOffset
+
+PARTITIONS_LISTED_MAX = 5000
+
+
+class Written(NamedTuple):
+    """What a task tells the driver."""
+
+    origin: Origin
+    run: str
+    line: Line | None
+    """The ledger's word when the task began; None: it was not asked."""
+    delivered: Delivered | None
+    """None: the batch was in the ledger."""
+
+
+class Attempt(NamedTuple):
+    """Who runs a task: the run of the query, and the number of the try in it."""
+
+    run: str
+    number: int
+
+
+def write_in_ledger(
+    options: WriteOptions,
+    columns: SinkColumns,
+    origin: Origin,
+    attempt: Attempt,
+    batches: Iterable[Any],
+) -> Written:
+    """The rows of a task of a batch that the ledger knows or will know."""
+    try:
+        client = process_client(options)
+        client.refresh(options.topic)
+        line = _line(client, options, origin, attempt.run)
+        if line.batch >= origin.batch:
+            for _ in batches:  # what comes before the sink keeps its state only if all is read
+                pass
+            return Written(origin, attempt.run, line, None)
+        look = line.run != attempt.run or attempt.number > 0
+        delivered = _deliver(client, options, columns, origin, look, line.ends, batches)
+    except BaseException:
+        forget_clients()
+        raise
+    return Written(origin, attempt.run, line, delivered)
+
+
+def write_alone(
+    options: WriteOptions,
+    columns: SinkColumns,
+    origin: Origin,
+    attempt: Attempt,
+    starts: Ends,
+    batches: Iterable[Any],
+) -> Written:
+    """The rows of a task of a job that is never run again under its name."""
+    try:
+        client = process_client(options)
+        client.refresh(options.topic)
+        look = attempt.number > 0
+        delivered = _deliver(client, options, columns, origin, look, starts, batches)
+    except BaseException:
+        forget_clients()
+        raise
+    return Written(origin, attempt.run, None, delivered)
+
+
+def conclude(options: WriteOptions, written: Sequence[Written]) -> None:
+    """On the driver, when all tasks of a batch are done. Raises SinkError, ClientError."""
+    _check_tasks(options, written)
+    done = [(each.delivered, each.line) for each in written if each.delivered is not None]
+    if not any(delivered.rows or delivered.found for delivered, _ in done):
+        return
+    last = max((line for _, line in done if line is not None), key=_number, default=None)
+    if last is None:
+        return
+    origin = written[0].origin
+    ends = {topic: dict(partitions) for topic, partitions in last.ends.items()}
+    for delivered, _ in done:
+        for topic, partitions in delivered.ends.items():
+            known = ends.setdefault(topic, {})
+            for partition, end in partitions.items():
+                known[partition] = max(known.get(partition, 0), end)
+    line = Line(origin.batch, written[0].run, ends, last.number + 1)
+    try:
+        ledger = process_client(options).ledger
+        if not ledger.write(origin.query, line, _now_ms()):
+            found = ledger.find(origin.query)
+            if found is None or found.batch < origin.batch:
+                raise SinkError(
+                    f"query {origin.query} is run by somebody else as well: the ledger's line"
+                    f" {line.number} is not ours; stop one of the two"
+                )
+    except BaseException:
+        forget_clients()
+        raise
+
+
+def ends_now(cluster: Cluster, topic: str | None) -> Ends:
+    """Where the topics end that rows may go to. Those left out are looked through from their
+    beginning, should it ever come to that."""
+    if topic is not None:
+        try:
+            names = [cluster.topic(topic).name]
+        except NoSuchTopic:
+            return {}
+    else:
+        found = cluster.refresh().topics.values()
+        names = [each.name for each in found if not each.internal and not each.error]
+    wanted = {
+        TopicPartition(name, partition): LATEST
+        for name in names
+        for partition in cluster.topic(name).partitions
+    }
+    if len(wanted) > PARTITIONS_LISTED_MAX:
+        return {}
+    ends: Ends = {}
+    for key, answer in list_offsets(cluster, wanted).items():
+        if isinstance(answer, FoundOffset):
+            ends.setdefault(key.topic, {})[key.partition] = answer.offset
+    return ends
+
+
+def _line(client: ProcessClient, options: WriteOptions, origin: Origin, run: str) -> Line:
+    """The ledger's word on the query; its first if it has none."""
+    found = client.ledger.find(origin.query)
+    if found is None:
+        found = Line(NOTHING_DONE, run, ends_now(client.cluster, options.topic))
+        if not client.ledger.write(origin.query, found, _now_ms()):
+            found = client.ledger.find(origin.query)
+            if found is None:
+                raise SinkError(f"the ledger {options.ledger_topic} refuses query {origin.query}")
+    return found
+
+
+def _deliver(
+    client: ProcessClient,
+    options: WriteOptions,
+    columns: SinkColumns,
+    origin: Origin,
+    look: bool,
+    starts: Ends,
+    batches: Iterable[Any],
+) -> Delivered:
+    delivery = Delivery(
+        client.cluster, client.connections, options, columns, origin, look=look, starts=starts
+    )
+    delivery.begin()
+    for batch in batches:
+        delivery.append(batch)
+    return delivery.settle()
+
+
+def _check_tasks(options: WriteOptions, written: Sequence[Written]) -> None:
+    """Tasks that wrote in an earlier run and are not there in this one."""
+    seen = {task for each in written if each.delivered for task in each.delivered.tasks}
+    gone = sorted(task for task in seen if task >= len(written))
+    if gone and not options.accept_mismatch:
+        raise RowsDiffer(
+            f"batch {written[0].origin.batch} was begun with more than {len(written)} tasks:"
+            f" rows of task {gone[0]} are in the topic"
+        )
+
+
+def _number(line: Line) -> int:
+    return line.number
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,34 @@
+"""What a sink has left in topics, read by a plain client."""
+
+from typing import Any
+
+from tidelog.core.record.decoder import LogRecord
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.reader import EARLIEST, Reader, list_offset
+
+
+def rows_of(bootstrap: str, topic: str) -> dict[int, list[LogRecord]]:
+    """Every record by partition."""
+    with Cluster(bootstrap) as cluster:
+        reader = Reader(cluster)
+        found = {}
+        for partition in cluster.topic(topic).partitions:
+            start = list_offset(cluster, topic, partition, EARLIEST).offset
+            found[partition] = list(reader.read(topic, partition, start))
+        return found
+
+
+def values_of(bootstrap: str, topic: str) -> list[bytes]:
+    """Every value, sorted."""
+    return sorted(
+        record.value or b"" for records in rows_of(bootstrap, topic).values() for record in records
+    )
+
+
+def writing(frame: Any, bootstrap: str, **options: Any) -> Any:
+    """`frame.write` (or `writeStream`) of the format, not started yet."""
+    door = frame.writeStream if frame.isStreaming else frame.write.mode("append")
+    door = door.format("tidelog").option("kafka.bootstrap.servers", bootstrap)
+    for name, value in options.items():
+        door = door.option(name, value)
+    return door

@@ -1,0 +1,285 @@
+"""Whatever dies at whatever moment: each row is in the topic once. Against a real broker,
+without Spark: tasks and drivers are calls here, and die where a plan says so."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sink_rows import rows_of, values_of
+
+from tidelog.apps.spark.sink.process_client import forget_clients
+from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
+from tidelog.apps.spark.sink.replays.ledger import Ledger, Line, read_line
+from tidelog.apps.spark.sink.row_columns import SinkColumns
+from tidelog.apps.spark.sink.sink_errors import Conflict, RowsDiffer, SinkError, TooLate
+from tidelog.apps.spark.sink.write_options import WriteOptions, write_options
+from tidelog.apps.spark.sink.writing import Attempt, Written, conclude, write_in_ledger
+from tidelog.core.record.encoder import Producer, encode_batch
+from tidelog.core.record.record import Record
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import produce
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+pytestmark = pytest.mark.ci
+COLUMNS = SinkColumns(value=0, key=1)
+PARTITIONS = 3
+names = (f"t{number}" for number in count())
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+class Life(NamedTuple):
+    """One run of a query over one micro-batch, and where it ends."""
+
+    tries: list[int | None]
+    """For each try of a task: after how many Arrow batches it dies; None: it does not."""
+    dies: str
+    """Its driver: after the first task ("tasks"), before the ledger is written, after that
+    ("commit"), or not at all."""
+    seed: int | None
+    """The order of rows within a task; None: as they are."""
+
+
+lives = st.builds(
+    Life,
+    st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=3),
+    st.sampled_from(["", "tasks", "ledger", "commit"]),
+    st.one_of(st.none(), st.integers(0, 9)),
+)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalCluster]:
+    with LocalCluster(1) as cluster:
+        yield cluster
+    forget_clients()
+
+
+def arrow(rows: list[tuple[bytes | None, bytes]], rows_each: int = 40) -> Iterator[Any]:
+    for start in range(0, len(rows), rows_each):
+        some = rows[start : start + rows_each]
+        yield pa.record_batch(
+            {
+                "value": pa.array([value for _, value in some], pa.binary()),
+                "key": pa.array([key for key, _ in some], pa.binary()),
+            }
+        )
+
+
+def rows_for(batch: int, task: int, keyed: bool = True) -> list[tuple[bytes | None, bytes]]:
+    """With rows that are equal to others, in the same task and in other ones."""
+    return [
+        (b"%d" % (number % 7) if keyed else None, b"%d.%d" % (batch, number // 2 + task * 50))
+        for number in range(160)
+    ]
+
+
+def new_topic(broker: LocalCluster, **configs: str) -> str:
+    topic = next(names)
+    with Cluster(broker.bootstrap) as cluster:
+        create_topic(cluster, topic, PARTITIONS, configs=configs)
+    return topic
+
+
+def options_for(broker: LocalCluster, topic: str, **more: str) -> WriteOptions:
+    given_options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "topic": topic,
+        **more,
+    }
+    return write_options(given_options)._replace(batch_bytes=256)
+
+
+def dying(batches: Iterator[Any], after: int | None) -> Iterator[Any]:
+    for number, batch in enumerate(batches):
+        if number == after:
+            raise Killed
+        yield batch
+    if after is not None:
+        raise Killed
+
+
+def run_task(
+    options: WriteOptions,
+    origin: Origin,
+    attempt: Attempt,
+    rows: list[tuple[bytes | None, bytes]],
+    after: int | None = None,
+) -> Written:
+    return write_in_ledger(options, COLUMNS, origin, attempt, dying(arrow(rows), after))
+
+
+def live(options: WriteOptions, query: str, batch: int, run: str, life: Life, keyed: bool) -> None:
+    """Two tasks, tried as often as it takes; the driver dies where the life says so."""
+    written = []
+    for task in (0, 1):
+        rows = rows_for(batch, task, keyed)
+        if life.seed is not None:
+            random.Random(life.seed + task).shuffle(rows)
+        for number, after in enumerate([*life.tries, None]):
+            try:
+                written.append(
+                    run_task(options, Origin(query, batch, task), Attempt(run, number), rows, after)
+                )
+                break
+            except Killed:
+                pass
+        if life.dies == "tasks":
+            raise Killed
+    if life.dies == "ledger":
+        raise Killed
+    conclude(options, written)
+    if life.dies == "commit":
+        raise Killed
+
+
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(batches=st.lists(st.lists(lives, max_size=3), min_size=1, max_size=3), keyed=st.booleans())
+def test_each_row_is_there_once_whatever_dies(
+    broker: LocalCluster, batches: list[list[Life]], keyed: bool
+) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    runs = count()
+    for batch, deaths in enumerate(batches):
+        for life in [*deaths, Life([], "", None)]:
+            try:
+                live(options, f"q-{topic}", batch, f"run {next(runs)}", life, keyed)
+            except Killed:
+                forget_clients()
+                continue
+            break  # Spark has it in its checkpoint now
+    wanted = Counter(
+        value
+        for batch in range(len(batches))
+        for task in (0, 1)
+        for _, value in rows_for(batch, task)
+    )
+    assert Counter(values_of(broker.bootstrap, topic)) == wanted
+
+
+def test_order_within_a_partition_is_kept_over_deaths(broker: LocalCluster) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    rows: list[tuple[bytes | None, bytes]] = [(b"%d" % (n % 5), b"%05d" % n) for n in range(1000)]
+    for number, after in enumerate([3, 11, 19, None]):
+        try:
+            run_task(options, Origin("ordered", 0, 0), Attempt("run", number), rows, after)
+        except Killed:
+            forget_clients()
+    for records in rows_of(broker.bootstrap, topic).values():
+        values = [record.value or b"" for record in records]
+        assert values == sorted(values)
+    assert values_of(broker.bootstrap, topic) == [value for _, value in rows]
+
+
+def test_a_batch_in_the_ledger_is_read_and_not_written(broker: LocalCluster) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    rows = rows_for(0, 0)
+    conclude(options, [run_task(options, Origin("again", 0, 0), Attempt("one", 0), rows)])
+    read = arrow(rows)
+    again = write_in_ledger(options, COLUMNS, Origin("again", 0, 0), Attempt("two", 0), read)
+    assert again.delivered is None
+    assert next(read, None) is None
+    conclude(options, [again])
+    assert len(values_of(broker.bootstrap, topic)) == len(rows)
+
+
+def test_other_rows_on_a_replay_are_refused_or_accepted(broker: LocalCluster) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    with pytest.raises(Killed):
+        run_task(options, Origin("other", 0, 0), Attempt("one", 0), rows_for(0, 0), 3)
+    before = len(values_of(broker.bootstrap, topic))
+    with pytest.raises(RowsDiffer, match="onReplayMismatch=accept"):
+        run_task(options, Origin("other", 0, 0), Attempt("two", 0), rows_for(1, 0))
+    accepting = options_for(broker, topic, onReplayMismatch="accept")
+    written = run_task(accepting, Origin("other", 0, 0), Attempt("three", 0), rows_for(1, 0))
+    conclude(accepting, [written])
+    assert len(values_of(broker.bootstrap, topic)) == before + 160
+
+
+def test_fewer_tasks_than_a_dead_run_had_are_seen(broker: LocalCluster) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    run_task(options, Origin("fewer", 0, 1), Attempt("one", 0), rows_for(0, 1))
+    written = run_task(options, Origin("fewer", 0, 0), Attempt("two", 0), rows_for(0, 0))
+    with pytest.raises(RowsDiffer, match="more than 1 tasks"):
+        conclude(options, [written])
+
+
+def test_an_attempt_that_was_given_up_can_t_write_any_more(broker: LocalCluster) -> None:
+    """A zombie stops in the middle while a retry does the whole; then it goes on."""
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    rows = rows_for(0, 0)
+    shuffled = rows.copy()
+    random.Random(1).shuffle(shuffled)
+    retried: list[Written] = []
+    elsewhere = options_for(broker, topic, **{"kafka.client.id": "another process"})
+
+    def zombie() -> Iterator[Any]:
+        for number, batch in enumerate(arrow(rows)):
+            if number == 2:
+                retry = Attempt("run", 1)
+                retried.append(run_task(elsewhere, Origin("zombie", 0, 0), retry, shuffled))
+            yield batch
+
+    with pytest.raises(Conflict, match="this attempt ends"):
+        write_in_ledger(options, COLUMNS, Origin("zombie", 0, 0), Attempt("run", 0), zombie())
+    conclude(options, retried)
+    assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
+
+    conclude(options, [run_task(options, Origin("zombie", 1, 0), Attempt("run", 0), rows)])
+    stamp = Producer(*identity_of(Origin("zombie", 0, 0)), 0)
+    late = encode_batch([Record(b"k", b"late")], producer=stamp)
+    with Cluster(broker.bootstrap) as cluster:
+        known = cluster.partition(topic, 0)
+        answer = produce(cluster.broker(known.leader), cluster.topic(topic), 0, late)
+    assert answer.error == 47  # INVALID_PRODUCER_EPOCH: the next batch fences it
+    assert "later batch" in str(TooLate(("t", 0)))  # type: ignore[arg-type]
+
+
+def test_rows_of_two_queries_do_not_meet(broker: LocalCluster) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    for query in ("left", "right"):
+        with pytest.raises(Killed):
+            run_task(options, Origin(query, 0, 0), Attempt("one", 0), rows_for(0, 0), 2)
+    for query in ("left", "right"):
+        run_task(options, Origin(query, 0, 0), Attempt("two", 0), rows_for(0, 0))
+    wanted = [value for _, value in rows_for(0, 0)]
+    assert values_of(broker.bootstrap, topic) == sorted(wanted * 2)
+
+
+def test_the_ledger_keeps_the_last_line_of_each_query(broker: LocalCluster) -> None:
+    with Cluster(broker.bootstrap) as cluster:
+        ledger = Ledger(cluster, next(names))
+        assert ledger.find("a") is None
+        ends = {"t": {0: 5, 11: 7}}
+        for number in range(40):
+            assert ledger.write("a", Line(number - 1, "run", ends, number), 1)
+            assert ledger.write("b", Line(number - 1, "run", {}, number), 1)
+        found = Line(38, "run", ends, 39)
+        assert ledger.find("a") == found == Ledger(cluster, ledger.topic).find("a")
+        assert ledger.write("a", found, 2), "the same line again does no harm"
+        assert not ledger.write("a", Line(50, "other run", {}, 20), 1), "a number that was passed"
+        assert ledger.find("a") == found
+    with pytest.raises(SinkError, match="version 9"):
+        read_line(b'{"version":9}')
+    with pytest.raises(SinkError, match="can't be read"):
+        read_line(b"{}")
