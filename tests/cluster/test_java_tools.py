@@ -5,6 +5,7 @@ build folder, once.
 """
 
 import json
+import random
 import re
 import subprocess
 import threading
@@ -18,6 +19,11 @@ from client_programs import java_tools
 from real_cluster import eventually
 
 from tidelog.apps.cli.main import cli
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.record import Record
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
@@ -111,6 +117,23 @@ def test_records_are_written_counted_read_and_deleted(tool: Tool, tmp_path: Path
     assert re.fullmatch(
         r"lines:0:\d+\n", tool("GetOffsetShell", "--topic", "lines", "--time", "-3")
     )
+
+
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
+def test_java_reads_what_we_pack(tool: Tool, cluster: LocalCluster, codec: Codec) -> None:
+    """Small batches, and ones that take several blocks of a codec that has such."""
+    topic = f"packed-{codec.name.lower()}"
+    lines = [f"{n} {'ab' * (n % 40)}" for n in range(9000)]
+    lines += [f"{n} {random.Random(n).randbytes(600).hex()}" for n in range(400)]
+    with Cluster(cluster.bootstrap) as client:
+        create_topic(client, topic, 1, 3)
+        producer = Producer(client, codec=codec)
+        for start, end in ((0, 10), (10, 9000), (9000, 9400)):
+            records = [Record(None, line.encode()) for line in lines[start:end]]
+            producer.append(topic, 0, records)
+    partition = ("--topic", topic, "--partition", "0", "--offset", "earliest")
+    read = tool("consumer.ConsoleConsumer", *partition, "--max-messages", str(len(lines)))
+    assert read.splitlines() == lines
 
 
 def test_our_commands_print_what_kafkas_tools_print(tool: Tool, cluster: LocalCluster) -> None:

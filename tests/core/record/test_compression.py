@@ -1,3 +1,4 @@
+import random
 import struct
 
 import cramjam
@@ -88,3 +89,38 @@ def test_arbitrary_bytes_unpack_or_are_corrupt(
         except CorruptRecord:
             continue
         assert len(unpacked) <= 10_000
+
+
+@pytest.mark.parametrize("level", [None, 1, 3, 9])
+@pytest.mark.parametrize("size", [0, 1, 70_000, 300_000, 5_000_000])
+@pytest.mark.parametrize("kind", ["packs", "does not"])
+def test_lz4_blocks_stand_alone(kind: str, size: int, level: int | None) -> None:
+    """Java's client refuses frames whose blocks refer to earlier ones."""
+    rng = random.Random(size)
+    data = (
+        bytes(size // 2) + rng.randbytes(size - size // 2)
+        if kind == "packs"
+        else (rng.randbytes(size))
+    )
+    frame = bytes(compress(Codec.LZ4, data, level))
+    magic, flags, block_code, _checksum = struct.unpack_from("<IBBB", frame)
+    assert (magic, flags) == (0x184D2204, 0x60)
+    block_bytes = 4 ** (block_code >> 4) * 256
+    whole = b""
+    at = 7
+    while (size_field := struct.unpack_from("<I", frame, at)[0]) != 0:
+        length = size_field & 0x7FFFFFFF
+        block = frame[at + 4 : at + 4 + length]
+        room = min(block_bytes, len(data) - len(whole))
+        plain = size_field >> 31
+        whole += block if plain else bytes(cramjam.lz4.decompress_block(block, output_len=room))
+        at += 4 + length
+    assert at + 4 == len(frame)
+    assert whole == data
+    assert len(frame) <= len(data) + 4 * (len(data) // block_bytes + 1) + 11
+    assert bytes(decompress(Codec.LZ4, frame)) == data
+
+
+def test_lz4_frames_of_others_are_read() -> None:
+    data = bytes(range(256)) * 2000
+    assert bytes(decompress(Codec.LZ4, bytes(cramjam.lz4.compress(data)))) == data

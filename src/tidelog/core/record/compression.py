@@ -3,6 +3,8 @@
 A batch of a kilobyte can unpack to gigabytes. Whoever opens one names the most memory it
 may take; past that the batch counts as corrupt.
 
+LZ4 is written as frames of blocks that stand alone; all frames are read.
+
 Snappy comes in two shapes under one codec id: a raw block (librdkafka) and the stream of
 snappy-java, which wraps blocks in a frame of its own (the Java client). Both are read; raw
 blocks are written, which every client reads.
@@ -27,6 +29,18 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_SIZE = 16
 """The magic, then two int32 versions that readers ignore."""
 
+LZ4_HARD_LEVEL_MIN = 3
+"""Below it, every level is the fast one."""
+_LZ4_HEADS: Final = (
+    (bytes.fromhex("04224d18604082"), 64 * 1024),
+    (bytes.fromhex("04224d186050fb"), 256 * 1024),
+    (bytes.fromhex("04224d18606051"), 1024 * 1024),
+    (bytes.fromhex("04224d18607073"), 4 * 1024 * 1024),
+)
+"""Magic, flags (version 1, blocks stand alone), block size, checksum of these two; and the size
+in bytes. A reader keeps that much memory for a block, so it is no larger than it must be."""
+_LZ4_BLOCK_SIZE = Struct("<I")
+_LZ4_AS_IT_IS = 1 << 31
 _BLOCK_SIZE = Struct(">i")
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
@@ -72,8 +86,31 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
     if codec == Codec.GZIP:
         return bytes(cramjam.gzip.compress(data, level=level))
     if codec == Codec.LZ4:
-        return bytes(cramjam.lz4.compress(data, level=level))
+        return _lz4_frame(data, level)
     return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
+
+
+def _lz4_frame(data: Buffer, level: int | None) -> Buffer:
+    """Blocks that stand alone: Java's client refuses those that refer to earlier ones."""
+    import cramjam
+
+    head, block_bytes = next(
+        ((head, size) for head, size in _LZ4_HEADS if len(data) <= size), _LZ4_HEADS[-1]
+    )
+    hard = level is not None and level >= LZ4_HARD_LEVEL_MIN
+    how = {"mode": "high_compression", "compression": level} if hard else {"mode": "default"}
+    frame = bytearray(head)
+    view = memoryview(data)
+    for start in range(0, len(view), block_bytes):
+        block = view[start : start + block_bytes]
+        packed = cramjam.lz4.compress_block(block, store_size=False, **how)
+        if len(packed) < len(block):
+            frame += _LZ4_BLOCK_SIZE.pack(len(packed))
+            frame += memoryview(packed)
+        else:
+            frame += _LZ4_BLOCK_SIZE.pack(len(block) | _LZ4_AS_IT_IS)
+            frame += block
+    return frame + _LZ4_BLOCK_SIZE.pack(0)
 
 
 def _stream(
