@@ -33,6 +33,7 @@ TIMEOUT_S = 10.0
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 API_VERSIONS_NEWEST = 3
 """Enough to tell our name; brokers that do not know it answer in version 0."""
+_TELL_AGAIN = 0.9
 _LENGTH = Packing(">i")
 _ERROR_CODE = Packing(">4xh")
 """Behind the correlation id, first in every version of an ApiVersions answer."""
@@ -44,6 +45,19 @@ class Question(NamedTuple):
     api_key: int
     version: int
     correlation: int
+
+
+class ReceiveMemory:
+    """Memory for answers that is used again: each is good only until the next is taken."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def view(self, length: int) -> memoryview:
+        """Room for an answer."""
+        if length > len(self._memory):
+            self._memory = bytearray(length)
+        return memoryview(self._memory)[:length]
 
 
 class KafkaConnection:
@@ -175,10 +189,17 @@ class KafkaConnection:
         deadline = time.monotonic() + self.timeout_s
         return Question(api_key, version, self._send(api_key, version, request, deadline))
 
-    def answer(self, question: Question, timeout_s: float | None = None) -> Struct:
-        """The answer to what was asked; waits for it. Raises ClientError."""
+    def answer(
+        self,
+        question: Question,
+        timeout_s: float | None = None,
+        memory: ReceiveMemory | None = None,
+    ) -> Struct:
+        """The answer to what was asked; waits for it. Raises ClientError. Records in it lie in
+        `memory`, if that is given."""
         wait_s = self.timeout_s if timeout_s is None else timeout_s
-        frame = self._await(question.api_key, question.correlation, wait_s)
+        deadline = time.monotonic() + wait_s
+        frame = self._await(question.api_key, question.correlation, wait_s, deadline, memory)
         return self._decode(question.api_key, question.version, frame)
 
     def fileno(self) -> int:
@@ -204,19 +225,26 @@ class KafkaConnection:
             raise self._not_kafka("no JSON object")
         return answer
 
-    def _exchange(self, api_key: int, version: int, request: Struct, timeout_s: float) -> bytes:
+    def _exchange(
+        self, api_key: int, version: int, request: Struct, timeout_s: float
+    ) -> memoryview:
         """Send a request; the frame of its answer."""
         deadline = time.monotonic() + timeout_s
         correlation = self._send(api_key, version, request, deadline)
         return self._await(api_key, correlation, timeout_s, deadline)
 
     def _await(
-        self, api_key: int, correlation: int, timeout_s: float, deadline: float | None = None
-    ) -> bytes:
+        self,
+        api_key: int,
+        correlation: int,
+        timeout_s: float,
+        deadline: float,
+        memory: ReceiveMemory | None = None,
+    ) -> memoryview:
         if self._socket is None:
             raise Disconnected(self.address, api_name(api_key), "the connection was closed")
         try:
-            frame = self._receive(time.monotonic() + timeout_s if deadline is None else deadline)
+            frame = self._receive(deadline, memory)
         except TimeoutError:
             self.close()
             raise NoAnswer(self.address, api_name(api_key), timeout_s) from None
@@ -249,28 +277,34 @@ class KafkaConnection:
             raise
         return correlation
 
-    def _receive(self, deadline: float) -> bytes:
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
+    def _receive(self, deadline: float, memory: ReceiveMemory | None) -> memoryview:
+        head = memoryview(bytearray(_LENGTH.size))
+        self._read(head, deadline)
+        (length,) = _LENGTH.unpack(head)
         if not 0 <= length <= FRAME_BYTES_MAX:
             raise self._not_kafka(f"an answer of {length} bytes")
-        return self._read(length, deadline)
+        frame = memoryview(bytearray(length)) if memory is None else memory.view(length)
+        self._read(frame, deadline)
+        return frame
 
-    def _read(self, length: int, deadline: float) -> bytes:
+    def _read(self, view: memoryview, deadline: float) -> None:
+        """Fill the view. The socket is told its time anew only as that gets shorter: telling
+        it is a call to the kernel."""
         assert self._socket is not None
-        data = bytearray(length)
-        view = memoryview(data)
+        told_s = float("inf")
         while view:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError
-            self._socket.settimeout(remaining)
+            if remaining < told_s * _TELL_AGAIN:
+                self._socket.settimeout(remaining)
+                told_s = remaining
             received = self._socket.recv_into(view)
             if not received:
                 raise ConnectionResetError(0, "the connection was closed")
             view = view[received:]
-        return bytes(data)
 
-    def _decode(self, api_key: int, version: int, frame: bytes) -> Struct:
+    def _decode(self, api_key: int, version: int, frame: memoryview) -> Struct:
         try:
             return decode_response(api_key, version, frame)[1]
         except MalformedRequest as error:

@@ -26,7 +26,7 @@ from tidelog.shell.client.client_errors import (
 )
 from tidelog.shell.client.cluster import PAUSE_MAX_S, PAUSE_S, Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
-from tidelog.shell.client.connection import KafkaConnection, Question
+from tidelog.shell.client.connection import KafkaConnection, Question, ReceiveMemory
 from tidelog.shell.client.reader import (
     EARLIEST,
     LATEST,
@@ -78,6 +78,7 @@ class RangeFetch:
         self._key = TopicPartition(wanted.topic, wanted.partition)
         self._isolation = isolation
         self._timeout_s = timeout_s
+        self._memory = ReceiveMemory()
         self._asked: _Asked | None = None
         self._stale = False
         self._since = time.monotonic()
@@ -106,7 +107,8 @@ class RangeFetch:
             self._stale = True
 
     def answer(self, offset: Offset, size: int) -> Answer:
-        """What lies at `offset`. Raises RangeError, and BrokerError for what is final."""
+        """What lies at `offset`; good until the next answer is asked for. Raises RangeError, and
+        BrokerError for what is final."""
         while True:
             try:
                 if self._asked is None or self._asked.offset != offset:
@@ -146,7 +148,7 @@ class RangeFetch:
         assert self._asked is not None
         connection, question, _ = self._asked
         wait_s = MAX_WAIT_MS / 1000 + connection.timeout_s
-        answer = connection.answer(question, wait_s)
+        answer = connection.answer(question, wait_s, self._memory)
         self._asked = None
         found = self._partition(answer)
         if found.error in _OTHER_TOPIC:
