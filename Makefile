@@ -8,7 +8,7 @@ SPARK_LOG := build/spark-setup.log
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-core test-all ci
+.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-spark bench-core test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,9 +71,15 @@ else
 	$(BIN)/pytest -m 'spark and not slow and not smoke' tests/spark
 endif
 
-demo: $(STAMP) ## a real cluster, a killed leader, nothing lost; then why the old rule lost records
+ifeq ($(SPARK),0)
+demo: $(STAMP)
+	$(BIN)/tidelog demo --no-spark
+	$(BIN)/tidelog story play hw-loses-acked-record
+else
+demo: $(SPARK_STAMP) ## a real cluster, a Spark job, a killed leader, nothing lost; then why the old rule lost records
 	$(BIN)/tidelog demo
 	$(BIN)/tidelog story play hw-loses-acked-record
+endif
 
 sim: $(STAMP) ## the simulator: make sim SEEDS=2000 START=0
 	$(BIN)/tidelog sim run --seeds $(or $(SEEDS),2000) --start $(or $(START),0)
@@ -104,10 +110,14 @@ bench-scale: $(STAMP) ## many partitions on three brokers: make bench-scale TOPI
 bench-groups: $(STAMP) ## consumers that rebalance, groups that commit, idle connections: make bench-groups JOBS=commits
 	$(BIN)/python benchmarks/how_far_do_groups_scale.py --jobs '$(JOBS)'
 
+bench-spark: $(SPARK_STAMP) ## Spark reads and writes topics, beside its own connector: make bench-spark ROWS=sink
+	$(BIN)/python benchmarks/how_fast_is_spark.py --rows '$(ROWS)' $(if $(JSON),--json '$(JSON)')
+
 bench-core: $(STAMP) ## what a step of the replication core costs
 	$(BIN)/python benchmarks/how_fast_is_a_step.py
 
 test-all: check test test-more sim model mutants ## everything, the slow tests too
+	-$(BIN)/python scripts/set_up_browser.py
 	$(BIN)/pytest -n 2 -m 'slow and not spark' -rs
 ifeq ($(SPARK),0)
 	@echo "SPARK=0: Spark is left out; neither its cluster nor its own connector was tried"

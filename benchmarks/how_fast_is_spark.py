@@ -1,0 +1,212 @@
+"""How fast Spark reads and writes topics through format("tidelog"), beside its own connector.
+
+Each side is a Spark of its own: ours with the project's PySpark, theirs with the newest for which
+the connector's jars can be had, both on local[2] with the settings that we recommend. They take
+turns on the same topics and brokers, in one run, and only one of them works at a time; who comes
+first changes with each round. The first job after the start is cold; the others are warm, and the
+best and the median of those are shown. CPU is that of the JVM, the driver and all Python workers,
+for a row; the brokers' stands beside it. `others` is what strangers burned meanwhile, in cores:
+with more than 0.3 look at the CPU rather than at the time.
+
+    make bench-spark                    all rows, about fifteen minutes
+    make bench-spark ROWS='100 B'       rows whose name contains that
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from spark_load.sides import KAFKA, TIDELOG, Side, connector_python
+from spark_load.topics import fill
+
+from tidelog.core.record.compression import Codec
+from tidelog.shell.client.admin import create_topic, delete_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+MASTER, HEAP = "local[2]", "2g"
+SINK_TASKS = 2
+SINK_BATCHES = {"kafka.batch.size": str(512 << 10), "kafka.linger.ms": "5"}
+STREAM_ROWS = 2000
+STREAM_BATCHES = 60
+MIN_ROUNDS = 2
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    job: str
+    size: int
+    rows: int
+    codec: Codec
+    goal: float
+    """How many times as fast as the connector we want to be; 0: not settled."""
+    floor: float
+    given: dict[str, Any]
+
+
+SUM, ALL = {"query": "sum"}, {"query": "all columns"}
+PRUNED = {"query": "sum", "schema": "value binary"}
+SMALL, LARGE = 8_000_000, 2_000_000
+ROWS = (
+    Row("read 100 B", "read", 100, SMALL, Codec.NONE, 2, 1.2, SUM),
+    Row("read 100 B, all columns", "read", 100, SMALL, Codec.NONE, 0, 0, ALL),
+    Row("read 100 B, ours pruned to value", "read", 100, SMALL, Codec.NONE, 0, 0, PRUNED),
+    Row("read 100 B lz4", "read", 100, SMALL, Codec.LZ4, 2, 1.2, SUM),
+    Row("read 1 KB", "read", 1000, LARGE, Codec.NONE, 1.6, 1, SUM),
+    Row("read 1 KB lz4", "read", 1000, LARGE, Codec.LZ4, 1.6, 1, SUM),
+    Row("micro-batch of 2,000 rows", "stream", 100, 400_000, Codec.NONE, 1, 1 / 1.3, {}),
+    Row("sink 100 B", "write", 100, 3_000_000, Codec.NONE, 1.5, 1, {}),
+    Row("sink 100 B, batches of 512 KB", "write", 100, 3_000_000, Codec.NONE, 0, 0, SINK_BATCHES),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="", help="only rows whose name contains this")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the work in each row")
+    parser.add_argument("--rounds", type=int, default=5, help="warm ones, of each row")
+    parser.add_argument("--json", type=Path, help="write the results there too")
+    asked = parser.parse_args()
+    rows = [row for row in ROWS if asked.rows in row.name]
+    if not rows:
+        sys.exit(f"no row has {asked.rows!r} in its name: {', '.join(row.name for row in ROWS)}")
+    pythons = {TIDELOG: sys.executable, KAFKA: connector_python()}
+    print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, {MASTER}, {HEAP} of heap each")
+    print(heading(), flush=True)
+    results = []
+    with LocalCluster(brokers=3, settings={"auto.create.topics.enable": "false"}) as cluster:
+        topics: dict[tuple[int, Codec, int], tuple[str, int]] = {}
+        for row in rows:
+            scaled = row._replace(rows=max(int(row.rows * asked.scale), 10_000))
+            result = measured(scaled, cluster, pythons, topics, max(asked.rounds, MIN_ROUNDS))
+            results.append(result)
+            print(line(result), flush=True)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def measured(
+    row: Row,
+    cluster: LocalCluster,
+    pythons: dict[str, str],
+    topics: dict[tuple[int, Codec, int], tuple[str, int]],
+    rounds: int,
+) -> dict[str, Any]:
+    """The row's job by both sides in fresh processes: once cold, then in turns."""
+    brokers = [cluster.pid(broker) for broker in cluster.ids]
+    kind = (row.size, row.codec, row.rows)
+    if row.job != "write" and kind not in topics:
+        name = f"bench-{row.size}-{row.codec.name.lower()}-{row.rows}"
+        topics[kind] = name, fill(cluster.bootstrap, name, row.rows, row.size, row.codec)
+    topic, count = topics.get(kind, ("", row.rows))
+    found: dict[str, list[dict[str, Any]]] = {TIDELOG: [], KAFKA: []}
+    with ExitStack() as stack:
+        sides = []
+        for name, python in pythons.items():
+            sides.append(Side(name, python, MASTER, HEAP))
+            stack.callback(sides[-1].close)
+        for turn in range(1 + rounds):
+            for side in sides if turn % 2 == 0 else reversed(sides):
+                found[side.name].append(one_job(row, side, cluster, brokers, topic, turn))
+    agree({json.dumps(one.get("found")) for each in found.values() for one in each}, row)
+    return summary(row, count, found)
+
+
+def one_job(
+    row: Row, side: Side, cluster: LocalCluster, brokers: list[int], topic: str, turn: int
+) -> dict[str, Any]:
+    where = {"kafka.bootstrap.servers": cluster.bootstrap}
+    if row.job == "read":
+        return side("read", brokers, options={**where, "subscribe": topic}, **row.given)
+    if row.job == "stream":
+        options = {**where, "subscribe": topic, "startingOffsets": "earliest"}
+        options["maxOffsetsPerTrigger"] = str(STREAM_ROWS)
+        answer = side("stream", brokers, options=options, batches=STREAM_BATCHES)
+        if answer["rows"] != [STREAM_ROWS]:
+            sys.exit(f"{side.name}: micro-batches of {answer['rows']} rows, not of {STREAM_ROWS}")
+        return answer
+    fresh = f"sink-{side.name}-{turn}"
+    with Cluster(cluster.bootstrap) as client:
+        create_topic(client, fresh, 2, 1)
+        options = {**where, **row.given, "topic": fresh}
+        size = {"rows": row.rows, "size": row.size, "tasks": SINK_TASKS}
+        answer = side("write", brokers, options=options, **size)
+        delete_topic(client, fresh)
+    return answer
+
+
+def agree(found: set[str], row: Row) -> None:
+    if len(found) != 1:
+        sys.exit(f"{row.name}: the two sides found different things: {sorted(found)}")
+
+
+def figure(one: dict[str, Any]) -> float:
+    """What is compared; less is better."""
+    return float(one["median_ms"] if "median_ms" in one else one["seconds"])
+
+
+def summary(row: Row, count: int, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    result: dict[str, Any] = {"row": row._asdict(), "count": count}
+    for name, (cold, *warm) in found.items():
+        result[name] = {
+            "cold": figure(cold),
+            "best": min(map(figure, warm)),
+            "median": statistics.median(map(figure, warm)),
+            "cpu_s": statistics.median(one["cpu_s"] for one in warm),
+            "broker_cpu_s": statistics.median(one["broker_cpu_s"] for one in warm),
+            "rounds": [cold, *warm],
+        }
+    ours, theirs = result[TIDELOG], result[KAFKA]
+    pairs = zip(found[TIDELOG][1:], found[KAFKA][1:], strict=True)
+    ratios = sorted(figure(their) / figure(our) for our, their in pairs)
+    result["ratio"] = theirs["best"] / ours["best"]
+    result["ratio_of_medians"] = theirs["median"] / ours["median"]
+    result["ratio_spread"] = [ratios[0], ratios[-1]]
+    result["ratio_cold"] = theirs["cold"] / ours["cold"]
+    result["ratio_cpu"] = theirs["cpu_s"] / ours["cpu_s"]
+    loads = [one["foreign_load"] for each in found.values() for one in each]
+    result["foreign_load"] = statistics.mean(loads)
+    return result
+
+
+def heading() -> str:
+    sides = " ".join(
+        f"{f'{name}: cold':>14} {'best':>9} {'median':>9} {'CPU':>8} {'brokers':>8}"
+        for name in (TIDELOG, KAFKA)
+    )
+    return (
+        f"{'row':32} {sides} {'ratio':>6} {'spread':>11} {'cold':>5} {'CPU':>5}"
+        f" {'goal':>5} {'floor':>5} {'others':>6}"
+    )
+
+
+def line(result: dict[str, Any]) -> str:
+    row, count = result["row"], result["count"]
+    is_stream = row["job"] == "stream"
+
+    def said(name: str) -> str:
+        side = result[name]
+        work = STREAM_BATCHES * STREAM_ROWS if is_stream else count
+        times = [side["cold"], side["best"], side["median"]]
+        shown = [f"{t:.0f} ms" if is_stream else f"{work / t / 1e6:.2f} M/s" for t in times]
+        cpu, brokers = (side[key] / work * 1e6 for key in ("cpu_s", "broker_cpu_s"))
+        return f"{shown[0]:>14} {shown[1]:>9} {shown[2]:>9} {cpu:>5.2f} us {brokers:>5.2f} us"
+
+    low, high = result["ratio_spread"]
+    wanted = [f"{row[key]:.2g}" if row[key] else "-" for key in ("goal", "floor")]
+    return (
+        f"{row['name']:32} {said(TIDELOG)} {said(KAFKA)} {result['ratio']:>6.2f}"
+        f" {f'{low:.2f}-{high:.2f}':>11} {result['ratio_cold']:>5.2f} {result['ratio_cpu']:>5.2f}"
+        f" {wanted[0]:>5} {wanted[1]:>5} {result['foreign_load']:>6.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

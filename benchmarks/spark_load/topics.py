@@ -1,0 +1,50 @@
+"""Topics to read: millions of records in seconds, by sending a few ready-made batches again."""
+
+import random
+from collections.abc import Iterator
+from itertools import cycle, islice
+
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Record
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import produce
+
+PARTITIONS = 2
+DIFFERENT = 24
+BATCH_BYTES = 128_000
+"""Of records; a producer under load fills its batches."""
+LEADER_ONLY = 1
+WORDS = tuple(f"{word}{n} " for n in range(16) for word in ("order", "paid", "sent", "late"))
+"""Text of them is a third of its size in lz4."""
+
+
+def batches(size: int, codec: Codec) -> Iterator[tuple[int, bytes]]:
+    """How many records, and the batch."""
+    draw = random.Random(size)
+    count = max(BATCH_BYTES // size, 1)
+    for number in range(DIFFERENT):
+        records = []
+        for at in range(count):
+            text = "".join(draw.choices(WORDS, k=size // 5 + 1)).encode()[:size]
+            records.append(Record(b"%010d" % (number * count + at), text, 1_700_000_000_000 + at))
+        yield count, bytes(encode_batch(records, attributes=codec))
+
+
+def fill(bootstrap: str, topic: str, rows: int, size: int, codec: Codec) -> int:
+    """A new topic with about so many rows; exactly how many."""
+    with Cluster(bootstrap) as client:
+        create_topic(client, topic, PARTITIONS, 1)
+        known = client.topic(topic)
+        made = list(batches(size, codec))
+        wanted = -(-rows // made[0][0])
+        written = 0
+        for number, (count, batch) in enumerate(islice(cycle(made), wanted)):
+            partition = number % PARTITIONS
+            leader = client.broker(client.leader(topic, partition).leader)
+            answer = produce(leader, known, partition, batch, LEADER_ONLY)
+            if answer.error:
+                raise SystemExit(f"{topic}-{partition} refuses a batch: error {answer.error}")
+            written += count
+    return written
