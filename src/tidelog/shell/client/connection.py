@@ -8,13 +8,14 @@ another request's.
 import json
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from struct import Struct as Packing
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.record.crc32c import Buffer
 from tidelog.core.wire.apis import spoken_versions
 from tidelog.core.wire.codec import Struct, decode_response, encode_request
 from tidelog.core.wire.primitives import MalformedRequest
@@ -189,6 +190,17 @@ class KafkaConnection:
         deadline = time.monotonic() + self.timeout_s
         return Question(api_key, version, self._send(api_key, version, request, deadline))
 
+    def ask_in_pieces(
+        self, api_key: int, version: int, encode: Callable[[int, str], list[Buffer]]
+    ) -> Question:
+        """As `ask`, for a request that lies in pieces; `encode` is given the correlation id and
+        the client's name. Others may be asked before the answer is taken: answers come in the
+        order of questions."""
+        correlation = next(self._correlation)
+        deadline = time.monotonic() + self.timeout_s
+        self._put(api_key, encode(correlation, self.client_id), deadline)
+        return Question(api_key, version, correlation)
+
     def answer(
         self,
         question: Question,
@@ -260,12 +272,19 @@ class KafkaConnection:
 
     def _send(self, api_key: int, version: int, request: Struct, deadline: float) -> int:
         correlation = next(self._correlation)
+        frame = encode_request(api_key, version, correlation, self.client_id, request)
+        self._put(api_key, [frame], deadline)
+        return correlation
+
+    def _put(self, api_key: int, pieces: list[Buffer], deadline: float) -> None:
         if self._socket is None:
             raise CannotConnect(self.address, "the connection was closed")
-        frame = encode_request(api_key, version, correlation, self.client_id, request)
         try:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            self._socket.sendall(frame)
+            if len(pieces) == 1:
+                self._socket.sendall(pieces[0])
+            else:
+                _send_pieces(self._socket, pieces)
         except TimeoutError:
             self.close()
             raise NoAnswer(self.address, api_name(api_key), self.timeout_s) from None
@@ -275,7 +294,6 @@ class KafkaConnection:
         except BaseException:
             self.close()
             raise
-        return correlation
 
     def _receive(self, deadline: float, memory: ReceiveMemory | None) -> memoryview:
         head = memoryview(bytearray(_LENGTH.size))
@@ -313,6 +331,16 @@ class KafkaConnection:
     def _not_kafka(self, why: str) -> NotKafka:
         self.close()
         return NotKafka(self.address, why)
+
+
+def _send_pieces(connected: socket.socket, pieces: list[Buffer]) -> None:
+    left = [memoryview(piece) for piece in pieces]
+    while left:
+        sent = connected.sendmsg(left)
+        while left and sent >= len(left[0]):
+            sent -= len(left.pop(0))
+        if sent:
+            left[0] = left[0][sent:]
 
 
 def _missing(api_key: int) -> str:

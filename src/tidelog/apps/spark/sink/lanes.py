@@ -15,11 +15,13 @@ from collections.abc import Iterable
 
 from tidelog.apps.spark.sink.sink_errors import Conflict, SinkError, TooLarge, TooLate
 from tidelog.core.errors import ErrorCode
+from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import RecordBatch, batches, parse
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.core.wire.codec import Struct
+from tidelog.core.wire.produce_request import TopicRecords, produce_pieces
 from tidelog.shell.client.api_keys import PRODUCE
 from tidelog.shell.client.client_errors import (
     BrokerError,
@@ -38,6 +40,7 @@ IN_FLIGHT_MAX = 5
 """What a broker remembers of a producer: more, and it can't tell what was sent twice."""
 IN_FLIGHT_BYTES_MAX = 16 * 1024 * 1024
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
+REQUEST_BATCHES_MAX = 256
 REPLICAS_WAIT_MS = 15_000
 """How long a leader may wait for its followers before it says so."""
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -103,7 +106,8 @@ class Lanes:
                 # A broker takes any number from a producer that it does not know. Until it
                 # knows this one, the second batch must not overtake the first.
                 self._await_first(lane, key)
-            if key in lane.next or lane.next_bytes + len(data) > REQUEST_BYTES_MAX:
+            full = lane.next_bytes + len(data) > REQUEST_BYTES_MAX
+            if full or key in lane.next or len(lane.next) == REQUEST_BATCHES_MAX:
                 self._post(lane)
             if self._trouble is None:
                 lane.next[key] = batch
@@ -171,21 +175,21 @@ class Lanes:
             self._broken(lane, error)
 
     def _ask(self, connection: KafkaConnection, batches: dict[TopicPartition, Outgoing]) -> Request:
-        topics: dict[str, list[Struct]] = {}
+        by_topic: dict[str, list[tuple[int, Buffer]]] = {}
         for key, batch in batches.items():
-            topics.setdefault(key.topic, []).append({"index": key.partition, "records": batch.data})
-        ids = {name: self.cluster.topic(name).id for name in topics}
-        request = {
-            "transactional_id": None,
-            "acks": ALL,
-            "timeout_ms": min(REPLICAS_WAIT_MS, int(connection.timeout_s * 1000)),
-            "topic_data": [
-                {"name": name, "topic_id": ids[name], "partition_data": partitions}
-                for name, partitions in topics.items()
-            ],
-        }
-        newest = LAST_VERSION_WITH_NAMES if NO_TOPIC_ID in ids.values() else None
-        question = connection.ask(PRODUCE, request, newest)
+            by_topic.setdefault(key.topic, []).append((key.partition, batch.data))
+        topics = [
+            TopicRecords(name, self.cluster.topic(name).id, records)
+            for name, records in by_topic.items()
+        ]
+        nameless = any(topic.id == NO_TOPIC_ID for topic in topics)
+        version = connection.version(PRODUCE, LAST_VERSION_WITH_NAMES if nameless else None)
+        timeout_ms = min(REPLICAS_WAIT_MS, int(connection.timeout_s * 1000))
+
+        def encode(correlation: int, client: str) -> list[Buffer]:
+            return produce_pieces(version, correlation, client, ALL, timeout_ms, topics)
+
+        question = connection.ask_in_pieces(PRODUCE, version, encode)
         return Request(question, batches, sum(len(batch.data) for batch in batches.values()))
 
     def _take(self, lane: Lane) -> None:

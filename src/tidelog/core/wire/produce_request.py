@@ -1,0 +1,71 @@
+"""A Produce request in pieces: records are sent from where they lie, not copied into a frame.
+
+For clients that send much. Versions as in core/wire/produce. Always true: the pieces one after
+another are the frame that the codec would make.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.types import TopicId
+from tidelog.core.wire.apis import PRODUCE
+from tidelog.core.wire.frames import LENGTH_SIZE, begin_request
+from tidelog.core.wire.primitives import (
+    INT32,
+    compact_string,
+    optional_string,
+    string,
+    uvarint,
+)
+from tidelog.core.wire.produce import FIRST_FLEXIBLE, FIRST_WITH_TOPIC_IDS
+
+_ACKS_AND_TIMEOUT = Struct(">hi")
+
+
+class TopicRecords(NamedTuple):
+    """What goes to one topic: a batch for each partition."""
+
+    name: str
+    id: TopicId
+    batches: Sequence[tuple[int, Buffer]]
+
+
+def produce_pieces(
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: Sequence[TopicRecords],
+) -> list[Buffer]:
+    """The whole frame, its length in front; every batch is a piece of its own."""
+    flexible = version >= FIRST_FLEXIBLE
+    text = begin_request(PRODUCE, version, correlation_id, client_id)
+    text += b"\0" if flexible else optional_string(None)
+    text += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
+    text += _count(len(topics), flexible)
+    pieces: list[Buffer] = [text]
+    for topic in topics:
+        if version >= FIRST_WITH_TOPIC_IDS:
+            text += topic.id
+        else:
+            text += compact_string(topic.name) if flexible else string(topic.name)
+        text += _count(len(topic.batches), flexible)
+        for partition, records in topic.batches:
+            text += INT32.pack(partition)
+            text += _count(len(records), flexible)
+            text = bytearray(b"\0" if flexible else b"")
+            pieces += [records, text]
+        text += b"\0" if flexible else b""
+    text += b"\0" if flexible else b""
+    size = sum(len(piece) for piece in pieces) - LENGTH_SIZE
+    first = pieces[0]
+    assert isinstance(first, bytearray), "it was begun here"
+    INT32.pack_into(first, 0, size)
+    return [piece for piece in pieces if len(piece)]
+
+
+def _count(number: int, flexible: bool) -> bytes:
+    return uvarint(number + 1) if flexible else INT32.pack(number)
