@@ -39,7 +39,7 @@ from tidelog.shell.client.reader import (
 )
 
 MAX_WAIT_MS = 500
-RECREATED_S = 2.0
+RECREATED_S = 1.0
 """A broker may know less than the one that was asked when the range was planned."""
 FETCH_BYTES_MAX = 256 * 1024 * 1024
 _OTHER_TOPIC = (
@@ -189,7 +189,7 @@ class RangeFetch:
             pass
         now = time.monotonic()
         self._other_since = self._other_since or now
-        if now - self._other_since > min(RECREATED_S, self._timeout_s):
+        if now - self._other_since > min(RECREATED_S, self._timeout_s / 2):
             raise TopicRecreated(wanted, offset, found_id)
         raise BrokerError(f"topic {wanted.topic!r}", ErrorCode.UNKNOWN_TOPIC_ID)
 

@@ -1,0 +1,159 @@
+"""The reader of a range, step by step, with answers that real brokers give seldom."""
+
+from typing import Any
+
+import pytest
+from log_batches import simple_log
+
+from tidelog.apps.spark.columns import arrow_schema
+from tidelog.apps.spark.source import range_reader
+from tidelog.apps.spark.source.range_errors import RangeCorrupt, RangeToRead, RangeUnreachable
+from tidelog.apps.spark.source.range_fetch import Answer
+from tidelog.apps.spark.source.range_reader import EMPTY_ANSWERS, FETCH_BYTES_MIN, read_range
+from tidelog.core.record.encoder import Producer, encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import TRANSACTIONAL
+from tidelog.shell.client.reader import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+
+
+class Script:
+    """Stands where fetches would: gives answers one by one, and notes what was asked."""
+
+    def __init__(self, answers: list[Answer]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[int, int]] = []
+        self.ahead: list[int] = []
+        self.pauses = 0
+        self.closed = False
+
+    def __call__(self, *_arguments: Any) -> "Script":
+        return self
+
+    def answer(self, offset: int, size: int) -> Answer:
+        self.asked.append((offset, size))
+        return self.answers.pop(0)
+
+    def ask_ahead(self, offset: int, _size: int) -> None:
+        self.ahead.append(offset)
+
+    def progress(self) -> None:
+        self.pauses = 0
+
+    def pause(self, offset: int, why: str) -> None:
+        self.pauses += 1
+        if self.pauses > 12:
+            raise RangeUnreachable(WANTED, offset, -1, 1, why)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+WANTED = RangeToRead("t", bytes(16), 0, 0, 30, 9)
+
+
+def said(
+    records: bytes, end: int = 30, stable: int = 30, *, throttled: bool = False, aborted: Any = ()
+) -> Answer:
+    return Answer(FetchedPartition(0, end, stable, 0, records, list(aborted)), throttled)
+
+
+def offsets(
+    monkeypatch: pytest.MonkeyPatch, script: Script, isolation: int = READ_UNCOMMITTED
+) -> list[int]:
+    monkeypatch.setattr(range_reader, "RangeFetch", script)
+    found = []
+    for batch in read_range(None, WANTED, arrow_schema(), isolation=isolation, keep=True):  # type: ignore[arg-type]
+        found += batch["offset"].to_pylist()
+    assert script.closed
+    assert not script.answers
+    return found
+
+
+def test_the_next_fetch_leaves_before_the_last_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = simple_log(3, 10)
+    first = len(simple_log(1, 10))
+    script = Script([said(data[: first + 5]), said(data[first:])])
+    assert offsets(monkeypatch, script) == list(range(30))
+    assert script.ahead == [10]
+    assert [offset for offset, _ in script.asked] == [0, 10]
+
+
+def test_a_batch_that_is_cut_off_is_asked_for_with_more_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = bytes(encode_batch([Record(None, bytes(900))] * 30))
+    script = Script([said(data[:2000]), said(data[:9000]), said(data)])
+    assert offsets(monkeypatch, script) == list(range(30))
+    sizes = [size for _, size in script.asked]
+    assert sizes[0] >= FETCH_BYTES_MIN
+    assert sizes[1] >= 2 * sizes[0]
+    assert sizes[2] >= 2 * sizes[1]
+
+
+def test_a_stretch_without_records_ends_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction took all: the leader says that readers may see the end, and sends nothing."""
+    script = Script([said(simple_log(1, 10)), *[said(b"")] * EMPTY_ANSWERS])
+    assert offsets(monkeypatch, script) == list(range(10))
+
+
+def test_nothing_is_concluded_from_a_leader_that_holds_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Throttled, or not yet sure of its high watermark, it also sends nothing."""
+    first, rest = simple_log(1, 10), simple_log(3, 10)
+    script = Script(
+        [
+            said(first),
+            *[said(b"", throttled=True)] * 4,
+            *[said(b"")] * (EMPTY_ANSWERS - 1),
+            said(b"", end=20),
+            *[said(b"")] * (EMPTY_ANSWERS - 1),
+            said(rest),
+        ]
+    )
+    assert offsets(monkeypatch, script) == list(range(30))
+
+
+def test_a_reader_of_committed_data_waits_for_the_last_stable_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = Script([said(b"", stable=0)] * 13)
+    with pytest.raises(RangeUnreachable, match="may see up to offset 0"):
+        offsets(monkeypatch, script, READ_COMMITTED)
+
+
+def test_aborted_transactions_are_left_out_for_readers_of_committed_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [Record(None, b"v")] * 10
+    data = b"".join(
+        bytes(
+            encode_batch(
+                rows,
+                attributes=TRANSACTIONAL,
+                producer=Producer(producer, 0, 0),
+                base_offset=10 * number,
+            )
+        )
+        for number, producer in enumerate((1, 2, 1))
+    )
+    aborted = [(1, 0)]
+    script = Script([said(data, aborted=aborted)])
+    assert offsets(monkeypatch, script, READ_COMMITTED) == list(range(10, 20))
+    script = Script([said(data, aborted=aborted)])
+    assert offsets(monkeypatch, script) == list(range(30))
+
+
+def test_damaged_bytes_are_an_error_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytearray(simple_log(3, 10))
+    data[-2] ^= 1
+    with pytest.raises(RangeCorrupt, match="checksum of the batch at offset 20 differs; `tidelog"):
+        offsets(monkeypatch, Script([said(bytes(data))]))
+
+
+def test_batches_below_the_offset_are_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that sends the same again and again is waited for, not believed."""
+    first = simple_log(1, 10)
+    script = Script([said(first), *[said(first, end=20)] * 13])
+    with pytest.raises(RangeUnreachable):
+        offsets(monkeypatch, script)
