@@ -1,7 +1,9 @@
 """Topics with records in them, for tests of the source, and what Spark makes of those."""
 
+import json
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from tidelog.core.record.compression import Codec
@@ -74,3 +76,23 @@ def numbers_in(spark: Any, path: Any) -> list[int]:
     """Values that `numbered` made, from Parquet, sorted."""
     rows = spark.read.parquet(str(path)).select("value").collect()
     return sorted(int(bytes(row.value)) for row in rows)
+
+
+def failed_with(run: Any) -> str:
+    """The text of the error with which a query ends; Spark's own words around it are kept."""
+    from pyspark.errors import PySparkException
+
+    try:
+        run()
+    except PySparkException as error:
+        return str(error)
+    raise AssertionError("the query did not fail")
+
+
+def last_end(checkpoint: Any) -> dict[str, Any]:
+    """The end of the last batch that a stream planned, from its checkpoint."""
+    folder = Path(checkpoint, "offsets")
+    last = max(int(file.name) for file in folder.iterdir() if file.name.isdecimal())
+    lines = (folder / str(last)).read_text().splitlines()
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
