@@ -7,9 +7,9 @@ are looked into: that gives the exact range, and bounds the work.
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from tidelog.apps.audit.checks.lineage_fork import Agreement, Side
+from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
 from tidelog.apps.audit.scan.headers import WINDOW
 from tidelog.apps.audit.source.data_source import FORMAT
 
@@ -17,46 +17,6 @@ RANGES_MAX = 32
 """Stretches of windows that are looked into, of each partition."""
 ROWS_MAX = 400
 """Batches that differ, told of each partition."""
-
-
-class Compared(NamedTuple):
-    """A partition with several replicas."""
-
-    key: tuple[str, str, int]
-    sides: list[Side]
-    agreement: Agreement
-
-    def bounds(self) -> list[tuple[str, int, int]]:
-        """Replica, from where, up to where."""
-        return [
-            (
-                side.log.replica,
-                side.log.segments[0].base_offset if side.log.segments else 0,
-                self.agreement.until[side.log.replica],
-            )
-            for side in self.sides
-        ]
-
-
-class Copy(NamedTuple):
-    """A replica's batch."""
-
-    last_offset: int
-    leader_epoch: int
-    crc: int
-    segment: str
-    position: int
-
-    @property
-    def identity(self) -> tuple[int, int, int]:
-        return self[:3]
-
-
-class Differing(NamedTuple):
-    """An offset at which replicas have not the same batch."""
-
-    base_offset: int
-    copies: dict[str, Copy]
 
 
 def differences(
@@ -78,7 +38,7 @@ def differences(
 
 def _bounds_table(spark: Any, compared: list[Compared], only: set[int] | None = None) -> Any:
     rows = [
-        (number, replica, each.key[1], each.key[2], start, until, [*map(list, each.bounds())])
+        (number, replica, each.topic, each.partition, start, until, [*map(list, each.bounds())])
         for number, each in enumerate(compared)
         if only is None or number in only
         for replica, start, until in each.bounds()
@@ -143,8 +103,8 @@ def _differing_batches(
 
     wanted: dict[str, set[int]] = {}
     for number, first, last in windows:
-        _, topic, partition = compared[number].key
-        wanted.setdefault(f"{topic}-{partition}", set()).update((first, last))
+        each = compared[number]
+        wanted.setdefault(f"{each.topic}-{each.partition}", set()).update((first, last))
     asked = {folder: sorted(each) for folder, each in wanted.items()}
     read = spark.read.format(FORMAT).options(
         **options | {"level": "batch", "onDamage": "skip", "windows": json.dumps(asked)}

@@ -8,37 +8,25 @@ windows that differ are looked into, batch by batch.
 import json
 import os
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tidelog.apps.audit.checks.checkpoint_offsets import check_log_dir, check_promises
-from tidelog.apps.audit.checks.divergence import tell_differences
-from tidelog.apps.audit.checks.epoch_lineage import check_epochs
-from tidelog.apps.audit.checks.files_beside import check_files
-from tidelog.apps.audit.checks.lineage_fork import Side, agree, tell_ends
-from tidelog.apps.audit.checks.offset_chain import check_offsets
-from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary, segments_of
-from tidelog.apps.audit.comparison import Compared, differences
-from tidelog.apps.audit.folders.log_dir import LogDirFacts
-from tidelog.apps.audit.folders.partition_folder import FolderFacts
-from tidelog.apps.audit.report.findings import Finding, in_order
-from tidelog.apps.audit.report.report import Report, partition_row
-from tidelog.apps.audit.scan.summary import StretchSummary
-from tidelog.apps.audit.source.data_source import FORMAT
-from tidelog.apps.audit.source.scan_rows import FOLDER, LOG_DIR
+from tidelog.apps.audit.checks.differing import Compared, Differing
+from tidelog.apps.audit.comparison import differences
+from tidelog.apps.audit.judgement import LogPlace, ScanRow, judge, uncut_files
+from tidelog.apps.audit.report.report import Report
+from tidelog.apps.audit.scan.producers import ProducerSpan, sequence_break
+from tidelog.apps.audit.scan.summary import SequenceBreak
+from tidelog.apps.audit.source.data_source import FORMAT, LogDataSource
 
 Tell = Callable[[str], None]
-Key = tuple[str, str, int]
-"""Cluster id, topic, partition: replicas of one partition share it."""
+BREAKS_MAX = 10_000
 
 
 def audit(
     spark: Any, paths: Sequence[str], deep: bool = False, tell: Tell = lambda _: None
 ) -> Report:
     """Audit everything below the paths."""
-    from tidelog.apps.audit.source.data_source import LogDataSource
-
     began = time.monotonic()
     spark.dataSource.register(LogDataSource)
     tell("reading every file")
@@ -47,68 +35,53 @@ def audit(
         options["deep"] = "true"
     scan = spark.read.format(FORMAT).options(**options).load().persist()
     try:
-        return _audit(spark, scan, options, tell, began)
+        rows = _rows(scan)
+        uncut = uncut_files(rows)
+        if uncut:
+            tell("reading again what a wrong index cut")
+            whole = spark.read.format(FORMAT).options(**options, only=json.dumps(uncut)).load()
+            right = scan.where(~scan.segment.isin(uncut) | scan.segment.isNull())
+            scan = right.unionByName(whole).persist()
+            rows = _rows(scan)
+        tell("comparing replicas")
+        judged = judge(rows, _SparkWitness(spark, scan, options))
     finally:
         scan.unpersist()
+    return Report(judged.findings, judged.partitions, time.monotonic() - began)
 
 
-def _audit(spark: Any, scan: Any, options: dict[str, str], tell: Tell, began: float) -> Report:
-    rows = scan.drop("windows", "producers").collect()
-    findings: list[Finding] = []
-    log_dirs = {
-        row.log_dir: LogDirFacts.from_json(row.summary) for row in rows if row.kind == LOG_DIR
-    }
-    for facts in log_dirs.values():
-        findings += check_log_dir(facts)
-    partitions = _partitions(rows, log_dirs)
-    tell("comparing replicas")
-    compared: list[Compared] = []
-    sides: dict[Key, list[Side]] = {}
-    for key, logs in partitions.items():
-        found = _judge_partition(logs)
-        sides[key] = found
-        if len(found) > 1:
-            agreement = agree(found)
-            tell_ends(found, agreement)
-            compared.append(Compared(key, found, agreement))
-    for each, differing in differences(spark, scan, options, compared):
-        tell_differences(each, differing)
-    findings += [
-        finding for logs in partitions.values() for log in logs for finding in log.findings
-    ]
-    table = [partition_row(key, found) for key, found in sorted(sides.items())]
-    return Report(in_order(findings), table, time.monotonic() - began)
+def _rows(scan: Any) -> list[ScanRow]:
+    return [ScanRow(*row) for row in scan.select(*ScanRow._fields).collect()]
 
 
-def _partitions(rows: list[Any], log_dirs: dict[str, LogDirFacts]) -> dict[Key, list[ReplicaLog]]:
-    folders: dict[tuple[str, str, int], FolderFacts] = {}
-    stretches: dict[tuple[str, str, int], list[tuple[str, StretchSummary]]] = defaultdict(list)
-    for row in rows:
-        if row.kind == LOG_DIR:
-            continue
-        place = (row.log_dir, row.topic, row.partition)
-        if row.kind == FOLDER:
-            folders[place] = FolderFacts.from_json(row.summary)
-        else:
-            stretches[place].append((row.segment, StretchSummary.from_json(row.summary)))
-    partitions: dict[Key, list[ReplicaLog]] = defaultdict(list)
-    for (path, topic, partition), folder in folders.items():
-        facts = log_dirs[path]
-        segments: list[SegmentSummary] = segments_of(stretches[path, topic, partition])
-        log = ReplicaLog(facts, topic, partition, folder, segments)
-        partitions[facts.cluster_id, topic, partition].append(log)
-    return partitions
+class _SparkWitness:
+    """The scan, which Spark keeps."""
 
+    def __init__(self, spark: Any, scan: Any, options: dict[str, str]) -> None:
+        self._spark = spark
+        self._scan = scan
+        self._options = options
 
-def _judge_partition(logs: list[ReplicaLog]) -> list[Side]:
-    compacted = any(log.is_compacted for log in logs)
-    cleaned_upto = max(log.cleaned_upto for log in logs)
-    for log in logs:
-        check_offsets(log, compacted, cleaned_upto)
-    sides = []
-    for log in logs:
-        longest = max((other.log_end for other in logs if other is not log), default=0)
-        check_promises(log, longest)
-        sides.append(Side(log, check_epochs(log)))
-        check_files(log)
-    return sides
+    def differing(self, compared: list[Compared]) -> Iterable[tuple[Compared, list[Differing]]]:
+        return differences(self._spark, self._scan, self._options, compared)
+
+    def sequence_breaks(self) -> Iterator[tuple[LogPlace, SequenceBreak]]:
+        """Each producer's first batch of a stretch beside its last one before."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        spans = self._scan.where("kind = 'stretch' and size(producers) > 0").select(
+            *LogPlace._fields, "segment", F.explode("producers").alias("after")
+        )
+        order = Window.partitionBy(*LogPlace._fields, "after.producer_id")
+        pairs = spans.withColumn("before", F.lag("after").over(order.orderBy("after.first_offset")))
+        same = "after.first_epoch = before.last_epoch"
+        follows = (
+            f"({same} and after.first_sequence = (before.last_sequence + 1L) & 2147483647L)"
+            " or (after.first_epoch > before.last_epoch and after.first_sequence = 0)"
+        )
+        broken = pairs.where(f"before is not null and not ({follows})").limit(BREAKS_MAX)
+        for row in broken.collect():
+            place = LogPlace(row.log_dir, row.topic, row.partition)
+            before, after = ProducerSpan(*row.before), ProducerSpan(*row.after)
+            yield place, sequence_break(before, after, os.path.basename(row.segment))

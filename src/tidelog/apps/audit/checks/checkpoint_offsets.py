@@ -50,6 +50,8 @@ def check_promises(log: ReplicaLog, longest: int) -> None:
             )
         )
         log.damaged.append((end, high - 1))
+        if last:
+            log.reshaped.add(last.file)
         return
     if high > end:
         _beyond(log, "high-watermark", layout.HIGH_WATERMARKS, high)

@@ -7,8 +7,8 @@ the newest leader wrote. Offsets that are told of already, as damage, are passed
 from collections import Counter
 from typing import NamedTuple
 
+from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
 from tidelog.apps.audit.checks.replica_log import ReplicaLog
-from tidelog.apps.audit.comparison import Compared, Copy, Differing
 
 
 class _Fault(NamedTuple):

@@ -17,7 +17,11 @@ def check_files(log: ReplicaLog) -> None:
 
 def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
     head = segment.stretches[0]
-    told = {remark.file for stretch in segment.stretches for remark in stretch.remarks}
+    if segment.file in log.reshaped:
+        return  # entries name bytes and offsets that are not where they were
+    remarks = [each for stretch in segment.stretches for each in stretch.remarks if each.file]
+    log.add(*log.place.remarked(each for each in remarks if not log.excuses(each.first, each.last)))
+    told = {remark.file for remark in remarks}
     for name in head.indexes_missing:
         if segment.batches and not segment.vanished:
             log.add(log.place.finding("index-missing", name, f"{segment.file} has none"))

@@ -78,8 +78,8 @@ def _tell_fork(side: Side, reference: Side, until: int) -> None:
     log = side.log
     if until >= log.log_end:
         return
-    run = next((run for run in side.lineage if run.last >= until), None)
-    assert run is not None
+    run = next(run for run in side.lineage if run.last >= until)
+    segment = max((s for s in log.segments if s.base_offset <= until), key=lambda s: s.base_offset)
     high = log.high_watermark or 0
     where = f"{reference.log.replica} has other epochs from offset {until} on"
     kind = "replica-divergence" if high > until else "stale-tail"
@@ -87,7 +87,7 @@ def _tell_fork(side: Side, reference: Side, until: int) -> None:
     log.add(
         log.place.finding(
             kind,
-            run.file,
+            segment.file,
             f"epoch {run.epoch} here, {where}{promise}",
             position=run.position if run.first >= until else -1,
             offsets=(until, log.log_end - 1),

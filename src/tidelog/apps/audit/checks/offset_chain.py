@@ -27,7 +27,9 @@ def check_offsets(log: ReplicaLog, compacted: bool, cleaned_upto: int) -> None:
     log.segments = _by_content(log)
     for segment in log.segments:
         for stretch in segment.stretches:
-            log.add(*log.place.remarked(stretch.remarks, segment.file))
+            # What is wrong with indexes is told once it is known whether the log is sound.
+            own = [remark for remark in stretch.remarks if not remark.file]
+            log.add(*log.place.remarked(own, segment.file))
             if stretch.error:
                 log.add(log.place.finding("unreadable", segment.file, stretch.error))
         if segment.vanished:
@@ -61,6 +63,7 @@ def _by_content(log: ReplicaLog) -> list[SegmentSummary]:
                 log.place.finding("segment-name", segment.file, text, position=0, offsets=offsets)
             )
             renamed.append(segment)
+            log.reshaped.add(segment.file)
     return sorted(log.segments, key=lambda s: s.runs[0].first if s in renamed else s.base_offset)
 
 
@@ -130,6 +133,9 @@ class _Judge:
             before, between = run, []
         self._step(before, None, between)
 
+    def _size(self, file: str) -> int:
+        return self.log.segments[self.order[file]].size
+
     def _at(self, file: str, position: int) -> tuple[int, int]:
         return self.order[file], position
 
@@ -143,7 +149,7 @@ class _Judge:
             self._misplaced(run, (first, last), holes)
         for hole in holes:
             self._hole(hole, (first, last), at_end=after is None and not between)
-        explained = bool(holes or between) or first > last
+        explained = bool(holes or between) or first > last or self._elsewhere(first, last)
         gone = any(start[0] <= self.order[file] <= stop[0] for file in self.vanished)
         if explained or gone or after is None or before is None:
             return
@@ -157,9 +163,16 @@ class _Judge:
             )
         )
         self.log.damaged.append((first, last))
+        self.log.reshaped |= {before.file, after.file}
+
+    def _elsewhere(self, first: int, last: int) -> bool:
+        """Whether these offsets stand in another place."""
+        return any(not fits and run.first <= first and last <= run.last for run, fits in self.chain)
 
     def _missing(self, before: Run | None, after: Run | None) -> tuple[int, int]:
         """Offsets between two runs; the first above the last if there are none."""
+        if not self.log.segments:
+            return 0, -1
         first = self.log.segments[0].base_offset if before is None else before.last + 1
         if after is None:
             return first, first - 1
@@ -179,17 +192,21 @@ class _Judge:
             )
         )
         self.log.damaged += [(run.first, run.last), missing]
+        self.log.reshaped.add(run.file)
 
     def _hole(self, hole: Hole, missing: tuple[int, int], at_end: bool) -> None:
         last_file = self.log.segments[-1].file
         size = hole.end - hole.position
         offsets = missing if missing[0] <= missing[1] else (-1, -1)
         self.log.damaged.append(missing)
+        if not hole.zeros or hole.end < self._size(hole.file):
+            self.log.reshaped.add(hole.file)
         if hole.old_format >= 0:
             kind, text = "old-format", f"records of format {hole.old_format}"
         elif at_end and hole.file == last_file and (hole.torn or hole.zeros):
             kind, text = self._tail(hole, missing[0])
-            offsets = (missing[0], missing[0])
+            offsets = (missing[0], max(missing[0], self._promised() - 1))
+            self.log.damaged.append(offsets)
         elif hole.zeros:
             kind, text = "zero-hole", f"{size} bytes of zeros"
         elif hole.torn:
@@ -200,12 +217,15 @@ class _Judge:
             self.log.place.finding(kind, hole.file, text, position=hole.position, offsets=offsets)
         )
 
+    def _promised(self) -> int:
+        """Up to where the replica itself said that it had records."""
+        return max(self.log.high_watermark or 0, self.log.recovery_point or 0)
+
     def _tail(self, hole: Hole, end: int) -> tuple[str, str]:
         """What a crash or a running broker leaves is none; below a promise it is."""
         size = hole.end - hole.position
         log = self.log
-        promised = max(log.high_watermark or 0, log.recovery_point or 0)
         what = "of zeros" if hole.zeros else "of a batch that is not whole"
-        if log.clean or end < promised:
+        if log.clean or end < self._promised():
             return ("zero-hole" if hole.zeros else "torn-batch"), f"{size} bytes {what}"
         return ("zero-tail" if hole.zeros else "torn-tail"), f"{size} bytes {what}"

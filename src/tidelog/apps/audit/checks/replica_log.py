@@ -89,6 +89,8 @@ class ReplicaLog:
             for first, last in each.bad
         ]
         """Offsets that are told of already: what else is odd about them has its reason."""
+        self.reshaped: set[str] = set()
+        """Segments in which batches are missing, or not in their places."""
         self.findings: list[Finding] = []
 
     @property

@@ -6,10 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.apps.audit.folders.partition_folder import read_folder
+from tidelog.apps.audit.judgement import FOLDER, LOG_DIR, STRETCH
 from tidelog.apps.audit.scan.stretch_scan import scan_stretch
 from tidelog.apps.audit.source.planning import Unit
-
-LOG_DIR, FOLDER, STRETCH = "log_dir", "folder", "stretch"
 
 
 def scan_rows(units: list[Unit], schema: pa.Schema, deep: bool) -> Iterator[pa.RecordBatch]:

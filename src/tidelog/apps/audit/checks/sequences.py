@@ -1,0 +1,54 @@
+"""Sequence numbers of producers: what is missing between two batches, or written twice.
+
+A gap is none where the cleaner was, where damage that is told of lies between, and where the
+producer was silent for so long that brokers forgot it (`producer.id.expiration.ms`).
+"""
+
+from collections.abc import Iterable
+
+from tidelog.apps.audit.checks.replica_log import ReplicaLog
+from tidelog.apps.audit.report.findings import Finding
+from tidelog.apps.audit.scan.summary import SequenceBreak
+from tidelog.core.lineage.producer_state import EXPIRATION_MS
+
+
+def check_sequences(
+    logs: list[ReplicaLog], between: Iterable[tuple[ReplicaLog, SequenceBreak]]
+) -> None:
+    """`between` are breaks from one stretch to the next. What all replicas have is told once."""
+    cleaned_upto = max(log.cleaned_upto for log in logs)
+    compacted = any(log.is_compacted for log in logs)
+    found: dict[tuple[int, int], list[tuple[ReplicaLog, Finding]]] = {}
+    seen = [
+        (log, each._replace(file=segment.file))
+        for log in logs
+        for segment in log.segments
+        for stretch in segment.stretches
+        for each in stretch.breaks
+    ]
+    for log, each in [*seen, *between]:
+        if compacted and (each.offset < cleaned_upto or not cleaned_upto):
+            continue
+        near = sorted((each.offset_before, each.last_offset))
+        if not log.excuses(near[0], near[1]):
+            key = (each.producer_id, each.offset)
+            found.setdefault(key, []).append((log, _finding(log, each)))
+    for told in found.values():
+        everywhere = len(told) == len(logs) > 1
+        for log, finding in told[:1] if everywhere else told:
+            also = "; the same on all replicas" if everywhere else ""
+            log.add(finding._replace(text=finding.text + also))
+
+
+def _finding(log: ReplicaLog, each: SequenceBreak) -> Finding:
+    before = f"epoch {each.epoch_before}, number {each.sequence_before}"
+    here = f"epoch {each.epoch}, number {each.sequence}"
+    text = f"producer {each.producer_id}: {here} after {before} at offset {each.offset_before}"
+    again = each.epoch < each.epoch_before or (
+        each.epoch == each.epoch_before and each.sequence <= each.sequence_before
+    )
+    kind = "sequence-repeat" if again else "sequence-gap"
+    if each.waited_ms >= EXPIRATION_MS:
+        kind = "sequence-restart"
+    offsets = (each.offset, each.last_offset)
+    return log.place.finding(kind, each.file, text, position=each.position, offsets=offsets)

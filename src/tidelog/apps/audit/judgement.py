@@ -1,0 +1,147 @@
+"""From what the tasks saw to a report. Nothing here reads a file or knows of Spark.
+
+Two questions need all batches at once, and are asked of whoever has them: which batches differ
+between replicas, and whose sequence numbers break from one stretch to the next.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from tidelog.apps.audit.checks.checkpoint_offsets import check_log_dir, check_promises
+from tidelog.apps.audit.checks.differing import Compared, Differing
+from tidelog.apps.audit.checks.divergence import tell_differences
+from tidelog.apps.audit.checks.epoch_lineage import check_epochs, settle_epochs
+from tidelog.apps.audit.checks.files_beside import check_files
+from tidelog.apps.audit.checks.lineage_fork import Side, agree, tell_ends
+from tidelog.apps.audit.checks.log_identity import check_identity
+from tidelog.apps.audit.checks.offset_chain import check_offsets
+from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary, segments_of
+from tidelog.apps.audit.checks.sequences import check_sequences
+from tidelog.apps.audit.folders.log_dir import LogDirFacts
+from tidelog.apps.audit.folders.partition_folder import FolderFacts
+from tidelog.apps.audit.report.findings import Finding, in_order
+from tidelog.apps.audit.report.report import PartitionState, partition_row
+from tidelog.apps.audit.scan.summary import SequenceBreak, StretchSummary
+
+LOG_DIR, FOLDER, STRETCH = "log_dir", "folder", "stretch"
+
+
+class Key(NamedTuple):
+    """Replicas of one partition share it."""
+
+    cluster_id: str
+    topic: str
+    partition: int
+
+
+class ScanRow(NamedTuple):
+    """A row of level `scan`, without what stays in Spark."""
+
+    kind: str
+    log_dir: str
+    topic: str | None
+    partition: int | None
+    segment: str | None
+    summary: str
+
+
+class LogPlace(NamedTuple):
+    """A partition's folder."""
+
+    log_dir: str
+    topic: str
+    partition: int
+
+
+class Witness(Protocol):
+    """Who has all batches."""
+
+    def differing(self, compared: list[Compared]) -> Iterable[tuple[Compared, list[Differing]]]: ...
+
+    def sequence_breaks(self) -> Iterable[tuple[LogPlace, SequenceBreak]]: ...
+
+
+class Judged(NamedTuple):
+    """What came of it."""
+
+    findings: list[Finding]
+    partitions: list[PartitionState]
+
+
+def uncut_files(rows: Iterable[ScanRow]) -> list[str]:
+    """Segments that were cut where no batch begins: their indexes lie, read them in one go."""
+    by_path: dict[str, list[tuple[str, StretchSummary]]] = defaultdict(list)
+    for row in rows:
+        if row.kind == STRETCH and row.segment is not None:
+            summary = StretchSummary.from_json(row.summary)
+            by_path[row.segment].append((row.segment, summary))
+    return [path for path, found in by_path.items() if not segments_of(found)[0].is_chained]
+
+
+def judge(rows: Iterable[ScanRow], witness: Witness) -> Judged:
+    """Everything that is to be told."""
+    rows = list(rows)
+    log_dirs = {
+        row.log_dir: LogDirFacts.from_json(row.summary) for row in rows if row.kind == LOG_DIR
+    }
+    findings = [finding for facts in log_dirs.values() for finding in check_log_dir(facts)]
+    logs = _logs(rows, log_dirs)
+    partitions: dict[Key, list[ReplicaLog]] = defaultdict(list)
+    for log in logs.values():
+        partitions[Key(log.log_dir.cluster_id, log.topic, log.partition)].append(log)
+    breaks: dict[int, list[tuple[ReplicaLog, SequenceBreak]]] = defaultdict(list)
+    for place, found in witness.sequence_breaks():
+        log = logs[place]
+        breaks[id(log)].append((log, found))
+    compared: list[Compared] = []
+    sides: dict[Key, list[Side]] = {}
+    for key, replicas in partitions.items():
+        sides[key] = _judge_partition(replicas)
+        between = [each for log in replicas for each in breaks[id(log)]]
+        check_sequences(replicas, between)
+        if len(replicas) > 1:
+            agreement = agree(sides[key])
+            compared.append(Compared(key.topic, key.partition, sides[key], agreement))
+    for each, differing in witness.differing(compared):
+        tell_differences(each, differing)
+    for each in compared:
+        tell_ends(each.sides, each.agreement)
+    for log in logs.values():
+        findings += settle_epochs(log.findings)
+    table = [partition_row(key, found) for key, found in sorted(sides.items())]
+    return Judged(in_order(findings), table)
+
+
+def _logs(rows: list[ScanRow], log_dirs: dict[str, LogDirFacts]) -> dict[LogPlace, ReplicaLog]:
+    folders: dict[LogPlace, FolderFacts] = {}
+    stretches: dict[LogPlace, list[tuple[str, StretchSummary]]] = defaultdict(list)
+    for row in rows:
+        if row.topic is None or row.partition is None:
+            continue
+        place = LogPlace(row.log_dir, row.topic, row.partition)
+        if row.kind == FOLDER:
+            folders[place] = FolderFacts.from_json(row.summary)
+        elif row.segment is not None:
+            stretches[place].append((row.segment, StretchSummary.from_json(row.summary)))
+    logs = {}
+    for place, folder in folders.items():
+        segments: list[SegmentSummary] = segments_of(stretches[place])
+        facts = log_dirs[place.log_dir]
+        logs[place] = ReplicaLog(facts, place.topic, place.partition, folder, segments)
+    return logs
+
+
+def _judge_partition(logs: list[ReplicaLog]) -> list[Side]:
+    compacted = any(log.is_compacted for log in logs)
+    cleaned_upto = max(log.cleaned_upto for log in logs)
+    for log in logs:
+        check_offsets(log, compacted, cleaned_upto)
+    sides = []
+    for log in logs:
+        longest = max((other.log_end for other in logs if other is not log), default=0)
+        check_promises(log, longest)
+        sides.append(Side(log, check_epochs(log)))
+        check_files(log)
+    check_identity(logs)
+    return sides
