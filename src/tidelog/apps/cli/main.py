@@ -12,6 +12,7 @@
     reassign   replicas moved from broker to broker
     completion what makes a shell complete commands and topics
     inspect    the files of a log directory, without a broker
+    audit      every replica's files on disk, checked and compared on Spark
     store      what is in a cluster's metadata store, and copies of it
     verify     clients and faults on a real cluster, and a check of all they saw
     pipeline   topics to a lake, windows over topics, a lake to topics, on Spark
@@ -45,6 +46,7 @@ COMMANDS = LazyCommands(
         "reassign": "tidelog.apps.cli.admin.reassign:reassign",
         "completion": "tidelog.apps.cli.local.completion:completion",
         "inspect": "tidelog.apps.cli.inspect:inspect",
+        "audit": "tidelog.apps.cli.spark.audit:audit",
         "store": "tidelog.apps.cli.store:store",
         "verify": "tidelog.apps.cli.verify:verify",
         "pipeline": "tidelog.apps.cli.spark.pipeline:pipeline",

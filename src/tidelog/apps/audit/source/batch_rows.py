@@ -106,7 +106,7 @@ def _columns(unit: Unit, framed: Framed) -> dict[str, Any]:
         "last_offset": framed.last,
         "crc_ok": framed.sound,
         "attributes": attributes,
-        "codec": [_codec(int(codec)) for codec in attributes & CODEC_MASK],
+        "codec": [codec_name(int(codec)) for codec in attributes & CODEC_MASK],
         "timestampType": (attributes & LOG_APPEND_TIME) // LOG_APPEND_TIME,
         "is_transactional": (attributes & TRANSACTIONAL) != 0,
         "is_control": (attributes & CONTROL) != 0,
@@ -117,5 +117,5 @@ def _columns(unit: Unit, framed: Framed) -> dict[str, Any]:
     }
 
 
-def _codec(number: int) -> str:
+def codec_name(number: int) -> str:
     return CODECS[number] if number < len(CODECS) else f"codec {number}"

@@ -7,8 +7,7 @@ the folders under the same paths as the driver.
 import gc
 import json
 import os
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +15,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tidelog.apps.audit.folders.discovery import NothingThere
 from tidelog.apps.audit.source.batch_rows import batch_rows
+from tidelog.apps.audit.source.file_rows import small_rows
 from tidelog.apps.audit.source.planning import SPLIT_BYTES, Planned, Unit, pack, plan
+from tidelog.apps.audit.source.record_view import READ_COMMITTED, READ_UNCOMMITTED, RecordView
 from tidelog.apps.audit.source.scan_rows import scan_rows
 from tidelog.apps.audit.source.schemas import LEVELS, arrow_schema, ddl
 
@@ -33,19 +34,19 @@ class LogOptions(NamedTuple):
 
     planned: Planned
     level: str = "record"
-    skip_damage: bool = False
+    view: RecordView = RecordView()
     deep: bool = False
     """Level scan opens the batches as well."""
 
 
 def parse_options(options: dict[str, str]) -> LogOptions:
     """Raises WrongOption. Spark hands over one path as `path`, several as a JSON list."""
-    level = options.get("level", "batch")
-    if level not in LEVELS:
-        raise WrongOption(f"no level {level!r}; choose from: {', '.join(LEVELS)}")
-    on_damage = options.get("ondamage", "fail")
-    if on_damage not in ("fail", "skip"):
-        raise WrongOption(f"onDamage is fail or skip, not {on_damage!r}")
+    level = _one_of(options, "level", tuple(LEVELS))
+    view = RecordView(
+        _one_of(options, "isolationLevel", ("", READ_UNCOMMITTED, READ_COMMITTED)),
+        _one_of(options, "includeDeleted", ("false", "true")) == "true",
+        _one_of(options, "onDamage", ("fail", "skip")) == "skip",
+    )
     try:
         split = int(options.get("splitbytes", SPLIT_BYTES))
     except ValueError:
@@ -56,8 +57,16 @@ def parse_options(options: dict[str, str]) -> LogOptions:
         for folder, numbers in json.loads(options.get("windows", "{}")).items()
     }
     planned = Planned(_paths(options), split, only, windows)
-    deep = options.get("deep", "false") == "true"
-    return LogOptions(planned, level, on_damage == "skip", deep)
+    return LogOptions(planned, level, view, _one_of(options, "deep", ("false", "true")) == "true")
+
+
+def _one_of(options: dict[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    """The value of an option; the first is the default."""
+    value = options.get(name.lower(), allowed[0])
+    if value.lower() not in allowed:
+        choice = ", ".join(each for each in allowed if each)
+        raise WrongOption(f"{name} is one of {choice}; not {value!r}")
+    return value.lower()
 
 
 def _paths(options: dict[str, str]) -> tuple[str, ...]:
@@ -115,15 +124,17 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: UnitsPartition) -> Iterator[pa.RecordBatch]:
         _settle_worker()
-        levels: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
-            "scan": partial(scan_rows, deep=self._options.deep),
-            "batch": partial(
-                batch_rows,
-                skip_damage=self._options.skip_damage,
-                windows=self._options.planned.windows,
-            ),
-        }
-        return levels[self._options.level](partition.units, self._schema)
+        asked = self._options
+        units, schema = partition.units, self._schema
+        if asked.level == "record":
+            from tidelog.apps.audit.source.record_rows import record_rows
+
+            return record_rows(units, schema, asked.view)
+        if asked.level == "scan":
+            return scan_rows(units, schema, asked.deep)
+        if asked.level == "batch":
+            return batch_rows(units, schema, asked.view.skip_damage, asked.planned.windows)
+        return small_rows(units, schema, asked.level)
 
 
 def _settle_worker() -> None:

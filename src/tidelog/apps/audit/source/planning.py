@@ -40,6 +40,8 @@ class Unit(NamedTuple):
     facts: LogDirFacts | None = None
     folder: str = ""
     stretch: Stretch | None = None
+    log_start: int = 0
+    high_watermark: int | None = None
 
     @property
     def cost(self) -> int:
@@ -67,7 +69,7 @@ def plan(wanted: Planned) -> list[Unit]:
     units = [Unit(path, names[path], facts=each) for path, each in facts.items()]
     for each in found:
         for folder in sorted(each.folders):
-            units += _folder_units(each.path, names[each.path], folder, cleaned, wanted)
+            units += _folder_units(facts[each.path], folder, cleaned, wanted)
     return [unit for unit in units if _is_wanted(unit, wanted)]
 
 
@@ -88,22 +90,30 @@ def _cleaned(log_dirs: list[LogDirFacts]) -> dict[str, int]:
 
 
 def _folder_units(
-    log_dir: str, replica: str, folder: FoundFolder, cleaned: dict[str, int], wanted: Planned
+    facts: LogDirFacts, folder: FoundFolder, cleaned: dict[str, int], wanted: Planned
 ) -> Iterator[Unit]:
-    unit = Unit(log_dir, replica, folder.partition, folder=folder.path)
+    name = os.path.basename(folder.path)
+    unit = Unit(
+        facts.path,
+        facts.name,
+        folder.partition,
+        folder=folder.path,
+        log_start=facts.offset("log_start", name) or 0,
+        high_watermark=facts.offset("high_watermark", name),
+    )
     yield unit
     try:
         names = [folder.only] if folder.only else sorted(os.listdir(folder.path))
     except OSError:
         return  # the task that reads the folder says why
-    cleaned_upto = cleaned.get(os.path.basename(folder.path), 0)
+    cleaned_upto = cleaned.get(name, 0)
     if folder.partition.topic in INTERNAL_TOPICS:
         cleaned_upto = _EVERYTHING
-    for name in names:
-        parsed = layout.parse_file(name)
+    for file in names:
+        parsed = layout.parse_file(file)
         if parsed is None or parsed.kind != layout.LOG or parsed.suffix:
             continue
-        path = os.path.join(folder.path, name)
+        path = os.path.join(folder.path, file)
         size = os.path.getsize(path) if os.path.exists(path) else 0
         split = 0 if path in wanted.only else wanted.split_bytes
         cuts = [0, *_cuts(path, parsed.base_offset, size, split)]

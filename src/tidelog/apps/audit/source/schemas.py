@@ -39,7 +39,78 @@ SCAN = {
     "first_offset:bigint,first_last_offset:bigint,first_position:bigint,first_timestamp:bigint,"
     "last_epoch:int,last_sequence:int,last_offset:bigint,last_timestamp:bigint>>",
 }
-LEVELS = {"batch": BATCH, "scan": SCAN}
+RECORD = {
+    **PLACE,
+    "segment": "string",
+    "position": "bigint",
+    "offset": "bigint",
+    "leader_epoch": "int",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "producer_id": "bigint",
+    "producer_epoch": "int",
+    "sequence": "int",
+    "codec": "string",
+    "is_control": "boolean",
+    "is_transactional": "boolean",
+    "is_aborted": "boolean",
+}
+FILE = {
+    **PLACE,
+    "file": "string",
+    "kind": "string",
+    "base_offset": "bigint",
+    "suffix": "string",
+    "size": "bigint",
+    "modified": "timestamp",
+}
+INDEX = {
+    **PLACE,
+    "file": "string",
+    "entry": "int",
+    "offset": "bigint",
+    "position": "bigint",
+    "timestamp": "timestamp",
+}
+CHECKPOINT = {**PLACE, "checkpoint": "string", "offset": "bigint"}
+EPOCH = {**PLACE, "leader_epoch": "int", "start_offset": "bigint"}
+SNAPSHOT = {
+    **PLACE,
+    "file": "string",
+    "entry": "int",
+    "producer_id": "bigint",
+    "producer_epoch": "int",
+    "coordinator_epoch": "int",
+    "current_txn_first_offset": "bigint",
+    "first_sequence": "int",
+    "last_sequence": "int",
+    "last_offset": "bigint",
+    "last_timestamp": "timestamp",
+}
+TRANSACTION = {
+    **PLACE,
+    "file": "string",
+    "entry": "int",
+    "producer_id": "bigint",
+    "first_offset": "bigint",
+    "last_offset": "bigint",
+    "last_stable_offset": "bigint",
+}
+LEVELS = {
+    "record": RECORD,
+    "batch": BATCH,
+    "file": FILE,
+    "index": INDEX,
+    "checkpoint": CHECKPOINT,
+    "epoch": EPOCH,
+    "snapshot": SNAPSHOT,
+    "transaction": TRANSACTION,
+    "scan": SCAN,
+}
+SMALL_LEVELS = ("file", "index", "checkpoint", "epoch", "snapshot", "transaction")
 
 
 class WrongSchema(ValueError):
