@@ -2,11 +2,19 @@
 
 import logging
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from tidelog.apps.spark.source.loss.policy import OnDataLoss
-from tidelog.apps.spark.source.options.known import OptionError
+from tidelog.apps.spark.source.options.client_settings import READ_BY_SOURCE, READ_HERE
+from tidelog.apps.spark.source.options.known import (
+    BOOTSTRAP,
+    SOURCE_OPTIONS,
+    WITHOUT_MEANING,
+    OptionError,
+)
 from tidelog.apps.spark.source.options.source_options import (
     SourceOptions,
     Subscription,
@@ -157,3 +165,10 @@ def test_what_makes_no_sense_is_refused_in_one_line(more: dict[str, str], told: 
 def test_a_stream_has_no_end(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is for batch reads"):
         stream(**{name: "latest"})
+
+
+def test_every_option_is_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "spark-options.md").read_text()
+    named = set(re.findall(r"`([\w.]+)`", page))
+    assert named >= {*SOURCE_OPTIONS, *WITHOUT_MEANING, BOOTSTRAP}
+    assert named >= {f"kafka.{name}" for name in READ_HERE | READ_BY_SOURCE}

@@ -7,7 +7,7 @@ that driver and tasks talk to brokers in the same way.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.apps.spark.source.options.known import (
@@ -36,6 +36,32 @@ SET_BY_OPTIONS = {
 """Refused, as Spark's connector does, and what to do instead."""
 
 
+READ_HERE = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "metadata.max.age.ms",
+        "max.partition.fetch.bytes",
+        "security.protocol",
+    }
+)
+READ_BY_SINK = frozenset(
+    {
+        "acks",
+        "compression.type",
+        "linger.ms",
+        "batch.size",
+        "max.request.size",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "transactional.id",
+    }
+)
+READ_BY_SOURCE = frozenset({"isolation.level"})
+
+
 class ClientSettings(NamedTuple):
     """What a client has to know before it talks to a cluster."""
 
@@ -48,15 +74,17 @@ class ClientSettings(NamedTuple):
     metadata_age_s: float = METADATA_AGE_MS / 1000
     """How old the driver's word on topics and partitions may be."""
     fetch_bytes: int = FETCH_BYTES
-    fetch_wait_ms: int = 500
 
     def cluster(self) -> Cluster:
         """A client; whoever asks for it closes it."""
         return Cluster(self.bootstrap, self.client_id, self.timeout_s)
 
 
-def client_settings(options: Mapping[str, str]) -> ClientSettings:
-    """From options with keys in lower case. Raises OptionError."""
+def client_settings(
+    options: Mapping[str, str], also: frozenset[str] = READ_BY_SINK
+) -> ClientSettings:
+    """From options with keys in lower case; `also` is what the caller looks at itself. Raises
+    OptionError."""
     given = {
         name.removeprefix(CLIENT_PREFIX): text.strip()
         for name, text in options.items()
@@ -70,37 +98,12 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
         patience_s=_number(given, "default.api.timeout.ms", 60_000) / 1000,
         metadata_age_s=_number(given, "metadata.max.age.ms", METADATA_AGE_MS, least=0) / 1000,
         fetch_bytes=_number(given, "max.partition.fetch.bytes", FETCH_BYTES),
-        fetch_wait_ms=_number(given, "fetch.max.wait.ms", 500, least=0),
     )
-    unused = sorted(given.keys() - USED)
+    unused = sorted(given.keys() - READ_HERE - also)
     if unused:
         names = ", ".join(CLIENT_PREFIX + name for name in unused)
         LOG.warning("settings without a meaning for tidelog's client, not used: %s", names)
     return found
-
-
-USED = frozenset(
-    {
-        "bootstrap.servers",
-        "client.id",
-        "request.timeout.ms",
-        "default.api.timeout.ms",
-        "metadata.max.age.ms",
-        "max.partition.fetch.bytes",
-        "fetch.max.wait.ms",
-        "isolation.level",
-        "security.protocol",
-        "acks",
-        "compression.type",
-        "linger.ms",
-        "batch.size",
-        "max.request.size",
-        "delivery.timeout.ms",
-        "enable.idempotence",
-        "transactional.id",
-    }
-)
-"""Those of the source and of the sink; either looks at its own."""
 
 
 def _refuse(given: Mapping[str, str]) -> None:
@@ -136,7 +139,6 @@ def _number(given: Mapping[str, str], name: str, default: int, least: int = 1) -
     text = given.get(name)
     if text is None:
         return default
-    whole: Callable[[str], bool] = str.isdecimal
-    if not whole(text) or not least <= int(text) < 2**31:
+    if not text.isdecimal() or not least <= int(text) < 2**31:
         raise OptionError(f"{CLIENT_PREFIX}{name} is {text!r}; give a whole number from {least} on")
     return int(text)

@@ -11,7 +11,11 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tidelog.apps.spark.source.loss.policy import OnDataLoss
-from tidelog.apps.spark.source.options.client_settings import ClientSettings, client_settings
+from tidelog.apps.spark.source.options.client_settings import (
+    READ_BY_SOURCE,
+    ClientSettings,
+    client_settings,
+)
 from tidelog.apps.spark.source.options.known import (
     BOOTSTRAP,
     CLIENT_PREFIX,
@@ -101,7 +105,7 @@ def _options(options: Mapping[str, str], *, batch: bool) -> SourceOptions:
     include_headers(options)
     policy = _on_data_loss(options)
     return SourceOptions(
-        client=client_settings(options),
+        client=client_settings(options, READ_BY_SOURCE),
         subscription=_subscription(options),
         starting=starting_positions(options, EARLIEST if batch else LATEST, batch=batch),
         ending=ending_positions(options) if batch else Positions(everywhere=LATEST),
