@@ -8,7 +8,7 @@ SPARK_LOG := build/spark-setup.log
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-spark bench-core test-all ci
+.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-spark bench-decode bench-core test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,7 +68,7 @@ ifeq ($(SPARK),0)
 	@echo "SPARK=0: Spark is left out; none of its fault cases ran"
 else
 	@$(MAKE) --no-print-directory spark
-	$(BIN)/pytest -m 'spark and not slow and not smoke' tests/spark
+	$(BIN)/pytest -m 'spark and not slow and not smoke'
 endif
 
 ifeq ($(SPARK),0)
@@ -113,6 +113,9 @@ bench-groups: $(STAMP) ## consumers that rebalance, groups that commit, idle con
 bench-spark: $(SPARK_STAMP) ## Spark reads and writes topics, beside its own connector: make bench-spark ROWS=sink
 	$(BIN)/python benchmarks/how_fast_is_spark.py --rows '$(ROWS)' $(if $(JSON),--json '$(JSON)')
 
+bench-decode: $(STAMP) ## record batches to Arrow and back, on one core, without Spark: make bench-decode ROWS=fetch
+	$(BIN)/python benchmarks/how_fast_is_decoding.py --rows '$(ROWS)'
+
 bench-core: $(STAMP) ## what a step of the replication core costs
 	$(BIN)/python benchmarks/how_fast_is_a_step.py
 
@@ -122,7 +125,7 @@ test-all: check test test-more sim model mutants ## everything, the slow tests t
 ifeq ($(SPARK),0)
 	@echo "SPARK=0: Spark is left out; neither its cluster nor its own connector was tried"
 else
-	$(BIN)/pytest -m 'slow and spark' -rs tests/spark
+	$(BIN)/pytest -m 'slow and spark' -rs
 endif
 
 ci: check test test-more sim model mutants ## what .ci/run calls

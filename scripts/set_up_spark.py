@@ -13,7 +13,9 @@ two set-ups at once wait for each other.
 
 import argparse
 import fcntl
+import importlib.util
 import os
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -29,6 +31,8 @@ from resumed_download import NotDownloaded, Wanted, download
 
 ROOT = Path(__file__).parents[1]
 PINS = Path(__file__).with_name("pyspark_pins.txt")
+NOT_IMPORTED = {"tests", "testing", "pandas", "ml", "mllib", "connect"}
+"""Folders of PySpark that its worker processes do without."""
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 BUILD_ROOM = 6
 """How many times the archive's size the build needs beside it: unpacked, copied twice, zipped."""
@@ -94,6 +98,30 @@ def have_pyspark(number: str, archive: Wanted, folder: Path) -> None:
     _say(f"installing {wheel.name} from {folder}")
     words = ["install", "--no-index", "--find-links", str(folder), f"pyspark=={number}"]
     _pip(words, f"{wheel} can't be installed")
+    importlib.invalidate_caches()
+    found = importlib.util.find_spec("pyspark") if _installed() == number else None
+    for place in found.submodule_search_locations or () if found else ():
+        add_bytecode(Path(place) / "python" / "lib" / "pyspark.zip")
+
+
+def add_bytecode(packed: Path) -> None:
+    """Spark's Python processes import PySpark from this file, and what is compiled from a zip is
+    never kept: a second of CPU for each of half a dozen processes, a third of it with this."""
+    with tempfile.TemporaryDirectory(dir=packed.parent) as work, zipfile.ZipFile(packed) as old:
+        if any(name.endswith(".pyc") for name in old.namelist()):
+            return
+        source, compiled, made = (Path(work) / name for name in ("a.py", "a.pyc", "made.zip"))
+        shutil.copyfile(packed, made)
+        modules = [name for name in old.namelist() if name.endswith(".py")]
+        # Appended: a process that has the old file's directory in memory still reads it right.
+        with zipfile.ZipFile(made, "a") as new:
+            for name in modules:
+                if NOT_IMPORTED.isdisjoint(name.split("/")):
+                    source.write_bytes(old.read(name))
+                    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                    py_compile.compile(str(source), str(compiled), name, invalidation_mode=mode)
+                    new.write(compiled, f"{name}c")
+        made.replace(packed)
 
 
 def _installed() -> str | None:

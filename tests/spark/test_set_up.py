@@ -6,12 +6,14 @@ archive's build back end is in the archive, so that nothing is asked of any othe
 
 import fcntl
 import hashlib
+import importlib
 import io
 import os
 import subprocess
 import sys
 import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -270,3 +272,24 @@ def test_a_machine_without_java_is_told_so_in_one_line(place: Place) -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith("Spark is not set up: Spark needs Java 17 or newer")
     assert "install" in line
+
+
+def test_what_is_packed_is_imported_as_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    script = importlib.import_module(SCRIPT.stem)
+    packed = tmp_path / "pyspark.zip"
+    with zipfile.ZipFile(packed, "w") as made:
+        made.writestr("some/__init__.py", "")
+        made.writestr("some/module.py", "ANSWER = 42")
+        made.writestr("some/tests/test_module.py", "never imported")
+    for _ in range(2):
+        script.add_bytecode(packed)
+    with zipfile.ZipFile(packed) as seen:
+        assert sorted(set(seen.namelist())) == sorted(seen.namelist())
+        assert "some/tests/test_module.pyc" not in seen.namelist()
+    show = "import some.module as m; print(m.ANSWER, m.__file__)"
+    command = [sys.executable, "-c", show]
+    told = subprocess.run(command, env={"PYTHONPATH": str(packed)}, capture_output=True, text=True)
+    assert told.stdout.split() == ["42", str(packed / "some" / "module.pyc")]
