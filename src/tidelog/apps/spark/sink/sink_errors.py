@@ -31,6 +31,16 @@ class TooLate(SinkError):
         )
 
 
+class NotReadable(SinkError):
+    """The leader has rows of this task that nobody may read yet."""
+
+    def __init__(self, key: TopicPartition, sequence: int) -> None:
+        super().__init__(
+            f"{key}: rows of an earlier attempt (up to number {sequence - 1}) are not replicated"
+            " yet, so they can't be compared; are enough replicas in sync?"
+        )
+
+
 class RowsDiffer(SinkError):
     """A replay does not give the rows that an earlier attempt has written."""
 

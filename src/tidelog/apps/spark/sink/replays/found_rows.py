@@ -9,21 +9,25 @@ not have are `left`: then the rows of the task were not the same.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 from tidelog.apps.spark.sink.replays.identity import Identity, task_of
+from tidelog.apps.spark.sink.sink_errors import NotReadable
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import MAX_SEQUENCE, CorruptRecord, RecordBatch, batches
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset, TopicPartition
+from tidelog.shell.client.api_keys import DESCRIBE_PRODUCERS
 from tidelog.shell.client.client_errors import BrokerError
-from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster import Cluster, Deadline
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.reader import EARLIEST, FetchFrom, fetch, list_offset
 
 FETCH_BYTES = 4 * 1024 * 1024
+REPLICATION_S = 30.0
+"""How long rows that only a leader has may take until they can be read."""
 _DIGEST_BYTES = 16
 
 RowHeaders = Sequence[tuple[str, bytes | None]]
@@ -90,20 +94,48 @@ def find_rows(
     topic: str,
     partitions: Iterable[int],
     identity: Identity,
-    starts: dict[int, Offset],
+    starts: Mapping[int, Offset],
 ) -> FoundRows:
     """What this task has written of this micro-batch; `starts` is where each partition is read
     from, its beginning if it is not in there."""
     found = FoundRows()
     for partition in partitions:
-        end = list_offset(cluster, topic, partition).offset
+        key = TopicPartition(topic, partition)
         low = list_offset(cluster, topic, partition, EARLIEST).offset
-        position = max(starts.get(partition, low), low)
-        while position < end:
-            position = _look_through(
-                cluster, TopicPartition(topic, partition), position, identity, found
-            )
+        start = starts.get(partition, low)
+        position = max(start, low)
+        deadline = Deadline(REPLICATION_S)
+        while True:
+            end = list_offset(cluster, topic, partition).offset
+            while position < end:
+                position = _look_through(cluster, key, position, identity, found)
+            written = _leaders_word(cluster, key, identity)
+            if written is None or written == found.next_sequence.get(partition, 0):
+                break
+            if low > start:  # retention has taken some of it
+                found.next_sequence[partition] = written
+                break
+            deadline.pause(NotReadable(key, written))
     return found
+
+
+def _leaders_word(cluster: Cluster, key: TopicPartition, identity: Identity) -> int | None:
+    """The number after the last that the leader has of this task, also where followers do not
+    have it yet; None: it has none, or is too old to be asked."""
+
+    def ask(leader: KafkaConnection, _: PartitionMetadata) -> int | None:
+        if not leader.offers(DESCRIBE_PRODUCERS):
+            return None
+        request = {"topics": [{"name": key.topic, "partition_indexes": [key.partition]}]}
+        answer = leader.call(DESCRIBE_PRODUCERS, request)["topics"][0]["partitions"][0]
+        if answer["error_code"]:
+            raise BrokerError(f"producers of {key}", answer["error_code"])
+        for each in answer["active_producers"]:
+            if (each["producer_id"], each["producer_epoch"]) == identity:
+                return int(each["last_sequence"] + 1) & MAX_SEQUENCE
+        return None
+
+    return cluster.ask_leader(*key, ask)
 
 
 def _look_through(
