@@ -163,62 +163,6 @@ def _microseconds(base: int, delta: int) -> int:
 
 
 @compiled()
-def _room(state: Numbers, key: int, value: int, headers: int, names: int, contents: int) -> int:
-    """Whether the next record has its place: END, FULL or GROW."""
-    rows = state[ROWS]
-    used = state[KEY_USED] + state[VALUE_USED] + state[NAME_USED] + state[CONTENT_USED]
-    if rows == state[ROWS_MAX] or (
-        rows > 0 and used + key + value + names + contents > state[DATA_MAX]
-    ):
-        return FULL
-    if (
-        state[KEY_USED] + key > state[KEY_ROOM]
-        or state[VALUE_USED] + value > state[VALUE_ROOM]
-        or state[HEADERS_USED] + headers > state[HEADERS_ROOM]
-        or state[NAME_USED] + names > state[NAME_ROOM]
-        or state[CONTENT_USED] + contents > state[CONTENT_ROOM]
-    ):
-        state[KEY_NEED] = state[KEY_USED] + key
-        state[VALUE_NEED] = state[VALUE_USED] + value
-        state[HEADERS_NEED] = state[HEADERS_USED] + headers
-        state[NAME_NEED] = state[NAME_USED] + names
-        state[CONTENT_NEED] = state[CONTENT_USED] + contents
-        return GROW
-    return END
-
-
-@compiled()
-def _put_bytes(state: Numbers, out: Numbers, column: int, place: int, length: int) -> None:
-    """Key (column 0) or value (column 1) of the next row."""
-    used = state[KEY_USED + column]
-    if length > 0:
-        copy(out[KEY_DATA + 3 * column] + used, place, length)
-        used += length
-        state[KEY_USED + column] = used
-    elif length < 0:
-        _clear_bit(out[KEY_VALID + 3 * column], state[ROWS])
-        state[KEY_NULLS + column] += 1
-    store32(out[KEY_ENDS + 3 * column] + 4 * (state[ROWS] + 1), used)
-
-
-@compiled()
-def _put_numbers(batch: Numbers, state: Numbers, out: Numbers, delta: int, time_delta: int) -> None:
-    """What the next row has in columns of fixed width."""
-    wanted = state[WANTED]
-    row = state[ROWS]
-    if wanted & WANT_OFFSET:
-        store64(out[OFFSETS] + 8 * row, batch[BASE_OFFSET] + delta)
-    if wanted & WANT_TIME:
-        if batch[IS_APPEND_TIME]:
-            time_delta = 0
-        store64(out[TIMES] + 8 * row, _microseconds(batch[BASE_TIME], time_delta))
-    if wanted & WANT_TIME_TYPE:
-        store32(out[TIME_TYPES] + 4 * row, batch[IS_APPEND_TIME])
-    if wanted & WANT_EPOCH:
-        store32(out[EPOCHS] + 4 * row, batch[EPOCH])
-
-
-@compiled()
 def _parse(at: int, stop: int) -> tuple[int, ...]:
     """One record: the address after it or 0 if it is none, its deltas, where its parts are and
     how long, what its headers take."""
@@ -246,63 +190,131 @@ def _parse(at: int, stop: int) -> tuple[int, ...]:
 
 
 @compiled()
-def _fill_record(
-    batch: Numbers, state: Numbers, out: Numbers, at: int, stop: int
-) -> tuple[int, int]:
-    """Take one record. What became of it, and the address after it."""
-    (
-        end, time_delta, delta, key_at, key, value_at, value, headers_at, count, names, contents,
-    ) = _parse(at, stop)  # fmt: skip
-    if end == 0 or delta < state[NEXT_DELTA] or delta > batch[LAST_DELTA]:
-        return CORRUPT, 0
-    if state[START] <= batch[BASE_OFFSET] + delta < state[STOP]:
-        wanted = state[WANTED]
-        key_size = max(key, 0) if wanted & WANT_KEY else 0
-        value_size = max(value, 0) if wanted & WANT_VALUE else 0
-        if not wanted & WANT_HEADERS:
-            count = names = contents = 0
-        room = _room(state, key_size, value_size, count, names, contents)
-        if room != END:
-            return room, 0
-        if wanted & WANT_KEY:
-            _put_bytes(state, out, 0, key_at, key)
-        if wanted & WANT_VALUE:
-            _put_bytes(state, out, 1, value_at, value)
-        if wanted & WANT_HEADERS:
-            _put_header_list(state, out, headers_at, end, count)
-        _put_numbers(batch, state, out, delta, time_delta)
-        state[ROWS] += 1
-    state[NEXT_DELTA] = delta + 1
-    return END, end
+def _put_piece(
+    out: Numbers, state: Numbers, column: int, row: int, used: int, place: int, length: int
+) -> int:
+    """Key (column 0) or value (column 1) of a row; how much of its memory is used then."""
+    if length > 0:
+        copy(out[KEY_DATA + 3 * column] + used, place, length)
+        used += length
+    elif length < 0:
+        _clear_bit(out[KEY_VALID + 3 * column], row)
+        state[KEY_NULLS + column] += 1
+    store32(out[KEY_ENDS + 3 * column] + 4 * (row + 1), used)
+    return used
 
 
 @compiled()
-def _put_header_list(state: Numbers, out: Numbers, at: int, end: int, count: int) -> None:
+def _put_time(batch: Numbers, out: Numbers, row: int, delta: int) -> None:
+    if batch[IS_APPEND_TIME]:
+        delta = 0
+    store64(out[TIMES] + 8 * row, _microseconds(batch[BASE_TIME], delta))
+
+
+@compiled()
+def _put_header_list(out: Numbers, state: Numbers, row: int, at: int, end: int, count: int) -> None:
     """A record without headers has null there, as in Spark's own source."""
     if count:
         _put_headers(at, end, state, out)
     else:
-        _clear_bit(out[HEADERS_VALID], state[ROWS])
+        _clear_bit(out[HEADERS_VALID], row)
         state[HEADER_NULLS] += 1
-    store32(out[HEADERS_ENDS] + 4 * (state[ROWS] + 1), state[HEADERS_USED])
+    store32(out[HEADERS_ENDS] + 4 * (row + 1), state[HEADERS_USED])
+
+
+@compiled()
+def _put_constants(batch: Numbers, state: Numbers, out: Numbers, first: int, rows: int) -> None:
+    """What the rows of a batch have alike."""
+    if state[WANTED] & WANT_TIME_TYPE:
+        for row in range(first, rows):
+            store32(out[TIME_TYPES] + 4 * row, batch[IS_APPEND_TIME])
+    if state[WANTED] & WANT_EPOCH:
+        for row in range(first, rows):
+            store32(out[EPOCHS] + 4 * row, batch[EPOCH])
+
+
+@compiled()
+def _too_many_headers(state: Numbers, count: int, names: int, contents: int) -> bool:
+    """Whether there is no room for the headers of the next record; then what it takes."""
+    state[HEADERS_NEED] = state[HEADERS_USED] + count
+    state[NAME_NEED] = state[NAME_USED] + names
+    state[CONTENT_NEED] = state[CONTENT_USED] + contents
+    return bool(
+        state[HEADERS_NEED] > state[HEADERS_ROOM]
+        or state[NAME_NEED] > state[NAME_ROOM]
+        or state[CONTENT_NEED] > state[CONTENT_ROOM]
+    )
+
+
+@compiled()
+def _room(state: Numbers, rows: int, key_used: int, value_used: int, headers: int) -> int:
+    """Whether the next record has its place: END, FULL or GROW. The uses are those with it."""
+    if rows == state[ROWS_MAX] or (rows > 0 and key_used + value_used + headers > state[DATA_MAX]):
+        return FULL
+    if key_used > state[KEY_ROOM] or value_used > state[VALUE_ROOM]:
+        state[KEY_NEED] = key_used
+        state[VALUE_NEED] = value_used
+        return GROW
+    return END
+
+
+@compiled()
+def _fill_batch(batch: Numbers, state: Numbers, out: Numbers) -> int:
+    """The rest of a batch. What changes with each record is kept out of `state` meanwhile."""
+    wanted = state[WANTED]
+    at = batch[ADDRESS] + state[POSITION]
+    stop = batch[ADDRESS] + batch[LENGTH]
+    done, next_delta = state[DONE], state[NEXT_DELTA]
+    first = rows = state[ROWS]
+    key_used, value_used = state[KEY_USED], state[VALUE_USED]
+    told = END
+    while done < batch[COUNT]:
+        (
+            end, time_delta, delta, key_at, key, value_at, value,
+            headers_at, count, names, contents,
+        ) = _parse(at, stop)  # fmt: skip
+        if end == 0 or delta < next_delta or delta > batch[LAST_DELTA]:
+            told = CORRUPT
+            break
+        offset = batch[BASE_OFFSET] + delta
+        if state[START] <= offset < state[STOP]:
+            with_key = key_used + (max(key, 0) if wanted & WANT_KEY else 0)
+            with_value = value_used + (max(value, 0) if wanted & WANT_VALUE else 0)
+            headers = 0
+            if wanted & WANT_HEADERS:
+                headers = state[NAME_USED] + names + state[CONTENT_USED] + contents
+            told = _room(state, rows, with_key, with_value, headers)
+            if told == END and wanted & WANT_HEADERS:
+                told = GROW if _too_many_headers(state, count, names, contents) else END
+            if told != END:
+                break
+            if wanted & WANT_KEY:
+                key_used = _put_piece(out, state, 0, rows, key_used, key_at, key)
+            if wanted & WANT_VALUE:
+                value_used = _put_piece(out, state, 1, rows, value_used, value_at, value)
+            if wanted & WANT_HEADERS:
+                _put_header_list(out, state, rows, headers_at, end, count)
+            if wanted & WANT_OFFSET:
+                store64(out[OFFSETS] + 8 * rows, offset)
+            if wanted & WANT_TIME:
+                _put_time(batch, out, rows, time_delta)
+            rows += 1
+        at = end
+        done += 1
+        next_delta = delta + 1
+    _put_constants(batch, state, out, first, rows)
+    state[ROWS], state[KEY_USED], state[VALUE_USED] = rows, key_used, value_used
+    state[DONE], state[NEXT_DELTA], state[POSITION] = done, next_delta, at - batch[ADDRESS]
+    return CORRUPT if told == END and at != stop else told
 
 
 @compiled("int64(int64[:, ::1], int64[::1], int64[::1])")
 def fill(batches: Table, state: Numbers, out: Numbers) -> int:
     """Go on with the batches: END, FULL, GROW or CORRUPT."""
     while state[BATCH] < batches.shape[0]:
-        batch = batches[state[BATCH]]
-        stop = batch[ADDRESS] + batch[LENGTH]
-        at = batch[ADDRESS] + state[POSITION]
-        while state[DONE] < batch[COUNT]:
-            told, after = _fill_record(batch, state, out, at, stop)
-            if told != END:
-                state[POSITION] = at - batch[ADDRESS]
-                return told
-            at = after
-            state[DONE] += 1
-        if at != stop:
-            return CORRUPT
+        told = _fill_batch(batches[state[BATCH]], state, out)
+        if told != END:
+            return told
         state[BATCH] += 1
         state[POSITION] = 0
         state[DONE] = 0
