@@ -96,7 +96,7 @@ def test_a_browser_shows_the_report(form: str, tmp_path: Path) -> None:
     texts = found["texts"]
     assert "4,000 acknowledged: 0 lost" in texts["verdict"]
     assert "123 ms" in texts["figures"]
-    assert "epoch 1: broker 2 leads" in texts["near"]
+    assert "epoch 1: broker 2 leads" in texts["near0"]
     for name in ("checks", "epochs", "audit", "batches"):
         assert texts[name].strip(), name
 

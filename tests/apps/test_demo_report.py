@@ -10,6 +10,7 @@ from demo_outcome import a_timeline, an_outcome
 from tidelog.apps.demo.report import picture, plot
 from tidelog.apps.demo.report.page import page
 from tidelog.apps.demo.report.picture import Shape, Window
+from tidelog.apps.demo.timeline import Mark
 
 SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
 VOID = {"meta", "link"}
@@ -92,8 +93,8 @@ def test_without_spark_there_is_nothing_about_it() -> None:
 @pytest.mark.parametrize("width", [1120, 380])
 def test_the_picture_stays_in_its_frame_and_tells_itself(width: int) -> None:
     seen = a_timeline()
-    near = picture.around_the_kill(seen)
-    assert near is not None
+    [(title, near)] = picture.around_the_kill(seen)
+    assert title == "Around the kill: 5.4 seconds"
     for window in (near, picture.whole(seen)):
         drawn = picture.draw(seen, window, Shape(width, 300, "p"), "Title")
         root = ElementTree.fromstring(drawn)
@@ -125,8 +126,18 @@ def test_the_picture_stands_alone_with_its_colours() -> None:
 
 def test_a_run_in_which_nobody_was_killed_has_one_picture() -> None:
     calm = a_timeline()._replace(marks=[])
-    assert picture.around_the_kill(calm) is None
+    assert picture.around_the_kill(calm) == []
     assert len(SVG.findall(page(an_outcome(), calm, "x"))) == 2
+
+
+def test_a_broker_that_was_away_for_long_has_a_picture_of_its_return() -> None:
+    marks = [Mark(10.0, "k", "kill"), Mark(60.0, "s", "start"), Mark(62.0, "w", "whole")]
+    seen = a_timeline()._replace(marks=marks, seconds=100.0)
+    kill, back = picture.around_the_kill(seen)
+    assert kill == ("The kill: 4.5 seconds", Window(8.5, 13.0))
+    assert back == ("The return: 5.0 seconds", Window(58.5, 63.5))
+    near_the_end = picture.around_the_kill(seen._replace(seconds=63.0))
+    assert near_the_end[1][1] == Window(58.5, 63.0)
 
 
 def test_ticks_are_round_and_within() -> None:

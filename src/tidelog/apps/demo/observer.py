@@ -1,4 +1,4 @@
-"""What each replica of a partition says of itself, some twenty times a second or more.
+"""What each replica of a partition says of itself, ten times a second or more.
 
 It asks the brokers one by one over connections of its own, so a broker that died costs the
 others nothing. Always true: at most ROUNDS_MAX rounds are kept; a longer watch keeps the older
@@ -14,7 +14,7 @@ from tidelog.shell.client.api_keys import DESCRIBE_STATE
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.connection import KafkaConnection
 
-EVERY_S = 0.05
+EVERY_S = 0.1
 CLOSE_S = 0.01
 """While something happens."""
 ANSWER_S = 1.0

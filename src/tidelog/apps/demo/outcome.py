@@ -29,7 +29,7 @@ class Audited(NamedTuple):
     """What the audit says of the brokers' folders."""
 
     replicas: list[dict[str, Any]]
-    """One row for each folder."""
+    """One row for each replica of a partition that has records."""
     findings: list[dict[str, Any]]
     damage: int
     """How many of the findings are damage."""

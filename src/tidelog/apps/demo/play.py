@@ -9,18 +9,22 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.apps.demo.comparison import compare_records
-from tidelog.apps.demo.observer import CLOSE_S, EVERY_S, Observer
-from tidelog.apps.demo.orders import PARTITION, TOPIC, number_of
+from tidelog.apps.demo.comparison import Records, compare_records
+from tidelog.apps.demo.observer import CLOSE_S, EVERY_S, Observer, Round
+from tidelog.apps.demo.orders import PARTITION, SUMS_TOPIC, TOPIC, number_of
 from tidelog.apps.demo.outcome import Failover, Outcome, Step
-from tidelog.apps.demo.timeline import Mark, Timeline, in_sync, leader_of, timeline
+from tidelog.apps.demo.timeline import Mark, Piece, Timeline, in_sync, leader_of, timeline
 from tidelog.apps.demo.writer import Writer
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.reader import Reader
 from tidelog.shell.supervisor.cluster import LocalCluster
+
+if TYPE_CHECKING:
+    from tidelog.apps.demo.outcome import Audited, SparkPart
+    from tidelog.apps.demo.spark_watch import SparkWatch
 
 CALM_S = 1.5
 """How long the writer goes on undisturbed before and behind each fault."""
@@ -46,23 +50,60 @@ class Audience(NamedTuple):
 class Play:
     """One play, from `run` to its outcome and what the observer saw."""
 
-    def __init__(self, audience: Audience, work: str) -> None:
+    def __init__(self, audience: Audience, work: str, *, with_spark: bool = False) -> None:
         self._audience = audience
         self._work = work
+        self._with_spark = with_spark
         self._began_s = time.monotonic()
         self._steps: list[Step] = []
         self._marks: list[Mark] = []
 
     def run(self) -> tuple[Outcome, Timeline]:
-        """Play it. Raises PlayFailed, ClusterFailed, ClientError."""
+        """Play it. Raises PlayFailed, JobFailed, ClusterFailed, ClientError."""
         with ExitStack() as stack:
             data = os.path.join(self._work, "data")
-            cluster = stack.enter_context(LocalCluster(brokers=3, data=data))
-            started_s = self._now_s()
-            pids = ", ".join(str(cluster.pid(broker)) for broker in cluster.ids)
-            self._say(f"three brokers at {cluster.bootstrap}, pids {pids}")
+            cluster = LocalCluster(brokers=3, data=data)
+            with cluster:
+                started_s = self._now_s()
+                pids = ", ".join(str(cluster.pid(broker)) for broker in cluster.ids)
+                self._say(f"three brokers at {cluster.bootstrap}, pids {pids}")
+                job = self._start_spark(cluster.bootstrap, stack)
+                shown = self._on_the_cluster(cluster, job)
+            landed: Piece = []
+            spark = None
+            if job is not None and shown.spark is not None:
+                landed = job.landed(self._began_s)
+                spark = shown.spark(self._audit(job, cluster))
+        outcome = Outcome(
+            brokers=len(cluster.ids),
+            started_s=started_s,
+            seconds=self._now_s(),
+            failover=shown.failover,
+            sent=shown.writer.sent,
+            failed=shown.writer.failed,
+            log=shown.log,
+            spark=spark,
+            steps=self._steps,
+        )
+        return outcome, timeline(shown.rounds, self._began_s, self._marks, landed)
+
+    # -- acts ------------------------------------------------------------------------------
+
+    def _start_spark(self, bootstrap: str, stack: ExitStack) -> "SparkWatch | None":
+        """Spark takes its time: it starts while the first records are written."""
+        if not self._with_spark:
+            return None
+        from tidelog.apps.demo.spark_watch import SparkWatch
+
+        return stack.enter_context(SparkWatch(bootstrap, self._work, self._audience.note))
+
+    def _on_the_cluster(self, cluster: LocalCluster, job: "SparkWatch | None") -> "_Shown":
+        """Everything for which the brokers must run."""
+        with ExitStack() as stack:
             client = stack.enter_context(Cluster(cluster.bootstrap))
             create_topic(client, TOPIC, 1, 3)
+            if job is not None:
+                create_topic(client, SUMS_TOPIC, 1, 3)
             ports = {broker: cluster.port(broker) for broker in cluster.ids}
             observer = Observer(ports, TOPIC, PARTITION)
             writer = Writer(cluster.bootstrap)
@@ -70,37 +111,60 @@ class Play:
             stack.callback(writer.stop)
             observer.start()
             writer.start()
-            leader = client.leader(TOPIC, PARTITION)
-            names = _names(leader.isr)
-            self._say(f"topic {TOPIC}: broker {leader.leader} leads, in sync {names}")
+            leader = client.leader(TOPIC, PARTITION).leader
+            self._say(
+                f"topic {TOPIC}: broker {leader} leads; a producer writes with acks=all and"
+                " does not stop"
+            )
+            if job is None:
+                self._calm()
+            else:
+                self._await_spark(job, writer)
+            failover = self._lose_and_return(cluster, observer, writer, leader, job)
             self._calm()
-            failover = self._lose_and_return(cluster, observer, writer, leader.leader)
-            self._calm()
-            writer.stop()
+            writer.stop(close_windows=job is not None)
             records = Reader(client).read(TOPIC, PARTITION, 0)
             found = [(record.offset, number_of(record.value)) for record in records]
-            self._calm(0.3)
+            log = compare_records("log", writer.promises, found)
+            self._say(f"{log.found:,} records read back, compared with {log.promised:,} promises")
+            spark = None if job is None else self._finish_spark(job, client, writer)
+            if job is None:
+                self._calm(CALM_S / 5)
             rounds = observer.stop()
             self._audience.look(cluster.bootstrap)
-        log = compare_records("log", writer.promises, found)
-        self._say(f"{log.found:,} records read back, compared with {log.promised:,} promises")
-        outcome = Outcome(
-            brokers=len(cluster.ids),
-            started_s=started_s,
-            seconds=self._now_s(),
-            failover=failover,
-            sent=writer.sent,
-            failed=writer.failed,
-            log=log,
-            spark=None,
-            steps=self._steps,
-        )
-        return outcome, timeline(rounds, self._began_s, self._marks, [])
+            return _Shown(failover, writer, log, rounds, spark)
 
-    # -- acts ------------------------------------------------------------------------------
+    def _await_spark(self, job: "SparkWatch", writer: Writer) -> None:
+        took_s = job.await_session(lambda: writer.acknowledged)
+        self._say(f"Spark runs after {took_s:.1f} s; {writer.acknowledged:,} records so far")
+        took_s = job.await_batches(lambda: writer.acknowledged)
+        self._say(f"Spark lands and aggregates, {took_s:.1f} s after its start")
+        self._calm()
+
+    def _finish_spark(
+        self, job: "SparkWatch", client: Cluster, writer: Writer
+    ) -> "Callable[[Audited], SparkPart]":
+        job.finish(writer.promises)
+        part = job.part(client, writer.promises, self._marks, self._began_s)
+        self._say("Spark landed every order and closed every window; lake, table, topic compared")
+        return part
+
+    def _audit(self, job: "SparkWatch", cluster: LocalCluster) -> "Audited":
+        audited = job.audit([cluster.log_dir(broker) for broker in cluster.ids])
+        word = "agree" if audited.holds else "DO NOT AGREE"
+        self._say(
+            f"audit of {len(cluster.ids)} stopped brokers' files in {audited.took_s:.1f} s:"
+            f" all replicas {word}"
+        )
+        return audited
 
     def _lose_and_return(
-        self, cluster: LocalCluster, observer: Observer, writer: Writer, leader: int
+        self,
+        cluster: LocalCluster,
+        observer: Observer,
+        writer: Writer,
+        leader: int,
+        job: "SparkWatch | None",
     ) -> Failover:
         """kill -9 for the leader, and its return."""
         self._say(f"{writer.acknowledged:,} records acknowledged by all in-sync replicas")
@@ -123,6 +187,9 @@ class Play:
         )
         self._calm(CALM_S / 2)
         observer.every_s = EVERY_S
+        if job is not None:
+            landed = job.await_landed(start + 1)
+            self._say(f"the Spark job goes on: {landed:,} landed, {landed - start:,} of them new")
         self._calm(CALM_S / 2)
         observer.every_s = CLOSE_S
         started_s = time.monotonic()
@@ -186,6 +253,16 @@ class Play:
                 raise PlayFailed(f"no {what} within {PATIENCE_S:g} s")
             self._audience.note(f"waits for {what}")
             time.sleep(LOOK_S)
+
+
+class _Shown(NamedTuple):
+    """What the part with running brokers gave."""
+
+    failover: Failover
+    writer: Writer
+    log: Records
+    rounds: list[Round]
+    spark: "Callable[[Audited], SparkPart] | None"
 
 
 def _isr(observer: Observer) -> tuple[int, ...]:

@@ -11,8 +11,8 @@ from typing import Any
 from tidelog.apps.demo import orders
 from tidelog.apps.demo.orders import Promise
 
-PER_SECOND = 1_000
-BURST_S = 0.005
+PER_SECOND = 500
+BURST_S = 0.01
 FLUSH_S = 30.0
 
 
@@ -34,7 +34,7 @@ class Writer:
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": True,
-                "linger.ms": 2,
+                "linger.ms": 5,
                 "log_level": 0,
             }
         )

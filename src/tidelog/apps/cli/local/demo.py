@@ -1,7 +1,8 @@
-"""`tidelog demo`: a cluster, a killed leader, nothing lost, and a report with the picture."""
+"""`tidelog demo`: a cluster, a Spark job, a killed leader, nothing lost, a report of it."""
 
 import os
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,9 @@ REPORT = os.path.join("tidelog-demo", "report.html")
 
 
 @click.command(
-    epilog=examples("tidelog demo", "tidelog demo --report run.html", "tidelog demo --format json")
+    epilog=examples(
+        "tidelog demo", "tidelog demo --no-spark", "tidelog demo --report run.html --format json"
+    )
 )
 @click.option(
     "--report",
@@ -27,25 +30,33 @@ REPORT = os.path.join("tidelog-demo", "report.html")
     metavar="FILE",
     help="Where to leave the report, one HTML file.",
 )
+@click.option("--no-spark", is_flag=True, help="Only the cluster and the producer: ten seconds.")
 @format_option()
-def demo(report_path: str, form: str) -> int:
-    """Start three brokers, write with librdkafka, kill the leader, and see what was lost.
+def demo(report_path: str, no_spark: bool, form: str) -> int:
+    """Three brokers, a producer, a Spark job; kill the leader, and see what was lost.
 
-    Takes about ten seconds, in a temporary folder and on free ports. Leaves a report with a
-    picture of log ends, high watermark, in-sync replicas and leader epochs. Exit code 0 means:
-    every acknowledged record is there, once and in order.
+    A librdkafka producer writes with acks=all and never stops. A Spark job lands the records in
+    Parquet and sums them up by windows. The leader is killed with -9 and comes back. Takes
+    about a minute, most of it Spark's start, in a temporary folder and on free ports. Leaves a
+    report with a picture of log ends, high watermark, in-sync replicas and leader epochs.
+
+    Exit code 0 means: every acknowledged record is in the log and in the lake, once; all windows
+    add up; the audit finds the files of all replicas equal.
     """
     from tempfile import TemporaryDirectory
 
     from tidelog.apps.cli import output
     from tidelog.apps.cli.remote.partition_report import describe
     from tidelog.apps.cli.views import partition_view
+    from tidelog.apps.demo.job_process import JobFailed
     from tidelog.apps.demo.orders import PARTITION, TOPIC
     from tidelog.apps.demo.play import Audience, Play, PlayFailed
     from tidelog.apps.demo.report.page import verdict
     from tidelog.shell.client.cluster import Cluster
 
     _needs_librdkafka()
+    if not no_spark:
+        _needs_spark()
     text = form == "text"
     screen = output.screen()
     began = time.monotonic()
@@ -62,8 +73,8 @@ def demo(report_path: str, form: str) -> int:
     with TemporaryDirectory(prefix="tidelog-demo-") as work, output.progress("demo") as tell:
         audience = Audience(say, lambda what: tell(0, what), look)
         try:
-            outcome, timeline = Play(audience, work).run()
-        except PlayFailed as error:
+            outcome, timeline = Play(audience, work, with_spark=not no_spark).run()
+        except (PlayFailed, JobFailed) as error:
             raise click.ClickException(str(error)) from None
     path = _leave(outcome, timeline, report_path)
     say(f"report with the picture: {path}")
@@ -84,6 +95,22 @@ def _needs_librdkafka() -> None:
         ) from None
 
 
+def _needs_spark() -> None:
+    """One line, and the way without it."""
+    from tidelog.apps.spark.session import NoJava, find_java
+
+    without = "tidelog demo --no-spark does without Spark"
+    for package in ("pyspark", "pyarrow", "numpy"):
+        if find_spec(package) is None:
+            raise click.ClickException(
+                f"the demo needs {package}: make spark, or pip install 'tidelog[spark]'; {without}"
+            )
+    try:
+        find_java()
+    except NoJava as error:
+        raise click.ClickException(f"{error}; {without}") from None
+
+
 def _leave(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
     """Write the report; its full path."""
     from tidelog.apps.demo.report.page import page
@@ -93,5 +120,6 @@ def _leave(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
         os.makedirs(os.path.dirname(full), exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"can't make the folder of {path}: {error.strerror}") from error
-    write_file(full, page(outcome, timeline, "tidelog demo"))
+    command = "tidelog demo" if outcome.spark else "tidelog demo --no-spark"
+    write_file(full, page(outcome, timeline, command))
     return full

@@ -116,10 +116,9 @@ def _figures(outcome: Outcome) -> str:
 
 def _pictures(timeline: Timeline) -> str:
     parts = []
-    near = picture.around_the_kill(timeline)
-    if near is not None:
-        title = f"Around the kill: {near.to_s - near.from_s:.1f} seconds"
-        parts.append(_figure(timeline, near, "near", title, WHAT_LINES_ARE))
+    for number, (title, window) in enumerate(picture.around_the_kill(timeline)):
+        caption = WHAT_LINES_ARE if number == 0 else ""
+        parts.append(_figure(timeline, window, f"near{number}", title, caption))
     title = f"The whole run: {timeline.seconds:.0f} seconds"
     parts.append(_figure(timeline, picture.whole(timeline), "whole", title, ""))
     return "\n".join(parts)

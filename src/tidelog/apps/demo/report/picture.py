@@ -22,6 +22,8 @@ LETTER_PX = 6.7
 """About as wide as a letter is."""
 _AROUND_S = 1.5
 """Shown before the kill, and behind the return."""
+TOGETHER_S = 9.0
+"""A broker that was away for longer has a picture of its return."""
 
 
 class Shape(NamedTuple):
@@ -48,14 +50,27 @@ def whole(timeline: Timeline) -> Window:
     return Window(0.0, max(timeline.seconds, 1.0))
 
 
-def around_the_kill(timeline: Timeline) -> Window | None:
-    """From before the kill until all are in sync again; None if nobody was killed."""
-    killed = [mark.at_s for mark in timeline.marks if mark.kind == "kill"]
-    if not killed:
-        return None
-    back = [mark.at_s for mark in timeline.marks if mark.kind == "whole"]
-    end = max([killed[0], *back]) + _AROUND_S
-    return Window(max(0.0, killed[0] - _AROUND_S), min(end, timeline.seconds))
+def around_the_kill(timeline: Timeline) -> list[tuple[str, Window]]:
+    """From before the kill until all are in sync again, with a title: one picture, or two where
+    the broker was away for long. None if nobody was killed."""
+    at = {mark.kind: mark.at_s for mark in timeline.marks}
+    if "kill" not in at:
+        return []
+    killed, started = at["kill"], at.get("start", at["kill"])
+    whole_s = max(at.get("whole", started), started)
+    if whole_s - killed <= TOGETHER_S:
+        window = _clipped(timeline, killed, whole_s)
+        return [(f"Around the kill: {window.to_s - window.from_s:.1f} seconds", window)]
+    kill = _clipped(timeline, killed, killed + _AROUND_S)
+    back = _clipped(timeline, started, whole_s)
+    return [
+        (f"The kill: {kill.to_s - kill.from_s:.1f} seconds", kill),
+        (f"The return: {back.to_s - back.from_s:.1f} seconds", back),
+    ]
+
+
+def _clipped(timeline: Timeline, from_s: float, to_s: float) -> Window:
+    return Window(max(0.0, from_s - _AROUND_S), min(to_s + _AROUND_S, timeline.seconds))
 
 
 def draw(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:

@@ -99,7 +99,7 @@ def _spark_checks(spark: SparkPart) -> list[tuple[Cell, ...]]:
         ("Topic: the same sums, written back to the cluster", *_sums(spark.topic)),
         (
             "Audit: all replicas' files agree",
-            f"{len(audit.replicas)} folders, {len(audit.findings)} findings,"
+            f"{len(audit.replicas)} logs with records, {len(audit.findings)} findings,"
             f" {audit.damage} of them damage",
             audit.holds,
         ),

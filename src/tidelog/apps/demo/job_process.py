@@ -1,0 +1,123 @@
+"""The Spark job as a process of its own, and what it tells.
+
+It writes one JSON object a line; what Spark says besides is in a file. Always true: when the
+demo ends, in whatever way, the job and its JVM end too.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+ENTRY = "tidelog.apps.demo.spark_job:main"
+LOOK_S = 0.1
+END_S = 15.0
+TAIL_LINES = 400
+
+
+class JobFailed(Exception):
+    """The job ended, or is stuck; one line."""
+
+
+class Event(NamedTuple):
+    """Something that the job told."""
+
+    at_s: float
+    kind: str
+    data: dict[str, Any]
+
+
+class JobProcess:
+    """Starts at once; `close` ends it."""
+
+    def __init__(self, bootstrap: str, work: str) -> None:
+        module, _, function = ENTRY.partition(":")
+        self.log_path = os.path.join(work, "spark.log")
+        code = f"from {module} import {function}; {function}()"
+        self.started_s = time.monotonic()
+        self._events: list[Event] = []
+        with open(self.log_path, "w", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code, bootstrap, work],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._thread = threading.Thread(target=self._listen, name="demo-job", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "JobProcess":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it: by the end of its input, else by force."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        # Its JVM and Python workers are in its group, and may outlive it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._thread.join()
+        self._process.stdout.close()
+
+    def order(self, what: str, **details: object) -> None:
+        """Tell the job to do something."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": what, **details}) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise JobFailed(self._why()) from None
+
+    def events(self, kind: str) -> list[Event]:
+        """What it told of one kind, so far."""
+        return [event for event in list(self._events) if event.kind == kind]
+
+    def wait_for(
+        self, what: str, ready: Callable[[], bool], timeout_s: float, note: Callable[[], None]
+    ) -> None:
+        """Until something holds. Raises JobFailed if the job ends first, or time is up."""
+        until = time.monotonic() + timeout_s
+        while not ready():
+            if self._process.poll() is not None or self.events("failed"):
+                raise JobFailed(self._why())
+            if time.monotonic() > until:
+                raise JobFailed(f"{what}: not within {timeout_s:g} s; see {self.log_path}")
+            note()
+            time.sleep(LOOK_S)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                told = json.loads(line)
+                self._events.append(Event(time.monotonic(), told.pop("event"), told))
+
+    def _why(self) -> str:
+        for event in self.events("failed"):
+            return f"the Spark job failed: {event.data['why']}; see {self.log_path}"
+        with open(self.log_path, encoding="utf-8", errors="replace") as log:
+            lines = [line.strip() for line in log.readlines()[-TAIL_LINES:]]
+        said = next((line for line in reversed(lines) if line and "Exception" in line), "")
+        return f"the Spark job ended: {said[:200] or 'without a word'}; see {self.log_path}"

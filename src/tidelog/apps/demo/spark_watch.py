@@ -1,0 +1,275 @@
+"""The demo's view of its Spark job: how far it is, when it goes on, what it left behind.
+
+What it left is read without Spark: Parquet files with pyarrow, the topic with our own client,
+so that the comparison does not lean on what it is to judge.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from types import TracebackType
+from typing import Any
+
+from tidelog.apps.demo import orders
+from tidelog.apps.demo.comparison import compare_records, compare_sums
+from tidelog.apps.demo.job_process import Event, JobProcess
+from tidelog.apps.demo.orders import Promise, Sum, sums
+from tidelog.apps.demo.outcome import Audited, SparkPart
+from tidelog.apps.demo.timeline import Batch, Mark, Piece
+from tidelog.apps.pipeline.lake import layout
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.reader import Reader
+
+LAND, SUMS = "land", "sums"
+PATIENCE_S = 300.0
+"""A machine that is busy with other things makes Spark ten times slower; only a job that hangs is
+given up."""
+CALM, DOWN, WHOLE = "calm", "one broker down", "whole again"
+
+Note = Callable[[str], None]
+
+
+class SparkWatch:
+    """Starts the job, and follows it."""
+
+    def __init__(self, bootstrap: str, work: str, note: Note) -> None:
+        self._work = work
+        self._note = note
+        self._job = JobProcess(bootstrap, work)
+
+    def __enter__(self) -> "SparkWatch":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._job.close()
+
+    # -- how far it is ---------------------------------------------------------------------
+
+    def await_session(self, acknowledged: Callable[[], int]) -> float:
+        """Until Spark runs; how long that took."""
+        self._wait(
+            "Spark's session",
+            lambda: bool(self._job.events("session")),
+            PATIENCE_S,
+            lambda: f"Spark starts; {acknowledged():,} orders acknowledged meanwhile",
+        )
+        return self._job.events("session")[0].at_s - self._job.started_s
+
+    def await_batches(self, acknowledged: Callable[[], int]) -> float:
+        """Until both queries had a batch with rows; how long that took from the start."""
+        self._wait(
+            "first micro-batches",
+            lambda: bool(self._rows(LAND) and self._rows(SUMS)),
+            PATIENCE_S,
+            lambda: f"Spark's first micro-batches run; {acknowledged():,} orders acknowledged",
+        )
+        return self._job_batches()[0].at_s - self._job.started_s
+
+    def await_landed(self, offset: int) -> int:
+        """Until the lake has all before an offset; how far it is then."""
+        self._wait(
+            "the lake to go on",
+            lambda: self._rows(LAND) >= offset,
+            PATIENCE_S,
+            lambda: f"Spark goes on: {self._rows(LAND):,} of {offset:,} orders landed",
+        )
+        return self._rows(LAND)
+
+    def finish(self, promises: Sequence[Promise]) -> None:
+        """Until everything is landed and every window is closed; then the queries stop."""
+        windows = len(_closed(promises))
+        wanted = len(promises)
+
+        def through() -> bool:
+            landed, summed = self._rows(LAND) >= wanted, self._rows(SUMS) >= wanted
+            return landed and summed and self._windows() >= windows
+
+        self._wait(
+            "the rest of the orders in the lake and in the windows",
+            through,
+            PATIENCE_S,
+            lambda: f"Spark lands the rest: {self._rows(LAND):,} of {wanted:,}",
+        )
+        self._job.order("stop")
+        self._wait(
+            "the queries to stop",
+            lambda: bool(self._job.events("stopped")),
+            PATIENCE_S,
+            lambda: "Spark's queries stop",
+        )
+
+    def audit(self, folders: Sequence[str]) -> Audited:
+        """The audit of the brokers' folders, on the same session."""
+        self._job.order("audit", folders=list(folders))
+        self._wait(
+            "the audit",
+            lambda: bool(self._job.events("audit")),
+            PATIENCE_S,
+            lambda: "Spark audits the files of all replicas",
+        )
+        return audited(self._job.events("audit")[0].data)
+
+    def landed(self, began_s: float) -> Piece:
+        """How far the lake was after each batch."""
+        batches = self._job_batches(LAND)
+        far = accumulate(event.data["rows_in"] for event in batches)
+        times = [event.at_s - began_s for event in batches]
+        return [(times[0], 0), *zip(times, far, strict=True)] if batches else []
+
+    def _wait(
+        self, what: str, ready: Callable[[], bool], timeout_s: float, note: Callable[[], str]
+    ) -> None:
+        self._job.wait_for(what, ready, timeout_s, lambda: self._note(note()))
+
+    def _job_batches(self, query: str | None = None) -> list[Event]:
+        return [
+            event
+            for event in self._job.events("batch")
+            if event.data["rows_in"] and query in (None, event.data["query"])
+        ]
+
+    def _rows(self, query: str) -> int:
+        return sum(event.data["rows_in"] for event in self._job_batches(query))
+
+    def _windows(self) -> int:
+        batches = self._job.events("batch")
+        return sum(e.data["rows_out"] for e in batches if e.data["query"] == SUMS)
+
+    # -- what it left ----------------------------------------------------------------------
+
+    def part(
+        self, client: Cluster, promises: Sequence[Promise], marks: Sequence[Mark], began_s: float
+    ) -> Callable[[Audited], SparkPart]:
+        """Everything compared; the audit comes when the brokers have stopped."""
+        session = self._job.events("session")[0]
+        lake = compare_records("lake", promises, read_lake(os.path.join(self._work, "lake")))
+        wanted = _closed(promises)
+        table = compare_sums("table", wanted, read_table(os.path.join(self._work, "sums")))
+        topic = compare_sums("topic", wanted, read_topic(client))
+        batches = self._batches(marks, began_s)
+        return lambda audit: SparkPart(
+            version=session.data["spark"],
+            java=session.data["java"],
+            session_s=session.at_s - self._job.started_s,
+            first_batch_s=self._job_batches()[0].at_s - self._job.started_s,
+            batches=batches,
+            lake=lake,
+            table=table,
+            topic=topic,
+            audit=audit,
+        )
+
+    def _batches(self, marks: Sequence[Mark], began_s: float) -> list[Batch]:
+        far = {LAND: 0, SUMS: 0}
+        found = []
+        for event in self._job_batches():
+            query, rows = event.data["query"], event.data["rows_in"]
+            at_s = event.at_s - began_s
+            found.append(
+                Batch(
+                    query=query,
+                    number=event.data["batch"],
+                    at_s=at_s,
+                    rows=rows,
+                    from_offset=far[query],
+                    to_offset=far[query] + rows,
+                    took_ms=round(event.data["seconds"] * 1000),
+                    behind=event.data["lag"] or 0,
+                    phase=phase(at_s, marks),
+                )
+            )
+            far[query] += rows
+        return found
+
+
+def phase(at_s: float, marks: Sequence[Mark]) -> str:
+    """How the cluster was then."""
+    past = {mark.kind for mark in marks if mark.at_s <= at_s}
+    return WHOLE if "whole" in past else DOWN if "kill" in past else CALM
+
+
+def _closed(promises: Sequence[Promise]) -> list[Sum]:
+    """The windows that must be there: all but the last order's, which nothing closes."""
+    last = max(promises, key=lambda promise: promise.number)
+    return sums(promise for promise in promises if promise != last)
+
+
+def read_lake(path: str) -> list[tuple[int, int]]:
+    """(offset, number) of every row, in the order of offsets; -1 for a row that is no order, or
+    whose columns are not what its value says."""
+    rows = []
+    for row in _rows_of(os.path.join(path, layout.DATA)):
+        number = orders.number_of(row["value"])
+        columns = (row["number"], row["shop"], row["cents"])
+        same = columns == (number, orders.shop(number), orders.cents(number))
+        rows.append((row["offset"], number if same else -1))
+    return sorted(rows)
+
+
+def read_table(path: str) -> list[Sum]:
+    """The table's windows."""
+    return [
+        Sum(
+            int(row["window_start"].timestamp() * 1000),
+            row["shop"],
+            row["orders"],
+            row["cents"],
+        )
+        for row in _rows_of(os.path.join(path, layout.DATA))
+    ]
+
+
+def read_topic(client: Cluster) -> list[Sum]:
+    """The windows in the topic."""
+    found = []
+    for record in Reader(client).read(orders.SUMS_TOPIC, orders.PARTITION, 0):
+        row = json.loads(record.value or b"{}")
+        found.append(Sum(_window_ms(row["window_start"]), row["shop"], row["orders"], row["cents"]))
+    return found
+
+
+def _window_ms(text: str) -> int:
+    from datetime import datetime
+
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _rows_of(folder: str) -> list[dict[str, Any]]:
+    from pyarrow import parquet
+
+    rows: list[dict[str, Any]] = []
+    for path in layout.parquet_files(folder):
+        # A file by itself: its folders' names are no columns here.
+        rows += parquet.ParquetFile(path).read().to_pylist()
+    return rows
+
+
+def audited(told: dict[str, Any]) -> Audited:
+    """The audit's report, as the demo shows it: one row for each replica of each partition that
+    has records, internal topics last."""
+    report = told["report"]
+    partitions = sorted(report["partitions"], key=lambda each: each["topic"].startswith("_"))
+    rows = [
+        {
+            "partition": f"{partition['topic']}/{partition['partition']}",
+            "replica": replica["replica"],
+            "log end": replica["log_end"],
+            "high watermark": replica["high_watermark"],
+            "epochs from": " ".join(f"{epoch}@{start}" for epoch, start in replica["epochs"]),
+            "batches": replica["batches"],
+            "records": replica["records"],
+            "bytes": replica["bytes"],
+        }
+        for partition in partitions
+        for replica in partition["replicas"]
+        if any(each["records"] for each in partition["replicas"])
+    ]
+    shown = ("severity", "kind", "replica", "file", "first_offset", "last_offset", "text")
+    findings = [{name: finding[name] for name in shown} for finding in report["findings"]]
+    return Audited(rows, findings, report["damage"], told["took_s"])
