@@ -78,10 +78,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.driver.latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PlannedRange]:
+        if start == end:
+            return []  # What led to that end was read by the batch before.
         begin, until = from_json(start), from_json(end)
-        if start != end:
-            finder = f"stream {start} {end}"
-            tell_loss(until.lost, self.options.data_loss_path, finder)
+        tell_loss(until.lost, self.options.data_loss_path, f"stream {start} {end}")
         ranges = split_ranges(plan(begin, until), self.options.splitting, os.cpu_count() or 1)
         return [PlannedRange(each) for each in ranges]
 

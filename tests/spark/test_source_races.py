@@ -1,0 +1,215 @@
+"""Logs that change between a batch's plan and its read, and brokers without topic ids.
+
+The readers are driven as Spark drives them, but in this process: no JVM is needed to be late.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from real_cluster import PATIENCE_S, QUICK_SESSIONS, admin_client, await_isr, make_topic
+from topic_data import append, numbered
+
+from tidelog.apps.spark.source import task
+from tidelog.apps.spark.source.loss.policy import DataLost
+from tidelog.core.wire.apis import spoken_versions
+from tidelog.shell.client import admin, connection
+from tidelog.shell.client.api_keys import FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+from tidelog.spark import read_report
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
+        yield cluster
+    for client in list(task._clusters):
+        task._forget(client)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "QUIET_S", 1.0)
+    logging.getLogger("tidelog.spark").setLevel(logging.ERROR)
+
+
+class Stream:
+    """A stream reader, and where it is."""
+
+    def __init__(self, bootstrap: str, **options: str) -> None:
+        from tidelog.apps.spark.columns import topic_schema
+        from tidelog.apps.spark.source.stream_reader import TidelogStreamReader
+
+        given = {"kafka.bootstrap.servers": bootstrap, "startingoffsets": "earliest"}
+        given |= {name.lower(): text for name, text in options.items()}
+        self.reader = TidelogStreamReader(given, topic_schema(False))
+        self.at: dict[str, Any] = self.reader.initialOffset()
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.stop()
+
+    def plan(self) -> list[Any]:
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        end = self.reader.latestOffset(self.at, ReadAllAvailable())
+        planned = self.reader.partitions(self.at, end)
+        self.at = end
+        return planned
+
+    def read(self, planned: list[Any]) -> list[int]:
+        return [
+            int(row["value"])
+            for each in planned
+            for batch in self.reader.read(each)
+            for row in batch.to_pylist()
+        ]
+
+
+def told(lines: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((e["kind"], e["start"], e["end"], e["resume"]) for e in lines)
+
+
+def delete_up_to(cluster: LocalCluster, topic: str, offset: int) -> None:
+    librdkafka = admin_client(cluster.bootstrap)
+    for done in librdkafka.delete_records([TopicPartition(topic, 0, offset)]).values():
+        done.result(PATIENCE_S)
+
+
+def test_the_front_goes_while_a_task_waits(
+    cluster: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    make_topic(cluster.bootstrap, name)
+    append(cluster.bootstrap, name, numbered(0, 100))
+    lost = str(tmp_path / "lost")
+    options = {"subscribe": name, "onDataLoss": "report", "dataLossPath": lost}
+    with Stream(cluster.bootstrap, **options) as stream:
+        planned = stream.plan()
+        delete_up_to(cluster, name, 50)
+        assert stream.read(planned) == list(range(50, 100))
+        assert stream.read(planned) == list(range(50, 100)), "a task that is tried again"
+        assert told(read_report(lost)) == [("retention", 0, 50, 50)]
+        assert stream.plan() == []
+        delete_up_to(cluster, name, 100)
+        assert stream.read(planned) == []
+        assert told(read_report(lost)) == [("retention", 0, 100, 100)]
+    with (
+        Stream(cluster.bootstrap, subscribe=name) as stream,
+        pytest.raises(DataLost, match="offsets 0 to 99 were deleted"),
+    ):
+        stream.read(planned)
+
+
+def test_the_topic_goes_while_a_task_waits(
+    cluster: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    make_topic(cluster.bootstrap, name)
+    append(cluster.bootstrap, name, numbered(0, 100))
+    lost = str(tmp_path / "lost")
+    options = {"subscribe": name, "onDataLoss": "report", "dataLossPath": lost}
+    with Stream(cluster.bootstrap, **options) as stream:
+        planned = stream.plan()
+        with Cluster(cluster.bootstrap) as client:
+            admin.delete_topic(client, name)
+        make_topic(cluster.bootstrap, name)
+        append(cluster.bootstrap, name, numbered(1000, 1200))
+        assert stream.read(planned) == []
+        assert told(read_report(lost)) == [("recreated", 0, 100, None)]
+        planned = stream.plan()
+        assert stream.read(planned) == list(range(1000, 1200))
+        assert told(read_report(lost)) == [
+            ("recreated", 0, 100, None),
+            ("recreated", 100, None, 0),
+        ]
+
+
+def cut_tail(cluster: LocalCluster, name: str, kept: int, end: int) -> int:
+    """A partition with records up to `end`, of which the next leader will have `kept`; the
+    broker that has all of them, and leads."""
+    make_topic(cluster.bootstrap, name, replicas=2, configs={"min.insync.replicas": "1"})
+    append(cluster.bootstrap, name, numbered(0, kept))
+    with Cluster(cluster.bootstrap) as client:
+        known = client.refresh([name]).topics[name].partitions[0]
+    (follower,) = set(known.replicas) - {known.leader}
+    cluster.kill(follower)
+    await_isr(cluster, name, [known.leader])
+    append(cluster.bootstrap, name, numbered(kept, end))
+    return known.leader
+
+
+def elect_unclean(cluster: LocalCluster, name: str, leader: int) -> None:
+    cluster.kill(leader)
+    for broker in cluster.ids:
+        if broker != leader and not cluster.is_running(broker):
+            cluster.start_broker(broker)
+    partition = TopicPartition(name, 0)
+    librdkafka = admin_client(cluster.bootstrap)
+    election = librdkafka.elect_leaders(ElectionType.UNCLEAN, [partition])
+    assert election.result(PATIENCE_S)[partition] is None
+
+
+@pytest.mark.parametrize("written_again", [40, 0])
+def test_the_tail_is_cut_while_a_task_waits(
+    cluster: LocalCluster, name: str, tmp_path: Path, written_again: int
+) -> None:
+    leader = cut_tail(cluster, name, 80, 100)
+    lost = str(tmp_path / "lost")
+    options = {"subscribe": name, "onDataLoss": "report", "dataLossPath": lost}
+    with (
+        Stream(cluster.bootstrap, **options) as stream,
+        Stream(cluster.bootstrap, subscribe=name) as strict,
+    ):
+        planned = stream.plan()
+        elect_unclean(cluster, name, leader)
+        if written_again:
+            append(cluster.bootstrap, name, numbered(1000, 1000 + written_again))
+        assert stream.read(planned) == list(range(80))
+        with pytest.raises(DataLost, match=r"offsets 80 to 99 of leader epoch \d+ or before"):
+            strict.read(planned)
+        planned = stream.plan()
+        assert told(read_report(lost)) == [("truncated", 80, 100, 80)], "by the driver, once"
+        assert stream.read(planned) == list(range(1000, 1000 + written_again))
+    cluster.start_broker(leader)
+    await_isr(cluster, name, cluster_replicas(cluster, name))
+
+
+def cluster_replicas(cluster: LocalCluster, name: str) -> list[int]:
+    with Cluster(cluster.bootstrap) as client:
+        return client.refresh([name]).topics[name].partitions[0].replicas
+
+
+KAFKA_2_1 = {METADATA: 7, FETCH: 10, LIST_OFFSETS: 4, OFFSET_FOR_LEADER_EPOCH: 1}
+
+
+def test_brokers_without_topic_ids(
+    cluster: LocalCluster, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client speaks as with Kafka 2.1. A topic made anew is told where epochs or the log's
+    end tell it."""
+
+    def spoken(api_key: int) -> tuple[int, int] | None:
+        found = spoken_versions(api_key)
+        return found and (found[0], min(found[1], KAFKA_2_1.get(api_key, found[1])))
+
+    monkeypatch.setattr(connection, "spoken_versions", spoken)
+    make_topic(cluster.bootstrap, name)
+    append(cluster.bootstrap, name, numbered(0, 100))
+    lost = str(tmp_path / "lost")
+    options = {"subscribe": name, "onDataLoss": "report", "dataLossPath": lost}
+    with Stream(cluster.bootstrap, **options, **{"kafka.client.id": "of-2.1"}) as stream:
+        assert stream.read(stream.plan()) == list(range(100))
+        assert "id" not in stream.at["topics"][name]
+        with Cluster(cluster.bootstrap) as client:
+            admin.delete_topic(client, name)
+        make_topic(cluster.bootstrap, name)
+        append(cluster.bootstrap, name, numbered(1000, 1050))
+        assert stream.read(stream.plan()) == list(range(1000, 1050))
+        assert told(read_report(lost)) == [("recreated", 100, None, 0)]
