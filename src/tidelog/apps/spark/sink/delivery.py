@@ -10,6 +10,7 @@ this place with the same three steps; then `begin` has nothing to find.
 """
 
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,9 @@ from tidelog.apps.spark.sink.sink_errors import RowsDiffer
 from tidelog.apps.spark.sink.write_options import WriteOptions
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
+
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""Of rows whose batches are not full: with thousands of partitions they would never end."""
 
 
 class Delivered(NamedTuple):
@@ -63,6 +67,7 @@ class Delivery:
         self._identity = identity_of(origin)
         self._found: dict[str, FoundRows] = {}
         self._rows = 0
+        self._held = 0
         self._lanes = Lanes(cluster, connections, options.delivery_s, options.batch_bytes)
         self._encoder = BatchEncoder(
             self._identity.producer_id,
@@ -97,14 +102,16 @@ class Delivery:
             ),
         )
         self._rows += batch.num_rows
-        for encoded in self._encoder.append(rows, targets):
-            self._send(encoded)
+        self._held += batch.nbytes
+        self._send_all(self._encoder.append(rows, targets))
+        if self._held > HELD_BYTES_MAX:
+            self._send_all(self._encoder.finish())
+            self._held = 0
         self._lanes.post()
 
     def settle(self) -> Delivered:
         """Wait until all is in the topics. Raises SinkError, ClientError."""
-        for encoded in self._encoder.finish():
-            self._send(encoded)
+        self._send_all(self._encoder.finish())
         self._lanes.flush()
         self._check_left()
         ends: Ends = {}
@@ -141,9 +148,11 @@ class Delivery:
                 fresh[row] = not found.take(digest)
         return fresh
 
-    def _send(self, encoded: EncodedBatch) -> None:
-        key = self._routing.targets[encoded.target]
-        self._lanes.send(key, encoded.data, encoded.base_sequence, encoded.count)
+    def _send_all(self, batches: Iterable[EncodedBatch]) -> None:
+        for each in batches:
+            key = self._routing.targets[each.target]
+            self._lanes.send(key, each.data, each.base_sequence, each.count)
+            self._held -= len(each.data)
 
     def _check_left(self) -> None:
         left = {topic: found.left for topic, found in self._found.items() if found.left}

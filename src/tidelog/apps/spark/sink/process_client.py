@@ -5,6 +5,7 @@ Always true: after an error the process begins anew, so no answer of a request t
 is ever taken for another one's.
 """
 
+import gc
 import time
 
 from tidelog.apps.spark.sink.replays.ledger import Ledger
@@ -25,11 +26,20 @@ class ProcessClient:
         self.connections: dict[str, KafkaConnection] = {}
         """Those on which batches go to leaders, by address."""
         self._fresh_until = 0.0
+        self._settled = False
 
     def close(self) -> None:
         for connection in self.connections.values():
             connection.close()
         self.cluster.close()
+
+    def settle(self) -> None:
+        """After a task. What the first one has imported is never garbage: the collector that
+        Spark calls after each need not look at it."""
+        if not self._settled:
+            self._settled = True
+            gc.collect()
+            gc.freeze()
 
     def refresh(self, topic: str | None) -> None:
         """Learn of new partitions now and then, as any producer does."""

@@ -30,7 +30,7 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.offsets import list_offsets
 from tidelog.shell.client.reader import LATEST, FoundOffset
 
-PARTITIONS_LISTED_MAX = 5000
+PARTITIONS_LISTED_MAX = 1000
 
 
 class Written(NamedTuple):
@@ -178,7 +178,9 @@ def _deliver(
     delivery.begin()
     for batch in batches:
         delivery.append(batch)
-    return delivery.settle()
+    delivered = delivery.settle()
+    client.settle()
+    return delivered
 
 
 def _check_tasks(options: WriteOptions, written: Sequence[Written]) -> None:

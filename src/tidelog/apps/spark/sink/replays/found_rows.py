@@ -107,6 +107,8 @@ def find_rows(
         deadline = Deadline(REPLICATION_S)
         while True:
             end = list_offset(cluster, topic, partition).offset
+            if start > end:  # the topic was made anew
+                start = position = low
             while position < end:
                 position = _look_through(cluster, key, position, identity, found)
             written = _leaders_word(cluster, key, identity)

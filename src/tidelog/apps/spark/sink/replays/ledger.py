@@ -18,6 +18,7 @@ from tidelog.apps.spark.sink.sink_errors import SinkError
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import MAX_SEQUENCE
 from tidelog.core.types import Offset
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
@@ -95,11 +96,16 @@ class Ledger:
     def write(self, query: str, line: Line, now_ms: int) -> bool:
         """Append a line. False: another one has its number, or a later one."""
         partition = self._partition(query)
-        stamp = Producer(ledger_producer(query), 0, line.number)
-        batch = encode_batch([Record(query.encode(), line.value(now_ms), now_ms)], producer=stamp)
+        record = Record(query.encode(), line.value(now_ms), now_ms)
+        stamp = Producer(ledger_producer(query), 0, line.number & MAX_SEQUENCE)
+        numbered = encode_batch([record], producer=stamp)
 
         def ask(leader: KafkaConnection, _: PartitionMetadata) -> bool:
-            done = produce(leader, self.cluster.topic(self.topic), partition, batch)
+            topic = self.cluster.topic(self.topic)
+            done = produce(leader, topic, partition, numbered)
+            if done.error == ErrorCode.UNKNOWN_PRODUCER_ID:
+                # A Kafka before 2.5 that has forgotten the query. The line has its number inside.
+                done = produce(leader, topic, partition, encode_batch([record]))
             if done.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 return False
             if done.error:
