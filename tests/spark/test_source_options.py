@@ -1,8 +1,11 @@
 """Options of the source: what is understood, what is refused and how that is said."""
 
+import ast
 import logging
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -172,3 +175,27 @@ def test_every_option_is_in_the_reference() -> None:
     named = set(re.findall(r"`([\w.]+)`", page))
     assert named >= {*SOURCE_OPTIONS, *WITHOUT_MEANING, BOOTSTRAP}
     assert named >= {f"kafka.{name}" for name in READ_HERE | READ_BY_SOURCE}
+
+
+@pytest.mark.spark
+def test_spark_finds_the_format_without_much_to_import() -> None:
+    """Spark imports every `pyspark_` module to look for formats: ours costs it nothing, and
+    works where neither Arrow nor numba is installed."""
+    look = (
+        "import sys, pyspark.sql.datasource\n"
+        "sys.modules.update(dict.fromkeys(['pyarrow', 'numba', 'numpy']))\n"
+        "before = set(sys.modules)\n"
+        "from pyspark_tidelog import DefaultSource\n"
+        "assert DefaultSource.name() == 'tidelog'\n"
+        "print(sorted(name for name in set(sys.modules) - before if 'tidelog' in name))\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ast.literal_eval(found.stdout) == [
+        "pyspark_tidelog",
+        "tidelog",
+        "tidelog.apps",
+        "tidelog.apps.spark",
+        "tidelog.apps.spark.data_source",
+    ]

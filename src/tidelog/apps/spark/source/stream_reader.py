@@ -69,9 +69,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.driver.aim()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        limited = not isinstance(limit, ReadAllAvailable)
         begin = from_json(start)
-        end = self.driver.advance(begin, limited=limited)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        may_wait = not isinstance(limit, ReadAllAvailable)
+        end = self.driver.advance(begin, most, may_wait=may_wait)
         return start if end is begin else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -154,17 +155,18 @@ class _Driver:
             return None
         return StreamOffset(self.watch.latest, self.watch.ids).to_json()
 
-    def advance(self, start: StreamOffset, *, limited: bool) -> StreamOffset:
-        """The end of the next batch; `start` itself if there is none to be."""
+    def advance(
+        self, start: StreamOffset, most: int | None = None, *, may_wait: bool = False
+    ) -> StreamOffset:
+        """The end of the next batch, of about `most` offsets; `start` itself if there is none
+        to be. `may_wait`: until enough is there, if the options say so."""
         outlook = self.watch.look(start, of_all=self._target is not None)
         if self._target is not None:
             outlook = up_to(self._target, start, outlook)
         lags = {key: max(end.offset - outlook.starts[key], 0) for key, end in outlook.ends.items()}
-        admission = self.options.admission
-        if limited and self._is_too_early(sum(lags.values())) and not outlook.lost:
+        if may_wait and self._is_too_early(sum(lags.values())) and not outlook.lost:
             end = start
         else:
-            most = admission.max_offsets if limited else None
             shares = None if most is None else share_limit(lags, most)
             end = next_offset(start, outlook, shares, is_first=start == self._first)
         refuse_loss(outlook.lost, self.options.on_data_loss)
