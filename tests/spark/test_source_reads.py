@@ -1,13 +1,27 @@
 """Topics read by real Spark from real brokers, nothing going wrong."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_cluster import make_topic
-from topic_data import append, numbered, numbers_in, reading, run_available, streaming
+from real_cluster import eventually, make_topic
+from topic_data import (
+    append,
+    failed_with,
+    numbered,
+    numbers_in,
+    reading,
+    run_available,
+    streaming,
+)
 
 from tidelog.core.record.record import Header, Record
+from tidelog.shell.client import admin
+from tidelog.shell.client.administration.topics import create_partitions
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.groups.group_admin import committed_offsets
 from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.spark import register
 
@@ -55,3 +69,146 @@ def test_a_stream_goes_on_where_it_was(
     append(calm.bootstrap, name, numbered(4000, 4100))
     run_available(frame, tmp_path / "state", tmp_path / "out")
     assert numbers_in(spark, tmp_path / "out") == list(range(4100))
+
+
+def offsets_of(frame: Any) -> list[tuple[int, int]]:
+    return sorted(
+        (row.partition, row.offset) for row in frame.select("partition", "offset").collect()
+    )
+
+
+def test_options_of_a_batch(spark: Any, calm: LocalCluster, name: str) -> None:
+    register(spark)
+    make_topic(calm.bootstrap, name, partitions=2, configs={"retention.ms": "-1"})
+    for partition in range(2):
+        append(
+            calm.bootstrap,
+            name,
+            [Record(None, b"%d" % n, 1_000_000 + 10 * n) for n in range(10)],
+            partition,
+        )
+
+    def read(**options: str) -> list[tuple[int, int]]:
+        return offsets_of(reading(spark, calm.bootstrap, **options).load())
+
+    def pair(first: int, second: int) -> str:
+        return json.dumps({name: {"0": first, "1": second}})
+
+    whole = [(partition, offset) for partition in range(2) for offset in range(10)]
+    assert read(subscribePattern=f"{name[:-1]}.") == whole
+    assert read(assign=json.dumps({name: [1]}), isolationLevel="read_committed") == whole[10:]
+    assert read(subscribe=name, startingOffsets=pair(8, -2), endingOffsets=pair(-1, 2)) == [
+        (0, 8),
+        (0, 9),
+        (1, 0),
+        (1, 1),
+    ]
+    assert read(subscribe=name, startingTimestamp="1000085") == [(0, 9), (1, 9)]
+    assert read(
+        subscribe=name,
+        startingOffsetsByTimestamp=pair(1_000_090, 2_000_000),
+        startingOffsetsByTimestampStrategy="latest",
+        endingTimestamp="2000000",
+    ) == [(0, 9)]
+
+    frame = (
+        reading(spark, calm.bootstrap, subscribe=name, maxRecordsPerPartition="4")
+        .schema("offset long, partition int")
+        .load()
+    )
+    assert frame.columns == ["offset", "partition"]
+    assert frame.rdd.getNumPartitions() == 6
+    both = frame.where("partition = 0").union(frame.where("partition = 1 and offset > 7"))
+    assert offsets_of(both) == [*whole[:10], (1, 8), (1, 9)]
+    append(calm.bootstrap, name, [b"more"])
+    assert frame.count() == 20, "a frame's offsets do not move"
+    assert len(read(subscribe=name)) == 21
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "told"),
+    [
+        ({"subscribe": "gone"}, "", "there is no topic 'gone' in the cluster"),
+        ({"subscribe": "it", "startingOfset": "1"}, "", "did you mean startingOffsets?"),
+        ({"subscribe": "it", "startingOffsets": '{"it": {"0": 7}}'}, "", "its log ends at 0"),
+        ({"subscribe": "it", "startingTimestamp": "1"}, "", "it-0 has no record as new as 1"),
+        ({"subscribe": "it"}, "value string", "value"),
+    ],
+)
+def test_what_can_not_be_read_is_said_in_a_line(
+    spark: Any, calm: LocalCluster, options: dict[str, str], schema: str, told: str
+) -> None:
+    register(spark)
+    with Cluster(calm.bootstrap) as client:
+        admin.create_topic(client, "it", 1, exist_ok=True)
+    door = reading(spark, calm.bootstrap, **options)
+    assert told in failed_with(lambda: (door.schema(schema) if schema else door).load().count())
+
+
+def test_a_stream_finds_new_partitions_and_topics(
+    spark: Any, calm: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    register(spark)
+    make_topic(calm.bootstrap, f"{name}-a")
+    append(calm.bootstrap, f"{name}-a", numbered(0, 10))
+    frame = streaming(
+        spark,
+        calm.bootstrap,
+        subscribePattern=f"{name}-.",
+        startingOffsets="earliest",
+        commitToGroup=name,
+    ).load()
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "state"))
+        .option("path", str(tmp_path / "out"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        with Cluster(calm.bootstrap) as client:
+            create_partitions(client, {f"{name}-a": 2})
+        make_topic(calm.bootstrap, f"{name}-b")
+        append(calm.bootstrap, f"{name}-b", numbered(10, 20))
+        eventually(lambda: _append_to_new(calm, f"{name}-a"), "the new partition has a leader")
+
+        def read_all() -> bool:
+            query.processAllAvailable()
+            return numbers_in(spark, tmp_path / "out") == list(range(30))
+
+        eventually(read_all, "all is read")
+
+        def is_committed() -> bool:
+            with Cluster(calm.bootstrap) as client:
+                found = committed_offsets(client, name)
+            return sorted((str(key), at.offset) for key, at in found.items()) == [
+                (f"{name}-a-0", 10),
+                (f"{name}-a-1", 10),
+                (f"{name}-b-0", 10),
+            ]
+
+        eventually(is_committed, "the group has the progress")
+    finally:
+        query.stop()
+
+
+def _append_to_new(calm: LocalCluster, topic: str) -> bool:
+    append(calm.bootstrap, topic, numbered(20, 30), partition=1)
+    return True
+
+
+def test_the_page_does_what_it_says(
+    spark: Any, calm: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """The Python of the how-to, block by block, in this session."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "read-topics-in-spark.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 6
+    make_topic(calm.bootstrap, name)
+    append(calm.bootstrap, name, numbered(0, 5))
+    names: dict[str, Any] = {}
+    for block in blocks:
+        block = block.replace("localhost:9092", calm.bootstrap).replace('"orders', f'"{name}')
+        exec(block.replace('"lake/', f'"{tmp_path}/lake/'), names)
+    assert (names["values"].count(), names["some"].count()) == (5, 3)
+    assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 5
