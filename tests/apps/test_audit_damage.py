@@ -1,28 +1,35 @@
 """Every kind of damage is told where it is, and nothing else is told."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from audit_in_process import audit_in_process
-from damage_cases import CASES, Case, Expected
-from mini_cluster import make_mini_cluster
+from damage_cases import CASES, Case, matches
+from mini_cluster import MiniCluster, make_mini_cluster
 
-from tidelog.apps.audit.report.findings import Finding
+UNCUT = 0
+STRETCH_BYTES = 700
+"""Segments of three thousand bytes in four or five stretches."""
 
 
-def matches(found: Finding, expected: Expected) -> bool:
-    return (
-        (found.kind, found.file, found.replica) == (expected.kind, expected.file, expected.replica)
-        and expected.position in (None, found.position)
-        and expected.offsets in (None, (found.first_offset, found.last_offset))
-    )
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cluster to copy: writing one takes longer than all else."""
+    root = tmp_path_factory.mktemp("sound") / "cluster"
+    make_mini_cluster(root)
+    return root
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_damage_is_told_and_nothing_else(case: Case, tmp_path: Path) -> None:
-    cluster = make_mini_cluster(tmp_path / "c", case.made() if case.made else None)
+def test_damage_is_told_and_nothing_else(case: Case, tmp_path: Path, sound: Path) -> None:
+    root = tmp_path / "cluster"
+    if case.made is None:
+        shutil.copytree(sound, root)
+        cluster = MiniCluster(root)
+    else:
+        cluster = make_mini_cluster(root, case.made())
     expected = case.do(cluster)
-    found = audit_in_process([str(tmp_path / "c")]).findings
-    assert len(found) == len(expected), found
-    for finding, wanted in zip(found, expected, strict=True):
-        assert matches(finding, wanted), (finding, wanted)
+    for split_bytes in (UNCUT, STRETCH_BYTES):
+        found = audit_in_process([str(root)], split_bytes=split_bytes).findings
+        assert matches(found, expected), (split_bytes, found, expected)

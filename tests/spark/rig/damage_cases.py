@@ -5,7 +5,7 @@ the replica, the file and, where they matter, the byte and the offsets.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mini_cluster import (
@@ -18,6 +18,7 @@ from mini_cluster import (
     transactions,
 )
 
+from tidelog.apps.audit.report.findings import Finding
 from tidelog.core.record.record_batch import CRC_AT
 from tidelog.core.storage import checkpoint, layout
 
@@ -30,6 +31,20 @@ class Expected(NamedTuple):
     position: int | None = ANY
     offsets: tuple[int, int] | None = ANY
     replica: str = "broker-2"
+
+
+def matches(found: Sequence[Finding], expected: Sequence[Expected]) -> bool:
+    """Whether exactly that was found; replicas are named by the last part of their path."""
+    return len(found) == len(expected) and all(map(_fits, found, expected))
+
+
+def _fits(found: Finding, expected: Expected) -> bool:
+    return (
+        (found.kind, found.file, found.replica.rpartition("/")[2])
+        == (expected.kind, expected.file, expected.replica)
+        and expected.position in (ANY, found.position)
+        and expected.offsets in (ANY, (found.first_offset, found.last_offset))
+    )
 
 
 Break = Callable[[MiniCluster], list[Expected]]

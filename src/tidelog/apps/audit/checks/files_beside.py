@@ -1,6 +1,7 @@
 """The files beside a segment, judged with the whole log in view."""
 
 from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary
+from tidelog.apps.audit.scan.summary import Remark
 from tidelog.core.storage import layout
 
 
@@ -20,8 +21,11 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
     if segment.file in log.reshaped:
         return  # entries name bytes and offsets that are not where they were
     remarks = [each for stretch in segment.stretches for each in stretch.remarks if each.file]
-    log.add(*log.place.remarked(each for each in remarks if not log.excuses(each.first, each.last)))
-    told = {remark.file for remark in remarks}
+    told: dict[str, Remark] = {}
+    for each in sorted(remarks, key=lambda remark: remark.position):
+        if not log.excuses(each.first, each.last):
+            told.setdefault(each.file, each)
+    log.add(*log.place.remarked(told.values()))
     for name in head.indexes_missing:
         if segment.batches and not segment.vanished:
             log.add(log.place.finding("index-missing", name, f"{segment.file} has none"))
