@@ -1,13 +1,20 @@
 """A pipeline file: what it says becomes a plan, and every mistake is one line with its place."""
 
+import json
+import re
 from datetime import date
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.spark.first_pipelines import FIRST_FILES
+from tidelog.apps.pipeline.file_keys import FREE, SECTIONS
 from tidelog.apps.pipeline.pipeline_file import BadFile, parse_plan, read_plan
 from tidelog.apps.pipeline.plan import AggregatePlan, BackfillPlan, LandPlan, interval_ms
 
+ROOT = Path(__file__).parents[2]
 LAND = """
 [pipeline]
 kind = "land"
@@ -162,3 +169,47 @@ def test_lengths_of_time(text: str, ms: int) -> None:
 @pytest.mark.parametrize("text", ["", "second", "1", "-1 second", "1.5 seconds", "1 month"])
 def test_no_lengths_of_time(text: str) -> None:
     assert interval_ms(text) is None
+
+
+@pytest.mark.parametrize("kind", FIRST_FILES)
+def test_files_to_begin_with_are_sound(kind: str) -> None:
+    assert parse_plan(FIRST_FILES[kind], "x.toml", "localhost:9092").kind == kind
+
+
+def test_examples_are_sound() -> None:
+    kinds = {read_plan(str(path), "x:1").kind for path in (ROOT / "examples").glob("*.toml")}
+    assert kinds == {"land", "aggregate", "backfill"}
+
+
+def test_the_reference_has_every_key() -> None:
+    text = (ROOT / "docs" / "reference" / "pipeline-file.md").read_text()
+    parts = re.split(r"^## (\w+)$", text, flags=re.MULTILINE)
+    pages = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert sorted(pages) == sorted({*SECTIONS, *(name for name in FREE if "." not in name)})
+    for section, keys in SECTIONS.items():
+        told = re.findall(r"^\| `(\w+)` \|", pages[section], flags=re.MULTILINE)
+        assert told == list(keys), section
+
+
+def test_check_shows_the_plan_and_refuses_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text(LAND)
+    shown = CliRunner().invoke(cli, ["pipeline", "check", str(file)])
+    assert shown.exit_code == 0
+    assert "origin.topics" in shown.output
+    assert "the file is sound" in shown.output
+    told = CliRunner().invoke(cli, ["pipeline", "check", str(file), "--format", "json"])
+    assert json.loads(told.stdout)["path"] == str(tmp_path / "lake")
+    file.write_text(LAND.replace("topics", "topcs"))
+    for command in ("check", "run"):
+        refused = CliRunner().invoke(cli, ["pipeline", command, str(file)])
+        assert refused.exit_code == 2
+        assert refused.stderr == (
+            f"tidelog: {file}:6: pipeline.topcs: no such key; did you mean topics?\n"
+        )
+
+
+def test_settings_of_spark_are_checked(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(cli, ["pipeline", "run", "x", "--conf", "spark.ui"])
+    assert refused.exit_code == 2
+    assert "'spark.ui' is no setting; write key=value" in refused.stderr

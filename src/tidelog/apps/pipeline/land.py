@@ -9,11 +9,12 @@ whatever died; `rejected` holds those that could not be decoded.
 import threading
 from typing import Any
 
-from tidelog.apps.pipeline.decoding import avro_values, json_values
-from tidelog.apps.pipeline.decoding.avro_types import BadAvroSchema, arrow_type, parse_avro_schema
+from tidelog.apps.pipeline.decoding import json_values
+from tidelog.apps.pipeline.decoding.value_columns import decoded_columns
 from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.lake.commit import Lake
-from tidelog.apps.pipeline.plan import DATE, RECORD_COLUMNS, BadPlan, Decode, LandPlan
+from tidelog.apps.pipeline.lake.tidying import Tidying
+from tidelog.apps.pipeline.plan import DATE, RECORD_COLUMNS, LandPlan
 from tidelog.apps.pipeline.report import Progress, Report, Tell
 from tidelog.apps.pipeline.streaming import Run, source_frame
 
@@ -33,11 +34,18 @@ def land(
     if plan.decode is not None:
         decoded_columns(plan.decode, (*RECORD_COLUMNS, DATE, "reason"))
     frame = source_frame(spark, plan.bootstrap, plan.origin, includeHeaders="true")
+    if plan.table_format == "delta":
+        from tidelog.apps.pipeline.delta import DeltaLanding, require_delta
+
+        require_delta(spark)
+        return Run(spark, plan, stop or threading.Event(), tell).go(frame, DeltaLanding(plan))
     if plan.decode is not None and plan.decode.format == "json":
-        frame = json_values.with_decoded(frame, plan.decode.schema)
+        frame = json_values.with_decoded(frame, plan.decode)
     with Lake(plan.path, plan.overlap) as lake:
         run = Run(spark, plan, stop or threading.Event(), tell)
-        report = run.go(frame, Landing(plan, lake))
+        tidying = Tidying(lake, plan.checkpoint, plan.compact_files, plan.file_mb * MB)
+        report = run.go(frame, Landing(plan, lake, tidying))
+        tidying.finish(spark, report)
         report.totals = in_words(lake.totals)
     return report
 
@@ -48,38 +56,21 @@ def in_words(totals: dict[str, int]) -> dict[str, int]:
     return {"rows_in": out + rejected, "rows_out": out, "rejected": rejected}
 
 
-def decoded_columns(decode: Decode, taken: tuple[str, ...]) -> list[str]:
-    """The columns that a value becomes. Raises BadPlan, NoFastavro."""
-    try:
-        if decode.format == "avro":
-            avro_values.require_fastavro()
-            names = [field.name for field in arrow_type(parse_avro_schema(decode.schema))]
-        else:
-            names = list(json_values.schema_of(decode.schema).names)
-    except (BadAvroSchema, ValueError) as error:
-        raise BadPlan("decode.schema", str(error)) from None
-    columns = [f"{decode.prefix}{name}" for name in names]
-    if twice := [name for name in columns if name in taken]:
-        raise BadPlan(
-            "decode.schema",
-            f"{twice[0]} is a column of the record itself; set prefix to tell them apart",
-        )
-    return columns
-
-
 class Landing:
     """Takes micro-batches into a lake."""
 
-    def __init__(self, plan: LandPlan, lake: Lake) -> None:
+    def __init__(self, plan: LandPlan, lake: Lake, tidying: Tidying) -> None:
         self._plan = plan
         self._lake = lake
+        self._tidying = tidying
 
     def take(self, frame: Any, batch: int, query: str) -> Progress:
         """Write and commit a batch, unless the lake has it."""
-        from tidelog.apps.pipeline.landing_task import stage
+        from tidelog.apps.pipeline.lake.staging_source import stage
 
         if self._lake.is_committed(query, batch):
             return Progress(batch, 0, 0)
+        self._tidying.tidy(frame.sparkSession)
         files = stage(frame, self._lake.staging, self._plan.file_mb * MB, self._plan.decode)
         self._lake.commit(query, batch, files)
         out = sum(file.rows for file in files if file.table == layout.DATA)

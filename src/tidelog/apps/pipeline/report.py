@@ -44,6 +44,10 @@ class Report:
     rejected: int = 0
     lost: int = 0
     """Offsets that the source reported as lost, where `onDataLoss` lets it go on."""
+    merged: int = 0
+    """Small files that were made part of larger ones."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know, a line each."""
     seconds: float = 0.0
     stopped: bool = False
     """Ended by a signal, not because all was done."""

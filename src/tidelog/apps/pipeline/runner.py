@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tidelog.apps.pipeline.plan import AggregatePlan, BackfillPlan, LandPlan, Plan
+from tidelog.apps.pipeline.plan import AggregatePlan, LandPlan, Plan
 from tidelog.apps.pipeline.report import Report, Tell
 
 
@@ -74,4 +74,10 @@ def run_plan(spark: Any, plan: Plan, stop: threading.Event, tell: Tell) -> Repor
         from tidelog.apps.pipeline.land import land
 
         return land(spark, plan, stop, tell)
-    raise NotImplementedError(f"{type(plan).__name__} {AggregatePlan} {BackfillPlan}")
+    if isinstance(plan, AggregatePlan):
+        from tidelog.apps.pipeline.aggregate import aggregate
+
+        return aggregate(spark, plan, stop, tell)
+    from tidelog.apps.pipeline.backfill import backfill
+
+    return backfill(spark, plan, stop, tell)

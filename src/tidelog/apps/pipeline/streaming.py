@@ -6,17 +6,23 @@ finished if that takes no longer than STOP_S; none is begun afterwards, and one 
 leaves nothing behind that a restart does not mend.
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
 
 from tidelog.apps.pipeline.plan import AVAILABLE_NOW, AggregatePlan, LandPlan, Origin
 from tidelog.apps.pipeline.report import Progress, Report, Tell
 
 LOOK_S = 0.2
 STOP_S = 30.0
+_OF_BATCHES_TOO = ("isolationlevel", "includeheaders")
 QUERY_ID = "sql.streaming.queryId"
+
+
+After: TypeAlias = Callable[[dict[str, Any], Progress], Progress]
 
 
 class Stopping(Exception):
@@ -32,10 +38,7 @@ class TakesBatches(Protocol):
 
 def source_frame(spark: Any, bootstrap: str, origin: Origin, **options: str) -> Any:
     """The stream of records that a pipeline reads."""
-    from tidelog.apps.spark.data_source import TidelogDataSource
-
-    spark.dataSource.register(TidelogDataSource)
-    reader = spark.readStream.format("tidelog").option("kafka.bootstrap.servers", bootstrap)
+    reader = _reader(spark, spark.readStream, bootstrap)
     if origin.pattern is not None:
         reader = reader.option("subscribePattern", origin.pattern)
     else:
@@ -46,6 +49,34 @@ def source_frame(spark: Any, bootstrap: str, origin: Origin, **options: str) -> 
         if name in origin.options or name.lower() not in given:
             reader = reader.option(name, value)
     return reader.load()
+
+
+def batch_frame(
+    spark: Any,
+    bootstrap: str,
+    origin: Origin,
+    starting: dict[str, dict[str, int]],
+    ending: dict[str, dict[str, int]],
+) -> Any:
+    """The records of a stretch that the stream has read, once more."""
+    reader = _reader(spark, spark.read, bootstrap)
+    parts = {topic: sorted(map(int, places)) for topic, places in starting.items()}
+    for name, value in origin.options.items():
+        if name.lower().startswith("kafka.") or name.lower() in _OF_BATCHES_TOO:
+            reader = reader.option(name, value)
+    return (
+        reader.option("assign", json.dumps(parts))
+        .option("startingOffsets", json.dumps(starting))
+        .option("endingOffsets", json.dumps(ending))
+        .load()
+    )
+
+
+def _reader(spark: Any, door: Any, bootstrap: str) -> Any:
+    from tidelog.apps.spark.data_source import TidelogDataSource
+
+    spark.dataSource.register(TidelogDataSource)
+    return door.format("tidelog").option("kafka.bootstrap.servers", bootstrap)
 
 
 class Run:
@@ -69,11 +100,11 @@ class Run:
         frame: Any,
         work: TakesBatches,
         mode: str = "append",
-        after: Callable[[dict[str, Any]], int] = lambda _progress: 0,
+        after: After = lambda _spoken, progress: progress,
     ) -> Report:
         """Run until all is done, a stop is asked for, or something fails.
 
-        `after` hears Spark's own progress of each batch, and says how many rows were late.
+        `after` hears Spark's own progress of each batch, and may add what that tells.
         """
         started = time.monotonic()
         writer = frame.writeStream.foreachBatch(lambda f, b: self._take(work, f, b))
@@ -109,7 +140,7 @@ class Run:
                 self._failure = error  # Spark tells it as a trace in a trace
                 raise
             took = time.monotonic() - started
-            self._waiting.append(Progress(**{**progress.__dict__, "batch": batch, "seconds": took}))
+            self._waiting.append(replace(progress, seconds=took))
 
     def _end(self, query: Any) -> None:
         self.report.stopped = self._stop.is_set() and query.isActive
@@ -123,18 +154,15 @@ class Run:
             self._failure is None or isinstance(self._failure, Stopping)
         )
 
-    def _tell_news(self, query: Any, after: Callable[[dict[str, Any]], int]) -> None:
+    def _tell_news(self, query: Any, after: After) -> None:
         """Join what callbacks counted with what Spark knows of the same batches."""
         for spoken in self._spoken(query):
             self._seen = spoken["batchId"]
             mine = [p for p in self._waiting if p.batch == self._seen]
             self._waiting = [p for p in self._waiting if p.batch > self._seen]
-            late = after(spoken)
             self.report.lost = lost_offsets(spoken) or self.report.lost
             for progress in mine:
-                whole = Progress(
-                    **{**progress.__dict__, "late": progress.late + late, "lag": lag_of(spoken)}
-                )
+                whole = replace(after(spoken, progress), lag=lag_of(spoken))
                 self.report.add(whole)
                 self._tell(whole)
 
@@ -158,17 +186,18 @@ def lag_of(progress: Any) -> int | None:
     """Offsets that wait, over all partitions; None: the source did not say."""
     from tidelog.apps.spark.source.checkpoint import lag
 
-    waiting = [lag(source) for source in progress["sources"]]
+    told = [s for s in progress["sources"] if _said(s, "endOffset") and _said(s, "latestOffset")]
+    waiting = [lag(source) for source in told]
     return sum(sum(each.values()) for each in waiting) if any(waiting) else None
 
 
 def lost_offsets(progress: Any) -> int:
     """Offsets that were lost up to this batch, as the source counts them."""
-    import json
+    ends = [_said(source, "endOffset") or {} for source in progress["sources"]]
+    return sum(end.get("lostOffsets", 0) for end in ends)
 
-    lost = 0
-    for source in progress["sources"]:
-        end = source["endOffset"]
-        end = json.loads(end) if isinstance(end, str) else end
-        lost += (end or {}).get("lostOffsets", 0)
-    return lost
+
+def _said(source: Any, name: str) -> Any:
+    """An offset as the source wrote it; a batch without data says null."""
+    told = source[name]
+    return json.loads(told) if isinstance(told, str) else told

@@ -148,7 +148,7 @@ def check_command(file: str, bootstrap: str | None, form: str) -> int:
 @click.argument("kind", type=click.Choice(["land", "aggregate", "backfill"]))
 def init_command(kind: str) -> int:
     """Print a pipeline file to begin with."""
-    from tidelog.apps.pipeline.first_files import FIRST_FILES
+    from tidelog.apps.cli.spark.first_pipelines import FIRST_FILES
 
     click.echo(FIRST_FILES[kind], nl=False)
     return 0

@@ -55,6 +55,8 @@ def show_report(screen: Console, plan: Plan, report: Report) -> None:
     output.show_table(screen, table)
     if report.lost:
         screen.print(f"{report.lost:,} offsets were lost in the topics and left out")
+    for note in report.notes:
+        screen.print(note)
     how = "stopped; run it again to go on" if report.stopped else "all that was there is done"
     batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
     screen.print(

@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 from tidelog.apps.pipeline.decoding.avro_types import arrow_type, parse_avro_schema
+from tidelog.apps.pipeline.plan import Decode
 
 MAGIC = 0
 PREFIX_BYTES = 5
@@ -26,6 +27,26 @@ def require_fastavro() -> Any:
     except ImportError:
         raise NoFastavro("Avro needs fastavro: pip install 'tidelog[avro]'") from None
     return fastavro
+
+
+def with_decoded(frame: Any, decode: Decode) -> Any:
+    """The frame with a struct `decoded` and a flag `bad`."""
+    import pyarrow as pa
+    from pyspark.sql import functions as sql
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    kind = AvroDecoder(decode.schema, decode.framing).type
+    answer = pa.struct([pa.field("decoded", kind), pa.field("bad", pa.bool_())])
+    schema, framing = decode.schema, decode.framing
+
+    @sql.arrow_udf(from_arrow_schema(pa.schema(list(answer))))
+    def decoded(values: Any) -> Any:
+        rows, reasons = AvroDecoder(schema, framing).decode(values)
+        bad = pa.array([why is not None for why in reasons])
+        return pa.StructArray.from_arrays([rows, bad], fields=list(answer))
+
+    both = frame.withColumn("_avro", decoded(sql.col("value")))
+    return both.select(*frame.columns, "_avro.decoded", "_avro.bad")
 
 
 class AvroDecoder:

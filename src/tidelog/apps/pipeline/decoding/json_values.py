@@ -8,6 +8,8 @@ is left out; so it is in Spark.
 import json
 from typing import Any
 
+from tidelog.apps.pipeline.plan import Decode
+
 CORRUPT = "_tidelog_corrupt"
 _STRICT = {
     "mode": "PERMISSIVE",
@@ -34,14 +36,14 @@ def schema_of(text: str) -> Any:
         raise ValueError(f"is no list of columns ({first}); write: id long, name string") from None
 
 
-def with_decoded(frame: Any, schema: str) -> Any:
+def with_decoded(frame: Any, decode: Decode) -> Any:
     """The frame with a struct `decoded` and a flag `bad`."""
     from pyspark.sql import functions as sql
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
     framed = StructType(
         [
-            StructField("v", schema_of(schema)),
+            StructField("v", schema_of(decode.schema)),
             StructField("e", IntegerType()),
             StructField(CORRUPT, StringType()),
         ]

@@ -92,14 +92,32 @@ class Lake:
         return os.path.join(layout.staging(self.path), self.run)
 
     @property
+    def query(self) -> str:
+        """The query that wrote it; empty: none did yet."""
+        return str(self._record.get("query", ""))
+
+    @property
+    def batch(self) -> int:
+        """The last committed batch; -1: none."""
+        return int(self._record.get("batch", -1))
+
+    @property
     def totals(self) -> dict[str, int]:
         """Rows by table since the lake was begun."""
         return dict(self._record.get("totals", {}))
 
     def files_of_last_batch(self, table: str = layout.DATA) -> list[str]:
         """Where the last committed batch is, unless it was compacted since."""
-        moves = self._record.get("moves", [])
-        return [os.path.join(self.path, to) for _, to in moves if to.startswith(table + os.sep)]
+        wanted = table + os.sep
+        return [os.path.join(self.path, to) for to in self.moved_to() if to.startswith(wanted)]
+
+    def moved_to(self) -> list[str]:
+        """The same for all tables, from the lake on."""
+        return [to for _, to in self._record.get("moves", [])]
+
+    def rows_of_last_batch(self) -> dict[str, int]:
+        """How many rows the last committed batch had, by table."""
+        return dict(self._record.get("rows", {}))
 
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the lake has this batch already. Raises LakeRefuses."""
@@ -126,9 +144,10 @@ class Lake:
             name = f"part-{batch:08d}-{number:05d}-{query[:8]}{layout.PARQUET}"
             folder = layout.partition_folder(file.table, file.topic, file.date)
             moves.append([os.path.relpath(file.path, self.path), os.path.join(folder, name)])
-        totals = self.totals
+        rows: dict[str, int] = {}
         for file in files:
-            totals[file.table] = totals.get(file.table, 0) + file.rows
+            rows[file.table] = rows.get(file.table, 0) + file.rows
+        totals = {t: self.totals.get(t, 0) + rows.get(t, 0) for t in {**self.totals, **rows}}
         if files:
             sync_folder(self.staging)
         record = {
@@ -136,6 +155,7 @@ class Lake:
             "query": query,
             "batch": batch,
             "moves": moves,
+            "rows": rows,
             "totals": totals,
             "last_offsets": last,
         }

@@ -2,7 +2,6 @@
 
     data/topic=T/date=D/*.parquet        what people read
     rejected/topic=T/date=D/*.parquet    what could not be decoded, and why
-    late/...                             what came after its window was closed (aggregates)
     _tidelog/                            the pipeline's own: commit record, staging, lock
 
 Always true: only finished files that are part of a committed batch have a name that ends in
@@ -11,7 +10,7 @@ Always true: only finished files that are part of a committed batch have a name 
 
 import os
 
-DATA, REJECTED, LATE = "data", "rejected", "late"
+DATA, REJECTED = "data", "rejected"
 OWN = "_tidelog"
 PARQUET = ".parquet"
 STAGED = ".staged"
@@ -34,8 +33,8 @@ def commit_record(lake: str) -> str:
 
 
 def partition_folder(table: str, topic: str, date: str) -> str:
-    """A folder of files, from the lake on."""
-    return os.path.join(table, f"topic={topic}", f"date={date}")
+    """A folder of files, from the lake on; the table of an aggregate has no topics."""
+    return os.path.join(table, *([f"topic={topic}"] if topic else []), f"date={date}")
 
 
 def parquet_files(folder: str) -> list[str]:
@@ -50,7 +49,7 @@ def partition_folders(lake: str) -> list[str]:
     """Every folder of the lake that holds files, from the lake on, sorted."""
     folders = {
         os.path.relpath(os.path.dirname(path), lake)
-        for table in (DATA, REJECTED, LATE)
+        for table in (DATA, REJECTED)
         for path in parquet_files(os.path.join(lake, table))
     }
     return sorted(folders)

@@ -21,6 +21,19 @@ CODEC = "zstd"
 _DAY_US = 86_400_000_000
 
 
+class Folders(NamedTuple):
+    """The columns that say where a row goes."""
+
+    topic: str | None
+    """Becomes a folder and is left out of the files; None: there is no such folder."""
+    time: str
+    """Its UTC day becomes a folder."""
+
+
+BY_RECORD = Folders("topic", "timestamp")
+BY_WINDOW = Folders(None, "window_start")
+
+
 class _Place(NamedTuple):
     table: str
     topic: str
@@ -86,18 +99,14 @@ class _Bucket:
 
 
 def write_staged(
-    tables: Iterable[tuple[str, Any]], folder: str, file_bytes: int
+    tables: Iterable[tuple[str, Any]], folder: str, file_bytes: int, by: Folders = BY_RECORD
 ) -> Iterator[StagedFile]:
-    """Write record batches, each with the table it belongs to; the finished files.
-
-    A batch has the columns `topic` and `timestamp`; the first becomes a folder, the day of the
-    second another one.
-    """
+    """Write record batches, each with the table it belongs to; the finished files."""
     os.makedirs(folder, exist_ok=True)
     open_files: dict[_Place, _Bucket] = {}
     try:
         for table, batch in tables:
-            for place, part in _split(table, batch):
+            for place, part in _split(table, batch, by):
                 bucket = open_files.pop(place, None) or _Bucket(folder, place)
                 open_files[place] = bucket  # the one used last comes last
                 bucket.add(part)
@@ -112,18 +121,19 @@ def write_staged(
             bucket.drop()
 
 
-def _split(table: str, batch: Any) -> Iterator[tuple[_Place, Any]]:
+def _split(table: str, batch: Any, by: Folders) -> Iterator[tuple[_Place, Any]]:
     """The parts of a batch that go to one folder each."""
     import numpy as np
     import pyarrow as pa
 
     if not batch.num_rows:
         return
-    topics = batch.column("topic").dictionary_encode()
-    times = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    topic = batch.column(by.topic) if by.topic else pa.repeat("", batch.num_rows)
+    topics = topic.dictionary_encode()
+    times = batch.column(by.time).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     days = np.asarray(times.fill_null(0)) // _DAY_US
     codes = np.asarray(topics.indices)
-    rest = batch.drop_columns(["topic"])
+    rest = batch.drop_columns([by.topic]) if by.topic else batch
     keys = np.stack([codes, days])
     for code, day in np.unique(keys, axis=1).T.tolist():
         date = str(np.datetime64(day, "D"))

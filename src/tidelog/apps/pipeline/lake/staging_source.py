@@ -19,7 +19,7 @@ from tidelog.apps.pipeline.decoding.avro_values import AvroDecoder
 from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.lake.commit import StagedFile
 from tidelog.apps.pipeline.lake.durable import read_whole, write_whole
-from tidelog.apps.pipeline.lake.writing import write_staged
+from tidelog.apps.pipeline.lake.writing import BY_RECORD, Folders, write_staged
 from tidelog.apps.pipeline.plan import Decode
 
 FORMAT = "tidelog-staging"
@@ -46,28 +46,38 @@ class StagingSource(DataSource):
             self.options["report"],
             int(self.options["filebytes"]),
             Decode(**decode) if decode else None,
+            Folders(*json.loads(self.options["by"])),
         )
 
 
 class StagingWriter(DataSourceArrowWriter):
     """Writes in tasks; `commit`, in a process of Spark's, leaves the list of files."""
 
-    def __init__(self, folder: str, report: str, file_bytes: int, decode: Decode | None) -> None:
+    def __init__(
+        self, folder: str, report: str, file_bytes: int, decode: Decode | None, by: Folders
+    ) -> None:
         self._folder = folder
         self._report = report
         self._file_bytes = file_bytes
         self._decode = decode
+        self._by = by
 
     def write(self, iterator: Iterator[Any]) -> TaskFiles:
         tables = _tables(iterator, self._decode)
-        return TaskFiles(list(write_staged(tables, self._folder, self._file_bytes)))
+        return TaskFiles(list(write_staged(tables, self._folder, self._file_bytes, self._by)))
 
     def commit(self, messages: list[Any]) -> None:
         files = [file for message in messages if message is not None for file in message.files]
         write_whole(self._report, {"files": files})
 
 
-def stage(frame: Any, folder: str, file_bytes: int, decode: Decode | None) -> list[StagedFile]:
+def stage(
+    frame: Any,
+    folder: str,
+    file_bytes: int,
+    decode: Decode | None = None,
+    by: Folders = BY_RECORD,
+) -> list[StagedFile]:
     """Write a frame to staged files; they, in an order that does not depend on who was first."""
     frame.sparkSession.dataSource.register(StagingSource)
     report = os.path.join(folder, f"{uuid.uuid4().hex}.json")
@@ -78,6 +88,7 @@ def stage(frame: Any, folder: str, file_bytes: int, decode: Decode | None) -> li
         .option("report", report)
         .option("fileBytes", str(file_bytes))
         .option("decode", json.dumps(asdict(decode) if decode else None))
+        .option("by", json.dumps(by))
         .save()
     )
     told = (read_whole(report) or {})["files"]

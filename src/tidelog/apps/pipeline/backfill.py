@@ -1,0 +1,150 @@
+"""A lake back to a topic: every row once, in the order it had, resumable.
+
+    backfill(spark, BackfillPlan("again", "localhost:9092", "lake", "cp", topic="orders-again"))
+
+What is to be sent is settled at the first start, as stretches of offsets (`agenda.json` in the
+checkpoint), not as files: small files may be merged meanwhile. Each stretch is one write with a
+name and a number, which the sink knows again. Always true: a stretch has the same rows in the
+same tasks whenever it is run; `done` is written after the sink's own commit, so a crash between
+the two makes the sink find its rows and write none.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tidelog.apps.pipeline.lake import layout
+from tidelog.apps.pipeline.lake.agenda import Agenda, Count, Stretch
+from tidelog.apps.pipeline.lake.commit import LakeRefuses
+from tidelog.apps.pipeline.plan import BackfillPlan
+from tidelog.apps.pipeline.report import Progress, Report, Tell
+
+NEEDED = ("key", "value", "partition", "offset", "timestamp")
+PIECES = 16
+"""Rows are counted by pieces of a batch so small, and put together again."""
+
+
+def backfill(
+    spark: Any,
+    plan: BackfillPlan,
+    stop: threading.Event | None = None,
+    tell: Tell = lambda _progress: None,
+) -> Report:
+    """Send what is in the lake and was not sent yet. `stop` ends it after the stretch that runs.
+
+    Raises LakeRefuses, and what Spark does.
+    """
+    stop = stop or threading.Event()
+    report = Report(plan.name, plan.kind)
+    started = time.monotonic()
+    agenda = Agenda.of(plan) or Agenda.begin(plan, _counted(spark, plan))
+    for stretch in agenda.stretches[agenda.done :]:
+        if stop.is_set():
+            report.stopped = True
+            break
+        began = time.monotonic()
+        _send(spark, plan, agenda, stretch)
+        agenda.note_done()
+        left = sum(each.rows for each in agenda.stretches[agenda.done :])
+        took = time.monotonic() - began
+        progress = Progress(agenda.done - 1, stretch.rows, stretch.rows, seconds=took, lag=left)
+        report.add(progress)
+        tell(progress)
+    sent = sum(stretch.rows for stretch in agenda.stretches[: agenda.done])
+    report.totals = {"rows_in": sent, "rows_out": sent}
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _send(spark: Any, plan: BackfillPlan, agenda: Agenda, stretch: Stretch) -> None:
+    """One stretch, known to the sink by the agenda and its number. Raises LakeRefuses."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    from tidelog.apps.spark.data_source import TidelogDataSource
+
+    spark.dataSource.register(TidelogDataSource)
+    rows = _rows(spark, plan, stretch)
+    wanted = ("key", "value", "headers", "timestamp", *["partition"] * plan.keep_partitions)
+    # All rows of a partition in one task: in order, and the same ones on a replay.
+    cut = rows.repartition(len(stretch.ranges), "partition")
+    ordered = cut.sortWithinPartitions("partition", "offset")
+    seen = Observation()
+    writer = (
+        ordered.observe(seen, sql.expr("count(1) as rows"))
+        .select(*(name for name in wanted if name in rows.columns))
+        .write.format("tidelog")
+    )
+    for name, text in plan.sink.items():
+        writer = writer.option(name, text)
+    (
+        writer.mode("append")
+        .option("kafka.bootstrap.servers", plan.bootstrap)
+        .option("topic", plan.topic or stretch.topic)
+        .option("txnAppId", f"{plan.name}-{agenda.id}")
+        .option("txnVersion", str(agenda.done))
+        .save()
+    )
+    found = seen.get["rows"]
+    if found != stretch.rows:
+        raise LakeRefuses(
+            f"{plan.path} has {found:,} rows of {stretch.topic} where it had {stretch.rows:,}"
+            " when the backfill began; files are gone, or were put there by hand"
+        )
+
+
+def _rows(spark: Any, plan: BackfillPlan, stretch: Stretch) -> Any:
+    """The rows of a stretch, from whatever files hold them now."""
+    places = " or ".join(
+        f"(partition = {partition} and offset between {low} and {high})"
+        for partition, (low, high) in stretch.ranges.items()
+    )
+    return _topic(spark, plan, stretch.topic, stretch.dates).where(places)
+
+
+def _topic(spark: Any, plan: BackfillPlan, topic: str, dates: Iterable[str]) -> Any:
+    """A topic's rows of some days. Raises LakeRefuses."""
+    folder = os.path.join(plan.path, layout.DATA, f"topic={topic}")
+    paths = [os.path.join(folder, f"date={date}") for date in dates]
+    frame = spark.read.option("mergeSchema", "true").option("basePath", folder).parquet(*paths)
+    missing = [name for name in NEEDED if name not in frame.columns]
+    if missing:
+        raise LakeRefuses(
+            f"{folder} has no column {missing[0]}; land with keep_value = true to send it back"
+        )
+    return frame
+
+
+def _counted(spark: Any, plan: BackfillPlan) -> Iterator[Count]:
+    """How many rows there are in each small piece of offsets. Raises LakeRefuses."""
+    from pyspark.sql import functions as sql
+
+    days = days_by_topic(plan)
+    if not days:
+        raise LakeRefuses(f"{plan.path} has no rows of these topics and days; nothing to send")
+    size = max(plan.rows_per_batch // PIECES, 1)
+    for topic, dates in days.items():
+        rows = _topic(spark, plan, topic, dates)
+        pieces = rows.selectExpr("*", f"offset div {size} as piece").groupBy("partition", "piece")
+        sums = ("min(offset) as low", "max(offset) as high", "count(1) as rows")
+        days_of = "collect_set(cast(date as string)) as dates"
+        for row in pieces.agg(*map(sql.expr, (*sums, days_of))).collect():
+            yield Count(topic, row.partition, row.low, row.high, row.rows, frozenset(row.dates))
+
+
+def days_by_topic(plan: BackfillPlan) -> dict[str, list[str]]:
+    """The folders of the lake that the plan speaks of."""
+    days: dict[str, list[str]] = {}
+    for folder in layout.partition_folders(plan.path):
+        parts = folder.split(os.sep)
+        if len(parts) != 3 or parts[0] != layout.DATA:
+            continue
+        topic, date = parts[1].removeprefix("topic="), parts[2].removeprefix("date=")
+        wanted = not plan.topics or topic in plan.topics
+        wanted &= plan.first is None or date >= str(plan.first)
+        wanted &= plan.last is None or date <= str(plan.last)
+        if wanted:
+            days.setdefault(topic, []).append(date)
+    return days

@@ -1,0 +1,47 @@
+"""The columns that a value becomes, whichever format it has.
+
+Always true: no column of a value has the name of one of the record's own.
+"""
+
+from typing import Any
+
+from tidelog.apps.pipeline.decoding import avro_values, json_values
+from tidelog.apps.pipeline.decoding.avro_types import BadAvroSchema, arrow_type, parse_avro_schema
+from tidelog.apps.pipeline.plan import RECORD_COLUMNS, BadPlan, Decode
+
+
+def decoded_columns(decode: Decode, taken: tuple[str, ...]) -> list[str]:
+    """The columns that a value becomes. Raises BadPlan, NoFastavro."""
+    try:
+        if decode.format == "avro":
+            avro_values.require_fastavro()
+            names = [field.name for field in arrow_type(parse_avro_schema(decode.schema))]
+        else:
+            names = list(json_values.schema_of(decode.schema).names)
+    except (BadAvroSchema, ValueError) as error:
+        raise BadPlan("decode.schema", str(error)) from None
+    columns = [f"{decode.prefix}{name}" for name in names]
+    if twice := [name for name in columns if name in taken]:
+        raise BadPlan(
+            "decode.schema",
+            f"{twice[0]} is a column of the record itself; set prefix to tell them apart",
+        )
+    return columns
+
+
+def with_value_columns(frame: Any, decode: Decode | None, *taken: str) -> Any:
+    """A frame of records with the columns of their values, and a flag `bad`. Raises BadPlan."""
+    from pyspark.sql import functions as sql
+
+    if decode is None:
+        return frame.withColumn("bad", sql.lit(False))
+    own = [name for name in RECORD_COLUMNS if name in frame.columns]
+    columns = decoded_columns(decode, (*RECORD_COLUMNS, "bad", "decoded", *taken))
+    decoder = avro_values if decode.format == "avro" else json_values
+    frame = decoder.with_decoded(frame, decode)
+    fields = frame.schema["decoded"].dataType.names
+    shown = [
+        sql.col("decoded").getField(field).alias(column)
+        for field, column in zip(fields, columns, strict=True)
+    ]
+    return frame.select(*own, "bad", *shown)

@@ -1,0 +1,68 @@
+"""A lake in Delta's format, where its jar is there.
+
+Delta keeps a transaction log and knows a write again by `txnAppId` and `txnVersion`, so a replayed
+batch is left out by Delta itself. Always true: what is not decoded goes to a table of its own.
+"""
+
+from typing import Any
+
+from tidelog.apps.pipeline.decoding.value_columns import with_value_columns
+from tidelog.apps.pipeline.lake.commit import LakeRefuses
+from tidelog.apps.pipeline.plan import DATE, RECORD_COLUMNS, LandPlan
+from tidelog.apps.pipeline.report import Progress
+
+SOURCE_CLASS = "org.apache.spark.sql.delta.sources.DeltaDataSource"
+
+
+def require_delta(spark: Any) -> None:
+    """Raises LakeRefuses if Delta's jar is not there."""
+    loader = spark.sparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
+    try:
+        loader.loadClass(SOURCE_CLASS)
+    except Exception:  # noqa: BLE001 - py4j's, whatever Java threw
+        raise LakeRefuses(
+            f"Delta's jar is not there: add --conf spark.jars.packages=io.delta:... for Spark"
+            f' {spark.version}, if there is one, or take format = "parquet"'
+        ) from None
+
+
+class DeltaLanding:
+    """Takes micro-batches into two Delta tables, `data` and `rejected`."""
+
+    def __init__(self, plan: LandPlan) -> None:
+        self._plan = plan
+
+    def take(self, frame: Any, batch: int, query: str) -> Progress:
+        """Write a batch, unless Delta knows it."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as sql
+
+        rows = with_value_columns(frame, self._plan.decode, DATE, "reason").withColumn(
+            DATE, sql.to_date("timestamp")
+        )
+        seen = Observation()
+        counts = (sql.expr("count(1) as rows"), sql.expr("count_if(bad) as bad"))
+        good = rows.observe(seen, *counts).where("not bad").drop("bad")
+        self._write(good, "data", batch, query)
+        told = seen.get
+        if told["bad"]:
+            own = [name for name in RECORD_COLUMNS if name in rows.columns]
+            bad = (
+                rows.where("bad")
+                .select(*own, DATE)
+                .withColumn("reason", sql.lit("not a value of the schema"))
+            )
+            self._write(bad, "rejected", batch, query)
+        out = told["rows"] - told["bad"]
+        return Progress(batch, told["rows"], out, rejected=told["bad"])
+
+    def _write(self, frame: Any, table: str, batch: int, query: str) -> None:
+        (
+            frame.write.format("delta")
+            .mode("append")
+            .partitionBy("topic", DATE)
+            .option("txnAppId", f"{query}-{table}")
+            .option("txnVersion", str(batch))
+            .option("mergeSchema", "true")
+            .save(f"{self._plan.path}/{table}")
+        )

@@ -1,0 +1,181 @@
+"""Many small files into few large ones, while others read.
+
+A new folder is built beside the old one: merged files, and links to the rest. Then the two
+change places in one system call, and the old one is removed. Always true: whoever lists the folder
+sees the old files or the new, never both and never none; a crash before the exchange leaves all
+as it was, one after it leaves only what the next start removes. Rows keep their order.
+
+Files of about the same size are merged, so a row is copied as often as its file grows eightfold,
+not each time that a small file comes.
+"""
+
+import math
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tidelog.apps.pipeline.lake import layout
+from tidelog.apps.pipeline.lake.durable import exchange, sync_file, sync_folder
+from tidelog.apps.pipeline.lake.writing import CODEC, ROWS_PER_GROUP
+
+GROWTH = 8
+"""Files whose sizes are within this factor are about the same."""
+FIRST_BYTES = 64 << 10
+"""Below that all are the same."""
+
+
+class Merge(NamedTuple):
+    """A folder, and which of its files become one."""
+
+    folder: str
+    small: tuple[str, ...]
+    staging: str
+    file_bytes: int
+
+
+class Built(NamedTuple):
+    """A new folder that waits for the exchange."""
+
+    folder: str
+    staged: str
+    rows: int
+    merged: int
+    """Files that will be no more."""
+
+
+def crowded(
+    lake: str, folders: Iterable[str], staging: str, least: int, file_bytes: int
+) -> list[Merge]:
+    """What is worth merging: `least` files, or more, of about the same size."""
+    found = []
+    for folder in sorted(folders):
+        path = os.path.join(lake, folder)
+        sizes = {}
+        for entry in os.scandir(path) if os.path.isdir(path) else ():
+            if entry.is_dir():
+                break  # not a folder of ours
+            if entry.name.endswith(layout.PARQUET):
+                sizes[entry.name] = entry.stat().st_size
+        else:
+            small = alike(sizes, least, file_bytes)
+            if small:
+                found.append(Merge(path, small, staging, file_bytes))
+    return found
+
+
+def alike(sizes: dict[str, int], least: int, file_bytes: int) -> tuple[str, ...]:
+    """The smallest files that are many enough to be merged, in the order of their names."""
+    tiers = {
+        name: max(math.ceil(math.log(max(size, 1) / FIRST_BYTES, GROWTH)), 0)
+        for name, size in sizes.items()
+        if size * 2 <= file_bytes
+    }
+    for tier in sorted(set(tiers.values())):
+        chosen = sorted(name for name, its in tiers.items() if its <= tier)
+        if len(chosen) >= max(least, 2):
+            return tuple(chosen)
+    return ()
+
+
+def build(merge: Merge) -> Built:
+    """Build the new folder. Runs in a task, perhaps twice: each has a folder of its own.
+
+    Raises RuntimeError if rows would be lost.
+    """
+    from pyarrow import parquet
+
+    staged = os.path.join(merge.staging, f"merge-{uuid.uuid4().hex}")
+    os.makedirs(staged)
+    for name in os.listdir(merge.folder):
+        if name not in merge.small:
+            _link(os.path.join(merge.folder, name), os.path.join(staged, name))
+    rows = sum(_write_merged(merge, staged))
+    paths = [os.path.join(merge.folder, name) for name in merge.small]
+    wanted = sum(parquet.read_metadata(path).num_rows for path in paths)
+    if rows != wanted:
+        raise RuntimeError(f"{merge.folder}: {rows} rows of {wanted} would be left; not merged")
+    sync_folder(staged)
+    return Built(merge.folder, staged, rows, len(merge.small))
+
+
+def swap_in(built: Built) -> None:
+    """Put the new folder in the old one's place. Raises CannotExchange, and nothing is changed."""
+    exchange(built.folder, built.staged)
+    shutil.rmtree(built.staged)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copy2(source, target)
+        sync_file(target)
+
+
+def _write_merged(merge: Merge, staged: str) -> Iterator[int]:
+    """Write the merged files; the rows of each. The name says where it stands in time."""
+    from pyarrow import parquet
+
+    writer = None
+    schema: Any = None
+    place = ""
+    bytes_in = 0
+    for name in merge.small:
+        path = os.path.join(merge.folder, name)
+        with parquet.ParquetFile(path) as file:
+            if writer is not None and (
+                bytes_in >= merge.file_bytes or not file.schema_arrow.equals(schema)
+            ):
+                yield _finish(writer, place)
+                writer = None
+            if writer is None:
+                schema, bytes_in = file.schema_arrow, 0
+                stem = name.removesuffix(layout.PARQUET)
+                place = os.path.join(
+                    staged, f"{stem}-merged-{uuid.uuid4().hex[:8]}{layout.PARQUET}"
+                )
+                writer = _GroupWriter(place, schema)
+            for batch in file.iter_batches(ROWS_PER_GROUP):
+                writer.add(batch)
+            bytes_in += os.path.getsize(path)
+    if writer is not None:
+        yield _finish(writer, place)
+
+
+class _GroupWriter:
+    """Gathers batches of small files to row groups of a proper size."""
+
+    def __init__(self, path: str, schema: Any) -> None:
+        from pyarrow import parquet
+
+        self._writer = parquet.ParquetWriter(path, schema, compression=CODEC)
+        self._held: list[Any] = []
+        self._held_rows = 0
+        self.rows = 0
+
+    def add(self, batch: Any) -> None:
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        if self._held_rows >= ROWS_PER_GROUP:
+            self.write()
+
+    def write(self) -> None:
+        import pyarrow as pa
+
+        if self._held:
+            table = pa.Table.from_batches(self._held)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self.rows += table.num_rows
+            self._held, self._held_rows = [], 0
+
+    def close(self) -> None:
+        self.write()
+        self._writer.close()
+
+
+def _finish(writer: _GroupWriter, path: str) -> int:
+    writer.close()
+    sync_file(path)
+    return writer.rows

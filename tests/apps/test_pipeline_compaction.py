@@ -1,0 +1,166 @@
+"""Small files become one while others look: never a row twice, never one too few."""
+
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.apps.pipeline.lake import compaction, durable
+from tidelog.apps.pipeline.lake.compaction import alike, build, crowded, swap_in
+from tidelog.apps.pipeline.lake.durable import CannotExchange, exchange
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+MB = 1 << 20
+
+
+def write(folder: Path, number: int, offsets: range, **extra: Any) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {"offset": list(offsets), **{k: [v] * len(offsets) for k, v in extra.items()}}
+    parquet.write_table(pa.table(columns), folder / f"part-{number:08d}.parquet")
+
+
+def offsets(folder: Path) -> list[int]:
+    """In the order of the files' names, as `land` wrote them."""
+    found: list[int] = []
+    for path in sorted(folder.glob("*.parquet")):
+        found += parquet.read_table(path).column("offset").to_pylist()
+    return found
+
+
+def small_files(tmp_path: Path, count: int = 10) -> Path:
+    folder = tmp_path / "data" / "topic=t" / "date=2026-11-16"
+    for number in range(count):
+        write(folder, number, range(number * 10, number * 10 + 10))
+    (tmp_path / "staging").mkdir()
+    return folder
+
+
+def test_files_become_one_and_rows_keep_their_order(tmp_path: Path) -> None:
+    folder = small_files(tmp_path)
+    name = str(folder.relative_to(tmp_path))
+    [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
+    built = build(merge)
+    assert (built.rows, built.merged) == (100, 10)
+    assert len(list(folder.iterdir())) == 10, "nothing is changed before the exchange"
+    swap_in(built)
+    assert len(list(folder.iterdir())) == 1
+    assert offsets(folder) == list(range(100))
+    assert not list((tmp_path / "staging").iterdir())
+    assert not crowded(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
+
+
+def test_large_files_and_those_of_strangers_stay(tmp_path: Path) -> None:
+    folder = small_files(tmp_path, 4)
+    large = folder / "part-00000000-large.parquet"
+    large.write_bytes(os.urandom(800_000))
+    (folder / "readme.txt").write_text("of somebody else")
+    name = str(folder.relative_to(tmp_path))
+    [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 4, MB)
+    inode = large.stat().st_ino
+    swap_in(build(merge))
+    assert large.stat().st_ino == inode, "linked, not copied"
+    assert (folder / "readme.txt").read_text() == "of somebody else"
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_files_with_other_columns_are_not_mixed(tmp_path: Path) -> None:
+    folder = small_files(tmp_path, 3)
+    for number in range(3, 6):
+        write(folder, number, range(number * 10, number * 10 + 10), country="DE")
+    name = str(folder.relative_to(tmp_path))
+    [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 6, MB)
+    swap_in(build(merge))
+    assert [len(parquet.read_schema(p).names) for p in sorted(folder.iterdir())] == [1, 2]
+    assert offsets(folder) == list(range(60))
+
+
+def test_readers_see_the_old_or_the_new(tmp_path: Path) -> None:
+    folder = small_files(tmp_path)
+    name = str(folder.relative_to(tmp_path))
+    wrong: list[object] = []
+    seen: set[int] = set()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            # Whoever holds the folder itself sees one of its two states, whole.
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                names = os.listdir(handle)
+            finally:
+                os.close(handle)
+            seen.add(len(names))
+            if len(names) not in (0, 1, 10):  # 0: it was exchanged, and is being removed
+                wrong.append(names)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for turn in range(50):
+            [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
+            built = build(merge)
+            old = Path(built.staged)
+            exchange(built.folder, built.staged)  # swap_in, but the old one comes back
+            assert offsets(folder) == list(range(100)), turn
+            exchange(built.folder, built.staged)
+            for path in old.iterdir():
+                path.unlink()
+            old.rmdir()
+    finally:
+        done.set()
+        reader.join(30)
+    assert not wrong
+    assert seen >= {1, 10}
+
+
+def test_a_crash_before_or_after_the_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelog.apps.pipeline.lake.commit import Lake
+
+    folder = small_files(tmp_path)
+    name = str(folder.relative_to(tmp_path))
+    for place in ("exchange", "rmtree"):
+        with Lake(str(tmp_path)) as lake:
+            [merge] = crowded(str(tmp_path), [name], lake.staging, 2, MB)
+            built = build(merge)
+            with monkeypatch.context() as patch:
+                where: Any = compaction if place == "exchange" else shutil
+                patch.setattr(where, place, lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    swap_in(built)
+        assert offsets(folder) == list(range(100))
+        with Lake(str(tmp_path)) as lake:
+            assert offsets(folder) == list(range(100))
+            assert os.listdir(lake.staging) == []
+        if place == "exchange":
+            assert len(list(folder.iterdir())) == 10
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_file_system_that_can_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(durable, "_RENAME_EXCHANGE", 1 << 20)  # a flag that nobody knows
+    with pytest.raises(CannotExchange, match="can't exchange two folders"):
+        exchange(str(tmp_path / "a"), str(tmp_path / "b"))
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError):
+        exchange(str(tmp_path / "a"), str(tmp_path / "none"))
+
+
+def test_what_is_worth_merging() -> None:
+    kb = 1024
+    small = {f"a{n}": kb for n in range(10)}
+    assert alike(small, 11, MB) == ()
+    assert alike(small, 10, MB) == tuple(sorted(small))
+    grown = {**small, "b": 400 * kb}
+    assert alike(grown, 10, MB) == tuple(sorted(small)), "the larger one is not copied again"
+    assert alike(grown, 11, MB) == tuple(sorted(grown)), "unless that makes them enough"
+    assert alike({"b": 600 * kb, "c": 900 * kb}, 2, MB) == (), "large enough"
+    assert alike({"b": kb}, 1, MB) == (), "one alone is not merged"

@@ -1,0 +1,176 @@
+"""Without Spark: Avro into columns, reasons in words, failures in a line, what is to be sent."""
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.apps.pipeline.decoding.avro_types import BadAvroSchema, parse_avro_schema
+from tidelog.apps.pipeline.decoding.avro_values import AvroDecoder
+from tidelog.apps.pipeline.decoding.json_values import reason
+from tidelog.apps.pipeline.failure import one_line
+from tidelog.apps.pipeline.lake.agenda import Agenda, Count, cut
+from tidelog.apps.pipeline.lake.commit import LakeRefuses
+from tidelog.apps.pipeline.plan import BackfillPlan
+
+pa = pytest.importorskip("pyarrow")
+fastavro = pytest.importorskip("fastavro")
+
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9}},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}},
+        {"name": "before", "type": ["null", "Kind"]},
+        {"name": "uuid", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "tags", "type": {"type": "map", "values": "int"}},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [{"name": "sku", "type": "string"}],
+                },
+            },
+        },
+    ],
+}
+ORDER = {
+    "id": 7,
+    "note": None,
+    "amount": Decimal(12),
+    "placed": datetime(2026, 1, 2, tzinfo=UTC),
+    "day": date(2026, 1, 2),
+    "kind": "NEW",
+    "before": "OLD",
+    "uuid": "5a3a2a10-0000-4000-8000-000000000001",
+    "tags": {"a": 1},
+    "lines": [{"sku": "x"}, {"sku": "y"}],
+}
+
+
+def written(value: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMA), value)
+    return out.getvalue()
+
+
+def test_avro_types_become_columns() -> None:
+    decoder = AvroDecoder(json.dumps(SCHEMA), "plain")
+    rows, reasons = decoder.decode(pa.array([written(ORDER), None], pa.binary()))
+    assert reasons == [None, None]
+    first, second = rows.to_pylist()
+    assert second is None, "a tombstone"
+    assert first == {**ORDER, "tags": [("a", 1)]}
+    assert str(rows.type.field("placed").type) == "timestamp[us, tz=UTC]"
+
+
+@pytest.mark.parametrize("framing", ["plain", "confluent"])
+def test_avro_that_is_none(framing: str) -> None:
+    head = b"\x00\x00\x00\x00\x2a" if framing == "confluent" else b""
+    good = head + written(ORDER)
+    decoder = AvroDecoder(json.dumps(SCHEMA), framing)
+    values = [good, good + b"x", good[:-3], b"", b"\x01" + good]
+    rows, reasons = decoder.decode(pa.array(values, pa.binary()))
+    assert reasons[0] is None
+    assert rows[0].as_py()["id"] == 7
+    assert all(reasons[1:])
+    assert "1 bytes are left over" in str(reasons[1])
+    if framing == "confluent":
+        assert "schema id 42" in str(reasons[1])
+        assert "not framed as Confluent does" in str(reasons[4])
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("nope", "is not JSON"),
+        ('"string"', "must be a record"),
+        ({"fields": [{"name": "a", "type": ["int", "string"]}]}, r"\.a may be of several types"),
+        ({"fields": [{"name": "a", "type": "Missing"}]}, "no type 'Missing'"),
+        ({"fields": [{"name": "a", "type": ["null", "R"]}]}, "R holds itself"),
+    ],
+)
+def test_schemas_that_give_no_columns(schema: Any, told: str) -> None:
+    text = (
+        schema if isinstance(schema, str) else json.dumps({"type": "record", "name": "R", **schema})
+    )
+    with pytest.raises(BadAvroSchema, match=told):
+        parse_avro_schema(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "decoded", "told"),
+    [
+        (b"{", None, "not JSON: expecting property name"),
+        (b"\xff", None, "not JSON: not UTF-8"),
+        (b'{"a": NaN}', None, "not JSON: naN is no JSON"),
+        (b"[1]", None, "not a JSON object but [1]"),
+        (b'{"a": "x"}', {"a": None}, 'does not fit the schema: a is "x", no int32'),
+        (b'{"a": 1} {}', {"a": 1}, "not JSON: extra data"),
+        (b"[" * 100_000, None, "not JSON"),
+    ],
+)
+def test_why_a_value_is_no_row(value: bytes, decoded: dict[str, Any] | None, told: str) -> None:
+    assert reason(value, decoded, {"a": "int32"}).startswith(told)
+
+
+def test_an_agenda_is_cut_by_rows_and_keeps_order() -> None:
+    days = frozenset({"2026-11-16"})
+    counts = [Count("t", p, n * 10, n * 10 + 9, 10, days) for p in (0, 1) for n in range(10)]
+    counts.append(Count("u", 0, 5, 5, 1, days))
+    stretches = list(cut(reversed(counts), 45))
+    assert [s.rows for s in stretches] == [60, 60, 60, 20, 1]
+    assert stretches[0].ranges == {0: (0, 29), 1: (0, 29)}
+    assert stretches[1].ranges == {0: (30, 59), 1: (30, 59)}
+    assert stretches[-1].topic == "u"
+
+
+def test_an_agenda_is_settled_once(tmp_path: Path) -> None:
+    plan = BackfillPlan("b", "x:1", "lake", str(tmp_path / "cp"), topic="t2")
+    assert Agenda.of(plan) is None
+    counts = [Count("t", 0, n, n, 1, frozenset({"d"})) for n in range(3)]
+    first = Agenda.begin(BackfillPlan(**{**plan.__dict__, "rows_per_batch": 1}), counts)
+    first.note_done()
+    again = Agenda.of(plan)
+    assert again is not None
+    assert (again.done, again.id, again.stretches) == (1, first.id, first.stretches)
+    with pytest.raises(LakeRefuses, match="belongs to a backfill of other topics"):
+        Agenda.of(BackfillPlan("b", "x:1", "lake", str(tmp_path / "cp"), topic="t3"))
+
+
+TRACE = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+tidelog.apps.spark.source.loss.policy.DataLost: orders-0: offsets 5 to 9 are gone. Set onDataLoss
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError(TRACE), "orders-0: offsets 5 to 9 are gone. Set onDataLoss"),
+        (LakeRefuses("no"), "no"),
+        (RuntimeError("[A_B] what\n\tat org.x"), "what; run it again to go on where it was"),
+        (RuntimeError("x\nKeyError: 'a'\n"), "KeyError: 'a'; run it again"),
+        (OSError(28, "No space left on device", "f"), "f: No space left on device; run it again"),
+        (ModuleNotFoundError("No", name="pyspark"), "pipelines need pyspark: pip install"),
+    ],
+)
+def test_a_failure_is_one_line(error: Exception, told: str) -> None:
+    line = one_line(error)
+    assert line.startswith(told)
+    assert "\n" not in line
