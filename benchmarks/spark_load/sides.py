@@ -80,7 +80,7 @@ class Side:
         answer: dict[str, Any] = json.loads(line or '{"error": "it ended"}')
         if "error" in answer:
             self._log.seek(0)
-            sys.stderr.write(self._log.read()[-4000:])
+            sys.stderr.write(self._log.read()[-1500:])
             self.close()
             sys.exit(f"{self.name}: {answer['error']}")
         return answer

@@ -80,7 +80,7 @@ class Side:
     def write(self, options: dict[str, str], rows: int, size: int, tasks: int) -> dict[str, Any]:
         """A batch job of made-up rows into a topic."""
         frame = self.spark.range(0, rows, 1, tasks)
-        frame = frame.selectExpr("cast(id AS binary) key", VALUE.format(size=size))
+        frame = frame.selectExpr("cast(cast(id AS string) AS binary) key", VALUE.format(size=size))
         began = time.monotonic()
         frame.write.format(self.format).options(**options).mode("append").save()
         return {"seconds": time.monotonic() - began}
