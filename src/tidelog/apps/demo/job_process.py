@@ -19,11 +19,17 @@ from typing import Any, NamedTuple
 ENTRY = "tidelog.apps.demo.spark_job:main"
 LOOK_S = 0.1
 END_S = 15.0
+LINGER_S = 2.0
 TAIL_LINES = 400
+SAID_CHARS = 200
 
 
 class JobFailed(Exception):
-    """The job ended, or is stuck; one line."""
+    """The job ended, or is stuck; one line. What Spark said is in `log_path`."""
+
+    def __init__(self, why: str, log_path: str) -> None:
+        super().__init__(why)
+        self.log_path = log_path
 
 
 class Event(NamedTuple):
@@ -37,8 +43,8 @@ class Event(NamedTuple):
 class JobProcess:
     """Starts at once; `close` ends it."""
 
-    def __init__(self, bootstrap: str, work: str) -> None:
-        module, _, function = ENTRY.partition(":")
+    def __init__(self, bootstrap: str, work: str, entry: str = ENTRY) -> None:
+        module, _, function = entry.partition(":")
         self.log_path = os.path.join(work, "spark.log")
         code = f"from {module} import {function}; {function}()"
         self.started_s = time.monotonic()
@@ -64,6 +70,8 @@ class JobProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self._signal(signal.SIGTERM)  # Spark's JVM clears up by itself, and soon
         self.close()
 
     def close(self) -> None:
@@ -74,12 +82,22 @@ class JobProcess:
             self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
-        # Its JVM and Python workers are in its group, and may outlive it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        # Its JVM and Python workers are in its group, and may outlive it for a moment.
+        until = time.monotonic() + LINGER_S
+        while self._signal(0) and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        self._signal(signal.SIGKILL)
         self._process.wait()
         self._thread.join()
         self._process.stdout.close()
+
+    def _signal(self, number: int) -> bool:
+        """To all of its group; False: there is nobody left."""
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
 
     def order(self, what: str, **details: object) -> None:
         """Tell the job to do something."""
@@ -88,7 +106,7 @@ class JobProcess:
             self._process.stdin.write(json.dumps({"do": what, **details}) + "\n")
             self._process.stdin.flush()
         except OSError:
-            raise JobFailed(self._why()) from None
+            raise self._failed() from None
 
     def events(self, kind: str) -> list[Event]:
         """What it told of one kind, so far."""
@@ -101,9 +119,9 @@ class JobProcess:
         until = time.monotonic() + timeout_s
         while not ready():
             if self._process.poll() is not None or self.events("failed"):
-                raise JobFailed(self._why())
+                raise self._failed()
             if time.monotonic() > until:
-                raise JobFailed(f"{what}: not within {timeout_s:g} s; see {self.log_path}")
+                raise JobFailed(f"Spark is stuck: no {what} within {timeout_s:g} s", self.log_path)
             note()
             time.sleep(LOOK_S)
 
@@ -114,10 +132,13 @@ class JobProcess:
                 told = json.loads(line)
                 self._events.append(Event(time.monotonic(), told.pop("event"), told))
 
-    def _why(self) -> str:
+    def _failed(self) -> JobFailed:
         for event in self.events("failed"):
-            return f"the Spark job failed: {event.data['why']}; see {self.log_path}"
+            return JobFailed(f"the Spark job failed: {event.data['why']}", self.log_path)
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             lines = [line.strip() for line in log.readlines()[-TAIL_LINES:]]
-        said = next((line for line in reversed(lines) if line and "Exception" in line), "")
-        return f"the Spark job ended: {said[:200] or 'without a word'}; see {self.log_path}"
+        said = next(
+            (line for line in reversed(lines) if "Error" in line or "Exception" in line), ""
+        )
+        why = said[:SAID_CHARS] or "without a word"
+        return JobFailed(f"the Spark job ended: {why}", self.log_path)

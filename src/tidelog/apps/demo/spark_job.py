@@ -9,20 +9,25 @@ the process.
 import json
 import os
 import platform
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from traceback import print_exc
 from typing import Any, TextIO
 
 from tidelog.apps.demo import orders
+from tidelog.apps.demo.lean_home import lean_home
 from tidelog.apps.pipeline.plan import AggregatePlan, Decode, LandPlan, Origin
 from tidelog.apps.pipeline.report import Progress
 
 SCHEMA = "number long, shop string, cents long"
 TRIGGER = "500 milliseconds"
 END_S = 10.0
+LINE_CHARS = 300
+_NAMES_AN_ERROR = re.compile(r"[\w.]*(Error|Exception|Failed|Lost)\b.*: ")
 SETTINGS = {
     # It runs for a minute: code that starts soon is worth more than code that is fast later.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -42,7 +47,7 @@ def main() -> None:
     try:
         _serve(bootstrap, work, send, inbox)
     except Exception as error:
-        send("failed", why=" ".join(str(error).split())[:300] or type(error).__name__)
+        send("failed", why=_said(error))
         raise
 
 
@@ -84,6 +89,9 @@ def _serve(bootstrap: str, work: str, send: Send, inbox: "_Inbox") -> None:
         "spark.local.dir": os.path.join(work, "local"),
         "spark.sql.warehouse.dir": os.path.join(work, "warehouse"),
     }
+    home = lean_home(work)
+    if home is not None:
+        os.environ.setdefault("SPARK_HOME", home)
     spark = spark_session("tidelog-demo", "local[2]", {**SETTINGS, **local})
     spark.sparkContext.setLogLevel("WARN")
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - a query for it would cost seconds
@@ -119,7 +127,8 @@ def _start(
         try:
             what(spark, plan, stop, tell(plan.name))
         except Exception as error:  # noqa: BLE001 - told to the demo, which ends
-            send("failed", why=f"{plan.name}: {' '.join(str(error).split())[:300]}")
+            send("failed", why=f"{plan.name}: {_said(error)}")
+            print_exc()
 
     threads = [
         threading.Thread(target=run, args=(land, land_plan(bootstrap, work)), daemon=True),
@@ -136,6 +145,14 @@ def _audit(spark: Any, folders: list[str], send: Send) -> None:
     began = time.monotonic()
     report = audit(spark, folders)
     send("audit", report=report.as_data(), took_s=time.monotonic() - began)
+
+
+def _said(error: Exception) -> str:
+    """One line out of a trace in a trace: the innermost that names an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if _NAMES_AN_ERROR.match(line)]
+    best = named[-1] if named else lines[0] if lines else type(error).__name__
+    return best[:LINE_CHARS]
 
 
 class _Inbox:

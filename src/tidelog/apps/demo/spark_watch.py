@@ -47,14 +47,14 @@ class SparkWatch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._job.close()
+        self._job.__exit__(kind, error, trace)
 
     # -- how far it is ---------------------------------------------------------------------
 
     def await_session(self, acknowledged: Callable[[], int]) -> float:
         """Until Spark runs; how long that took."""
         self._wait(
-            "Spark's session",
+            "session",
             lambda: bool(self._job.events("session")),
             PATIENCE_S,
             lambda: f"Spark starts; {acknowledged():,} orders acknowledged meanwhile",
@@ -74,7 +74,7 @@ class SparkWatch:
     def await_landed(self, offset: int) -> int:
         """Until the lake has all before an offset; how far it is then."""
         self._wait(
-            "the lake to go on",
+            "progress of the lake",
             lambda: self._rows(LAND) >= offset,
             PATIENCE_S,
             lambda: f"Spark goes on: {self._rows(LAND):,} of {offset:,} orders landed",
@@ -91,14 +91,14 @@ class SparkWatch:
             return landed and summed and self._windows() >= windows
 
         self._wait(
-            "the rest of the orders in the lake and in the windows",
+            "end of landing and adding up",
             through,
             PATIENCE_S,
             lambda: f"Spark lands the rest: {self._rows(LAND):,} of {wanted:,}",
         )
         self._job.order("stop")
         self._wait(
-            "the queries to stop",
+            "stop of the queries",
             lambda: bool(self._job.events("stopped")),
             PATIENCE_S,
             lambda: "Spark's queries stop",
@@ -108,7 +108,7 @@ class SparkWatch:
         """The audit of the brokers' folders, on the same session."""
         self._job.order("audit", folders=list(folders))
         self._wait(
-            "the audit",
+            "audit",
             lambda: bool(self._job.events("audit")),
             PATIENCE_S,
             lambda: "Spark audits the files of all replicas",

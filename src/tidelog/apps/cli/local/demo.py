@@ -55,6 +55,7 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
     from tidelog.shell.client.cluster import Cluster
 
     _needs_librdkafka()
+    _folder_of(report_path)
     if not no_spark:
         _needs_spark()
     text = form == "text"
@@ -74,8 +75,11 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
         audience = Audience(say, lambda what: tell(0, what), look)
         try:
             outcome, timeline = Play(audience, work, with_spark=not no_spark).run()
-        except (PlayFailed, JobFailed) as error:
+        except PlayFailed as error:
             raise click.ClickException(str(error)) from None
+        except JobFailed as error:
+            kept = _keep_log(error.log_path, report_path)
+            raise click.ClickException(f"{error}; what Spark said: {kept}") from None
     path = _leave(outcome, timeline, report_path)
     say(f"report with the picture: {path}")
     return output.conclude(
@@ -111,15 +115,29 @@ def _needs_spark() -> None:
         raise click.ClickException(f"{error}; {without}") from None
 
 
+def _keep_log(log_path: str, report_path: str) -> str:
+    """What Spark said, beside where the report would be."""
+    from shutil import copyfile
+
+    kept = os.path.join(_folder_of(report_path), "spark.log")
+    copyfile(log_path, kept)
+    return kept
+
+
+def _folder_of(path: str) -> str:
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"can't make the folder of {path}: {error.strerror}") from error
+    return folder
+
+
 def _leave(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
     """Write the report; its full path."""
     from tidelog.apps.demo.report.page import page
 
-    full = os.path.abspath(path)
-    try:
-        os.makedirs(os.path.dirname(full), exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"can't make the folder of {path}: {error.strerror}") from error
+    full = os.path.join(_folder_of(path), os.path.basename(path))
     command = "tidelog demo" if outcome.spark else "tidelog demo --no-spark"
     write_file(full, page(outcome, timeline, command))
     return full

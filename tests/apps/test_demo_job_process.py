@@ -1,0 +1,90 @@
+"""The demo's job ends with the demo, and says why it ended if it did so by itself."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tidelog.apps.demo.job_process import JobFailed, JobProcess
+
+TALKS = """
+import json, subprocess, sys
+
+def talk():
+    child = subprocess.Popen(["sleep", "600"])
+    print("no JSON", flush=True)
+    print(json.dumps({"event": "batch", "child": child.pid, "where": sys.argv[1:]}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps({"event": "heard", **json.loads(line)}), flush=True)
+
+def fail():
+    print(json.dumps({"event": "failed", "why": "the lake is full"}), flush=True)
+    sys.stdin.read()
+
+def wait():
+    sys.stdin.read()
+
+def crash():
+    raise ValueError("no such broker")
+"""
+
+
+def idle() -> None:
+    pass
+
+
+@pytest.fixture(autouse=True)
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_up_job.py").write_text(TALKS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at /proc")
+def test_it_hears_and_is_heard_and_leaves_nobody_behind(tmp_path: Path) -> None:
+    with JobProcess("broker:1", str(tmp_path), "made_up_job:talk") as job:
+        job.wait_for("first word", lambda: bool(job.events("batch")), 20, idle)
+        [told] = job.events("batch")
+        assert told.data["where"] == ["broker:1", str(tmp_path)]
+        job.order("audit", folders=["a"])
+        job.wait_for("answer", lambda: bool(job.events("heard")), 20, idle)
+        assert job.events("heard")[0].data == {"do": "audit", "folders": ["a"]}
+        child = told.data["child"]
+        assert is_alive(child)
+    until = time.monotonic() + 10
+    while is_alive(child) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not is_alive(child)
+
+
+def test_what_it_says_of_its_failure_is_told(tmp_path: Path) -> None:
+    with (
+        JobProcess("b", str(tmp_path), "made_up_job:fail") as job,
+        pytest.raises(JobFailed, match="the Spark job failed: the lake is full"),
+    ):
+        job.wait_for("anything", lambda: False, 20, idle)
+
+
+def test_a_crash_is_told_by_its_last_error(tmp_path: Path) -> None:
+    with JobProcess("b", str(tmp_path), "made_up_job:crash") as job:
+        with pytest.raises(JobFailed, match="ended: ValueError: no such broker") as failed:
+            job.wait_for("anything", lambda: False, 20, idle)
+        assert Path(failed.value.log_path).is_file()
+        with pytest.raises(JobFailed, match="no such broker"):
+            job.order("stop")
+
+
+def test_a_job_that_is_stuck_is_given_up(tmp_path: Path) -> None:
+    with (
+        JobProcess("b", str(tmp_path), "made_up_job:wait") as job,
+        pytest.raises(JobFailed, match=r"Spark is stuck: no audit within 0\.2 s"),
+    ):
+        job.wait_for("audit", lambda: False, 0.2, idle)

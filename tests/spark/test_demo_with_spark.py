@@ -1,0 +1,38 @@
+"""The main job, as `make demo` runs it: a Spark job goes on while the leader is killed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 280
+
+
+@pytest.mark.spark
+def test_a_spark_job_goes_on_when_the_leader_is_killed(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    words = ["-m", "tidelog", "demo", "--format", "json", "--report", str(report)]
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
+    found = json.loads(done.stdout)
+    spark = found["spark"]
+    promised = found["acknowledged"]
+    assert found["holds"] is True
+    assert found["sent"] == found["in_log"] == spark["lake"]["found"] == promised > 1_000
+    for place in ("table", "topic"):
+        assert spark[place]["orders"] == promised - 1, "all but the order that closes the windows"
+        assert spark[place]["missing"] == spark[place]["wrong"] == []
+    assert spark["audit"]["damage"] == 0
+    ends = {row["log end"] for row in spark["audit"]["replicas"] if row["partition"] == "orders/0"}
+    assert ends == {promised}
+    for query in ("land", "sums"):
+        phases = {batch["phase"] for batch in spark["batches"] if batch["query"] == query}
+        assert "calm" in phases
+        assert len(phases) > 1, "it went on after the kill"
+    text = report.read_text()
+    assert "landed in the lake" in text
+    assert f"kill -9 broker {found['killed']}" in text
