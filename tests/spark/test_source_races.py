@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
-from real_cluster import PATIENCE_S, QUICK_SESSIONS, admin_client, await_isr, make_topic
+from real_cluster import (
+    PATIENCE_S,
+    QUICK_SESSIONS,
+    admin_client,
+    await_isr,
+    consumer,
+    eventually,
+    make_topic,
+)
 from topic_data import append, numbered
 
 from tidelog.apps.spark.source import task
@@ -184,6 +192,26 @@ def test_the_tail_is_cut_while_a_task_waits(
 def cluster_replicas(cluster: LocalCluster, name: str) -> list[int]:
     with Cluster(cluster.bootstrap) as client:
         return client.refresh([name]).topics[name].partitions[0].replicas
+
+
+def test_a_group_that_refuses_progress_stops_nothing(
+    cluster: LocalCluster, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_topic(cluster.bootstrap, name)
+    append(cluster.bootstrap, name, numbered(0, 10))
+    with consumer(cluster.bootstrap, {"group.id": name}) as member:
+        member.subscribe([name])
+        eventually(lambda: member.poll(0.1) is not None or member.assignment(), "it has joined")
+        with (
+            caplog.at_level(logging.WARNING, "tidelog.spark"),
+            Stream(cluster.bootstrap, subscribe=name, commitToGroup=name) as stream,
+        ):
+            assert stream.read(stream.plan()) == list(range(10))
+            for _ in range(3):
+                assert stream.plan() == []
+    refusals = [line for line in caplog.messages if "is not committed to group" in line]
+    assert len(refusals) == 1
+    assert "has members" in refusals[0]
 
 
 KAFKA_2_1 = {METADATA: 7, FETCH: 10, LIST_OFFSETS: 4, OFFSET_FOR_LEADER_EPOCH: 1}

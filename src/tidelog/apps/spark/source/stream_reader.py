@@ -120,13 +120,14 @@ class _Driver:
         self.options = options
         self.survey = Survey(options.client, options.subscription, options.isolation)
         self.watch = Watch(self.survey)
-        self.progress = GroupProgress(self.survey, options.commit_to_group)
+        self.progress = GroupProgress(options.client, options.commit_to_group)
         self._target: Target | None = None
         self._batch_at = float("-inf")
         self._first: StreamOffset | None = None
 
     def close(self) -> None:
         self.survey.close()
+        self.progress.close()
 
     def initial(self) -> StreamOffset:
         """Spark asks twice; it must be told the same."""
