@@ -43,7 +43,8 @@ class Counted(NamedTuple):
 
 def batch_range(checkpoint: str, batch: int) -> BatchRange | None:
     """Of a batch that Spark has planned; None: its files are gone, or it read nothing."""
-    here, before = _offsets(checkpoint, batch), _offsets(checkpoint, batch - 1)
+    here = _offsets(checkpoint, batch)
+    before = _offsets(checkpoint, batch - 1) if batch else (0, {"topics": {}})
     if here is None or before is None:
         return None
     starting: dict[str, dict[str, int]] = {}

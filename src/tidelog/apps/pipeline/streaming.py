@@ -174,12 +174,15 @@ class Run:
         self._waiting = []
 
     def _spoken(self, query: Any) -> Iterator[dict[str, Any]]:
-        last = query.lastProgress
-        if last is None or last["batchId"] <= self._seen:
-            return
-        for each in query.recentProgress:
-            if each["batchId"] > self._seen:
-                yield dict(each) if isinstance(each, dict) else each
+        """Spark's progress of batches that were taken and not told yet.
+
+        An idle query tells progress too, under the number of the batch that will come: that
+        one has no `addBatch`.
+        """
+        if self._waiting:
+            for each in query.recentProgress:
+                if each["batchId"] > self._seen and "addBatch" in each["durationMs"]:
+                    yield each
 
 
 def lag_of(progress: Any) -> int | None:
