@@ -1,5 +1,6 @@
 """A pipeline file: what it says becomes a plan, and every mistake is one line with its place."""
 
+import io
 import json
 import re
 from datetime import date
@@ -7,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.spark.first_pipelines import FIRST_FILES
+from tidelog.apps.cli.spark.pipeline_view import batch_line, show_report
 from tidelog.apps.pipeline.file_keys import FREE, SECTIONS
 from tidelog.apps.pipeline.pipeline_file import BadFile, parse_plan, read_plan
 from tidelog.apps.pipeline.plan import AggregatePlan, BackfillPlan, LandPlan, interval_ms
+from tidelog.apps.pipeline.report import Progress, Report
 
 ROOT = Path(__file__).parents[2]
 LAND = """
@@ -207,6 +211,23 @@ def test_check_shows_the_plan_and_refuses_in_one_line(tmp_path: Path) -> None:
         assert refused.stderr == (
             f"tidelog: {file}:6: pipeline.topcs: no such key; did you mean topics?\n"
         )
+
+
+def test_a_line_for_a_batch_and_sums_at_the_end() -> None:
+    plan = parse_plan(LAND, "x.toml")
+    report = Report(plan.name, plan.kind)
+    for batch in range(2):
+        report.add(Progress(batch, 1000, 990, late=1, rejected=9, seconds=0.5, lag=12))
+    line = batch_line("orders", Progress(1, 1000, 990, seconds=0.5, lag=1200), report)
+    words = "batch 1  in 2,000  out 1,980  late 2  rejected 18  2,000 rows/s  lag 1,200"
+    assert words in line
+    report.totals = {"rows_in": 5000, "rows_out": 4990, "rejected": 10}
+    report.stopped, report.lost, report.notes = True, 3, ["small files stay as they are"]
+    out = io.StringIO()
+    show_report(Console(file=out, width=100), plan, report)
+    text = out.getvalue()
+    for told in ("2,000", "4,990", "3 offsets were lost", "small files stay", "stopped; run it"):
+        assert told in text
 
 
 def test_settings_of_spark_are_checked(tmp_path: Path) -> None:

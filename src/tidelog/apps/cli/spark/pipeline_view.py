@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from tidelog.apps.cli import output
 from tidelog.apps.pipeline.plan import Plan
@@ -20,13 +21,19 @@ def live(plan: Plan) -> Iterator[Tell]:
     if not sys.stderr.isatty():
         yield lambda _progress: None
         return
+    from rich.live import Live
+
     console = Console(stderr=True, markup=False, highlight=False)
     sums = Report(plan.name, plan.kind)
-    with console.status(f"{plan.name}: Spark starts") as status:
+    # No thread of its own: Spark's Java is forked off, and a fork must not copy a held lock.
+    with Live(
+        Text(f"{plan.name}: Spark starts"), console=console, auto_refresh=False, transient=True
+    ) as line:
+        line.refresh()
 
         def tell(progress: Progress) -> None:
             sums.add(progress)
-            status.update(batch_line(plan.name, progress, sums))
+            line.update(Text(batch_line(plan.name, progress, sums)), refresh=True)
 
         yield tell
 
