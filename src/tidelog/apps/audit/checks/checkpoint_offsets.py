@@ -37,6 +37,8 @@ def check_promises(log: ReplicaLog, longest: int) -> None:
         _beyond(log, "log-start", layout.LOG_STARTS, start)
     if any(finding.kind == "torn-batch" for finding in log.findings):
         return  # tells already that the end is missing
+    if max(high, recovery) > end and log.excuses(end, max(high, recovery) - 1):
+        return
     if high > end and (longest > end or recovery == high):
         last = log.segments[-1] if log.segments else None
         text = f"the log ends at {end}, its high watermark was {high}"

@@ -18,8 +18,8 @@ FEW_BATCHES = 1
 
 def check_epochs(log: ReplicaLog) -> list[EpochRun]:
     """The lineage: runs whose epochs can be believed. Findings go to the log."""
-    runs = [run for run in _merged(log.epochs) if not _told(log, run)]
-    filed = _Filed(log.folder.epochs or [])
+    filed = _Filed(log.folder.epochs or [], log)
+    runs = [run for run in _merged(log.epochs) if not _told(log, run, filed)]
     kept = _rising(runs, filed)
     for run in runs:
         if run not in kept:
@@ -36,9 +36,10 @@ def check_epochs(log: ReplicaLog) -> list[EpochRun]:
     return _compare(log, kept, filed)
 
 
-def _told(log: ReplicaLog, run: EpochRun) -> bool:
-    """Runs of one damaged batch tell nothing."""
-    return run.batches == 1 and any(a <= run.first and run.last <= b for a, b in log.damaged)
+def _told(log: ReplicaLog, run: EpochRun, filed: "_Filed") -> bool:
+    """A run of one damaged batch tells nothing, unless the checkpoint knows it."""
+    damaged = any(a <= run.first and run.last <= b for a, b in log.damaged)
+    return damaged and run.batches == 1 and filed.at(run.first) != run.epoch
 
 
 def _merged(runs: list[EpochRun]) -> list[EpochRun]:
@@ -55,7 +56,8 @@ def _merged(runs: list[EpochRun]) -> list[EpochRun]:
 class _Filed:
     """What the checkpoint says."""
 
-    def __init__(self, entries: list[tuple[int, int]]) -> None:
+    def __init__(self, entries: list[tuple[int, int]], log: ReplicaLog) -> None:
+        self._log = log
         self.epochs = [epoch for epoch, _ in entries]
         self.starts = [start for _, start in entries]
 
@@ -67,7 +69,10 @@ class _Filed:
     def agrees(self, run: EpochRun) -> bool:
         if not self.starts:
             return False
-        first, last = self.at(run.first), self.at(run.last)
+        believed = [end for end in (run.first, run.last) if not self._log.excuses(end, end)]
+        if not believed:
+            return True
+        first, last = self.at(believed[0]), self.at(believed[-1])
         if first is None:  # below the log start, where the first entry was moved to
             return last in (None, run.epoch) and run.epoch <= self.epochs[0]
         return first == run.epoch == last

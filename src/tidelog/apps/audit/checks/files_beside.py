@@ -56,19 +56,21 @@ def _transactions(log: ReplicaLog, segment: SegmentSummary) -> None:
     if any(stretch.crowded for stretch in segment.stretches):
         return
     for (producer_id, marker), first in entries.items():
-        if log.excuses(first, marker):
+        begun = markers.get((producer_id, marker), -1)
+        if log.excuses(min(first, begun) if begun >= 0 else first, marker):
             continue
         if (producer_id, marker) not in markers and not log.is_compacted:
             text = f"producer {producer_id} has no abort marker at offset {marker}"
-        elif markers.get((producer_id, marker), -1) not in (-1, first):
-            begun = markers[producer_id, marker]
+        elif begun not in (-1, first):
             text = f"producer {producer_id}'s transaction began at {begun}, the entry says {first}"
         else:
             continue
         log.add(log.place.finding("transaction-index", file, text, offsets=(first, marker)))
         return
     for (producer_id, marker), first in markers.items():
-        if first >= 0 and (producer_id, marker) not in entries and marker < log.log_end:
+        if first < 0 or marker >= log.log_end or log.excuses(first, marker):
+            continue
+        if (producer_id, marker) not in entries:
             text = f"the abort of producer {producer_id} at offset {marker} has no entry"
             log.add(log.place.finding("transaction-index", file, text, offsets=(first, marker)))
             return

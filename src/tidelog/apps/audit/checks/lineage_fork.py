@@ -57,9 +57,11 @@ def common_end(side: Side, reference: Side) -> int:
     """Up to where the reference's epochs let the other log be the same."""
     if side is reference:
         return side.log.log_end
-    ends = {run.epoch: run.last + 1 for run in reference.lineage}
-    if reference.lineage:
-        ends[reference.last_epoch] = max(reference.log.log_end, ends[reference.last_epoch])
+    if not reference.lineage:
+        return side.log.log_end
+    starts = [run.first for run in reference.lineage[1:]]
+    epochs = (run.epoch for run in reference.lineage)
+    ends = dict(zip(epochs, [*starts, reference.log.log_end], strict=True))
     until = side.log.log_end
     for run in reversed(side.lineage):
         if run.epoch in ends:
@@ -68,7 +70,7 @@ def common_end(side: Side, reference: Side) -> int:
             return min(until, max(ends[run.epoch], run.first))
         if run.last < reference.log.segments[0].base_offset:
             return until  # the reference's log begins later
-        if run.epoch < reference.lineage[0].epoch if reference.lineage else True:
+        if run.epoch < reference.lineage[0].epoch:
             return until
         until = run.first
     return until
@@ -76,9 +78,9 @@ def common_end(side: Side, reference: Side) -> int:
 
 def _tell_fork(side: Side, reference: Side, until: int) -> None:
     log = side.log
-    if until >= log.log_end:
+    if until >= log.log_end or log.excuses(until, log.log_end - 1):
         return
-    run = next(run for run in side.lineage if run.last >= until)
+    run = next((run for run in side.lineage if run.last >= until), side.lineage[-1])
     segment = max((s for s in log.segments if s.base_offset <= until), key=lambda s: s.base_offset)
     high = log.high_watermark or 0
     where = f"{reference.log.replica} has other epochs from offset {until} on"
@@ -95,13 +97,19 @@ def _tell_fork(side: Side, reference: Side, until: int) -> None:
     )
 
 
+def _told_end(log: ReplicaLog) -> int:
+    """Where the log would end without the damage that is told of."""
+    high = log.high_watermark or 0
+    return high if high > log.log_end and log.excuses(log.log_end, high - 1) else log.log_end
+
+
 def tell_ends(sides: list[Side], agreement: Agreement) -> None:
     """Who lags behind what is committed, and who has more than others."""
     if len(sides) < 2:
         return
     committed = agreement.committed
     fitting = [side for side in sides if agreement.until[side.log.replica] >= side.log.log_end]
-    shortest = min(side.log.log_end for side in sides)
+    shortest = min(_told_end(side.log) for side in sides)
     for side in fitting:
         log = side.log
         end = log.log_end

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary
 from tidelog.apps.audit.scan.summary import Hole, Run
 
+SEGMENT_SPAN = 1 << 31
 CHAIN_MAX = 3000
 """Runs for which the best chain is looked for; beyond it the first that fits is taken."""
 
@@ -34,37 +35,91 @@ def check_offsets(log: ReplicaLog, compacted: bool, cleaned_upto: int) -> None:
                 log.add(log.place.finding("unreadable", segment.file, stretch.error))
         if segment.vanished:
             log.add(log.place.finding("vanished", segment.file, "deleted since it was listed"))
-    chain = best_chain([run for segment in log.segments for run in segment.runs])
+    runs = [run for segment in log.segments for run in segment.runs]
+    strayed = _out_of_bounds(log) | _says_otherwise(log, runs, compacted)
+    chain = best_chain(runs, strayed, _promised(log))
     fitting = [each.run for each in chain if each.fits]
     end = max((run.last + 1 for run in fitting), default=0)
     log.end_at(max(end, log.segments[-1].base_offset if log.segments else 0))
     _Judge(log, compacted, cleaned_upto, chain).judge()
 
 
+def _promised(log: ReplicaLog) -> int:
+    """Up to where the replica itself said that it had records."""
+    return max(log.high_watermark or 0, log.recovery_point or 0)
+
+
 def _by_content(log: ReplicaLog) -> list[SegmentSummary]:
     """Segments in order; one whose name is wrong stands where its batches belong."""
-    ends = {s.runs[-1].last + 1: s for s in log.segments if s.runs}
-    renamed = []
+    renamed = [s for number, s in enumerate(log.segments) if _is_renamed(log, number)]
+    for segment in renamed:
+        first, last = segment.runs[0].first, segment.runs[-1].last
+        text = f"its first batch has offset {first}"
+        log.add(
+            log.place.finding("segment-name", segment.file, text, position=0, offsets=(first, last))
+        )
+        log.reshaped.add(segment.file)
+    return sorted(
+        (s._replace(base_offset=s.runs[0].first) if s in renamed else s for s in log.segments),
+        key=lambda s: s.base_offset,
+    )
+
+
+def _is_renamed(log: ReplicaLog, number: int) -> bool:
+    """Whether a segment's batches fit in the log as they are, and its name does not."""
+    segment = log.segments[number]
+    runs = segment.runs
+    if not runs or runs[0].position > 0 or runs[0].first in (segment.base_offset, -1):
+        return False
+    first, last = runs[0].first, runs[-1].last
+    if len(log.segments) == 1:
+        whole = len(runs) == 1 and (runs[0].batches > 1 or last + 1 == _promised(log))
+        return whole and first >= 0 and not (first > segment.base_offset and log.is_compacted)
+    others = [s for s in log.segments if s is not segment and s.runs]
+    before = log.segments[number - 1] if number else None
+    if first > segment.base_offset and (
+        log.is_compacted or (before and before.runs and _end(before) == segment.base_offset)
+    ):
+        return False
+    goes_on = any(_end(other) == first for other in others)
+    begins = number == 0 and any(_first(other) == last + 1 for other in others)
+    return goes_on or begins
+
+
+def _out_of_bounds(log: ReplicaLog) -> set[Run]:
+    """Runs that can't be in the segment they are in."""
+    strayed: set[Run] = set()
     for number, segment in enumerate(log.segments):
-        runs = segment.runs
-        if not runs or runs[0].first == segment.base_offset or runs[0].position > 0:
+        above = [after.base_offset for after in log.segments[number + 1 : number + 2]]
+        limit = above[0] if above else segment.base_offset + SEGMENT_SPAN
+        strayed |= {
+            run for run in segment.runs if run.first < segment.base_offset or run.last >= limit
+        }
+    return strayed
+
+
+def _says_otherwise(log: ReplicaLog, runs: list[Run], compacted: bool) -> set[Run]:
+    """Runs that would fill exactly the place they are in, but have other offsets. The last one
+    of a compacted log is judged only if it is known where the log ends."""
+    starts = {segment.file: segment.base_offset for segment in log.segments}
+    holes = {(hole.file, hole.end) for segment in log.segments for hole in segment.holes}
+    strayed = set()
+    for at, run in enumerate(runs):
+        before = runs[at - 1] if at else None
+        same_file = before is not None and before.file == run.file
+        expected = before.last + 1 if before and same_file else starts[run.file]
+        after = runs[at + 1].first if at + 1 < len(runs) else _promised(log)
+        fills = expected + run.last - run.first + 1 == after
+        if compacted and at + 1 == len(runs) and not log.clean:
             continue
-        first, before = runs[0].first, log.segments[number - 1] if number else None
-        goes_on = ends.get(first) not in (None, segment)
-        if first > segment.base_offset and (
-            log.is_compacted or (before and before.runs and _end(before) == segment.base_offset)
+        if (
+            fills
+            and run.first != expected
+            and run.last + 1 != after
+            and (run.file, run.position) not in holes
         ):
-            continue
-        begins = number == 0 and any(_first(s) == runs[-1].last + 1 for s in log.segments)
-        if goes_on or begins or len(log.segments) == 1:
-            text = f"its first batch has offset {first}"
-            offsets = (first, runs[-1].last)
-            log.add(
-                log.place.finding("segment-name", segment.file, text, position=0, offsets=offsets)
-            )
-            renamed.append(segment)
-            log.reshaped.add(segment.file)
-    return sorted(log.segments, key=lambda s: s.runs[0].first if s in renamed else s.base_offset)
+            strayed.add(run)
+    return strayed
 
 
 def _end(segment: SegmentSummary) -> int:
@@ -75,34 +130,36 @@ def _first(segment: SegmentSummary) -> int:
     return segment.runs[0].first if segment.runs else -1
 
 
-def best_chain(runs: list[Run]) -> list[Chained]:
-    """Which runs are in their place: the chain with the most batches."""
-    if all(a.last < b.first for a, b in pairwise(runs)):
-        return [Chained(run, True) for run in runs]
-    if len(runs) > CHAIN_MAX:
-        return _first_that_fits(runs)
+def best_chain(runs: list[Run], strayed: set[Run], promised: int) -> list[Chained]:
+    """Which runs are in their place: the chain with the most batches. Of two as good, the one
+    that ends where the replica said that its log ends."""
+    able = [run for run in runs if run not in strayed]
+    if all(a.last < b.first for a, b in pairwise(able)):
+        return [Chained(run, run not in strayed) for run in runs]
+    if len(able) > CHAIN_MAX:
+        return _first_that_fits(runs, strayed)
     weight: list[int] = []
     before: list[int] = []
-    for at, run in enumerate(runs):
+    for at, run in enumerate(able):
         reach, via = 0, -1
         for earlier in range(at):
-            if runs[earlier].last < run.first and weight[earlier] > reach:
+            if able[earlier].last < run.first and weight[earlier] > reach:
                 reach, via = weight[earlier], earlier
-        weight.append(reach + run.batches)
+        weight.append(reach + 4 * run.batches + 2 * (run.last + 1 == promised))
         before.append(via)
-    at = max(range(len(runs)), key=lambda each: weight[each])
+    at = max(range(len(able)), key=lambda each: weight[each])
     kept = set()
     while at >= 0:
-        kept.add(at)
+        kept.add(able[at])
         at = before[at]
-    return [Chained(run, at in kept) for at, run in enumerate(runs)]
+    return [Chained(run, run in kept) for run in runs]
 
 
-def _first_that_fits(runs: list[Run]) -> list[Chained]:
+def _first_that_fits(runs: list[Run], strayed: set[Run]) -> list[Chained]:
     chain: list[Chained] = []
     last = -1
     for run in runs:
-        fits = run.first > last
+        fits = run.first > last and run not in strayed
         chain.append(Chained(run, fits))
         last = run.last if fits else last
     return chain
@@ -151,19 +208,20 @@ class _Judge:
             self._hole(hole, (first, last), at_end=after is None and not between)
         explained = bool(holes or between) or first > last or self._elsewhere(first, last)
         gone = any(start[0] <= self.order[file] <= stop[0] for file in self.vanished)
-        if explained or gone or after is None or before is None:
+        if explained or gone or after is None:
             return
         if self.compacted and (last < self.cleaned_upto or not self.cleaned_upto):
             return
         kind = "offset-jump" if self.compacted else "offset-gap"
-        text = f"offsets {first} to {last} are missing: {before.file} goes up to {before.last}"
+        up_to = f"{before.file} goes up to {before.last}" if before else "the log begins with them"
+        text = f"offsets {first} to {last} are missing: {up_to}"
         self.log.add(
             self.log.place.finding(
                 kind, after.file, text, position=after.position, offsets=(first, last)
             )
         )
         self.log.damaged.append((first, last))
-        self.log.reshaped |= {before.file, after.file}
+        self.log.reshaped |= {after.file, before.file if before else after.file}
 
     def _elsewhere(self, first: int, last: int) -> bool:
         """Whether these offsets stand in another place."""
@@ -175,15 +233,17 @@ class _Judge:
             return 0, -1
         first = self.log.segments[0].base_offset if before is None else before.last + 1
         if after is None:
-            return first, first - 1
+            return first, _promised(self.log) - 1
         return first, after.first - 1
 
     def _misplaced(self, run: Run, missing: tuple[int, int], holes: list[Hole]) -> None:
         first, last = missing
         offsets = (run.first, run.last)
+        if self.compacted:  # what was there before it may be gone
+            first = max(first, last - (run.last - run.first))
         if not holes and first <= last and last - first == run.last - run.first:
             text = f"offsets {run.first} to {run.last} stand where {first} to {last} belong"
-            offsets = missing
+            offsets = (first, last)
         else:
             text = f"offsets {run.first} to {run.last} do not belong here"
         self.log.add(
@@ -205,7 +265,7 @@ class _Judge:
             kind, text = "old-format", f"records of format {hole.old_format}"
         elif at_end and hole.file == last_file and (hole.torn or hole.zeros):
             kind, text = self._tail(hole, missing[0])
-            offsets = (missing[0], max(missing[0], self._promised() - 1))
+            offsets = (missing[0], max(missing[0], _promised(self.log) - 1))
             self.log.damaged.append(offsets)
         elif hole.zeros:
             kind, text = "zero-hole", f"{size} bytes of zeros"
@@ -217,15 +277,11 @@ class _Judge:
             self.log.place.finding(kind, hole.file, text, position=hole.position, offsets=offsets)
         )
 
-    def _promised(self) -> int:
-        """Up to where the replica itself said that it had records."""
-        return max(self.log.high_watermark or 0, self.log.recovery_point or 0)
-
     def _tail(self, hole: Hole, end: int) -> tuple[str, str]:
         """What a crash or a running broker leaves is none; below a promise it is."""
         size = hole.end - hole.position
         log = self.log
         what = "of zeros" if hole.zeros else "of a batch that is not whole"
-        if log.clean or end < self._promised():
+        if log.clean or end < _promised(self.log):
             return ("zero-hole" if hole.zeros else "torn-batch"), f"{size} bytes {what}"
         return ("zero-tail" if hole.zeros else "torn-tail"), f"{size} bytes {what}"

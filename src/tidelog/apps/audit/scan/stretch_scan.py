@@ -41,6 +41,8 @@ class Stretch(NamedTuple):
     """The stretch goes on to where the file ends when it is read."""
     cleaned_upto: int
     """Below this offset gaps are the cleaner's work."""
+    ends: tuple[int, ...] = ()
+    """Where the log may end here: the next segment, the high watermark, the recovery point."""
 
 
 class StretchScan(NamedTuple):
@@ -173,11 +175,7 @@ class _Scan:
         """Last offsets. One whose batch is damaged is what the next batch says."""
         last = framed.last.copy()
         for at in np.flatnonzero(~framed.sound).tolist():
-            span = last[at] - base[at]
-            if at + 1 < len(base) and base[at] < base[at + 1] <= base[at] + _SPAN_BELIEVED:
-                last[at] = base[at + 1] - 1
-            elif not 0 <= span <= _SPAN_BELIEVED:
-                last[at] = base[at]
+            last[at] = self._believed_end(framed, base, at) - 1
             self._remark(
                 "batch-checksum",
                 int(framed.positions[at]),
@@ -186,6 +184,17 @@ class _Scan:
             )
             self.bad.append((int(base[at]), int(last[at])))
         return last
+
+    def _believed_end(self, framed: Framed, base: Longs, at: int) -> int:
+        """Where a batch with a wrong checksum ends: what follows knows, or its header."""
+        first = int(base[at])
+        if at + 1 < len(base) and first < base[at + 1] <= first + _SPAN_BELIEVED:
+            return int(base[at + 1])
+        header = framed.headers[at]
+        told = [first + int(header["last_offset_delta"]) + 1, first + int(header["count"])]
+        fits = [end for end in told if end in self.wanted.ends]
+        sane = [end for end in told if first < end <= first + _SPAN_BELIEVED]
+        return min(fits or sane or [first + 1])
 
     def _remark(self, kind: str, position: int, offsets: tuple[int, int], text: str) -> None:
         if len(self.remarks) < LIST_MAX:
@@ -217,7 +226,9 @@ class _Scan:
     def _follow_offsets(self, framed: Framed, base: Longs, last: Longs) -> None:
         before = np.concatenate(([self.runs[-1].last if self.runs else -2], last[:-1]))
         jumps = base != before + 1
-        jumps &= ~((base > before) & (base <= self.wanted.cleaned_upto))
+        # A cleaner's gap is none, unless what follows it goes back: then an offset is wrong.
+        goes_on = np.concatenate((base[1:] > last[:-1], [False]))
+        jumps &= ~((base > before) & (base <= self.wanted.cleaned_upto) & goes_on)
         if not self.runs or self.peak < 0:
             jumps[0] = True  # the first, or the first behind a hole
         begins = np.flatnonzero(jumps).tolist()
@@ -243,11 +254,19 @@ class _Scan:
             self.runs[-1] = run._replace(
                 last=int(last[end - 1]), end=stop, batches=run.batches + end - at
             )
-        elif len(self.runs) < LIST_MAX:
-            start = int(framed.positions[at])
-            self.runs.append(Run(int(base[at]), int(last[end - 1]), start, stop, end - at))
+            return
+        start, first = int(framed.positions[at]), int(base[at])
+        if len(self.runs) < LIST_MAX:
+            self.runs.append(Run(first, int(last[end - 1]), start, stop, end - at))
+            return
+        self.crowded = True
+        run = self.runs[-1]
+        if first > run.last:  # too many gaps to tell apart; the log goes on all the same
+            batches = run.batches + end - at
+            self.runs[-1] = run._replace(last=int(last[end - 1]), end=stop, batches=batches)
         else:
-            self.crowded = True
+            offsets = (first, int(last[end - 1]))
+            self._remark("offset-order", start, offsets, f"offsets from {first} on again")
 
     def _follow_epochs(self, framed: Framed, base: Longs, last: Longs) -> None:
         epochs = framed.headers["leader_epoch"]

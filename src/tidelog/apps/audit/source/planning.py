@@ -109,17 +109,19 @@ def _folder_units(
     cleaned_upto = cleaned.get(name, 0)
     if folder.partition.topic in INTERNAL_TOPICS:
         cleaned_upto = _EVERYTHING
-    for file in names:
-        parsed = layout.parse_file(file)
-        if parsed is None or parsed.kind != layout.LOG or parsed.suffix:
-            continue
+    parsed_names = [(file, layout.parse_file(file)) for file in names]
+    logs = [(file, p.base_offset) for file, p in parsed_names if p and p[1:] == (layout.LOG, "")]
+    known = (facts.offset("high_watermark", name), facts.offset("recovery_point", name))
+    for number, (file, base_offset) in enumerate(logs):
+        ends = tuple(each for each in known if each) if number + 1 == len(logs) else ()
+        ends += tuple(after for _, after in logs[number + 1 : number + 2])
         path = os.path.join(folder.path, file)
         size = os.path.getsize(path) if os.path.exists(path) else 0
         split = 0 if path in wanted.only else wanted.split_bytes
-        cuts = [0, *_cuts(path, parsed.base_offset, size, split)]
+        cuts = [0, *_cuts(path, base_offset, size, split)]
         for start, end in zip(cuts, [*cuts[1:], size], strict=True):
             last = start == cuts[-1]
-            stretch = Stretch(path, parsed.base_offset, start, end, last, cleaned_upto)
+            stretch = Stretch(path, base_offset, start, end, last, cleaned_upto, ends)
             yield unit._replace(stretch=stretch)
 
 
