@@ -33,7 +33,7 @@ def test_small_reads_stay_whole_and_large_ones_are_cut() -> None:
 
 
 def test_options_decide_how_it_is_cut() -> None:
-    assert sizes(split_ranges(planned(10, 5), Splitting(max_records=4), cores=8)) == [3, 3, 4, 2, 3]
+    assert sizes(split_ranges(planned(10, 5), Splitting(max_records=4), cores=8)) == [3, 2, 3, 3, 4]
     assert sizes(split_ranges(planned(10, 5), Splitting(min_partitions=3), cores=1)) == [5, 5, 5]
     assert sizes(split_ranges(planned(10, 5), Splitting(min_partitions=2), cores=1)) == [10, 5]
     both = Splitting(min_partitions=6, max_records=10)

@@ -127,6 +127,15 @@ def test_data_is_read_up_to_the_end_or_a_limit(topics: Topics, watch: Watch) -> 
     assert advance(watch, start, 5).places[T0] == Place(15, 4)
 
 
+def test_a_checkpoint_without_epochs_and_ids_gets_them(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (50, 4), (7, 4))
+    start = from_json({"t": {"0": 50, "1": 5}})
+    end = advance(watch, start)
+    assert end.places == {T0: Place(50, 4), T1: Place(7, 4)}
+    assert (end.ids, end.starts, end.lost) == ({"t": b"\x01" * 16}, {}, ())
+    assert advance(watch, end) is end
+
+
 def test_the_first_batch_says_where_it_begins(topics: Topics, watch: Watch) -> None:
     topics.put("t", (50, 4), (7, 4))
     start = at(t_0=(10, 4), t_1=(7, 4))

@@ -4,8 +4,8 @@ Pure. Always true: the pieces of a range are the range, in order, none empty; sh
 more than what is there, and while anything is there some share is above zero.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
+from itertools import pairwise, zip_longest
 
 from tidelog.apps.spark.source.options.source_options import Splitting
 from tidelog.apps.spark.source.range_errors import RangeToRead
@@ -21,31 +21,37 @@ def split_ranges(
     ranges: Iterable[RangeToRead], splitting: Splitting, cores: int
 ) -> list[RangeToRead]:
     """As the options say (`maxRecordsPerPartition` first, then `minPartitions`, both as Spark's
-    connector has them); without any, so that tasks are neither huge nor too few for `cores`."""
-    found = [each for each in ranges if each.end > each.start]
+    connector has them); without any, so that tasks are neither huge nor too few for `cores`.
+    Partitions take turns, so that tasks that run at once ask different leaders."""
+    found = [[each] for each in ranges if each.end > each.start]
     if splitting.max_records is not None:
         found = _cut_above(found, splitting.max_records)
     elif splitting.min_partitions is None:
         found = _cut_above(found, TASK_OFFSETS_MAX)
-        total = _total(found)
-        worth = min(cores, total // TASK_OFFSETS_MIN)
-        return _cut_to_number(found, worth)
-    return _cut_to_number(found, splitting.min_partitions or 0)
+        found = _cut_to_number(found, min(cores, _total(found) // TASK_OFFSETS_MIN))
+    found = _cut_to_number(found, splitting.min_partitions or 0)
+    return [piece for turn in zip_longest(*found) for piece in turn if piece is not None]
 
 
-def _cut_above(ranges: Sequence[RangeToRead], most: int) -> list[RangeToRead]:
-    return [piece for each in ranges for piece in _cut(each, -(-(each.end - each.start) // most))]
-
-
-def _cut_to_number(ranges: Sequence[RangeToRead], number: int) -> list[RangeToRead]:
-    """Into about `number` pieces, larger ranges into more."""
-    if number <= len(ranges):
-        return list(ranges)
-    total = _total(ranges)
+def _cut_above(found: list[list[RangeToRead]], most: int) -> list[list[RangeToRead]]:
     return [
-        piece
-        for each in ranges
-        for piece in _cut(each, max(round((each.end - each.start) * number / total), 1))
+        [piece for each in pieces for piece in _cut(each, -(-(each.end - each.start) // most))]
+        for pieces in found
+    ]
+
+
+def _cut_to_number(found: list[list[RangeToRead]], number: int) -> list[list[RangeToRead]]:
+    """Into about `number` pieces, larger ranges into more."""
+    if not found or number <= sum(map(len, found)):
+        return found
+    share = number / _total(found)
+    return [
+        [
+            piece
+            for each in pieces
+            for piece in _cut(each, max(round((each.end - each.start) * share), 1))
+        ]
+        for pieces in found
     ]
 
 
@@ -56,8 +62,8 @@ def _cut(whole: RangeToRead, pieces: int) -> list[RangeToRead]:
     return [whole._replace(start=start, end=end) for start, end in pairwise(edges)]
 
 
-def _total(ranges: Iterable[RangeToRead]) -> int:
-    return sum(each.end - each.start for each in ranges)
+def _total(found: list[list[RangeToRead]]) -> int:
+    return sum(each.end - each.start for pieces in found for each in pieces)
 
 
 def share_limit(lags: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:

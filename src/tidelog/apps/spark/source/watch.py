@@ -26,7 +26,7 @@ from tidelog.apps.spark.source.loss.judging import (
     judge_recreated,
     needs_epoch_end,
 )
-from tidelog.apps.spark.source.loss.policy import LossKind, LostRange
+from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LossKind, LostRange
 from tidelog.apps.spark.source.survey import Landscape, Survey
 from tidelog.core.types import Offset, TopicId, TopicPartition
 from tidelog.shell.client.client_errors import (
@@ -245,8 +245,11 @@ def next_offset(
         until = end.offset if shares is None else min(end.offset, begin + shares.get(key, 0))
         until = max(until, begin)
         moved = old is None or begin != old.offset
-        # An epoch without records is no news: Spark would make a batch of it.
-        places[key] = Place(until, end.epoch) if moved or until > begin else start.places[key]
+        # A newer epoch without records is no news, and Spark would make a batch of it; an
+        # epoch where none was known (a checkpoint of Spark's connector) is.
+        unknown = old is not None and old.epoch == UNKNOWN_EPOCH
+        is_news = moved or unknown or until > begin
+        places[key] = Place(until, end.epoch) if is_news else start.places[key]
         if moved:
             starts[key] = begin
     if is_first:
