@@ -190,6 +190,7 @@ def test_packed_batches_are_opened_a_group_at_a_time(
 def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes(encode_batch([Record(None, bytes(200_000))], attributes=Codec.ZSTD))
     assert len(data) < 1000
+    monkeypatch.setattr(unpacking, "GROUP_BYTES", 1000)
     monkeypatch.setattr(
         unpacking, "decompress", lambda codec, packed: decompress(codec, packed, 9999)
     )

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.record.compression import XERIAL_MAGIC, Codec, compress, decompress
+from tidelog.core.record.compression import (
+    XERIAL_MAGIC,
+    Codec,
+    compress,
+    decompress,
+    decompress_into,
+)
 from tidelog.core.record.record_batch import CorruptRecord
 
 PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -124,3 +130,20 @@ def test_lz4_blocks_stand_alone(kind: str, size: int, level: int | None) -> None
 def test_lz4_frames_of_others_are_read() -> None:
     data = bytes(range(256)) * 2000
     assert bytes(decompress(Codec.LZ4, bytes(cramjam.lz4.compress(data)))) == data
+
+
+@pytest.mark.parametrize("codec", [*Codec, 5])
+def test_unpacked_where_there_is_room(codec: int) -> None:
+    data = bytes(range(256)) * 40
+    room = bytearray(20_000)
+    if codec == 5:
+        with pytest.raises(CorruptRecord, match="codec 5"):
+            decompress_into(codec, data, memoryview(room))
+        return
+    packed = compress(Codec(codec), data)
+    assert decompress_into(codec, packed, memoryview(room)[100:]) == len(data)
+    assert room[100 : 100 + len(data)] == data
+    assert decompress_into(codec, packed, memoryview(room)[: len(data) - 1]) is None
+    if codec != Codec.NONE:
+        with pytest.raises(CorruptRecord):
+            decompress_into(codec, packed[: len(packed) // 2], memoryview(room))

@@ -75,6 +75,26 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
         raise CorruptRecord(f"{Codec(codec).name.lower()}: {error}") from error
 
 
+def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
+    """Unpack where there is room already: how many bytes, or None if it is too little. Raises
+    CorruptRecord as `decompress` does."""
+    if codec not in (Codec.GZIP, Codec.LZ4, Codec.ZSTD):
+        opened = decompress(codec, data)
+        if len(opened) > len(output):
+            return None
+        output[: len(opened)] = opened
+        return len(opened)
+    import cramjam
+
+    streams = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
+    try:
+        return int(streams[Codec(codec)].decompress_into(data, output))
+    except cramjam.DecompressionError as error:
+        if str(error) == _OUTPUT_FULL:
+            return None
+        raise CorruptRecord(f"{Codec(codec).name.lower()}: {error}") from error
+
+
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
     """`level` is how hard to try; None is the codec's default."""
     if codec == Codec.NONE:

@@ -47,6 +47,7 @@ _LAYOUT = np.dtype(
         ("count", ">i4"),
     ]
 )
+_NUMBERS = np.dtype([(name, np.int64) for name in _LAYOUT.names or ()])
 _AS_IT_IS = (
     *("leader_epoch", "crc", "attributes", "base_timestamp", "max_timestamp"),
     *("producer_id", "producer_epoch", "base_sequence", "count"),
@@ -100,12 +101,11 @@ def scan_headers(records: Buffer) -> BatchHeaders:
     positions, end = _positions(records)
     raw = np.frombuffer(records, np.uint8)
     at = np.array(positions, np.int64)
-    found = raw[at[:, None] + _HEADER_BYTES].view(_LAYOUT).ravel()
+    found = raw[at[:, None] + _HEADER_BYTES].view(_LAYOUT).ravel().astype(_NUMBERS)
     old = found["magic"] != MAGIC
     if old.any():
         raise _wrong_magic(int(found["magic"][old][0]))
-    base_offset = found["base_offset"].astype(np.int64)
-    last_delta = found["last_offset_delta"].astype(np.int64)
+    base_offset, last_delta = found["base_offset"], found["last_offset_delta"]
     last_offset = base_offset + last_delta
     if (last_delta < 0).any() or (base_offset < 0).any() or (base_offset > _OFFSET_MAX).any():
         raise CorruptRecord("a batch whose offsets are none")
@@ -115,11 +115,11 @@ def scan_headers(records: Buffer) -> BatchHeaders:
         raise CorruptRecord("a batch with less than no records")
     return BatchHeaders(
         position=at,
-        size=found["length"].astype(np.int64) + PREFIX_SIZE,
+        size=found["length"] + PREFIX_SIZE,
         base_offset=base_offset,
         last_offset=last_offset,
         tail=len(records) - end,
-        **{name: found[name].astype(np.int64) for name in _AS_IT_IS},
+        **{name: found[name] for name in _AS_IT_IS},
     )
 
 

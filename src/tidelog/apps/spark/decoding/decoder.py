@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from tidelog.apps.spark.decoding.engines import NUMBA, chosen_engine
 from tidelog.apps.spark.decoding.selection import Selected
-from tidelog.apps.spark.decoding.unpacking import Unpacked, unpack
+from tidelog.apps.spark.decoding.unpacking import Unpacked, UnpackMemory, unpack
 from tidelog.core.types import Offset
 
 ROWS = 16 * 1024
-DATA_BYTES = 4 * 1024 * 1024
+DATA_BYTES = 8 * 1024 * 1024
 OFFSET_MAX = 2**63 - 1
 
 
@@ -55,13 +55,14 @@ class Decoder:
         """`rows` and `data_bytes` bound a RecordBatch; one record may be larger. Unless `keep`
         is set, a RecordBatch is good only until the next one is asked for."""
         make = _engine(chosen_engine(engine))
+        self._memory = UnpackMemory()
         self._engine: Engine = make(schema, topic, partition, rows, data_bytes, keep)
 
     def decode(
         self, selected: Selected, start: Offset = 0, end: Offset = OFFSET_MAX
     ) -> Iterator[Any]:
         """The RecordBatches that became full. Raises CorruptRecord."""
-        for unpacked in unpack(selected):
+        for unpacked in unpack(selected, self._memory):
             yield from self._engine.fill(unpacked, start, end)
 
     def flush(self) -> Iterator[Any]:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog.apps.spark.decoding.selection import Selected
-from tidelog.core.record.compression import Codec, decompress
+from tidelog.core.record.compression import Codec, decompress, decompress_into
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.record_batch import HEADER_SIZE
 
-GROUP_BYTES = 8 * 1024 * 1024
+GROUP_BYTES = 2 * 1024 * 1024
+_RATIO_GUESS = 4.0
 
 Table: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
@@ -31,8 +32,36 @@ class Unpacked(NamedTuple):
     """What the addresses in the table point into; to be kept as long as they are used."""
 
 
-def unpack(selected: Selected) -> Iterator[Unpacked]:
-    """The chosen batches in groups. Raises CorruptRecord."""
+class UnpackMemory:
+    """Room for a group of unpacked batches, used again for the next one."""
+
+    def __init__(self) -> None:
+        self.room = bytearray()
+        self.address = 0
+        self._ratio = _RATIO_GUESS
+
+    def open(self) -> "UnpackMemory":
+        """Make the room, once there is something to unpack."""
+        if not self.room:
+            self.room = bytearray(GROUP_BYTES)
+            self.address = address(self.room)
+        return self
+
+    def unpack(self, codec: int, packed: Buffer, used: int) -> int | None:
+        """Unpack behind what is used: how many bytes, None if there is no room. Where it looks
+        as if there were none, it is not even tried."""
+        left = len(self.room) - used
+        if used and left < len(packed) * self._ratio:
+            return None
+        size = decompress_into(codec, packed, memoryview(self.room)[used:])
+        if size is not None and len(packed):
+            self._ratio = size / len(packed)
+        return size
+
+
+def unpack(selected: Selected, memory: UnpackMemory | None = None) -> Iterator[Unpacked]:
+    """The chosen batches in groups, each good until the next is asked for. Raises
+    CorruptRecord."""
     headers = selected.headers
     chosen = selected.chosen
     if not len(chosen):
@@ -53,26 +82,37 @@ def unpack(selected: Selected) -> Iterator[Unpacked]:
     if (codecs == Codec.NONE).all():
         yield Unpacked(table, [selected.records])
         return
-    yield from _grouped(selected, table, codecs.tolist())
+    yield from _grouped(selected, table, codecs.tolist(), (memory or UnpackMemory()).open())
 
 
-def _grouped(selected: Selected, table: Table, codecs: list[int]) -> Iterator[Unpacked]:
+def _grouped(
+    selected: Selected, table: Table, codecs: list[int], memory: UnpackMemory
+) -> Iterator[Unpacked]:
     view = memoryview(selected.records)
     positions = selected.headers.position[selected.chosen].tolist()
-    held: list[Buffer] = [selected.records]
-    begun = size = 0
+    lengths = table[:, LENGTH].tolist()
+    held: list[Buffer] = [selected.records, memory.room]
+    begun = used = 0
     for number, codec in enumerate(codecs):
-        if codec != Codec.NONE:
-            start = positions[number] + HEADER_SIZE
-            opened = decompress(codec, view[start : start + int(table[number, LENGTH])])
-            table[number, ADDRESS] = address(opened)
-            table[number, LENGTH] = len(opened)
+        if codec == Codec.NONE:
+            continue
+        start = positions[number] + HEADER_SIZE
+        packed = view[start : start + lengths[number]]
+        size = memory.unpack(codec, packed, used)
+        if size is None:
+            if begun < number:
+                yield Unpacked(table[begun:number], held)
+                held = held[:2]
+                begun, used = number, 0
+            size = memory.unpack(codec, packed, 0)
+        if size is None:  # larger than all that room
+            opened = decompress(codec, packed)
             held.append(opened)
-            size += len(opened)
-        if size >= GROUP_BYTES:
-            yield Unpacked(table[begun : number + 1], held)
-            held = [selected.records]
-            begun, size = number + 1, 0
+            table[number, ADDRESS], table[number, LENGTH] = address(opened), len(opened)
+            used = len(memory.room)
+        else:
+            table[number, ADDRESS], table[number, LENGTH] = memory.address + used, size
+            used += size
     if begun < len(codecs):
         yield Unpacked(table[begun:], held)
 

@@ -1,0 +1,64 @@
+"""The columns of a topic's row: what Spark's own source has, and what is refused."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidelog.apps.spark.columns import WrongSchema, arrow_schema, check_schema, topic_schema
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+SPARKS_OWN = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " timestampType int"
+)
+HEADERS = "headers array<struct<key:string,value:binary>>"
+
+
+def from_ddl(text: str) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(text)
+
+
+def test_the_columns_are_those_of_sparks_own_source_and_the_epoch() -> None:
+    ours = from_ddl(f"{SPARKS_OWN}, leader_epoch int")
+    assert topic_schema(include_headers=False) == ours
+    assert topic_schema(include_headers=True) == from_ddl(
+        f"{SPARKS_OWN}, leader_epoch int, {HEADERS}"
+    )
+
+
+def test_arrow_is_told_what_spark_will_compare_it_with() -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    narrow = from_ddl(f"{HEADERS}, offset bigint not null, value binary")
+    for schema in (topic_schema(True), topic_schema(False), narrow):
+        assert check_schema(schema) == to_arrow_schema(schema, timezone="UTC")
+    assert arrow_schema(include_headers=True) == check_schema(topic_schema(True))
+    assert arrow_schema().field("offset").type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("ddl", "why"),
+    [
+        ("keys binary", "has no column 'keys'; it has key, value, topic"),
+        ("value string", "column 'value' is binary, not string; read it as it is and cast"),
+        ("offset int", "column 'offset' is bigint, not int"),
+        ("headers array<binary>", "column 'headers' is array<struct<key:string,value:binary>>"),
+        ("key binary not null", "column 'key' may be null; leave NOT NULL away"),
+        ("key binary, key binary", "named twice"),
+    ],
+)
+def test_what_a_topic_does_not_have_is_refused_in_one_line(ddl: str, why: str) -> None:
+    with pytest.raises(WrongSchema, match=why) as caught:
+        check_schema(from_ddl(ddl))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_columns_at_all_are_refused() -> None:
+    from pyspark.sql.types import StructType
+
+    with pytest.raises(WrongSchema, match="name some of key, value"):
+        check_schema(StructType([]), include_headers=True)
