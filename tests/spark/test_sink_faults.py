@@ -10,6 +10,7 @@ import pytest
 from sink_rows import rows_of, values_of
 
 from tidelog.apps.spark.sink.process_client import forget_clients
+from tidelog.apps.spark.sink.replays.found_rows import Starts
 from tidelog.apps.spark.sink.replays.identity import Origin
 from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import SinkError
@@ -77,7 +78,7 @@ def rows(between: dict[int, Callable[[], object]]) -> Iterator[Any]:
 
 def write(options: WriteOptions, between: dict[int, Callable[[], object]]) -> Written:
     origin = Origin(str(options.topic), 0, 0)
-    return write_alone(options, COLUMNS, origin, Attempt("job", 0), {}, rows(between))
+    return write_alone(options, COLUMNS, origin, Attempt("job", 0), Starts({}, 0), rows(between))
 
 
 def check(brokers: LocalCluster, topic: str) -> None:

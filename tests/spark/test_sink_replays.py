@@ -2,6 +2,7 @@
 without Spark: tasks and drivers are calls here, and die where a plan says so."""
 
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from sink_rows import rows_of, values_of
 
 from tidelog.apps.spark.sink.process_client import forget_clients
+from tidelog.apps.spark.sink.replays import found_rows
 from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
 from tidelog.apps.spark.sink.replays.ledger import Ledger, Line, read_line
 from tidelog.apps.spark.sink.row_columns import SinkColumns
@@ -266,18 +268,48 @@ def test_rows_of_two_queries_do_not_meet(broker: LocalCluster) -> None:
     assert values_of(broker.bootstrap, topic) == sorted(wanted * 2)
 
 
+def test_rows_are_found_when_the_broker_has_forgotten_their_producer() -> None:
+    rows = rows_for(0, 0)
+    soon = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "100"}
+    with LocalCluster(1, settings=soon) as forgetful:
+        topic = new_topic(forgetful)
+        options = options_for(forgetful, topic)
+        with pytest.raises(Killed):
+            run_task(options, Origin("long ago", 0, 0), Attempt("one", 0), rows, 3)
+        time.sleep(2)
+        again = run_task(options, Origin("long ago", 0, 0), Attempt("two", 0), rows)
+        assert again.delivered is not None
+        assert again.delivered.found > 0
+        assert values_of(forgetful.bootstrap, topic) == sorted(value for _, value in rows)
+        forget_clients()
+
+
+def test_a_restart_reads_nothing_where_the_leader_knows_that_nothing_is_there(
+    broker: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    rows = rows_for(0, 0)
+    conclude(options, [run_task(options, Origin("calm", 0, 0), Attempt("one", 0), rows)])
+    monkeypatch.setattr(found_rows, "_look_through", None)
+    run_task(options, Origin("calm", 1, 0), Attempt("two", 0), rows)
+    assert len(values_of(broker.bootstrap, topic)) == 2 * len(rows)
+    with pytest.raises(TypeError):  # here it must read
+        run_task(options, Origin("calm", 1, 0), Attempt("three", 0), rows)
+
+
 def test_the_ledger_keeps_the_last_line_of_each_query(broker: LocalCluster) -> None:
     with Cluster(broker.bootstrap) as cluster:
         ledger = Ledger(cluster, next(names))
         assert ledger.find("a") is None
         ends = {"t": {0: 5, 11: 7}}
         for number in range(40):
-            assert ledger.write("a", Line(number - 1, "run", ends, number), 1)
-            assert ledger.write("b", Line(number - 1, "run", {}, number), 1)
-        found = Line(38, "run", ends, 39)
+            assert ledger.write("a", Line(number - 1, "run", ends, number, 1))
+            assert ledger.write("b", Line(number - 1, "run", {}, number, 1))
+        found = Line(38, "run", ends, 39, 1)
         assert ledger.find("a") == found == Ledger(cluster, ledger.topic).find("a")
-        assert ledger.write("a", found, 2), "the same line again does no harm"
-        assert not ledger.write("a", Line(50, "other run", {}, 20), 1), "a number that was passed"
+        assert ledger.write("a", found), "the same line again does no harm"
+        assert not ledger.write("a", Line(50, "other run", {}, 20, 1)), "a number that was passed"
         assert ledger.find("a") == found
     with pytest.raises(SinkError, match="version 9"):
         read_line(b'{"version":9}')

@@ -13,8 +13,8 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter
 
+from tidelog.apps.spark.sink.replays.found_rows import Ends, Starts
 from tidelog.apps.spark.sink.replays.identity import Origin
-from tidelog.apps.spark.sink.replays.ledger import Ends
 from tidelog.apps.spark.sink.row_columns import sink_columns
 from tidelog.apps.spark.sink.stream_writer import TaskMessage
 from tidelog.apps.spark.sink.write_options import write_options
@@ -22,6 +22,7 @@ from tidelog.apps.spark.sink.writing import (
     Attempt,
     conclude,
     ends_now,
+    now_ms,
     write_alone,
     write_in_ledger,
 )
@@ -40,11 +41,12 @@ class TidelogWriter(DataSourceArrowWriter):
         self.options = write_options(options)
         self.columns = sink_columns(schema, self.options.topic)
         self.job = str(uuid4())
-        self.starts: Ends = {}
+        self.began_ms = now_ms()
+        self.ends: Ends = {}
         if self.options.named is None:
             with self.options.client.cluster() as cluster:
                 cluster.refresh([self.options.topic] if self.options.topic else [])
-                self.starts = ends_now(cluster, self.options.topic)
+                self.ends = ends_now(cluster, self.options.topic)
 
     def write(self, iterator: Iterator[Any]) -> TaskMessage:
         context = TaskContext.get()
@@ -52,8 +54,9 @@ class TidelogWriter(DataSourceArrowWriter):
         named = self.options.named
         if named is None:
             origin = Origin(self.job, 0, context.partitionId())
+            starts = Starts(self.ends, now_ms() - self.began_ms)
             return TaskMessage(
-                write_alone(self.options, self.columns, origin, attempt, self.starts, iterator)
+                write_alone(self.options, self.columns, origin, attempt, starts, iterator)
             )
         origin = Origin(NAMED + named.app, named.version, context.partitionId())
         return TaskMessage(write_in_ledger(self.options, self.columns, origin, attempt, iterator))

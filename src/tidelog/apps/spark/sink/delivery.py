@@ -18,9 +18,14 @@ import pyarrow as pa
 
 from tidelog.apps.spark.encoding.encoder import BatchEncoder, EncodedBatch, Rows, timestamps_ms
 from tidelog.apps.spark.sink.lanes import Lanes
-from tidelog.apps.spark.sink.replays.found_rows import FoundRows, find_rows, row_digest
+from tidelog.apps.spark.sink.replays.found_rows import (
+    Ends,
+    FoundRows,
+    Starts,
+    find_rows,
+    row_digest,
+)
 from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
-from tidelog.apps.spark.sink.replays.ledger import Ends
 from tidelog.apps.spark.sink.routing import Routing, Targets
 from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import RowsDiffer
@@ -56,7 +61,7 @@ class Delivery:
         origin: Origin,
         *,
         look: bool,
-        starts: Ends,
+        starts: Starts,
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -127,8 +132,7 @@ class Delivery:
         if not self._look:
             return
         partitions = self._cluster.topic(topic).partitions
-        starts = self._starts.get(topic, {})
-        found = find_rows(self._cluster, topic, partitions, self._identity, starts)
+        found = find_rows(self._cluster, topic, partitions, self._identity, self._starts)
         self._found[topic] = found
         for partition, sequence in found.next_sequence.items():
             self._encoder.sequences[self._routing.place(topic, partition)] = sequence

@@ -19,8 +19,9 @@ from tidelog.apps.spark.sink.process_client import (
     forget_clients,
     process_client,
 )
+from tidelog.apps.spark.sink.replays.found_rows import Ends, Starts
 from tidelog.apps.spark.sink.replays.identity import Origin
-from tidelog.apps.spark.sink.replays.ledger import NOTHING_DONE, Ends, Line
+from tidelog.apps.spark.sink.replays.ledger import NOTHING_DONE, Line
 from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import RowsDiffer, SinkError
 from tidelog.apps.spark.sink.write_options import WriteOptions
@@ -68,7 +69,8 @@ def write_in_ledger(
                 pass
             return Written(origin, attempt.run, line, None)
         look = line.run != attempt.run or attempt.number > 0
-        delivered = _deliver(client, options, columns, origin, look, line.ends, batches)
+        starts = Starts(line.ends, now_ms() - line.time_ms)
+        delivered = _deliver(client, options, columns, origin, look, starts, batches)
     except BaseException:
         forget_clients()
         raise
@@ -80,7 +82,7 @@ def write_alone(
     columns: SinkColumns,
     origin: Origin,
     attempt: Attempt,
-    starts: Ends,
+    starts: Starts,
     batches: Iterable[Any],
 ) -> Written:
     """The rows of a task of a job that is never run again under its name."""
@@ -111,10 +113,10 @@ def conclude(options: WriteOptions, written: Sequence[Written]) -> None:
             known = ends.setdefault(topic, {})
             for partition, end in partitions.items():
                 known[partition] = max(known.get(partition, 0), end)
-    line = Line(origin.batch, written[0].run, ends, last.number + 1)
+    line = Line(origin.batch, written[0].run, ends, last.number + 1, now_ms())
     try:
         ledger = process_client(options).ledger
-        if not ledger.write(origin.query, line, _now_ms()):
+        if not ledger.write(origin.query, line):
             found = ledger.find(origin.query)
             if found is None or found.batch < origin.batch:
                 raise SinkError(
@@ -155,8 +157,8 @@ def _line(client: ProcessClient, options: WriteOptions, origin: Origin, run: str
     """The ledger's word on the query; its first if it has none."""
     found = client.ledger.find(origin.query)
     if found is None:
-        found = Line(NOTHING_DONE, run, ends_now(client.cluster, options.topic))
-        if not client.ledger.write(origin.query, found, _now_ms()):
+        found = Line(NOTHING_DONE, run, ends_now(client.cluster, options.topic), 0, now_ms())
+        if not client.ledger.write(origin.query, found):
             found = client.ledger.find(origin.query)
             if found is None:
                 raise SinkError(f"the ledger {options.ledger_topic} refuses query {origin.query}")
@@ -169,7 +171,7 @@ def _deliver(
     columns: SinkColumns,
     origin: Origin,
     look: bool,
-    starts: Ends,
+    starts: Starts,
     batches: Iterable[Any],
 ) -> Delivered:
     delivery = Delivery(
@@ -198,5 +200,5 @@ def _number(line: Line) -> int:
     return line.number
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
     return int(time.time() * 1000)

@@ -11,6 +11,7 @@ not have are `left`: then the rows of the task were not the same.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 from tidelog.apps.spark.sink.replays.identity import Identity, task_of
 from tidelog.apps.spark.sink.sink_errors import NotReadable
@@ -18,8 +19,9 @@ from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import MAX_SEQUENCE, CorruptRecord, RecordBatch, batches
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset, TopicPartition
+from tidelog.shell.client.admin import broker_configs
 from tidelog.shell.client.api_keys import DESCRIBE_PRODUCERS
-from tidelog.shell.client.client_errors import BrokerError
+from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster, Deadline
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
@@ -30,7 +32,22 @@ REPLICATION_S = 30.0
 """How long rows that only a leader has may take until they can be read."""
 _DIGEST_BYTES = 16
 
+EXPIRATION = "producer.id.expiration.ms"
+REMEMBERED_SURELY = 0.5
+"""Of that time: clocks may differ, and a broker may look before."""
+
 RowHeaders = Sequence[tuple[str, bytes | None]]
+
+Ends = dict[str, dict[int, Offset]]
+"""By topic and partition: rows of later batches lie from here on."""
+
+
+class Starts(NamedTuple):
+    """Where rows of a micro-batch can be: the ends of topics before it, and how long ago that
+    was. A partition that is not in there is read from its beginning."""
+
+    offsets: Ends
+    age_ms: int
 
 
 @slotted
@@ -94,50 +111,102 @@ def find_rows(
     topic: str,
     partitions: Iterable[int],
     identity: Identity,
-    starts: Mapping[int, Offset],
+    starts: Starts,
 ) -> FoundRows:
-    """What this task has written of this micro-batch; `starts` is where each partition is read
-    from, its beginning if it is not in there."""
+    """What this task has written of this micro-batch."""
     found = FoundRows()
+    remembered_ms = _remembered_ms(cluster)
+    forgotten = starts.age_ms > remembered_ms * REMEMBERED_SURELY
     for partition in partitions:
         key = TopicPartition(topic, partition)
-        low = list_offset(cluster, topic, partition, EARLIEST).offset
-        start = starts.get(partition, low)
-        position = max(start, low)
-        deadline = Deadline(REPLICATION_S)
-        while True:
-            end = list_offset(cluster, topic, partition).offset
-            if start > end:  # the topic was made anew
-                start = position = low
-            while position < end:
-                position = _look_through(cluster, key, position, identity, found)
-            written = _leaders_word(cluster, key, identity)
-            if written is None or written == found.next_sequence.get(partition, 0):
-                break
-            if low > start:  # retention has taken some of it
-                found.next_sequence[partition] = written
-                break
-            deadline.pause(NotReadable(key, written))
+        word = _leaders_word(cluster, key, identity)
+        found.tasks |= word.tasks
+        # A leader that knows this producer, from the batch before, knows that there is no more;
+        # so does one that can't have forgotten it.
+        if word.asked and word.next_sequence is None and (word.known or not forgotten):
+            continue
+        _read_through(cluster, key, identity, starts.offsets.get(topic, {}), found)
     return found
 
 
-def _leaders_word(cluster: Cluster, key: TopicPartition, identity: Identity) -> int | None:
-    """The number after the last that the leader has of this task, also where followers do not
-    have it yet; None: it has none, or is too old to be asked."""
+def _read_through(
+    cluster: Cluster,
+    key: TopicPartition,
+    identity: Identity,
+    starts: Mapping[int, Offset],
+    found: FoundRows,
+) -> None:
+    """Read a partition up to what the leader has of this task."""
+    low = list_offset(cluster, *key, EARLIEST).offset
+    start = starts.get(key.partition, low)
+    position = max(start, low)
+    deadline = Deadline(REPLICATION_S)
+    while True:
+        end = list_offset(cluster, *key).offset
+        if start > end:  # the topic was made anew
+            start = position = low
+        while position < end:
+            position = _look_through(cluster, key, position, identity, found)
+        written = _leaders_word(cluster, key, identity).next_sequence
+        if written is None or written == found.next_sequence.get(key.partition, 0):
+            return
+        if low > start:  # retention has taken some of it
+            found.next_sequence[key.partition] = written
+            return
+        deadline.pause(NotReadable(key, written))
 
-    def ask(leader: KafkaConnection, _: PartitionMetadata) -> int | None:
+
+class LeadersWord(NamedTuple):
+    """What the leader of a partition remembers of this task, also where followers do not have
+    it yet."""
+
+    asked: bool = False
+    """False: it is too old to be asked."""
+    known: bool = False
+    """Whether it remembers this producer at all."""
+    next_sequence: int | None = None
+    """After the last number in this micro-batch; None: there is none."""
+    tasks: frozenset[int] = frozenset()
+    """All tasks that have written in this micro-batch."""
+
+
+def _leaders_word(cluster: Cluster, key: TopicPartition, identity: Identity) -> LeadersWord:
+    def ask(leader: KafkaConnection, _: PartitionMetadata) -> LeadersWord:
         if not leader.offers(DESCRIBE_PRODUCERS):
-            return None
+            return LeadersWord()
         request = {"topics": [{"name": key.topic, "partition_indexes": [key.partition]}]}
         answer = leader.call(DESCRIBE_PRODUCERS, request)["topics"][0]["partitions"][0]
         if answer["error_code"]:
             raise BrokerError(f"producers of {key}", answer["error_code"])
-        for each in answer["active_producers"]:
-            if (each["producer_id"], each["producer_epoch"]) == identity:
-                return int(each["last_sequence"] + 1) & MAX_SEQUENCE
-        return None
+        siblings = {
+            each["producer_id"]: each
+            for each in answer["active_producers"]
+            if identity.is_sibling(each["producer_id"])
+        }
+        now = {
+            producer: each["last_sequence"]
+            for producer, each in siblings.items()
+            if each["producer_epoch"] == identity.epoch
+        }
+        last = now.get(identity.producer_id)
+        return LeadersWord(
+            True,
+            identity.producer_id in siblings,
+            None if last is None else (last + 1) & MAX_SEQUENCE,
+            frozenset(map(task_of, now)),
+        )
 
     return cluster.ask_leader(*key, ask)
+
+
+def _remembered_ms(cluster: Cluster) -> int:
+    """How long brokers remember a producer that is silent; 0: they do not say."""
+    try:
+        broker = min(cluster.metadata.brokers)
+        found = broker_configs(cluster, broker, [EXPIRATION])[EXPIRATION]
+        return int(found or 0)
+    except (ClientError, KeyError, ValueError):
+        return 0
 
 
 def _look_through(

@@ -13,6 +13,7 @@ written since this process last read; a new process looks backwards from the end
 import json
 from typing import Any, NamedTuple
 
+from tidelog.apps.spark.sink.replays.found_rows import Ends
 from tidelog.apps.spark.sink.replays.identity import ledger_producer
 from tidelog.apps.spark.sink.sink_errors import SinkError
 from tidelog.core.errors import ErrorCode
@@ -37,9 +38,6 @@ _SEGMENT_BYTES = 16 * 1024 * 1024
 _FIRST_LOOK = 16
 _FURTHER = 16
 
-Ends = dict[str, dict[int, Offset]]
-"""By topic and partition: rows of later batches lie from here on."""
-
 
 class Line(NamedTuple):
     """What the ledger says of a query."""
@@ -48,10 +46,11 @@ class Line(NamedTuple):
     """The last one that is done; -1: the query has begun."""
     run: str
     ends: Ends
-    number: int = 0
+    number: int
+    time_ms: int
 
-    def value(self, now_ms: int) -> bytes:
-        fields = {"version": VERSION, "time": now_ms, **self._asdict()}
+    def value(self) -> bytes:
+        fields = {"version": VERSION, **self._asdict()}
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -65,7 +64,7 @@ def read_line(value: bytes) -> Line:
             topic: {int(partition): offset for partition, offset in partitions.items()}
             for topic, partitions in found["ends"].items()
         }
-        return Line(found["batch"], found["run"], ends, found["number"])
+        return Line(found["batch"], found["run"], ends, found["number"], found["time_ms"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SinkError(f"a line of the ledger can't be read: {error!r}") from None
 
@@ -93,10 +92,10 @@ class Ledger:
         self._read[query] = end, found or line
         return found or line
 
-    def write(self, query: str, line: Line, now_ms: int) -> bool:
+    def write(self, query: str, line: Line) -> bool:
         """Append a line. False: another one has its number, or a later one."""
         partition = self._partition(query)
-        record = Record(query.encode(), line.value(now_ms), now_ms)
+        record = Record(query.encode(), line.value(), line.time_ms)
         stamp = Producer(ledger_producer(query), 0, line.number & MAX_SEQUENCE)
         numbered = encode_batch([record], producer=stamp)
 
