@@ -186,6 +186,17 @@ def test_a_topic_made_anew(topics: Topics, watch: Watch) -> None:
     assert advance(watch, end) is end
 
 
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(topics: Topics, watch: Watch) -> None:
+    topics.client = topics.client._replace(metadata_age_s=1000.0)
+    topics.put("t", (100, 0))
+    start = at(t_0=(100, 0))
+    assert advance(watch, start) is start
+    topics.put("t", (250, 0), number=2)
+    end = advance(watch, start)
+    assert [each.kind for each in end.lost] == [LossKind.RECREATED]
+    assert (end.places[T0], end.starts[T0]) == (Place(250, 0), 0)
+
+
 def test_a_topic_made_anew_is_judged_as_a_whole(topics: Topics, watch: Watch) -> None:
     topics.put("t", (5, 0), (6, 0), number=2)
     topics.dumb = {T1}

@@ -1,10 +1,10 @@
 """Keeps an eye on what a stream reads: where partitions end now, and whether the checkpoint
 still fits the logs.
 
-A glance is one ListOffsets request for each leader and happens at every trigger. Metadata,
-the logs' starts and the ends of epochs are asked for when they may tell something new: at the
-start, when what is known is a second old, when a leader's epoch has changed, after errors.
-What happens in between is found by the tasks.
+A glance is one ListOffsets request for each leader and happens at every trigger. Metadata and
+the logs' starts are asked for when there is something to read, after errors, and when what is
+known is a second old; the ends of epochs when a leader's epoch has changed. What happens after
+that is found by the tasks.
 
 Always true: an outlook speaks for every partition of which somebody answered; of the others
 nothing is new. One that nobody answers for is waited for as long as the client's patience
@@ -93,8 +93,16 @@ class Watch:
 
     def _look(self, start: StreamOffset, of_all: bool) -> Outlook:
         fresh = self._refresh(start)
+        ends = self._ends(of_all)
+        if not fresh and self._is_news(start, ends):
+            # Ends are asked for by name. Only an id that is still the same afterwards proves
+            # that they are of the topic that is being read.
+            before = self._landscape
+            self._looked_at = NEVER
+            fresh = self._refresh(start)
+            if self._landscape != before:
+                ends = self._ends(of_all)
         landscape = self._landscape
-        ends = self._ends(landscape, of_all)
         asked = {
             key
             for key, end in ends.items()
@@ -147,8 +155,12 @@ class Watch:
         self._looked_at = time.monotonic()
         return True
 
-    def _ends(self, landscape: Landscape, of_all: bool) -> dict[TopicPartition, Place]:
-        wanted = dict.fromkeys(landscape.partitions, LATEST)
+    def _is_news(self, start: StreamOffset, ends: Mapping[TopicPartition, Place]) -> bool:
+        places = start.places
+        return any(key not in places or places[key].offset != at.offset for key, at in ends.items())
+
+    def _ends(self, of_all: bool) -> dict[TopicPartition, Place]:
+        wanted = dict.fromkeys(self._landscape.partitions, LATEST)
         if of_all:
             found = self.survey.ask_all(wanted)
             return {key: Place(each.offset, each.leader_epoch) for key, each in found.items()}
