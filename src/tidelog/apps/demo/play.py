@@ -169,6 +169,7 @@ class Play:
         """kill -9 for the leader, and its return."""
         self._say(f"{writer.acknowledged:,} records acknowledged by all in-sync replicas")
         observer.every_s = CLOSE_S
+        self._calm(CALM_S / 3)
         killed_s = time.monotonic()
         cluster.kill(leader)
         self._mark(f"kill -9 broker {leader}", "kill", killed_s)

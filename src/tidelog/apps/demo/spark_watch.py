@@ -6,6 +6,7 @@ so that the comparison does not lean on what it is to judge.
 
 import json
 import os
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from types import TracebackType
@@ -152,7 +153,7 @@ class SparkWatch:
         wanted = _closed(promises)
         table = compare_sums("table", wanted, read_table(os.path.join(self._work, "sums")))
         topic = compare_sums("topic", wanted, read_topic(client))
-        batches = self._batches(marks, began_s)
+        batches = self._batches(promises, marks, began_s)
         return lambda audit: SparkPart(
             version=session.data["spark"],
             java=session.data["java"],
@@ -165,7 +166,10 @@ class SparkWatch:
             audit=audit,
         )
 
-    def _batches(self, marks: Sequence[Mark], began_s: float) -> list[Batch]:
+    def _batches(
+        self, promises: Sequence[Promise], marks: Sequence[Mark], began_s: float
+    ) -> list[Batch]:
+        heard_s = sorted(promise.at_s for promise in promises)
         far = {LAND: 0, SUMS: 0}
         found = []
         for event in self._job_batches():
@@ -180,7 +184,7 @@ class SparkWatch:
                     from_offset=far[query],
                     to_offset=far[query] + rows,
                     took_ms=round(event.data["seconds"] * 1000),
-                    behind=event.data["lag"] or 0,
+                    behind=max(0, bisect(heard_s, event.at_s) - far[query] - rows),
                     phase=phase(at_s, marks),
                 )
             )

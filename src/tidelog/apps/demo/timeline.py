@@ -56,7 +56,7 @@ class Batch(NamedTuple):
     to_offset: int
     took_ms: int
     behind: int
-    """What the topic had more by then."""
+    """Orders acknowledged by then, and not in it or before it."""
     phase: str
 
 

@@ -1,8 +1,10 @@
 """`tidelog demo`: a cluster, a Spark job, a killed leader, nothing lost, a report of it."""
 
 import os
+import sys
 import time
 from importlib.util import find_spec
+from shutil import copyfile, get_terminal_size
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from tidelog.apps.demo.outcome import Outcome
     from tidelog.apps.demo.timeline import Timeline
 
+REFRESH_S = 0.2
 REPORT = os.path.join("tidelog-demo", "report.html")
 
 
@@ -60,19 +63,21 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
         _needs_spark()
     text = form == "text"
     screen = output.screen()
-    began = time.monotonic()
+    waiting = WaitingLine()
 
     def say(step: str) -> None:
+        waiting.clear()
         if text:
-            screen.print(f"{time.monotonic() - began:5.1f} s  {step}")
+            screen.print(f"{waiting.seconds:5.1f} s  {step}", soft_wrap=True)
 
     def look(bootstrap: str) -> None:
+        waiting.clear()
         if text:
             with Cluster(bootstrap) as cluster:
                 partition_view.show(screen, describe(cluster, TOPIC, PARTITION))
 
-    with TemporaryDirectory(prefix="tidelog-demo-") as work, output.progress("demo") as tell:
-        audience = Audience(say, lambda what: tell(0, what), look)
+    with TemporaryDirectory(prefix="tidelog-demo-") as work:
+        audience = Audience(say, waiting.show, look)
         try:
             outcome, timeline = Play(audience, work, with_spark=not no_spark).run()
         except PlayFailed as error:
@@ -80,6 +85,8 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
         except JobFailed as error:
             kept = _keep_log(error.log_path, report_path)
             raise click.ClickException(f"{error}; what Spark said: {kept}") from None
+        finally:
+            waiting.clear()
     path = _leave(outcome, timeline, report_path)
     say(f"report with the picture: {path}")
     return output.conclude(
@@ -88,6 +95,35 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
         {**outcome.as_data(), "report": path},
         lambda screen: screen.print(output.verdict_line(outcome.holds, verdict(outcome))),
     )
+
+
+class WaitingLine:
+    """What is waited for, in place and on stderr; silent where nobody watches."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._shown_s = 0.0
+        self._is_there = False
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def show(self, what: str) -> None:
+        if not sys.stderr.isatty() or self.seconds - self._shown_s < REFRESH_S:
+            return
+        self._shown_s = self.seconds
+        self._is_there = True
+        wide = get_terminal_size().columns - 1
+        line = f"{self.seconds:5.1f} s  {what} …"
+        sys.stderr.write(f"\r\x1b[2K{line[:wide]}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._is_there:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._is_there = False
 
 
 def _needs_librdkafka() -> None:
@@ -117,8 +153,6 @@ def _needs_spark() -> None:
 
 def _keep_log(log_path: str, report_path: str) -> str:
     """What Spark said, beside where the report would be."""
-    from shutil import copyfile
-
     kept = os.path.join(_folder_of(report_path), "spark.log")
     copyfile(log_path, kept)
     return kept

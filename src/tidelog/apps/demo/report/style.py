@@ -56,7 +56,8 @@ body{margin:0;background:var(--paper);color:var(--ink);line-height:1.5;
 main{max-width:1180px;margin:0 auto;padding:28px 24px 48px}
 h1{font-size:1.75rem;line-height:1.2;margin:0 0 .4rem} h2{font-size:1.2rem;margin:2.4rem 0 .6rem}
 p{margin:.4rem 0;max-width:75ch} .soft,figcaption,caption{color:var(--soft)}
-.verdict{font-size:1.15rem;font-weight:600} .good{color:var(--good)} .bad{color:var(--bad)}
+.verdict{font-size:1.15rem;font-weight:600;max-width:none}
+.good{color:var(--good)} .bad{color:var(--bad)}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;
   margin:1.4rem 0 0;padding:0;list-style:none}
 .figures li{background:var(--card);border:1px solid var(--edge);border-radius:10px;
@@ -72,7 +73,7 @@ table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:
 caption{text-align:left;font-size:.9rem;padding:0 0 .5rem}
 th,td{text-align:left;padding:6px 14px 6px 0;border-bottom:1px solid var(--edge);vertical-align:top}
 th{font-weight:600} thead th{color:var(--soft)}
-.n{text-align:right;white-space:nowrap} td.ok{white-space:nowrap;font-weight:600}
+.n,.s{white-space:nowrap} .n{text-align:right} td.ok{white-space:nowrap;font-weight:600}
 code{font:.92em ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 ol.steps{padding:0;list-style:none;font-size:.95rem}
 ol.steps li{display:flex;gap:14px;padding:2px 0}

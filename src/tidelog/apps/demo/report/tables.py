@@ -11,6 +11,9 @@ from tidelog.apps.demo.comparison import Records, Sums
 from tidelog.apps.demo.outcome import Audited, Outcome, SparkPart
 from tidelog.apps.demo.timeline import Timeline
 
+SHORT_CHARS = 18
+"""A cell up to this long is not broken."""
+
 Cell = str | int | float | bool
 
 
@@ -49,7 +52,8 @@ def _cell(cell: Cell, right: bool) -> str:
         css, text = ("good", "✓ holds") if cell else ("bad", "✗ does not hold")
         return f'<td class="ok {css}">{text}</td>'
     text = f"{cell:,}" if isinstance(cell, int) else str(cell)
-    return f"<td{' class=n' if right else ''}>{escape(text)}</td>"
+    css = "n" if right else "s" if len(text) <= SHORT_CHARS else "t"
+    return f'<td class="{css}">{escape(text)}</td>'
 
 
 # -- what was compared -----------------------------------------------------------------------
@@ -145,7 +149,7 @@ def batches(spark: SparkPart) -> str:
         )
         for batch in spark.batches
     ]
-    columns = ["query", "batch", "done at", "rows", "offsets", "took ms", "behind", "cluster"]
+    columns = ["query", "batch", "done at", "rows", "offsets", "took ms", "behind", "cluster then"]
     return table("Micro-batches that had rows, as Spark's progress told", columns, rows, "batches")
 
 
