@@ -19,7 +19,7 @@ from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import RecordBatch, batches, parse
 from tidelog.core.slotted import field, slotted
-from tidelog.core.types import BrokerId, Offset, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
 from tidelog.core.wire.codec import Struct
 from tidelog.core.wire.produce_request import TopicRecords, produce_pieces
 from tidelog.shell.client.api_keys import PRODUCE
@@ -61,6 +61,8 @@ class Request:
 
     question: Question
     batches: dict[TopicPartition, Outgoing]
+    names: dict[TopicId, str]
+    """Of its topics: an answer may tell nothing but their ids."""
     size: int
 
 
@@ -92,6 +94,8 @@ class Lanes:
         self._batch_bytes = batch_bytes
         self._lanes: dict[BrokerId, Lane] = {}
         self._unacked: dict[TopicPartition, deque[Outgoing]] = {}
+        self._homes: dict[TopicPartition, Lane] = {}
+        """Where the last batch of a partition went."""
         self._stamping: set[str] = set()
         """Topics of LogAppendTime: their answers always tell a time."""
         self._trouble: ClientError | None = None
@@ -102,6 +106,10 @@ class Lanes:
         self._unacked.setdefault(key, deque()).append(batch)
         try:
             lane = self._lane(key)
+            if len(self._unacked[key]) > 1 and self._homes.get(key) is not lane:
+                # Others are on their way to the leader before this one: they come first.
+                raise BrokerError(f"the leader of {key}", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._homes[key] = lane
             if key not in self.ends:
                 # A broker takes any number from a producer that it does not know. Until it
                 # knows this one, the second batch must not overtake the first.
@@ -190,7 +198,9 @@ class Lanes:
             return produce_pieces(version, correlation, client, ALL, timeout_ms, topics)
 
         question = connection.ask_in_pieces(PRODUCE, version, encode)
-        return Request(question, batches, sum(len(batch.data) for batch in batches.values()))
+        names = {topic.id: topic.name for topic in topics}
+        size = sum(len(batch.data) for batch in batches.values())
+        return Request(question, batches, names, size)
 
     def _take(self, lane: Lane) -> None:
         """Take the oldest answer of a lane."""
@@ -204,12 +214,8 @@ class Lanes:
         self._settle(request, answer)
 
     def _settle(self, request: Request, answer: Struct) -> None:
-        ids = {}
-        if any("topic_id" in topic for topic in answer["responses"]):
-            names = {key.topic for key in request.batches}
-            ids = {self.cluster.topic(name).id: name for name in names}
         for topic in answer["responses"]:
-            name = topic["name"] if "name" in topic else ids[topic["topic_id"]]
+            name = topic["name"] if "name" in topic else request.names[topic["topic_id"]]
             for each in topic["partition_responses"]:
                 key = TopicPartition(name, each["index"])
                 self._judge(key, request.batches[key], each)
