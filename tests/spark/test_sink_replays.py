@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sink_rows import rows_of, values_of
 
+from tidelog.apps.spark.sink import routing
 from tidelog.apps.spark.sink.process_client import forget_clients
 from tidelog.apps.spark.sink.replays import found_rows
 from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
@@ -256,6 +257,31 @@ def test_an_attempt_that_was_given_up_can_t_write_any_more(broker: LocalCluster)
     assert "later batch" in str(TooLate(("t", 0)))  # type: ignore[arg-type]
 
 
+def test_the_number_of_tasks_may_change_between_batches(broker: LocalCluster) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    for batch, tasks in enumerate((3, 1, 2)):
+        written = []
+        for task in range(tasks):
+            origin = Origin("changing", batch, task)
+            with pytest.raises(Killed):
+                run_task(options, origin, Attempt(f"run {batch}", 0), rows_for(batch, task), 2)
+            rows = rows_for(batch, task)
+            written.append(run_task(options, origin, Attempt(f"run {batch}", 1), rows))
+        conclude(options, written)
+    assert len(values_of(broker.bootstrap, topic)) == 6 * 160
+
+
+def test_rows_are_found_where_the_topic_stamps_its_own_time(broker: LocalCluster) -> None:
+    topic = new_topic(broker, **{"message.timestamp.type": "LogAppendTime"})
+    options = options_for(broker, topic)
+    rows = rows_for(0, 0)
+    with pytest.raises(Killed):
+        run_task(options, Origin("stamped", 0, 0), Attempt("one", 0), rows, 3)
+    conclude(options, [run_task(options, Origin("stamped", 0, 0), Attempt("two", 0), rows)])
+    assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
+
+
 def test_rows_of_two_queries_do_not_meet(broker: LocalCluster) -> None:
     topic = new_topic(broker)
     options = options_for(broker, topic)
@@ -268,9 +294,15 @@ def test_rows_of_two_queries_do_not_meet(broker: LocalCluster) -> None:
     assert values_of(broker.bootstrap, topic) == sorted(wanted * 2)
 
 
-def test_rows_are_found_when_the_broker_has_forgotten_their_producer() -> None:
+def test_rows_are_found_when_the_broker_has_forgotten_their_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = rows_for(0, 0)
-    soon = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "100"}
+    soon = {
+        "producer.id.expiration.ms": "1000",
+        "producer.id.expiration.check.interval.ms": "100",
+        "auto.create.topics.enable": "false",
+    }
     with LocalCluster(1, settings=soon) as forgetful:
         topic = new_topic(forgetful)
         options = options_for(forgetful, topic)
@@ -281,6 +313,11 @@ def test_rows_are_found_when_the_broker_has_forgotten_their_producer() -> None:
         assert again.delivered is not None
         assert again.delivered.found > 0
         assert values_of(forgetful.bootstrap, topic) == sorted(value for _, value in rows)
+
+        monkeypatch.setattr(routing, "CREATION_S", 0.5)
+        missing = options_for(forgetful, "missing")
+        with pytest.raises(SinkError, match="try: tidelog topic create missing"):
+            run_task(missing, Origin("nowhere", 0, 0), Attempt("one", 0), rows)
         forget_clients()
 
 
