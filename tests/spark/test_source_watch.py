@@ -1,7 +1,7 @@
 """A stream's next offset, trigger by trigger, while topics come, go, grow and break."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 import pytest
@@ -57,10 +57,10 @@ class Topics:
         for key in [key for key in self.logs if key.topic == name]:
             del self.logs[key]
 
-    def covers(self, topic: str) -> bool:
-        return topic != "other"
+    def reads(self, key: TopicPartition) -> bool:
+        return key.topic != "other"
 
-    def look(self, _known: Iterable[str] = ()) -> Landscape:
+    def look(self, _known: Mapping[str, bytes]) -> Landscape:
         return Landscape(frozenset(self.logs), dict(self.ids))
 
     def ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
@@ -223,6 +223,12 @@ def test_one_partition_without_a_leader_holds_up_nobody(topics: Topics, watch: W
     assert end.places == {T0: Place(50, 4), T1: Place(60, 4)}
     topics.dumb = set()
     assert advance(watch, end).places[T1] == Place(70, 4)
+
+
+def test_metadata_that_leaves_out_a_partition_is_no_loss(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (50, 4))
+    end = advance(watch, at(t_0=(10, 4), t_1=(60, 4)))
+    assert (end.places, end.lost) == ({T0: Place(50, 4), T1: Place(60, 4)}, ())
 
 
 def test_but_not_for_ever(topics: Topics, watch: Watch) -> None:

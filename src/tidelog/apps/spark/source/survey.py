@@ -1,29 +1,39 @@
 """Asks the brokers: which partitions are read, where they begin and end, where epochs end.
 
-Runs on the driver; one client is kept. Always true: a topic that a broker does not know is
-believed to be gone only when it stays so for a while, because a broker that has just started
-knows little.
+Runs on the driver; one client is kept. Always true: that a topic is gone, or is another one, is
+believed only when it stays so for a while and no broker that answers says otherwise, because
+one that has just started knows little.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.apps.spark.source.options.client_settings import ClientSettings
 from tidelog.apps.spark.source.options.source_options import Subscription
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import INTERNAL_TOPICS, LeaderEpoch, Offset, TopicId, TopicPartition
+from tidelog.shell.client.api_keys import METADATA
 from tidelog.shell.client.client_errors import (
     BrokerError,
+    CannotConnect,
     ClientError,
     NoSuchPartition,
     NoSuchTopic,
+    Unresolved,
 )
 from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, read_metadata
 from tidelog.shell.client.offsets import Found, list_offsets
 from tidelog.shell.client.reader import FoundOffset, epoch_end
 
 BELIEVE_GONE_S = 2.0
+
+
+def is_same_topic(known: TopicId, found: TopicId | None) -> bool:
+    """By their ids; None: there is none of that name. Where brokers have no ids a topic of the
+    same name is taken for the same."""
+    return found is not None and (known == found or NO_TOPIC_ID in (known, found))
 
 
 class Landscape(NamedTuple):
@@ -60,26 +70,59 @@ class Survey:
             return re.fullmatch(wanted.pattern, topic) is not None
         return topic in wanted.topics or any(key.topic == topic for key in wanted.partitions)
 
+    def reads(self, key: TopicPartition) -> bool:
+        """Whether the partition is among those asked for, there or not."""
+        wanted = self.subscription
+        return key in wanted.partitions if wanted.partitions else self.covers(key.topic)
+
     # -- which partitions -------------------------------------------------------------------
 
-    def look(self, known: Iterable[str] = ()) -> Landscape:
-        """Ask for metadata. Topics that are gone are left out, those of `known` after some
-        doubt. Raises ClientError."""
+    def look(self, known: Mapping[str, TopicId] | None = None) -> Landscape:
+        """Ask for metadata. That a topic of `known` is gone, or has another id, is believed
+        after some doubt, and if no broker knows better. Raises ClientError."""
         deadline = Deadline(BELIEVE_GONE_S)
         while True:
             found = self._look_once()
-            gone = {topic for topic in known if self.covers(topic)} - found.ids.keys()
-            if not gone:
+            doubted = self._doubted(known or {}, found.ids)
+            if not doubted:
                 return found
             try:
-                deadline.pause(NoSuchTopic(f"topic {min(gone)!r}"))
+                deadline.pause(NoSuchTopic(f"topic {min(doubted)!r}"))
             except NoSuchTopic:
+                self._ask_everyone(doubted)
                 return found
+
+    def _doubted(
+        self, known: Mapping[str, TopicId], ids: Mapping[str, TopicId]
+    ) -> dict[str, TopicId]:
+        return {
+            topic: known_id
+            for topic, known_id in known.items()
+            if self.covers(topic) and not is_same_topic(known_id, ids.get(topic))
+        }
+
+    def _ask_everyone(self, doubted: Mapping[str, TopicId]) -> None:
+        """Raises BrokerError if a broker knows one of these topics as it was: another one is
+        behind the times, or this one is."""
+        request = {
+            "topics": [{"name": topic} for topic in doubted],
+            "allow_auto_topic_creation": False,
+        }
+        for broker in self.cluster.metadata.brokers:
+            try:
+                told = read_metadata(self.cluster.broker(broker).call(METADATA, request)).topics
+            except (BrokerError, CannotConnect, Unresolved):
+                continue
+            for topic, known_id in doubted.items():
+                each = told.get(topic)
+                if each and not each.error and is_same_topic(known_id, each.id):
+                    what = f"brokers do not agree on topic {topic!r}"
+                    raise BrokerError(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def look_for_all(self) -> Landscape:
         """As `look`, but what was named must be there. Raises NoSuchTopic."""
         wanted = {*self.subscription.topics, *(key.topic for key in self.subscription.partitions)}
-        found = self.look(wanted)
+        found = self.look(dict.fromkeys(wanted, NO_TOPIC_ID))
         missing = sorted(wanted - found.ids.keys())
         if missing:
             raise NoSuchTopic(f"topic {missing[0]!r}", missing[0])

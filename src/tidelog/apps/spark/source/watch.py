@@ -27,7 +27,7 @@ from tidelog.apps.spark.source.loss.judging import (
     needs_epoch_end,
 )
 from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LossKind, LostRange
-from tidelog.apps.spark.source.survey import Landscape, Survey
+from tidelog.apps.spark.source.survey import Landscape, Survey, is_same_topic
 from tidelog.core.types import Offset, TopicId, TopicPartition
 from tidelog.shell.client.client_errors import (
     BrokerError,
@@ -136,9 +136,17 @@ class Watch:
         ends: Mapping[TopicPartition, Place],
         log_starts: Mapping[TopicPartition, Offset],
     ) -> set[TopicPartition]:
-        """Partitions that can't be judged now. A topic that was made anew is judged as a whole:
-        its old offsets and its new id never stand in one checkpoint."""
+        """Partitions that can't be judged now, also those that metadata leaves out of a topic
+        that has them. A topic that was made anew is judged as a whole: its old offsets and its
+        new id never stand in one checkpoint."""
         dumb = {
+            key
+            for key in start.places.keys() - landscape.partitions
+            if self.survey.reads(key)
+            and key.topic in landscape.ids
+            and not self._is_recreated(start, key.topic)
+        }
+        dumb |= {
             key
             for key in landscape.partitions
             if key not in ends or (self._is_other(start, key) and key not in log_starts)
@@ -151,7 +159,9 @@ class Watch:
         age_s = time.monotonic() - self._looked_at
         if age_s < self.survey.client.metadata_age_s:
             return False
-        self._landscape = self.survey.look({key.topic for key in start.places})
+        self._landscape = self.survey.look(
+            {key.topic: _id(start, key.topic) for key in start.places}
+        )
         self._looked_at = time.monotonic()
         return True
 
@@ -187,8 +197,7 @@ class Watch:
         return key not in start.places or self._is_recreated(start, key.topic)
 
     def _is_recreated(self, start: StreamOffset, topic: str) -> bool:
-        old, new = start.ids.get(topic, NO_TOPIC_ID), self._landscape.ids[topic]
-        return old != new and NO_TOPIC_ID not in (old, new)
+        return not is_same_topic(_id(start, topic), self._landscape.ids[topic])
 
     def _judge(
         self, start: StreamOffset, key: TopicPartition, end: Place, log_start: Offset | None
@@ -221,7 +230,7 @@ class Watch:
         anew. What is no longer asked for is not lost."""
         lost = []
         for key, place in sorted(start.places.items()):
-            if key in landscape.partitions or not self.survey.covers(key.topic):
+            if key in landscape.partitions or not self.survey.reads(key):
                 continue
             old_id = id_text(_id(start, key.topic))
             if key.topic not in landscape.ids:
