@@ -5,12 +5,24 @@ in `make test` as well. `SPARK=0` leaves them out.
 """
 
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidelog.shell.supervisor.cluster import LocalCluster
+
+WHOLLY_OF_SPARK = re.compile(r"^pytestmark = .*pytest\.mark\.spark", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m 'not spark'` files that are all Spark are not even imported: PySpark may be on its
+    way into the environment at that moment."""
+    if "not spark" not in config.getoption("markexpr") or collection_path.suffix != ".py":
+        return None
+    return True if WHOLLY_OF_SPARK.search(collection_path.read_text()) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
