@@ -101,18 +101,14 @@ def conclude(options: WriteOptions, written: Sequence[Written]) -> None:
     """On the driver, when all tasks of a batch are done. Raises SinkError, ClientError."""
     _check_tasks(options, written)
     done = [(each.delivered, each.line) for each in written if each.delivered is not None]
-    if not any(delivered.rows or delivered.found for delivered, _ in done):
+    some = any(delivered.rows or delivered.found for delivered, _ in done)
+    if not some and options.named is None:  # a micro-batch without rows may be run again
         return
     last = max((line for _, line in done if line is not None), key=_number, default=None)
     if last is None:
         return
     origin = written[0].origin
-    ends = {topic: dict(partitions) for topic, partitions in last.ends.items()}
-    for delivered, _ in done:
-        for topic, partitions in delivered.ends.items():
-            known = ends.setdefault(topic, {})
-            for partition, end in partitions.items():
-                known[partition] = max(known.get(partition, 0), end)
+    ends = _ends_after(last.ends, [delivered for delivered, _ in done])
     line = Line(origin.batch, written[0].run, ends, last.number + 1, now_ms())
     try:
         ledger = process_client(options).ledger
@@ -126,6 +122,17 @@ def conclude(options: WriteOptions, written: Sequence[Written]) -> None:
     except BaseException:
         forget_clients()
         raise
+
+
+def _ends_after(before: Ends, delivered: Sequence[Delivered]) -> Ends:
+    """Where the topics end now, as far as tasks tell; else where they ended before."""
+    told: Ends = {}
+    for each in delivered:
+        for topic, partitions in each.ends.items():
+            known = told.setdefault(topic, {})
+            for partition, end in partitions.items():
+                known[partition] = max(known.get(partition, 0), end)
+    return {topic: {**before.get(topic, {}), **told.get(topic, {})} for topic in {**before, **told}}
 
 
 def ends_now(cluster: Cluster, topic: str | None) -> Ends:
