@@ -281,6 +281,26 @@ def a_segment_is_gone(cluster: MiniCluster) -> list[Expected]:
 
 
 @case()
+def a_segment_is_gone_and_its_indexes_are_not(cluster: MiniCluster) -> list[Expected]:
+    (cluster.folder(2) / "00000000000000000065.log").unlink()
+    return [Expected("segment-missing", log("00000000000000000065.log"), ANY, (65, 129))]
+
+
+@case()
+def the_only_batch_of_a_segment_has_another_offset(cluster: MiniCluster) -> list[Expected]:
+    at = cluster.batches()[-1]
+    cluster.flip(cluster.path(at), at.position + 7, 2)
+    return [Expected("offset-order", log(at.file), at.position, (at.base, at.last))]
+
+
+@case()
+def the_first_batch_of_a_log_has_another_offset(cluster: MiniCluster) -> list[Expected]:
+    at = cluster.batches()[0]
+    cluster.flip(cluster.path(at), at.position + 2, 5)
+    return [Expected("offset-order", log(at.file), at.position, (at.base, at.last))]
+
+
+@case()
 def a_segment_is_renamed(cluster: MiniCluster) -> list[Expected]:
     for path in cluster.folder(2).glob("00000000000000000065.*"):
         if not path.name.endswith("snapshot"):
@@ -432,6 +452,12 @@ def a_replica_is_of_another_topic(cluster: MiniCluster) -> list[Expected]:
 
 
 @case()
+def a_replica_has_no_topic_id(cluster: MiniCluster) -> list[Expected]:
+    (cluster.folder(2) / layout.PARTITION_METADATA).unlink()
+    return [Expected("topic-id-missing", log(layout.PARTITION_METADATA))]
+
+
+@case()
 def the_topic_id_is_garbage(cluster: MiniCluster) -> list[Expected]:
     (cluster.folder(2) / layout.PARTITION_METADATA).write_bytes(b"garbage")
     return [Expected("partition-metadata", log(layout.PARTITION_METADATA))]
@@ -535,6 +561,30 @@ def an_index_is_cut_in_an_entry(cluster: MiniCluster) -> list[Expected]:
     size = path.stat().st_size
     os.truncate(path, size - 3)
     return [Expected("offset-index", log(path.name), size - 8)]
+
+
+@case()
+def an_index_of_a_closed_segment_ends_in_zeros(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    size = path.stat().st_size
+    os.truncate(path, size + 80)
+    return [Expected("offset-index", log(path.name), size)]
+
+
+@case()
+def an_index_can_not_be_read(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    path.unlink()
+    path.mkdir()
+    return [Expected("unreadable", log(path.name))]
+
+
+@case()
+def a_segment_can_not_be_read(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.log"
+    path.unlink()
+    path.mkdir()
+    return [Expected("unreadable", log(path.name), ANY, (65, 129))]
 
 
 @case()

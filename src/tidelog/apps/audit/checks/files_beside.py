@@ -25,6 +25,10 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
     for each in sorted(remarks, key=lambda remark: remark.position):
         if not log.excuses(each.first, each.last):
             told.setdefault(each.file, each)
+    for name, position in head.indexes_reserved if closed else ():
+        kind = "time-index" if name.endswith(layout.TIME_INDEX) else "offset-index"
+        text = "zeros behind its entries; a closed segment's index has none"
+        told.setdefault(name, Remark(kind, name, position, -1, -1, text))
     log.add(*log.place.remarked(told.values()))
     for name in head.indexes_missing:
         if segment.batches and not segment.vanished:

@@ -47,7 +47,8 @@ def agree(sides: list[Side]) -> Agreement:
         for side in sides
         if side.log.high_watermark is not None and side.log.high_watermark <= longest
     ]
-    committed = max(known) if known else min(until.values())
+    # Without any high watermark, as in Kafka's metadata log: what most replicas have.
+    committed = max(known) if known else sorted(until.values(), reverse=True)[len(until) // 2]
     for side in sides:
         _tell_fork(side, reference, until[side.log.replica])
     return Agreement(reference, until, committed)

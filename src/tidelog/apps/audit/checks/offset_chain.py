@@ -26,13 +26,14 @@ class Chained(NamedTuple):
 def check_offsets(log: ReplicaLog, compacted: bool, cleaned_upto: int) -> None:
     """Find where the log ends, and tell what is wrong on the way there."""
     log.segments = _by_content(log)
+    _excuse_missing_segments(log)
     for segment in log.segments:
         for stretch in segment.stretches:
             # What is wrong with indexes is told once it is known whether the log is sound.
             own = [remark for remark in stretch.remarks if not remark.file]
             log.add(*log.place.remarked(own, segment.file))
             if stretch.error:
-                log.add(log.place.finding("unreadable", segment.file, stretch.error))
+                _unreadable(log, segment, stretch.error)
         if segment.vanished:
             log.add(log.place.finding("vanished", segment.file, "deleted since it was listed"))
     runs = [run for segment in log.segments for run in segment.runs]
@@ -42,6 +43,26 @@ def check_offsets(log: ReplicaLog, compacted: bool, cleaned_upto: int) -> None:
     end = max((run.last + 1 for run in fitting), default=0)
     log.end_at(max(end, log.segments[-1].base_offset if log.segments else 0))
     _Judge(log, compacted, cleaned_upto, chain).judge()
+
+
+def _unreadable(log: ReplicaLog, segment: SegmentSummary, why: str) -> None:
+    later = [s.base_offset for s in log.segments if s.base_offset > segment.base_offset]
+    last = (min(later) if later else max(_promised(log), segment.base_offset + 1)) - 1
+    offsets = (segment.base_offset, last)
+    log.add(log.place.finding("unreadable", segment.file, why, offsets=offsets))
+    log.damaged.append(offsets)
+    log.reshaped.add(segment.file)
+
+
+def _excuse_missing_segments(log: ReplicaLog) -> None:
+    """Segments whose indexes are left: what they held is told of as a whole."""
+    for number, remark in enumerate(log.folder.remarks):
+        if remark.kind != "segment-missing":
+            continue
+        later = [s.base_offset for s in log.segments if s.base_offset > remark.first]
+        last = (min(later) if later else max(_promised(log), remark.first + 1)) - 1
+        log.folder.remarks[number] = remark._replace(last=last)
+        log.damaged.append((remark.first, last))
 
 
 def _promised(log: ReplicaLog) -> int:
@@ -72,6 +93,8 @@ def _is_renamed(log: ReplicaLog, number: int) -> bool:
     if not runs or runs[0].position > 0 or runs[0].first in (segment.base_offset, -1):
         return False
     first, last = runs[0].first, runs[-1].last
+    if not all(a.last < b.first for a, b in pairwise(runs)):
+        return False
     if len(log.segments) == 1:
         whole = len(runs) == 1 and (runs[0].batches > 1 or last + 1 == _promised(log))
         return whole and first >= 0 and not (first > segment.base_offset and log.is_compacted)
@@ -207,6 +230,7 @@ class _Judge:
         for hole in holes:
             self._hole(hole, (first, last), at_end=after is None and not between)
         explained = bool(holes or between) or first > last or self._elsewhere(first, last)
+        explained = explained or (first, last) in self.log.damaged
         gone = any(start[0] <= self.order[file] <= stop[0] for file in self.vanished)
         if explained or gone or after is None:
             return

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.layout import FileName
 
+RENAMING_PAUSE_S = 0.1
 KNOWN_NAMES = frozenset(
     {layout.LEADER_EPOCHS, layout.PARTITION_METADATA, "quorum-state", "remote_log_metadata"}
 )
@@ -65,6 +67,7 @@ def read_folder(path: str) -> FolderFacts:
     for name in names:
         reading.take(name)
     reading.tell_leftovers()
+    reading.tell_orphans(names)
     return FolderFacts(
         reading.segments,
         reading.epochs,
@@ -160,6 +163,25 @@ class _Reading:
                 while decode_transactions(data[: sound + ENTRY_SIZE]) and sound < len(data):
                     sound += ENTRY_SIZE
             self._remark("transaction-index", name, str(error), sound)
+
+    def tell_orphans(self, names: list[str]) -> None:
+        """Indexes whose segment is gone. Brokers rename a segment's files one after another,
+        so a second look is taken before that counts."""
+        orphans = self._orphans(names)
+        if orphans:
+            time.sleep(RENAMING_PAUSE_S)
+            with suppress(OSError):
+                orphans &= self._orphans(os.listdir(self.path))
+        for base_offset in sorted(orphans):
+            name = layout.file_name(base_offset, layout.LOG)
+            text = "its indexes are here, the segment is not"
+            self.remarks.append(Remark("segment-missing", name, -1, base_offset, base_offset, text))
+
+    def _orphans(self, names: list[str]) -> set[int]:
+        found = [parsed for name in names if (parsed := layout.parse_file(name)) is not None]
+        logs = {each.base_offset for each in found if each.kind == layout.LOG}
+        kinds = (layout.OFFSET_INDEX, layout.TIME_INDEX)
+        return {each.base_offset for each in found if each.kind in kinds and not each.suffix} - logs
 
     def tell_leftovers(self) -> None:
         if self.leftovers:

@@ -39,6 +39,7 @@ KINDS: dict[str, Kind] = {
     # -- order
     "offset-order": Kind(DAMAGE, "Batches stand where others should be.", _COPY),
     "offset-gap": Kind(DAMAGE, "Offsets are missing, and no cleaner took them.", _COPY),
+    "segment-missing": Kind(DAMAGE, "A segment is gone, its indexes are not.", _COPY),
     "segment-name": Kind(
         DAMAGE, "A segment's name is not its first offset.", "rename it and its indexes back"
     ),
@@ -90,6 +91,9 @@ KINDS: dict[str, Kind] = {
     ),
     "sequence-restart": Kind(
         NOTICE, "A producer's numbers start anew after a long time: it was forgotten.", "nothing"
+    ),
+    "topic-id-missing": Kind(
+        NOTICE, "A replica has no partition.metadata; others have.", "nothing: a broker writes it"
     ),
     "unknown-partition": Kind(NOTICE, "A checkpoint names a partition that has no folder.", _WAIT),
     "vanished": Kind(NOTICE, "A file was deleted while the audit ran.", "nothing"),

@@ -32,6 +32,8 @@ class SegmentIndexes:
         stem = log_path[: -len(layout.LOG)]
         self.remarks: list[Remark] = []
         self.missing: list[str] = []
+        self.reserved: list[tuple[str, int]] = []
+        """Files with a tail of zeros, and where it begins."""
         self._offset_file = os.path.basename(stem + layout.OFFSET_INDEX)
         self._time_file = os.path.basename(stem + layout.TIME_INDEX)
         offsets = self._entries(stem + layout.OFFSET_INDEX, OFFSET_ENTRY, 0)
@@ -70,7 +72,10 @@ class SegmentIndexes:
             self._add(_kind(name), name, whole, -1, text)
         entries = np.frombuffer(data[:whole], entry)
         used = -(-len(data[:whole].rstrip(b"\0")) // entry.itemsize)
-        return entries[: max(used, min(keep, len(entries)))]
+        used = max(used, min(keep, len(entries)))
+        if used < len(entries):
+            self.reserved.append((name, used * entry.itemsize))
+        return entries[:used]
 
     def _must_rise(self, name: str, size: int, offsets: Longs, *columns: Longs) -> None:
         fine = np.ones(max(len(offsets) - 1, 0), bool)

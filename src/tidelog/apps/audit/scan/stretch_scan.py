@@ -4,7 +4,6 @@ Memory is bounded by a piece of the file and by lists that are cut short (`LIST_
 """
 
 import os
-from contextlib import closing
 from typing import NamedTuple
 from zlib import crc32
 
@@ -65,12 +64,13 @@ def scan_stretch(wanted: Stretch, deep: bool = False) -> StretchScan:
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         return StretchScan(StretchSummary(wanted.start, wanted.start, 0, error=why), [], [])
-    with closing(os.fdopen(fd, "rb", 0)):
-        try:
-            return _Scan(wanted, fd, indexes, deep).run()
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            return StretchScan(StretchSummary(wanted.start, wanted.start, 0, error=why), [], [])
+    try:
+        return _Scan(wanted, fd, indexes, deep).run()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        return StretchScan(StretchSummary(wanted.start, wanted.start, 0, error=why), [], [])
+    finally:
+        os.close(fd)
 
 
 class _Scan:
@@ -123,6 +123,7 @@ class _Scan:
             self.bad,
             time_last=self.indexes.time_last,
             indexes_missing=self.indexes.missing,
+            indexes_reserved=self.indexes.reserved,
             crowded=self.crowded,
         )
         windows = [(window, *found) for window, found in self.windows.items()]

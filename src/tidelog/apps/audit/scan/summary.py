@@ -104,6 +104,8 @@ class StretchSummary(NamedTuple):
     time_last: tuple[int, int] | None = None
     """Last entry of the time index: timestamp and offset."""
     indexes_missing: list[str] = []  # noqa: RUF012
+    indexes_reserved: list[tuple[str, int]] = []  # noqa: RUF012
+    """Indexes with a tail of zeros, and where it begins."""
     vanished: bool = False
     error: str = ""
     crowded: bool = False
@@ -124,4 +126,5 @@ class StretchSummary(NamedTuple):
             breaks=[SequenceBreak(*each) for each in made.breaks],
             aborted=[(each[0], each[1], each[2]) for each in made.aborted],
             bad=[(each[0], each[1]) for each in made.bad],
+            indexes_reserved=[(each[0], each[1]) for each in made.indexes_reserved],
         )

@@ -6,7 +6,6 @@ Bytes that are no batches end the reading of a stretch with an error, or are lef
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ def framed_pieces(unit: Unit, skip_damage: bool) -> Iterator[Framed]:
         return  # retention was here since the plan was made
     except OSError as error:
         raise Damaged(f"can't read {stretch.path}: {(error.strerror or '').lower()}") from None
-    with closing(os.fdopen(fd, "rb", 0)):
+    try:
         size = os.fstat(fd).st_size
         end = size if stretch.to_end else min(stretch.end, size)
         walk = SegmentWalk(fd, stretch.start, end, size, stretch.base_offset)
@@ -52,6 +51,12 @@ def framed_pieces(unit: Unit, skip_damage: bool) -> Iterator[Framed]:
                 f"{stretch.path}: no batch ends at byte {end}, where its index has one begin;"
                 " set splitBytes to 0 to read it without its index"
             )
+    except OSError as error:
+        if not skip_damage:
+            why = (error.strerror or str(error)).lower()
+            raise Damaged(f"can't read {stretch.path}: {why}") from None
+    finally:
+        os.close(fd)
 
 
 def _is_tail(broken: Broken, size: int) -> bool:

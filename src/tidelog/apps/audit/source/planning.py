@@ -8,9 +8,10 @@ to its end is thereby proved, whatever the index says.
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidelog.apps.audit.folders.discovery import FoundFolder, find_log_dirs, replica_names
 from tidelog.apps.audit.folders.log_dir import LogDirFacts, read_log_dir
@@ -134,17 +135,25 @@ def _cuts(path: str, base_offset: int, size: int, split: int) -> list[int]:
     except CannotRead:
         return []
     entries = np.frombuffer(data[: len(data) // 8 * 8], OFFSET_ENTRY)
+    try:
+        with open(path, "rb") as file:
+            return list(_sound_entries(file.fileno(), base_offset, size, split, entries))
+    except OSError:
+        return []  # who reads the segment says why
+
+
+def _sound_entries(
+    fd: int, base_offset: int, size: int, split: int, entries: NDArray[Any]
+) -> Iterator[int]:
     positions = entries["position"].astype(np.int64)
-    cuts: list[int] = []
-    with open(path, "rb") as file:
-        for goal in range(split, size - split // 2, split):
-            for at in np.flatnonzero(positions >= goal)[:1].tolist():
-                position = int(positions[at])
-                offset = base_offset + int(entries["relative"][at])
-                fresh = position > (cuts[-1] if cuts else 0)
-                if fresh and _is_batch(file.fileno(), position, size, offset):
-                    cuts.append(position)
-    return cuts
+    last = 0
+    for goal in range(split, size - split // 2, split):
+        for at in np.flatnonzero(positions >= goal)[:1].tolist():
+            position = int(positions[at])
+            offset = base_offset + int(entries["relative"][at])
+            if position > last and _is_batch(fd, position, size, offset):
+                yield position
+                last = position
 
 
 def _is_batch(fd: int, position: int, size: int, last_offset: int) -> bool:
