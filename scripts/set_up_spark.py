@@ -119,7 +119,8 @@ def add_bytecode(packed: Path) -> None:
                 if NOT_IMPORTED.isdisjoint(name.split("/")):
                     source.write_bytes(old.read(name))
                     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-                    py_compile.compile(str(source), str(compiled), name, invalidation_mode=mode)
+                    where = f"{packed}/{name}"
+                    py_compile.compile(str(source), str(compiled), where, invalidation_mode=mode)
                     new.write(compiled, f"{name}c")
         made.replace(packed)
 

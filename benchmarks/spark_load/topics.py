@@ -1,6 +1,7 @@
 """Topics to read: millions of records in seconds, by sending a few ready-made batches again."""
 
 import random
+import time
 from collections.abc import Iterator
 from itertools import cycle, islice
 
@@ -23,12 +24,13 @@ WORDS = tuple(f"{word}{n} " for n in range(16) for word in ("order", "paid", "se
 def batches(size: int, codec: Codec) -> Iterator[tuple[int, bytes]]:
     """How many records, and the batch."""
     draw = random.Random(size)
+    now = int(time.time() * 1000)  # older ones would be deleted by retention
     count = max(BATCH_BYTES // size, 1)
     for number in range(DIFFERENT):
         records = []
         for at in range(count):
             text = "".join(draw.choices(WORDS, k=size // 5 + 1)).encode()[:size]
-            records.append(Record(b"%010d" % (number * count + at), text, 1_700_000_000_000 + at))
+            records.append(Record(b"%010d" % (number * count + at), text, now + at))
         yield count, bytes(encode_batch(records, attributes=codec))
 
 
