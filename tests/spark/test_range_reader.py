@@ -159,6 +159,7 @@ def test_what_was_read_comes_before_the_error(client: Cluster, name: str) -> Non
     assert (caught.value.log_end, caught.value.offset) == (100, 100)
 
 
+@pytest.mark.ci
 def test_a_later_leaders_batch_is_not_what_was_planned(fragile: LocalCluster, name: str) -> None:
     """And what comes before it is read."""
     with Cluster(fragile.bootstrap) as client:
@@ -186,6 +187,7 @@ def _all_run(cluster: LocalCluster) -> None:
     cluster.wait_ready()
 
 
+@pytest.mark.ci
 def test_the_leader_dies_in_the_middle(fragile: LocalCluster, name: str) -> None:
     """And then the one after it hangs."""
     with Cluster(fragile.bootstrap, timeout_s=3) as client:
@@ -210,6 +212,7 @@ def test_the_leader_dies_in_the_middle(fragile: LocalCluster, name: str) -> None
     _all_run(fragile)
 
 
+@pytest.mark.ci
 def test_nobody_leads_for_too_long(fragile: LocalCluster, name: str) -> None:
     with Cluster(fragile.bootstrap, timeout_s=1) as client:
         written(client, name, 10)
@@ -221,6 +224,7 @@ def test_nobody_leads_for_too_long(fragile: LocalCluster, name: str) -> None:
     _all_run(fragile)
 
 
+@pytest.mark.ci
 def test_a_topic_that_was_made_anew_is_another_one(client: Cluster, name: str) -> None:
     written(client, name, 50)
     wanted = planned(client, name, 0, 50)
