@@ -32,6 +32,7 @@ SETTINGS = {
     # It runs for a minute: code that starts soon is worth more than code that is fast later.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.memory": "1g",
+    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
 }

@@ -69,15 +69,11 @@ def verdict(outcome: Outcome) -> str:
         return text
     spark = outcome.spark
     parts = [
-        f"lake {_word(spark.lake.holds)}",
-        f"sums {_word(spark.table.holds and spark.topic.holds)}",
+        "lake equal" if spark.lake.holds else "lake differs",
+        "sums equal" if spark.table.holds and spark.topic.holds else "sums differ",
         f"audit {'passes' if spark.audit.holds else 'FAILS'}",
     ]
     return f"{text}; {', '.join(parts)}"
-
-
-def _word(holds: bool) -> str:
-    return "equal" if holds else "DIFFERS"
 
 
 def _head(outcome: Outcome) -> str:
