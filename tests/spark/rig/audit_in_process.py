@@ -17,6 +17,7 @@ from tidelog.apps.audit.judgement import (
     LogPlace,
     ScanRow,
     judge,
+    settled,
     uncut_files,
 )
 from tidelog.apps.audit.scan.producers import ProducerSpan, follows, sequence_break
@@ -86,11 +87,15 @@ class LoopWitness:
 def audit_in_process(
     paths: Sequence[str], *, deep: bool = False, split_bytes: int = SPLIT_BYTES
 ) -> Judged:
-    units = plan(Planned(tuple(paths), split_bytes))
+    return settled(lambda folders: _look(tuple(paths), deep, split_bytes, folders))
+
+
+def _look(paths: tuple[str, ...], deep: bool, split_bytes: int, folders: frozenset[str]) -> Judged:
+    units = plan(Planned(paths, split_bytes, folders=folders))
     rows, spans = _scanned(units, deep)
     uncut = frozenset(uncut_files(rows))
     if uncut:
-        again = plan(Planned(tuple(paths), split_bytes, uncut))
+        again = plan(Planned(paths, split_bytes, uncut))
         kept = [u for u in units if u.stretch is None or u.stretch.path not in uncut]
         units = kept + again
         rows, spans = _scanned(units, deep)

@@ -5,7 +5,7 @@ between replicas, and whose sequence numbers break from one stretch to the next.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from tidelog.apps.audit.checks.checkpoint_offsets import check_log_dir, check_promises
@@ -67,6 +67,35 @@ class Judged(NamedTuple):
 
     findings: list[Finding]
     partitions: list[PartitionState]
+    doubtful: frozenset[str] = frozenset()
+    """Folders with damage that a broker may have been writing while they were read."""
+
+
+PASSES_MAX = 4
+
+
+def settled(look: Callable[[frozenset[str]], Judged]) -> Judged:
+    """Look at everything; then again at folders whose damage may only be a broker at work: what
+    is read at different moments does not fit together. Damage that is still there, the same,
+    is damage. `look` is told which folders, none for all."""
+    judged = look(frozenset())
+    for _ in range(PASSES_MAX - 1):
+        if not judged.doubtful:
+            break
+        again = look(judged.doubtful)
+        fresh = _within(again.findings, judged.doubtful)
+        same = fresh == _within(judged.findings, judged.doubtful)
+        rest = [each for each in judged.findings if each not in _within([each], judged.doubtful)]
+        looked = {f"{row.topic}-{row.partition}" for row in again.partitions} & judged.doubtful
+        rows = [r for r in judged.partitions if f"{r.topic}-{r.partition}" not in looked]
+        rows += [r for r in again.partitions if f"{r.topic}-{r.partition}" in looked]
+        doubtful = frozenset() if same else again.doubtful & judged.doubtful
+        judged = Judged(in_order([*rest, *fresh]), sorted(rows), doubtful)
+    return judged
+
+
+def _within(findings: list[Finding], folders: frozenset[str]) -> list[Finding]:
+    return [each for each in findings if f"{each.topic}-{each.partition}" in folders]
 
 
 def uncut_files(rows: Iterable[ScanRow]) -> list[str]:
@@ -110,7 +139,12 @@ def judge(rows: Iterable[ScanRow], witness: Witness) -> Judged:
     for log in logs.values():
         findings += settle_epochs(log.findings)
     table = [partition_row(key, found) for key, found in sorted(sides.items())]
-    return Judged(in_order(findings), table)
+    doubtful = frozenset(
+        log.name
+        for log in logs.values()
+        if not log.clean and any(finding.is_damage for finding in log.findings)
+    )
+    return Judged(in_order(findings), table, doubtful)
 
 
 def _logs(rows: list[ScanRow], log_dirs: dict[str, LogDirFacts]) -> dict[LogPlace, ReplicaLog]:

@@ -13,7 +13,14 @@ from typing import Any
 
 from tidelog.apps.audit.checks.differing import Compared, Differing
 from tidelog.apps.audit.comparison import differences
-from tidelog.apps.audit.judgement import LogPlace, ScanRow, judge, uncut_files
+from tidelog.apps.audit.judgement import (
+    Judged,
+    LogPlace,
+    ScanRow,
+    judge,
+    settled,
+    uncut_files,
+)
 from tidelog.apps.audit.report.report import Report
 from tidelog.apps.audit.scan.producers import ProducerSpan, sequence_break
 from tidelog.apps.audit.scan.summary import SequenceBreak
@@ -33,7 +40,21 @@ def audit(
     options = {"level": "scan", "paths": json.dumps([os.path.abspath(path) for path in paths])}
     if deep:
         options["deep"] = "true"
+
+    def look(folders: frozenset[str]) -> Judged:
+        if folders:
+            tell(f"looking again at {len(folders)} partitions")
+        asked = options | ({"folders": json.dumps(sorted(folders))} if folders else {})
+        return _look(spark, asked, tell)
+
+    judged = settled(look)
+    return Report(judged.findings, judged.partitions, time.monotonic() - began)
+
+
+def _look(spark: Any, options: dict[str, str], tell: Tell) -> Judged:
+    """One scan, and what it shows."""
     scan = spark.read.format(FORMAT).options(**options).load().persist()
+    kept = [scan]
     try:
         rows = _rows(scan)
         uncut = uncut_files(rows)
@@ -42,12 +63,13 @@ def audit(
             whole = spark.read.format(FORMAT).options(**options, only=json.dumps(uncut)).load()
             right = scan.where(~scan.segment.isin(uncut) | scan.segment.isNull())
             scan = right.unionByName(whole).persist()
+            kept.append(scan)
             rows = _rows(scan)
         tell("comparing replicas")
-        judged = judge(rows, _SparkWitness(spark, scan, options))
+        return judge(rows, _SparkWitness(spark, scan, options))
     finally:
-        scan.unpersist()
-    return Report(judged.findings, judged.partitions, time.monotonic() - began)
+        for each in kept:
+            each.unpersist()
 
 
 def _rows(scan: Any) -> list[ScanRow]:

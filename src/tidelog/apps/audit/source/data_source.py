@@ -58,7 +58,8 @@ def parse_options(options: dict[str, str]) -> LogOptions:
     }
     if view.skip_damage and not windows:
         split = 0  # where damage is passed over, nobody would notice a cut at a wrong place
-    planned = Planned(_paths(options), split, only, windows)
+    folders = frozenset(json.loads(options.get("folders", "[]")))
+    planned = Planned(_paths(options), split, only, folders, windows)
     return LogOptions(planned, level, view, _one_of(options, "deep", ("false", "true")) == "true")
 
 

@@ -57,6 +57,8 @@ class Planned(NamedTuple):
     split_bytes: int = SPLIT_BYTES
     only: frozenset[str] = frozenset()
     """Segments' files: these and no others, each uncut."""
+    folders: frozenset[str] = frozenset()
+    """Partitions: these and no others."""
     windows: Mapping[str, tuple[int, ...]] = {}
     """By folder, the windows of offsets that are wanted; empty: everything."""
 
@@ -75,6 +77,8 @@ def plan(wanted: Planned) -> list[Unit]:
 
 
 def _is_wanted(unit: Unit, wanted: Planned) -> bool:
+    if wanted.folders and unit.partition and str(unit.partition) not in wanted.folders:
+        return False
     if wanted.windows and (unit.partition is None or str(unit.partition) not in wanted.windows):
         return False
     return not wanted.only or (unit.stretch is not None and unit.stretch.path in wanted.only)

@@ -1,0 +1,60 @@
+"""The audit of folders that real brokers are writing, rolling, deleting and recovering."""
+
+import threading
+import time
+
+from audit_in_process import audit_in_process
+from real_cluster import leader_of, make_topic, send_all
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+SETTINGS = {"log.retention.check.interval.ms": "200", "log.segment.delete.delay.ms": "100"}
+KEEPS = {"segment.bytes": "30000"}
+DROPS = {"segment.bytes": "30000", "retention.bytes": "60000", "file.delete.delay.ms": "100"}
+
+
+def damage(cluster: LocalCluster) -> list[object]:
+    return [found for found in audit_in_process([cluster.data]).findings if found.is_damage]
+
+
+def test_live_crashed_and_stopped_folders_pass() -> None:
+    with LocalCluster(settings=SETTINGS) as cluster:
+        for topic, configs in (("keeps", KEEPS), ("drops", DROPS)):
+            make_topic(cluster.bootstrap, topic, configs=configs)
+        done = threading.Event()
+        sent = 0
+
+        def write() -> None:
+            nonlocal sent
+            while not done.is_set():
+                for topic in ("keeps", "drops"):
+                    send_all(cluster.bootstrap, topic, [b"%d" % sent * 300 for _ in range(20)])
+                sent += 20
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            give_up = time.monotonic() + 6
+            while time.monotonic() < give_up:
+                assert damage(cluster) == []
+        finally:
+            done.set()
+            writer.join()
+        assert sent > 40
+        killed = leader_of(cluster, "keeps")
+        cluster.kill(killed)
+        assert damage(cluster) == []
+        send_all(cluster.bootstrap, "keeps", [b"more"] * 50)
+        assert damage(cluster) == []
+        cluster.start_broker(killed)
+        for broker in cluster.ids:
+            cluster.stop(broker)
+        assert damage(cluster) == []
+        rows = {
+            (row.topic, row.partition): row for row in audit_in_process([cluster.data]).partitions
+        }
+        kept = rows["keeps", 0].replicas
+        assert {each.log_end for each in kept} == {each.log_end for each in kept[:1]}
+        assert len(kept) == 3
+        assert kept[0].records == kept[0].log_end
+        assert rows["drops", 0].replicas[0].log_start > 0
