@@ -213,6 +213,20 @@ def test_the_leader_dies_in_the_middle(fragile: LocalCluster, name: str) -> None
 
 
 @pytest.mark.ci
+def test_whoever_takes_the_rows_may_take_long(fragile: LocalCluster, name: str) -> None:
+    """Longer than an answer may take; and meanwhile the leader goes."""
+    with Cluster(fragile.bootstrap) as client:
+        written(client, name, 3000, each=100)
+        limits = ReadLimits(rows=50, fetch_bytes=1, timeout_s=4)
+        reading = read_range(client, planned(client, name, 0, 3000), arrow_schema(), limits=limits)
+        count = next(reading).num_rows
+        fragile.kill(client.leader(name, 0).leader)
+        time.sleep(4.5)
+        assert count + sum(batch.num_rows for batch in reading) == 3000
+    _all_run(fragile)
+
+
+@pytest.mark.ci
 def test_nobody_leads_for_too_long(fragile: LocalCluster, name: str) -> None:
     with Cluster(fragile.bootstrap, timeout_s=1) as client:
         written(client, name, 10)

@@ -81,7 +81,7 @@ class RangeFetch:
         self._memory = ReceiveMemory()
         self._asked: _Asked | None = None
         self._stale = False
-        self._since = time.monotonic()
+        self._waits_since: float | None = None
         self._pause_s = PAUSE_S
         self._other_since: float | None = None
         self._log_end = -1
@@ -93,8 +93,9 @@ class RangeFetch:
             self._asked = None
 
     def progress(self) -> None:
-        """Something came: the time begins anew."""
-        self._since = time.monotonic()
+        """Something came. The time begins anew when more is asked for: whoever takes the rows
+        may take long."""
+        self._waits_since = None
         self._pause_s = PAUSE_S
         self._other_since = None
 
@@ -109,6 +110,7 @@ class RangeFetch:
     def answer(self, offset: Offset, size: int) -> Answer:
         """What lies at `offset`; good until the next answer is asked for. Raises RangeError, and
         BrokerError for what is final."""
+        self._waits_since = self._waits_since or time.monotonic()
         while True:
             try:
                 if self._asked is None or self._asked.offset != offset:
@@ -124,7 +126,9 @@ class RangeFetch:
 
     def pause(self, offset: Offset, why: str) -> None:
         """Wait a little before another try. Raises RangeUnreachable when the time is up."""
-        if time.monotonic() - self._since + self._pause_s > self._timeout_s:
+        now = time.monotonic()
+        waited_s = now - (self._waits_since or now)
+        if waited_s + self._pause_s > self._timeout_s:
             raise RangeUnreachable(self._wanted, offset, self._log_end, self._timeout_s, why)
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
