@@ -116,6 +116,39 @@ def test_the_front_goes_while_a_task_waits(
         stream.read(planned)
 
 
+def test_a_batch_of_what_is_deleted(cluster: LocalCluster, name: str, tmp_path: Path) -> None:
+    from tidelog.apps.spark.columns import topic_schema
+    from tidelog.apps.spark.source.batch_reader import TidelogBatchReader
+
+    make_topic(cluster.bootstrap, name)
+    append(cluster.bootstrap, name, numbered(0, 100))
+    delete_up_to(cluster, name, 50)
+
+    def read(start: int, end: int, **more: str) -> list[int]:
+        options = {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            "subscribe": name,
+            "startingoffsets": f'{{"{name}": {{"0": {start}}}}}',
+            "endingoffsets": f'{{"{name}": {{"0": {end}}}}}',
+            **more,
+        }
+        reader = TidelogBatchReader(options, topic_schema(False))
+        return [
+            int(row["value"])
+            for each in reader.partitions()
+            for batch in reader.read(each)
+            for row in batch.to_pylist()
+        ]
+
+    for start, end, gone in ((10, 30, 30), (40, 60, 50)):
+        with pytest.raises(DataLost, match=f"offsets {start} to {gone - 1} were deleted"):
+            read(start, end)
+        lost = str(tmp_path / f"lost-{start}")
+        kept = read(start, end, ondataloss="report", datalosspath=lost)
+        assert kept == list(range(50, end))
+        assert told(read_report(lost)) == [("retention", start, gone, 50)]
+
+
 def test_the_topic_goes_while_a_task_waits(
     cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:

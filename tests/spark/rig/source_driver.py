@@ -42,7 +42,7 @@ def main() -> None:
         .option("checkpointLocation", checkpoint)
         .start()
     )
-    query.awaitTermination(200)
+    query.awaitTermination(500)
 
 
 if __name__ == "__main__":

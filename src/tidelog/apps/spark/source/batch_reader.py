@@ -6,14 +6,14 @@ rows are those of the ranges planned, or an error says why not, or the loss is t
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader
 
 from tidelog.apps.spark.columns import check_schema
 from tidelog.apps.spark.source.loss.judging import Place
-from tidelog.apps.spark.source.loss.policy import refuse_loss, tell_loss
+from tidelog.apps.spark.source.loss.policy import LostRange, refuse_loss, tell_loss
 from tidelog.apps.spark.source.options.source_options import (
     SourceOptions,
     batch_options,
@@ -44,8 +44,9 @@ class TidelogBatchReader(DataSourceReader):
             ends = resolve(survey, options.ending, bounds)
         finally:
             survey.close()
-        refuse_loss(starts.lost, options.on_data_loss)
-        tell_loss(starts.lost, options.data_loss_path, f"batch {starts}")
+        lost = _wanted(starts.lost, ends.lost)
+        refuse_loss(lost, options.on_data_loss)
+        tell_loss(lost, options.data_loss_path, f"batch {starts}")
         ranges = [
             RangeToRead(
                 key.topic,
@@ -65,6 +66,13 @@ class TidelogBatchReader(DataSourceReader):
         if not isinstance(partition, PlannedRange):
             return iter(())  # Spark makes up a partition where there is none.
         return read_planned(self.options, self.schema, partition.wanted, stream=False)
+
+
+def _wanted(lost: Sequence[LostRange], lost_ends: Sequence[LostRange]) -> list[LostRange]:
+    """Of what is deleted in front of a log, what was asked for: the end may be deleted too."""
+    ends = {(each.topic, each.partition): each.start for each in lost_ends}
+    cut = [each._replace(end=ends.get((each.topic, each.partition), each.end)) for each in lost]
+    return [each for each in cut if each.offsets > 0]
 
 
 def _end(end: Place, start: Place) -> int:
