@@ -181,11 +181,11 @@ def _legend(timeline: Timeline, shape: Shape) -> tuple[str, float]:
     if timeline.landed:
         entries.append(("tl-lake", "landed in the lake"))
     parts = []
-    x, y = 4.0, 12.0
+    x, y = 6.0, 12.0
     for css, text in entries:
         wide = 34 + len(text) * LETTER_PX + 18
-        if x > 4 and x + wide > shape.width:
-            x, y = 4.0, y + LEGEND_H
+        if x > 6 and x + wide > shape.width:
+            x, y = 6.0, y + LEGEND_H
         parts.append(tag("polyline", points=f"{x},{y} {x + 26},{y}", class_=css))
         parts.append(tag("text", text, x=x + 34, y=y + 4))
         x += wide
@@ -296,10 +296,12 @@ def _marks(timeline: Timeline, panel: Panel, shape: Shape, bottom: float) -> str
 
 
 def _mark_text(mark: Mark, x: float, panel: Panel, shape: Shape) -> str:
-    row = {"kill": 1, "start": 2, "whole": 3}.get(mark.kind, 4)
+    """Low in the panel, where lines that rise leave room: left of the line where it fits."""
     text = mark.text.split(":")[0] if shape.narrow else mark.text
     wide = len(text) * LETTER_PX + 10
-    left = (mark.kind == "kill" and x - wide > panel.left) or x + wide > panel.right
-    y = panel.bottom - 8 - (3 - row) * 17
+    fits_left, fits_right = x - wide > panel.left, x + wide < panel.right
+    left = fits_left and (mark.kind != "whole" or not fits_right)
+    row = {"kill": 0 if left else 2, "start": 1, "whole": 2 if left else 0}.get(mark.kind, 3)
     css = f"tl-said tl-{mark.kind}" + (" tl-end" if left else "")
-    return tag("text", escape(text), x=x + (-6 if left else 6), y=y, class_=css)
+    at = {"x": x + (-6 if left else 6), "y": panel.bottom - 8 - row * 17}
+    return tag("text", escape(text), **at, class_=css)
