@@ -322,7 +322,11 @@ def test_the_engine_is_the_best_one_or_the_one_that_is_asked_for(
     with pytest.raises(ValueError, match="'abacus' is no engine"):
         Decoder(arrow_schema(), "t", 0)
     monkeypatch.delenv(engines_module.ENGINE_VARIABLE)
-    monkeypatch.setattr(engines_module, "find_spec", lambda _: None)
+
+    def refuse(name: str) -> None:
+        raise ImportError(f"{name} needs another numpy")
+
+    monkeypatch.setattr(engines_module, "import_module", refuse)
     best_engine.cache_clear()
     assert best_engine() == NUMPY
     best_engine.cache_clear()

@@ -2,7 +2,7 @@
 
 import os
 from functools import cache
-from importlib.util import find_spec
+from importlib import import_module
 
 NUMBA = "numba"
 NUMPY = "numpy"
@@ -12,8 +12,12 @@ ENGINE_VARIABLE = "TIDELOG_ENGINE"
 
 @cache
 def best_engine() -> str:
-    """numba where it is installed."""
-    return NUMPY if find_spec("numba") is None else NUMBA
+    """numba where it can be imported; with a numpy that it does not know it refuses."""
+    try:
+        import_module(NUMBA)
+    except ImportError:
+        return NUMPY
+    return NUMBA
 
 
 def chosen_engine(asked: str | None = None) -> str:
