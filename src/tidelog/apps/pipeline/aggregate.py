@@ -39,8 +39,9 @@ def aggregate(
 
     `stop` ends it after the batch that runs. Raises BadPlan, LakeRefuses, and what Spark does.
     """
-    from tidelog.apps.pipeline.lake.staging_source import stage
+    from tidelog.apps.pipeline.lake.staging_source import register_staging, stage
 
+    register_staging(spark)
     rows = decoded_rows(source_frame(spark, plan.bootstrap, plan.origin), plan)
 
     def read(place: BatchRange) -> tuple[Any, Any]:

@@ -41,6 +41,9 @@ def land(
         return Run(spark, plan, stop or threading.Event(), tell).go(frame, DeltaLanding(plan))
     if plan.decode is not None and plan.decode.format == "json":
         frame = json_values.with_decoded(frame, plan.decode)
+    from tidelog.apps.pipeline.lake.staging_source import register_staging
+
+    register_staging(spark)
     with Lake(plan.path, plan.overlap) as lake:
         run = Run(spark, plan, stop or threading.Event(), tell)
         tidying = Tidying(lake, plan.checkpoint, plan.compact_files, plan.file_mb * MB)

@@ -6,6 +6,7 @@ workers in the middle of a batch); a second one ends without waiting.
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ def own_spark(
     from tidelog.apps.spark.session import find_java, spark_session
 
     find_java()
+    # Java's own, before it starts: else it would plan with whatever python3 there is.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with open(log or os.devnull, "ab") as file:
         _start_java(settings, file if log else None)
         spark = spark_session(name, master, settings)

@@ -71,6 +71,11 @@ class StagingWriter(DataSourceArrowWriter):
         write_whole(self._report, {"files": files})
 
 
+def register_staging(spark: Any) -> None:
+    """Make the format known, before a query starts: its batches run in a copy of the session."""
+    spark.dataSource.register(StagingSource)
+
+
 def stage(
     frame: Any,
     folder: str,
@@ -78,8 +83,10 @@ def stage(
     decode: Decode | None = None,
     by: Folders = BY_RECORD,
 ) -> list[StagedFile]:
-    """Write a frame to staged files; they, in an order that does not depend on who was first."""
-    frame.sparkSession.dataSource.register(StagingSource)
+    """Write a frame to staged files; they, in an order that does not depend on who was first.
+
+    The format must be known to the session: `register_staging`.
+    """
     report = os.path.join(folder, f"{uuid.uuid4().hex}.json")
     (
         frame.write.format(FORMAT)
