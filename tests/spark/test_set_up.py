@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "set_up_spark.py"
 VERSION = "0.0.1"
 ARCHIVE = f"pyspark-{VERSION}.tar.gz"
-LIMIT_S = 120
+LIMIT_S = 300
 
 PYPROJECT = """
 [build-system]
