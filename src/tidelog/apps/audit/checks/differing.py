@@ -32,6 +32,14 @@ class Compared(NamedTuple):
             for side in self.sides
         ]
 
+    def is_the_same(self) -> bool:
+        """Whether the replicas are known to be equal, batch for batch."""
+        whole = {
+            (side.log.digest, side.log.batches, side.log.log_end, bounds.start, bounds.until)
+            for side, bounds in zip(self.sides, self.bounds(), strict=True)
+        }
+        return len(whole) == 1
+
 
 class Copy(NamedTuple):
     """A replica's batch."""

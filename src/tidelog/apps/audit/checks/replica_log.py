@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterable
+from functools import reduce
+from operator import xor
 from typing import NamedTuple
 
 from tidelog.apps.audit.folders.log_dir import LogDirFacts
@@ -141,6 +143,18 @@ class ReplicaLog:
     @property
     def batches(self) -> int:
         return sum(segment.batches for segment in self.segments)
+
+    @property
+    def digest(self) -> int:
+        """Of all batches: logs with the same are the same."""
+        stretches = (each for segment in self.segments for each in segment.stretches)
+        return reduce(xor, (each.digest for each in stretches), 0)
+
+    @property
+    def producers_cross(self) -> bool:
+        """Whether a producer may go on from one stretch to the next."""
+        stretches = [each for segment in self.segments for each in segment.stretches]
+        return sum(each.producers > 0 for each in stretches) > 1
 
     @property
     def records(self) -> int:

@@ -4,6 +4,8 @@ Memory is bounded by a piece of the file and by lists that are cut short (`LIST_
 """
 
 import os
+from functools import reduce
+from operator import xor
 from typing import NamedTuple
 from zlib import crc32
 
@@ -124,6 +126,8 @@ class _Scan:
             time_last=self.indexes.time_last,
             indexes_missing=self.indexes.missing,
             indexes_reserved=self.indexes.reserved,
+            digest=reduce(xor, (digest for digest, _ in self.windows.values()), 0),
+            producers=len(self.producers.spans),
             crowded=self.crowded,
         )
         windows = [(window, *found) for window, found in self.windows.items()]

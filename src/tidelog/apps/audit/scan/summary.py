@@ -106,6 +106,10 @@ class StretchSummary(NamedTuple):
     indexes_missing: list[str] = []  # noqa: RUF012
     indexes_reserved: list[tuple[str, int]] = []  # noqa: RUF012
     """Indexes with a tail of zeros, and where it begins."""
+    digest: int = 0
+    """Of all its batches, put together with exclusive or."""
+    producers: int = 0
+    """How many producers wrote in it."""
     vanished: bool = False
     error: str = ""
     crowded: bool = False
