@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-LIMIT_S = 280
+LIMIT_S = 600
+"""Under a minute on two idle cores; Spark is ten times slower where others use them too."""
 
 
 @pytest.mark.spark
