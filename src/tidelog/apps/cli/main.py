@@ -1,6 +1,6 @@
 """The tree of commands.
 
-    demo       a real cluster, a killed leader, nothing lost: ten seconds
+    demo       a real cluster, a Spark job, a killed leader, nothing lost
     up         a cluster on this machine; status and down look after it; broker is one of it
     cluster    who is in a running cluster, and what is in danger
     partition  every replica of a partition, side by side
