@@ -49,6 +49,8 @@ class LoopWitness:
                         int(header["crc"]),
                         os.path.basename(unit.stretch.path),
                         int(framed.positions[at]),
+                        int(header["count"]),
+                        int(header["attributes"]),
                     )
         for each in compared:
             found = list(self._of(each, batches[each.topic, each.partition]))

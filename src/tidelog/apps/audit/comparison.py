@@ -114,9 +114,16 @@ def _differing_batches(
         "topic",
         "partition",
         "base_offset",
-        F.struct("replica", "last_offset", "leader_epoch", "crc", "segment", "position").alias(
-            "copy"
-        ),
+        F.struct(
+            "replica",
+            "last_offset",
+            "leader_epoch",
+            "crc",
+            "segment",
+            "position",
+            "count",
+            "attributes",
+        ).alias("copy"),
     )
     bounds = _bounds_table(spark, compared, {number for number, _, _ in windows})
     inside = batches.join(bounds, ["replica", "topic", "partition"]).where(

@@ -49,6 +49,8 @@ class Copy(NamedTuple):
     crc: int
     segment: str
     position: int
+    records: int = 0
+    attributes: int = 0
 
     @property
     def identity(self) -> tuple[int, int, int]:

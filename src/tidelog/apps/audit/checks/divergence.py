@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
 from tidelog.apps.audit.checks.replica_log import ReplicaLog
+from tidelog.core.record.record_batch import DELETE_HORIZON
 
 
 class _Fault(NamedTuple):
@@ -24,6 +25,7 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
     """Findings go to the logs of the partition."""
     logs = {side.log.replica: side.log for side in compared.sides}
     compacted = any(log.is_compacted for log in logs.values())
+    cleaned_upto = max(log.cleaned_upto for log in logs.values())
     faults: dict[str, list[_Fault]] = {}
     for each in differing:
         believed = {
@@ -40,11 +42,23 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
             and not logs[name].excuses(each.base_offset, last)
         ]
         for name, fault in _faults(compared, each.base_offset, believed, covering):
-            if compacted and fault.kind != "epoch-order":
+            if compacted and _is_cleaning(each.base_offset, fault, believed, cleaned_upto):
                 fault = fault._replace(kind="compacted-apart")
             faults.setdefault(name, []).append(fault)
     for name, found in faults.items():
         _tell(logs[name], found)
+
+
+def _is_cleaning(
+    base_offset: int, fault: _Fault, copies: dict[str, Copy], cleaned_upto: int
+) -> bool:
+    """Whether cleaners explain it: one was ahead of the other, or noted when tombstones may go.
+    A cleaner takes records away, so copies with as many records have the same ones."""
+    if fault.kind == "epoch-order" or (cleaned_upto and base_offset >= cleaned_upto):
+        return False
+    counts = {copy.records for copy in copies.values()}
+    noted = any(copy.attributes & DELETE_HORIZON for copy in copies.values())
+    return not fault.segment or len(counts) > 1 or noted
 
 
 def _faults(
@@ -94,6 +108,11 @@ def _tell(log: ReplicaLog, faults: list[_Fault]) -> None:
         else:
             merged.append(fault)
     for fault in merged:
+        log.findings = [
+            each
+            for each in log.findings
+            if each.kind != "offset-jump" or (each.first_offset, each.last_offset) != fault[1:3]
+        ]
         log.add(
             log.place.finding(
                 fault.kind,

@@ -244,7 +244,7 @@ class _Judge:
                 kind, after.file, text, position=after.position, offsets=(first, last)
             )
         )
-        self.log.damaged.append((first, last))
+        (self.log.jumps if self.compacted else self.log.damaged).append((first, last))
         self.log.reshaped |= {after.file, before.file if before else after.file}
 
     def _elsewhere(self, first: int, last: int) -> bool:

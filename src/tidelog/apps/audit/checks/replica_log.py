@@ -91,6 +91,8 @@ class ReplicaLog:
             for first, last in each.bad
         ]
         """Offsets that are told of already: what else is odd about them has its reason."""
+        self.jumps: list[tuple[int, int]] = []
+        """Offsets that a compacted log lacks for a reason not known; others may have them."""
         self.reshaped: set[str] = set()
         """Segments in which batches are missing, or not in their places."""
         self.findings: list[Finding] = []

@@ -30,7 +30,8 @@ def check_sequences(
         if compacted and (each.offset < cleaned_upto or not cleaned_upto):
             continue
         near = sorted((each.offset_before, each.last_offset))
-        if not log.excuses(near[0], near[1]):
+        jumped = any(a <= near[1] and near[0] <= b for a, b in log.jumps)
+        if not jumped and not log.excuses(near[0], near[1]):
             key = (each.producer_id, each.offset)
             found.setdefault(key, []).append((log, _finding(log, each)))
     for told in found.values():
