@@ -8,7 +8,7 @@ SPARK_LOG := build/spark-setup.log
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-spark bench-decode bench-core test-all ci
+.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-spark bench-audit bench-decode bench-core test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -115,6 +115,9 @@ bench-spark: $(SPARK_STAMP) ## Spark reads and writes topics, beside its own con
 
 bench-decode: $(STAMP) ## record batches to Arrow and back, on one core, without Spark: make bench-decode ROWS=fetch
 	$(BIN)/python benchmarks/how_fast_is_decoding.py --rows '$(ROWS)'
+
+bench-audit: $(SPARK_STAMP) ## the audit of three replicas, beside reading and checksums alone: make bench-audit RECORDS=10000000
+	$(BIN)/python benchmarks/how_fast_is_the_audit.py --records $(or $(RECORDS),10000000)
 
 bench-core: $(STAMP) ## what a step of the replication core costs
 	$(BIN)/python benchmarks/how_fast_is_a_step.py
