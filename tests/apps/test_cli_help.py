@@ -64,6 +64,7 @@ def test_every_command_of_the_tree_is_there() -> None:
         "inspect segment",
         "inspect epochs",
         "inspect checkpoints",
+        "audit",
         "store",
         "store show",
         "store backup",

@@ -1,7 +1,5 @@
 """`tidelog audit`: every replica's files, read straight from disk by Spark, and compared."""
 
-from contextlib import suppress
-
 import click
 
 from tidelog.apps.cli.usage import examples, format_option
@@ -57,27 +55,26 @@ def audit(
     Apache Kafka's; live, crashed or copied. Nothing is written there. Exit code 0 means no
     damage; a lagging replica and an uncommitted tail are told, and are none.
     """
+    from tidelog.apps.audit.folders.discovery import NothingThere, find_log_dirs
     from tidelog.apps.cli import output
     from tidelog.apps.spark.session import NoJava, spark_session
 
     try:
-        from tidelog.apps.audit.folders.discovery import NothingThere, find_log_dirs
+        find_log_dirs(folders)
+    except NothingThere as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
+    try:
         from tidelog.apps.audit.report.view import AuditView
         from tidelog.apps.audit.run import audit as make_audit
     except ImportError as error:
         raise click.ClickException(
             f"the audit needs Spark ({error.name} is missing): pip install 'tidelog[spark]'"
         ) from error
-    try:
-        find_log_dirs(folders)
-    except NothingThere as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
+    settings = {"spark.log.level": "ERROR", **settings}
     try:
         with output.progress("audit") as tell:
             tell(0, "starting Spark")
             spark = spark_session("tidelog-audit", master, settings)
-            with suppress(AttributeError):
-                spark.sparkContext.setLogLevel("ERROR")
             report = make_audit(spark, folders, deep, lambda note: tell(0, note))
     except NoJava as error:
         raise click.ClickException(str(error)) from error
