@@ -84,18 +84,19 @@ def _is_wanted(unit: Unit, wanted: Planned) -> bool:
     return not wanted.only or (unit.stretch is not None and unit.stretch.path in wanted.only)
 
 
-def _cleaned(log_dirs: list[LogDirFacts]) -> dict[str, int]:
-    """Up to where gaps are the cleaner's work, by folder: a replica has them also by copying
-    from one that was cleaned."""
-    cleaned: dict[str, int] = {}
+def _cleaned(log_dirs: list[LogDirFacts]) -> dict[tuple[str, str], int]:
+    """Up to where gaps are the cleaner's work, by cluster and folder: a replica has them also
+    by copying from one that was cleaned."""
+    cleaned: dict[tuple[str, str], int] = {}
     for facts in log_dirs:
         for folder, offset in facts.offsets.get("cleaner", {}).items():
-            cleaned[folder] = max(offset, cleaned.get(folder, 0))
+            key = (facts.cluster_id, folder)
+            cleaned[key] = max(offset, cleaned.get(key, 0))
     return cleaned
 
 
 def _folder_units(
-    facts: LogDirFacts, folder: FoundFolder, cleaned: dict[str, int], wanted: Planned
+    facts: LogDirFacts, folder: FoundFolder, cleaned: dict[tuple[str, str], int], wanted: Planned
 ) -> Iterator[Unit]:
     name = os.path.basename(folder.path)
     unit = Unit(
@@ -111,7 +112,7 @@ def _folder_units(
         names = [folder.only] if folder.only else sorted(os.listdir(folder.path))
     except OSError:
         return  # the task that reads the folder says why
-    cleaned_upto = cleaned.get(name, 0)
+    cleaned_upto = cleaned.get((facts.cluster_id, name), 0)
     if folder.partition.topic in INTERNAL_TOPICS:
         cleaned_upto = _EVERYTHING
     parsed_names = [(file, layout.parse_file(file)) for file in names]
