@@ -296,6 +296,7 @@ def test_lag_from_progress() -> None:
     progress = {"endOffset": json.dumps(ends), "latestOffset": latest}
     assert lag(progress) == {"t-0": 7, "t-1": 5}
     assert lag({"endOffset": None, "latestOffset": None}) == {}
+    assert lag({"endOffset": "null", "latestOffset": latest}) == {"t-0": 17, "t-1": 5}
 
 
 def test_a_report_has_each_loss_once(tmp_path: object) -> None:

@@ -123,10 +123,9 @@ def lag(progress: Mapping[str, Any]) -> dict[str, int]:
     import json
 
     def read(name: str) -> StreamOffset:
-        text = progress.get(name)
-        if not text:
-            return StreamOffset()
-        return from_json(json.loads(text) if isinstance(text, str) else text)
+        told = progress.get(name)
+        found = json.loads(told) if isinstance(told, str) else told
+        return from_json(found) if found else StreamOffset()  # "null": a batch without data
 
     ends, latest = read("endOffset").places, read("latestOffset").places
     return {
