@@ -186,7 +186,13 @@ def make_topic(
 ) -> str:
     """Returns once every broker knows it and each partition has all its replicas in the ISR."""
     with Cluster(bootstrap, timeout_s=PATIENCE_S) as client:
-        admin.create_topic(client, name, partitions, replicas, configs)
+
+        def create() -> bool:
+            admin.create_topic(client, name, partitions, replicas, configs, exist_ok=True)
+            return True
+
+        # A broker that could not run for a moment is registered anew first.
+        eventually(create, f"topic {name} is created")
         eventually(lambda: _is_everywhere(client, name), f"topic {name} on all brokers")
     return name
 

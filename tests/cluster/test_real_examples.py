@@ -1,4 +1,7 @@
-"""The Python examples of the docs work, as they stand there, on a real cluster."""
+"""The Python examples of the docs work, as they stand there, on a real cluster.
+
+Those that need Spark are run in one session, by tests/spark/test_examples_in_spark.py.
+"""
 
 import os
 import re
@@ -16,12 +19,20 @@ PAGES = [
     *sorted(ROOT.glob("docs/tutorial/*.md")),
     *sorted(ROOT.glob("docs/how-to/*.md")),
 ]
+ON_SPARK = (
+    "audit-replicas.md",
+    "read-topics-in-spark.md",
+    "run-a-pipeline.md",
+    "write-topics-from-spark.md",
+)
 EXAMPLES = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
+    if page.name not in ON_SPARK
     for number, block in enumerate(
         re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
     )
+    if "spark" not in block
 ]
 PATIENCE_S = 60
 
