@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from tidelog.apps.audit.checks.checkpoint_offsets import check_log_dir, check_promises
+from tidelog.apps.audit.checks.cleaning import cleaning_of
 from tidelog.apps.audit.checks.differing import Compared, Differing
 from tidelog.apps.audit.checks.divergence import tell_differences
 from tidelog.apps.audit.checks.epoch_lineage import check_epochs, settle_epochs
 from tidelog.apps.audit.checks.files_beside import check_files
 from tidelog.apps.audit.checks.lineage_fork import Side, agree, tell_ends
 from tidelog.apps.audit.checks.log_identity import check_identity
-from tidelog.apps.audit.checks.offset_chain import check_offsets
+from tidelog.apps.audit.checks.offset_chain import check_offsets, lay_out
 from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary, segments_of
 from tidelog.apps.audit.checks.sequences import check_sequences
 from tidelog.apps.audit.folders.log_dir import LogDirFacts
@@ -169,10 +170,14 @@ def _logs(rows: list[ScanRow], log_dirs: dict[str, LogDirFacts]) -> dict[LogPlac
 
 
 def _judge_partition(logs: list[ReplicaLog]) -> list[Side]:
-    compacted = any(log.is_compacted for log in logs)
-    cleaned_upto = max(log.cleaned_upto for log in logs)
+    cleaning = cleaning_of(logs)
+    others = {id(log): [other for other in logs if other is not log] for log in logs}
+    chains = []
     for log in logs:
-        check_offsets(log, compacted, cleaned_upto)
+        log.cleaning = cleaning
+        chains.append(lay_out(log, others[id(log)]))
+    for log, chain in zip(logs, chains, strict=True):
+        check_offsets(log, chain, others[id(log)])
     sides = []
     for log in logs:
         longest = max((other.log_end for other in logs if other is not log), default=0)

@@ -7,6 +7,7 @@ the newest leader wrote. Offsets that are told of already, as damage, are passed
 from collections import Counter
 from typing import NamedTuple
 
+from tidelog.apps.audit.checks.cleaning import Cleaning
 from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
 from tidelog.apps.audit.checks.replica_log import ReplicaLog
 from tidelog.core.record.record_batch import DELETE_HORIZON
@@ -24,8 +25,7 @@ class _Fault(NamedTuple):
 def tell_differences(compared: Compared, differing: list[Differing]) -> None:
     """Findings go to the logs of the partition."""
     logs = {side.log.replica: side.log for side in compared.sides}
-    compacted = any(log.is_compacted for log in logs.values())
-    cleaned_upto = max(log.cleaned_upto for log in logs.values())
+    cleaning = compared.sides[0].log.cleaning
     faults: dict[str, list[_Fault]] = {}
     for each in differing:
         believed = {
@@ -42,7 +42,7 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
             and not logs[name].excuses(each.base_offset, last)
         ]
         for name, fault in _faults(compared, each.base_offset, believed, covering):
-            if compacted and _is_cleaning(each.base_offset, fault, believed, cleaned_upto):
+            if _is_cleaning(each.base_offset, fault, believed, cleaning):
                 fault = fault._replace(kind="compacted-apart")
             faults.setdefault(name, []).append(fault)
     for name, found in faults.items():
@@ -50,11 +50,11 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
 
 
 def _is_cleaning(
-    base_offset: int, fault: _Fault, copies: dict[str, Copy], cleaned_upto: int
+    base_offset: int, fault: _Fault, copies: dict[str, Copy], cleaning: Cleaning
 ) -> bool:
     """Whether cleaners explain it: one was ahead of the other, or noted when tombstones may go.
     A cleaner takes records away, so copies with as many records have the same ones."""
-    if fault.kind == "epoch-order" or (cleaned_upto and base_offset >= cleaned_upto):
+    if fault.kind == "epoch-order" or base_offset >= cleaning.upto:
         return False
     counts = {copy.records for copy in copies.values()}
     noted = any(copy.attributes & DELETE_HORIZON for copy in copies.values())

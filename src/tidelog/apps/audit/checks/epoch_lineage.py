@@ -19,7 +19,7 @@ FEW_BATCHES = 1
 def check_epochs(log: ReplicaLog) -> list[EpochRun]:
     """The lineage: runs whose epochs can be believed. Findings go to the log."""
     filed = _Filed(log.folder.epochs or [], log)
-    runs = [run for run in _merged(log.epochs) if not _told(log, run, filed)]
+    runs = _merged([run for run in log.epochs if not _told(log, run, filed)])
     kept = _rising(runs, filed)
     for run in runs:
         if run not in kept:
@@ -37,7 +37,13 @@ def check_epochs(log: ReplicaLog) -> list[EpochRun]:
 
 
 def _told(log: ReplicaLog, run: EpochRun, filed: "_Filed") -> bool:
-    """A run of one damaged batch tells nothing, unless the checkpoint knows it."""
+    """A run of one damaged batch tells nothing, unless the checkpoint knows it; batches that
+    stand in a wrong place tell nothing at all."""
+    if any(
+        wrong.file == run.file and wrong.position <= run.position < wrong.end
+        for wrong in log.misplaced
+    ):
+        return True
     damaged = any(a <= run.first and run.last <= b for a, b in log.damaged)
     return damaged and run.batches == 1 and filed.at(run.first) != run.epoch
 

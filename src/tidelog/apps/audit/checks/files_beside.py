@@ -10,8 +10,10 @@ def check_files(log: ReplicaLog) -> None:
     log.add(*log.place.remarked(log.folder.remarks))
     if log.folder.error:
         log.add(log.place.finding("unreadable", "", log.folder.error))
-    for number, segment in enumerate(log.segments):
-        closed = log.clean or number + 1 < len(log.segments)
+    newest = log.in_place[-1].file if log.in_place else ""
+    open_from = max([s.base_offset for s in log.segments if s.file == newest], default=0)
+    for segment in log.segments:
+        closed = log.clean or segment.base_offset < open_from
         _indexes(log, segment, closed)
         _transactions(log, segment)
 
@@ -63,7 +65,7 @@ def _transactions(log: ReplicaLog, segment: SegmentSummary) -> None:
         begun = markers.get((producer_id, marker), -1)
         if log.excuses(min(first, begun) if begun >= 0 else first, marker):
             continue
-        if (producer_id, marker) not in markers and not log.is_compacted:
+        if (producer_id, marker) not in markers and not log.cleaning.compacted:
             text = f"producer {producer_id} has no abort marker at offset {marker}"
         elif begun not in (-1, first):
             text = f"producer {producer_id}'s transaction began at {begun}, the entry says {first}"

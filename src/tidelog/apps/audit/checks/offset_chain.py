@@ -23,9 +23,21 @@ class Chained(NamedTuple):
     fits: bool
 
 
-def check_offsets(log: ReplicaLog, compacted: bool, cleaned_upto: int) -> None:
-    """Find where the log ends, and tell what is wrong on the way there."""
-    log.segments = _by_content(log)
+def lay_out(log: ReplicaLog, others: list[ReplicaLog]) -> list[Chained]:
+    """Find what is in its place, and where the log ends."""
+    log.segments = _by_content(log, others)
+    runs = [run for segment in log.segments for run in segment.runs]
+    strayed = _out_of_bounds(log) | _says_otherwise(log, runs)
+    chain = best_chain(runs, strayed, _promised(log))
+    log.in_place = [each.run for each in chain if each.fits]
+    log.misplaced = [each.run for each in chain if not each.fits]
+    end = max((run.last + 1 for run in log.in_place), default=0)
+    log.end_at(max(end, log.active_base))
+    return chain
+
+
+def check_offsets(log: ReplicaLog, chain: list[Chained], others: list[ReplicaLog]) -> None:
+    """Tell what is wrong from the first offset to the last."""
     _excuse_missing_segments(log)
     for segment in log.segments:
         for stretch in segment.stretches:
@@ -36,13 +48,7 @@ def check_offsets(log: ReplicaLog, compacted: bool, cleaned_upto: int) -> None:
                 _unreadable(log, segment, stretch.error)
         if segment.vanished:
             log.add(log.place.finding("vanished", segment.file, "deleted since it was listed"))
-    runs = [run for segment in log.segments for run in segment.runs]
-    strayed = _out_of_bounds(log) | _says_otherwise(log, runs, compacted)
-    chain = best_chain(runs, strayed, _promised(log))
-    fitting = [each.run for each in chain if each.fits]
-    end = max((run.last + 1 for run in fitting), default=0)
-    log.end_at(max(end, log.segments[-1].base_offset if log.segments else 0))
-    _Judge(log, compacted, cleaned_upto, chain).judge()
+    _Judge(log, chain, others).judge()
 
 
 def _unreadable(log: ReplicaLog, segment: SegmentSummary, why: str) -> None:
@@ -70,9 +76,10 @@ def _promised(log: ReplicaLog) -> int:
     return max(log.high_watermark or 0, log.recovery_point or 0)
 
 
-def _by_content(log: ReplicaLog) -> list[SegmentSummary]:
+def _by_content(log: ReplicaLog, others: list[ReplicaLog]) -> list[SegmentSummary]:
     """Segments in order; one whose name is wrong stands where its batches belong."""
-    renamed = [s for number, s in enumerate(log.segments) if _is_renamed(log, number)]
+    known = {segment.file for other in others for segment in other.segments}
+    renamed = [s for number, s in enumerate(log.segments) if _is_renamed(log, number, known)]
     for segment in renamed:
         first, last = segment.runs[0].first, segment.runs[-1].last
         text = f"its first batch has offset {first}"
@@ -86,23 +93,29 @@ def _by_content(log: ReplicaLog) -> list[SegmentSummary]:
     )
 
 
-def _is_renamed(log: ReplicaLog, number: int) -> bool:
-    """Whether a segment's batches fit in the log as they are, and its name does not."""
+def _is_renamed(log: ReplicaLog, number: int, known: set[str]) -> bool:
+    """Whether a segment's batches fit in the log as they are, and its name does not. Names that
+    other replicas have are right, and those that the segment's own time index fits."""
     segment = log.segments[number]
     runs = segment.runs
     if not runs or runs[0].position > 0 or runs[0].first in (segment.base_offset, -1):
         return False
     first, last = runs[0].first, runs[-1].last
-    if not all(a.last < b.first for a, b in pairwise(runs)):
+    others = [s for s in log.segments if s is not segment and s.runs]
+    taken = any(_first(other) == segment.base_offset for other in others)
+    time_last = segment.stretches[0].time_last
+    if not taken and (segment.file in known or (time_last is not None and time_last[1] == last)):
+        return False
+    if not all(a.last < b.first for a, b in pairwise(runs)) or any(
+        run.first <= last and first <= run.last for other in others for run in other.runs
+    ):
         return False
     if len(log.segments) == 1:
         whole = len(runs) == 1 and (runs[0].batches > 1 or last + 1 == _promised(log))
-        return whole and first >= 0 and not (first > segment.base_offset and log.is_compacted)
-    others = [s for s in log.segments if s is not segment and s.runs]
+        return whole and first >= 0 and not (first > segment.base_offset and log.cleaning.compacted)
     before = log.segments[number - 1] if number else None
-    if first > segment.base_offset and (
-        log.is_compacted or (before and before.runs and _end(before) == segment.base_offset)
-    ):
+    follows = before is not None and before.runs and _end(before) == segment.base_offset
+    if first > segment.base_offset and not taken and (log.cleaning.compacted or follows):
         return False
     goes_on = any(_end(other) == first for other in others)
     begins = number == 0 and any(_first(other) == last + 1 for other in others)
@@ -121,9 +134,9 @@ def _out_of_bounds(log: ReplicaLog) -> set[Run]:
     return strayed
 
 
-def _says_otherwise(log: ReplicaLog, runs: list[Run], compacted: bool) -> set[Run]:
+def _says_otherwise(log: ReplicaLog, runs: list[Run]) -> set[Run]:
     """Runs that would fill exactly the place they are in, but have other offsets. The last one
-    of a compacted log is judged only if it is known where the log ends."""
+    where a cleaner may have been is judged only if it is known where the log ends."""
     starts = {segment.file: segment.base_offset for segment in log.segments}
     holes = {(hole.file, hole.end) for segment in log.segments for hole in segment.holes}
     strayed = set()
@@ -133,7 +146,7 @@ def _says_otherwise(log: ReplicaLog, runs: list[Run], compacted: bool) -> set[Ru
         expected = before.last + 1 if before and same_file else starts[run.file]
         after = runs[at + 1].first if at + 1 < len(runs) else _promised(log)
         fills = expected + run.last - run.first + 1 == after
-        if compacted and at + 1 == len(runs) and not log.clean:
+        if at + 1 == len(runs) and not log.clean and expected < log.cleaning.upto:
             continue
         if (
             fills
@@ -191,12 +204,9 @@ def _first_that_fits(runs: list[Run], strayed: set[Run]) -> list[Chained]:
 class _Judge:
     """Tells what a chain shows."""
 
-    def __init__(
-        self, log: ReplicaLog, compacted: bool, cleaned_upto: int, chain: list[Chained]
-    ) -> None:
+    def __init__(self, log: ReplicaLog, chain: list[Chained], others: list[ReplicaLog]) -> None:
         self.log = log
-        self.compacted = compacted
-        self.cleaned_upto = cleaned_upto
+        self.others = others
         self.chain = chain
         self.order = {segment.file: at for at, segment in enumerate(log.segments)}
         self.holes = [hole for segment in log.segments for hole in segment.holes]
@@ -234,9 +244,9 @@ class _Judge:
         gone = any(start[0] <= self.order[file] <= stop[0] for file in self.vanished)
         if explained or gone or after is None:
             return
-        if self.compacted and (last < self.cleaned_upto or not self.cleaned_upto):
+        kind = self._gap_kind(first, last)
+        if not kind:
             return
-        kind = "offset-jump" if self.compacted else "offset-gap"
         up_to = f"{before.file} goes up to {before.last}" if before else "the log begins with them"
         text = f"offsets {first} to {last} are missing: {up_to}"
         self.log.add(
@@ -244,8 +254,18 @@ class _Judge:
                 kind, after.file, text, position=after.position, offsets=(first, last)
             )
         )
-        (self.log.jumps if self.compacted else self.log.damaged).append((first, last))
+        (self.log.jumps if kind == "offset-jump" else self.log.damaged).append((first, last))
         self.log.reshaped |= {after.file, before.file if before else after.file}
+
+    def _gap_kind(self, first: int, last: int) -> str:
+        """What missing offsets are: nothing where a cleaner may have been."""
+        cleaning = self.log.cleaning
+        if not cleaning.compacted or any(log.holds(first, last) for log in self.others):
+            return "" if cleaning.compacted and last < cleaning.upto else "offset-gap"
+        high = self.log.high_watermark
+        if self.log.clean and high is not None and first <= high <= last:
+            return "offset-gap"  # no cleaner goes beyond what is committed
+        return "offset-jump" if cleaning.noted and last >= cleaning.upto else ""
 
     def _elsewhere(self, first: int, last: int) -> bool:
         """Whether these offsets stand in another place."""
@@ -263,7 +283,7 @@ class _Judge:
     def _misplaced(self, run: Run, missing: tuple[int, int], holes: list[Hole]) -> None:
         first, last = missing
         offsets = (run.first, run.last)
-        if self.compacted:  # what was there before it may be gone
+        if self.log.cleaning.compacted:  # what was there before it may be gone
             first = max(first, last - (run.last - run.first))
         if not holes and first <= last and last - first == run.last - run.first:
             text = f"offsets {run.first} to {run.last} stand where {first} to {last} belong"

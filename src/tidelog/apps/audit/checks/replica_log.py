@@ -6,12 +6,12 @@ from functools import reduce
 from operator import xor
 from typing import NamedTuple
 
+from tidelog.apps.audit.checks.cleaning import Cleaning
 from tidelog.apps.audit.folders.log_dir import LogDirFacts
 from tidelog.apps.audit.folders.partition_folder import FolderFacts
 from tidelog.apps.audit.report.findings import Finding, Place
 from tidelog.apps.audit.scan.summary import EpochRun, Hole, Run, StretchSummary
 from tidelog.core.storage import layout
-from tidelog.core.types import INTERNAL_TOPICS
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -91,6 +91,11 @@ class ReplicaLog:
             for first, last in each.bad
         ]
         """Offsets that are told of already: what else is odd about them has its reason."""
+        self.cleaning = Cleaning()
+        """Of the partition; known once all its replicas are seen."""
+        self.in_place: list[Run] = []
+        """Runs of batches that stand where they belong; known once offsets are laid out."""
+        self.misplaced: list[Run] = []
         self.jumps: list[tuple[int, int]] = []
         """Offsets that a compacted log lacks for a reason not known; others may have them."""
         self.reshaped: set[str] = set()
@@ -107,15 +112,20 @@ class ReplicaLog:
         return self.log_dir.clean
 
     @property
-    def is_compacted(self) -> bool:
-        """Whether a cleaner was here, as far as this replica shows."""
-        thinned = any(each.thinned for segment in self.segments for each in segment.stretches)
-        internal = self.topic in INTERNAL_TOPICS
-        return thinned or internal or self.log_dir.offset("cleaner", self.name) is not None
+    def is_thinned(self) -> bool:
+        """Whether batches have fewer records than offsets."""
+        return any(each.thinned for segment in self.segments for each in segment.stretches)
 
     @property
-    def cleaned_upto(self) -> int:
-        return self.log_dir.offset("cleaner", self.name) or 0
+    def cleaner_noted(self) -> int:
+        """Up to where a cleaner noted that it was; -1 if none did."""
+        noted = self.log_dir.offset("cleaner", self.name)
+        return -1 if noted is None else noted
+
+    @property
+    def active_base(self) -> int:
+        """Where the segment begins that is written to."""
+        return self.segments[-1].base_offset if self.segments else 0
 
     @property
     def high_watermark(self) -> int | None:
@@ -173,6 +183,10 @@ class ReplicaLog:
 
     def add(self, *findings: Finding) -> None:
         self.findings += findings
+
+    def holds(self, first: int, last: int) -> bool:
+        """Whether it has any of these offsets."""
+        return any(run.first <= last and first <= run.last for run in self.in_place)
 
     def excuses(self, first: int, last: int) -> bool:
         """Whether damage that is told of lies in these offsets."""

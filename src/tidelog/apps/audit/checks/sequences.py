@@ -16,8 +16,7 @@ def check_sequences(
     logs: list[ReplicaLog], between: Iterable[tuple[ReplicaLog, SequenceBreak]]
 ) -> None:
     """`between` are breaks from one stretch to the next. What all replicas have is told once."""
-    cleaned_upto = max(log.cleaned_upto for log in logs)
-    compacted = any(log.is_compacted for log in logs)
+    cleaning = logs[0].cleaning
     found: dict[tuple[int, int], list[tuple[ReplicaLog, Finding]]] = {}
     seen = [
         (log, each._replace(file=segment.file))
@@ -27,7 +26,7 @@ def check_sequences(
         for each in stretch.breaks
     ]
     for log, each in [*seen, *between]:
-        if compacted and (each.offset < cleaned_upto or not cleaned_upto):
+        if cleaning.compacted and (each.offset < cleaning.upto or not cleaning.noted):
             continue
         near = sorted((each.offset_before, each.last_offset))
         jumped = any(a <= near[1] and near[0] <= b for a, b in log.jumps)

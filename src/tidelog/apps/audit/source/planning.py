@@ -21,7 +21,7 @@ from tidelog.apps.cli.files.read_only_file import CannotRead, read_whole
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.record_batch import CRC_FROM, HEADER, HEADER_SIZE, MAGIC, PREFIX_SIZE
 from tidelog.core.storage import layout
-from tidelog.core.types import INTERNAL_TOPICS, TopicPartition
+from tidelog.core.types import TopicPartition
 
 SPLIT_BYTES = 64 * 1024 * 1024
 UNITS_MAX = 256
@@ -29,7 +29,6 @@ UNITS_MAX = 256
 _BATCH_MAX = 128 * 1024 * 1024
 _SMALL_FILE = 65_536
 """What opening a file costs, said in bytes."""
-_EVERYTHING = 2**63 - 1
 
 
 class Unit(NamedTuple):
@@ -113,8 +112,6 @@ def _folder_units(
     except OSError:
         return  # the task that reads the folder says why
     cleaned_upto = cleaned.get((facts.cluster_id, name), 0)
-    if folder.partition.topic in INTERNAL_TOPICS:
-        cleaned_upto = _EVERYTHING
     parsed_names = [(file, layout.parse_file(file)) for file in names]
     logs = [(file, p.base_offset) for file, p in parsed_names if p and p[1:] == (layout.LOG, "")]
     known = (facts.offset("high_watermark", name), facts.offset("recovery_point", name))

@@ -1,0 +1,38 @@
+"""Where cleaners may have been: what is missing there is no damage.
+
+A cleaner takes records away below its checkpoint, and never changes one. One that was stopped
+at work may have gone on in closed segments, never in the one that is written to. Replicas also
+have gaps by copying from one that was cleaned, so all of them are asked.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.core.types import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from tidelog.apps.audit.checks.replica_log import ReplicaLog
+
+
+class Cleaning(NamedTuple):
+    """Of a partition, as far as its replicas show."""
+
+    compacted: bool = False
+    upto: int = 0
+    """Below this offset a cleaner may have taken anything."""
+    noted: bool = False
+    """Whether a checkpoint tells of it."""
+
+
+def cleaning_of(logs: Sequence["ReplicaLog"]) -> Cleaning:
+    """Batches with fewer records than offsets are a cleaner's work only if most replicas have
+    some: one that stands alone is damaged."""
+    noted = [min(log.cleaner_noted, log.active_base) for log in logs if log.cleaner_noted >= 0]
+    thinned = sum(log.is_thinned for log in logs)
+    internal = any(log.topic in INTERNAL_TOPICS for log in logs)
+    if not noted and not internal and thinned * 2 <= len(logs):
+        return Cleaning()
+    unnoted = not noted and thinned
+    at_work = [log.active_base for log in logs if unnoted or not log.clean]
+    alone = [log.high_watermark or 0 for log in logs if len(logs) == 1 and not noted]
+    return Cleaning(True, max([*noted, *at_work, *alone, 0]), bool(noted))
