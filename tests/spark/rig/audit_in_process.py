@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
+from tidelog.apps.audit.folders.log_dir import is_stopped
 from tidelog.apps.audit.folders.partition_folder import read_folder
 from tidelog.apps.audit.judgement import (
     FOLDER,
@@ -101,7 +102,7 @@ def _look(paths: tuple[str, ...], deep: bool, split_bytes: int, folders: frozens
         kept = [u for u in units if u.stretch is None or u.stretch.path not in uncut]
         units = kept + again
         rows, spans = _scanned(units, deep)
-    return judge(rows, LoopWitness(units, spans))
+    return judge(rows, LoopWitness(units, spans), is_stopped)
 
 
 def _scanned(

@@ -3,7 +3,7 @@
 import shutil
 
 from damage_cases import ANY, CASES, Expected, case, cleaned, log, without
-from mini_cluster import BROKERS, END, FOLDER, RECORDS, MiniCluster, batch_at
+from mini_cluster import BATCHES, BROKERS, END, FOLDER, RECORDS, MiniCluster, batch_at
 
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.record_batch import CRC_AT, CRC_FROM
@@ -107,3 +107,136 @@ def cleaners_were_killed_at_work(cluster: MiniCluster) -> list[Expected]:
         Expected("compacted-apart", f"{FOLDER}/", ANY, (15, 24)),
         Expected("compacted-apart", f"{FOLDER}/", ANY, (100, 109)),
     ]
+
+
+@case()
+def a_cleaner_checkpoint_is_beyond_the_end(cluster: MiniCluster) -> list[Expected]:
+    cleaned(cluster, 2, upto=END + 50)
+    return [Expected("cleaner-offset", layout.CLEANER_OFFSETS, ANY, (END, END + 50))]
+
+
+# -- what is missing, by other evidence
+
+
+@case()
+def the_first_segment_is_gone(cluster: MiniCluster) -> list[Expected]:
+    for path in cluster.folder(2).glob(f"{0:020}.*"):
+        path.unlink()
+    return [Expected("offset-gap", log(f"{65:020}.log"), 0, (0, 64))]
+
+
+@case()
+def two_segments_are_gone_and_their_indexes_are_not(cluster: MiniCluster) -> list[Expected]:
+    for first in (65, 130):
+        (cluster.folder(2) / f"{first:020}.log").unlink()
+    return [
+        Expected("segment-missing", log(f"{65:020}.log"), ANY, (65, 129)),
+        Expected("segment-missing", log(f"{130:020}.log"), ANY, (130, 194)),
+    ]
+
+
+@case()
+def a_segment_is_that_of_another_partition(cluster: MiniCluster) -> list[Expected]:
+    one, two = cluster.segments(2)[:2]
+    two.write_bytes(one.read_bytes()[: cluster.batches()[10].position])
+    return [Expected("offset-order", log(two.name), 0, (65, 129))]
+
+
+@case()
+def a_segment_is_a_link_to_nothing(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.segments(2)[1]
+    path.unlink()
+    path.symlink_to("nowhere")
+    return [Expected("unreadable", log(path.name), ANY, (65, 129))]
+
+
+def _empty(cluster: MiniCluster, first: int) -> str:
+    for kind in (layout.LOG, layout.OFFSET_INDEX, layout.TIME_INDEX):
+        (cluster.folder(2) / f"{first:020}{kind}").write_bytes(b"")
+    return log(f"{first:020}{layout.LOG}")
+
+
+@case()
+def an_empty_segment_begins_beyond_the_end(cluster: MiniCluster) -> list[Expected]:
+    return [Expected("offset-gap", _empty(cluster, END + 50), 0, (END, END + 49))]
+
+
+@case()
+def an_empty_segment_begins_within_another(cluster: MiniCluster) -> list[Expected]:
+    return [Expected("segment-name", _empty(cluster, 100), 0, (100, 100))]
+
+
+@case()
+def an_empty_segment_begins_at_the_end(cluster: MiniCluster) -> list[Expected]:
+    _empty(cluster, END)
+    return []
+
+
+@case()
+def a_folder_is_gone_that_checkpoints_tell_of(cluster: MiniCluster) -> list[Expected]:
+    shutil.rmtree(cluster.folder(2))
+    return [Expected("committed-lost", f"{FOLDER}/", ANY, (0, END - 1))]
+
+
+@case()
+def a_replica_lost_a_batch_and_has_others_beside(cluster: MiniCluster) -> list[Expected]:
+    _sealed(cluster, 24, 80, b"other")
+    _cut_out(cluster, 25)
+    at = cluster.batches()[24]
+    return [
+        Expected("replica-divergence", log(at.file), at.position, (at.base, at.last)),
+        Expected("offset-gap", log(f"{130:020}.log"), 0, (125, 129)),
+    ]
+
+
+# -- whose replica it is
+
+
+@case()
+def a_replica_without_meta_properties_differs(cluster: MiniCluster) -> list[Expected]:
+    _sealed(cluster, 24, 80, b"other")
+    (cluster.root / "broker-2" / layout.META_PROPERTIES).unlink()
+    at = cluster.batches()[24]
+    return [Expected("replica-divergence", log(at.file), at.position, (at.base, at.last))]
+
+
+@case()
+def a_replica_is_of_another_cluster(cluster: MiniCluster) -> list[Expected]:
+    _sealed(cluster, 24, 80, b"other")
+    path = cluster.root / "broker-2" / layout.META_PROPERTIES
+    path.write_text("version=1\ncluster.id=another\nnode.id=2\n")
+    at = cluster.batches()[24]
+    return [
+        Expected("meta-properties", layout.META_PROPERTIES),
+        Expected("replica-divergence", log(at.file), at.position, (at.base, at.last)),
+    ]
+
+
+# -- epochs and checkpoints
+
+
+@case()
+def the_epoch_file_lost_its_first_entry(cluster: MiniCluster) -> list[Expected]:
+    cluster.epochs(2, (2, 50), (3, 125))
+    return [Expected("epoch-checkpoint", log(layout.LEADER_EPOCHS), ANY, (0, 49))]
+
+
+@case(lambda: [batch_at(n, epoch=1) if n == 9 else batch_at(n) for n in range(BATCHES)])
+def the_epoch_file_lost_the_entry_of_one_batch(cluster: MiniCluster) -> list[Expected]:
+    cluster.epochs(2, (0, 0), (2, 50), (3, 125))
+    return [Expected("epoch-checkpoint", log(layout.LEADER_EPOCHS), ANY, (45, 49))]
+
+
+@case()
+def many_batches_have_a_wrong_epoch(cluster: MiniCluster) -> list[Expected]:
+    for at in cluster.batches()[5:24]:
+        cluster.write(cluster.path(at), at.position + 12, (9).to_bytes(4))
+    at = cluster.batches()[5]
+    return [Expected("epoch-order", log(at.file), at.position, (at.base, 119))]
+
+
+@case()
+def a_log_start_is_above_the_high_watermark(cluster: MiniCluster) -> list[Expected]:
+    cluster.offsets(2, layout.HIGH_WATERMARKS, 100)
+    cluster.offsets(2, layout.LOG_STARTS, 110)
+    return [Expected("log-start", layout.LOG_STARTS, ANY, (100, 110))]

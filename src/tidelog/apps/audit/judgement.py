@@ -15,7 +15,7 @@ from tidelog.apps.audit.checks.divergence import tell_differences
 from tidelog.apps.audit.checks.epoch_lineage import check_epochs, settle_epochs
 from tidelog.apps.audit.checks.files_beside import check_files
 from tidelog.apps.audit.checks.lineage_fork import Side, agree, tell_ends
-from tidelog.apps.audit.checks.log_identity import check_identity
+from tidelog.apps.audit.checks.log_identity import check_identity, unite_clusters
 from tidelog.apps.audit.checks.offset_chain import check_offsets, lay_out
 from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary, segments_of
 from tidelog.apps.audit.checks.sequences import check_sequences
@@ -63,6 +63,10 @@ class Witness(Protocol):
     def sequence_breaks(self) -> Iterable[tuple[LogPlace, SequenceBreak]]: ...
 
 
+Stopped = Callable[[str], bool]
+"""Whether a log directory says, after it was read, that its broker stopped in an orderly way."""
+
+
 class Judged(NamedTuple):
     """What came of it."""
 
@@ -78,21 +82,28 @@ PASSES_MAX = 4
 def settled(look: Callable[[frozenset[str]], Judged]) -> Judged:
     """Look at everything; then again at folders whose damage may only be a broker at work: what
     is read at different moments does not fit together. Damage that is still there, the same,
-    is damage. `look` is told which folders, none for all."""
+    is damage; what changes from look to look is none. `look` is told which folders, none for
+    all."""
     judged = look(frozenset())
     for _ in range(PASSES_MAX - 1):
         if not judged.doubtful:
             break
         again = look(judged.doubtful)
+        before = {_spot(each) for each in judged.findings if each.is_damage}
         fresh = _within(again.findings, judged.doubtful)
-        same = fresh == _within(judged.findings, judged.doubtful)
+        now = {_spot(each) for each in fresh if each.is_damage}
+        fresh = [each for each in fresh if not each.is_damage or _spot(each) in before]
         rest = [each for each in judged.findings if each not in _within([each], judged.doubtful)]
         looked = {f"{row.topic}-{row.partition}" for row in again.partitions} & judged.doubtful
         rows = [r for r in judged.partitions if f"{r.topic}-{r.partition}" not in looked]
         rows += [r for r in again.partitions if f"{r.topic}-{r.partition}" in looked]
-        doubtful = frozenset() if same else again.doubtful & judged.doubtful
+        doubtful = again.doubtful & judged.doubtful if now - before else frozenset()
         judged = Judged(in_order([*rest, *fresh]), sorted(rows), doubtful)
     return judged
+
+
+def _spot(finding: Finding) -> tuple[str, ...]:
+    return finding.kind, finding.replica, finding.file, str(finding.position)
 
 
 def _within(findings: list[Finding], folders: frozenset[str]) -> list[Finding]:
@@ -109,17 +120,24 @@ def uncut_files(rows: Iterable[ScanRow]) -> list[str]:
     return [path for path, found in by_path.items() if not segments_of(found)[0].is_chained]
 
 
-def judge(rows: Iterable[ScanRow], witness: Witness) -> Judged:
+def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged:
     """Everything that is to be told."""
     rows = list(rows)
     log_dirs = {
         row.log_dir: LogDirFacts.from_json(row.summary) for row in rows if row.kind == LOG_DIR
     }
-    findings = [finding for facts in log_dirs.values() for finding in check_log_dir(facts)]
     logs = _logs(rows, log_dirs)
+    findings = unite_clusters(log_dirs, list(logs.values()))
     partitions: dict[Key, list[ReplicaLog]] = defaultdict(list)
     for log in logs.values():
         partitions[Key(log.log_dir.cluster_id, log.topic, log.partition)].append(log)
+    for facts in log_dirs.values():
+        elsewhere = {
+            log.name: log.replica
+            for log in logs.values()
+            if log.log_dir.cluster_id == facts.cluster_id and log.log_dir.path != facts.path
+        }
+        findings += check_log_dir(facts, elsewhere)
     breaks: dict[int, list[tuple[ReplicaLog, SequenceBreak]]] = defaultdict(list)
     if any(log.producers_cross for log in logs.values()):
         for place, found in witness.sequence_breaks():
@@ -145,7 +163,8 @@ def judge(rows: Iterable[ScanRow], witness: Witness) -> Judged:
     doubtful = frozenset(
         log.name
         for log in logs.values()
-        if not log.clean and any(finding.is_damage for finding in log.findings)
+        if any(finding.is_damage for finding in log.findings)
+        and not (log.clean and stopped(log.log_dir.path))
     )
     return Judged(in_order(findings), table, doubtful)
 
@@ -182,7 +201,7 @@ def _judge_partition(logs: list[ReplicaLog]) -> list[Side]:
     for log in logs:
         longest = max((other.log_end for other in logs if other is not log), default=0)
         check_promises(log, longest)
-        sides.append(Side(log, check_epochs(log)))
+        sides.append(Side(log, check_epochs(log, others[id(log)])))
         check_files(log)
     check_identity(logs)
     return sides

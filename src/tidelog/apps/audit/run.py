@@ -13,6 +13,7 @@ from typing import Any
 
 from tidelog.apps.audit.checks.differing import Compared, Differing
 from tidelog.apps.audit.comparison import differences
+from tidelog.apps.audit.folders.log_dir import is_stopped
 from tidelog.apps.audit.judgement import (
     Judged,
     LogPlace,
@@ -66,7 +67,7 @@ def _look(spark: Any, options: dict[str, str], tell: Tell) -> Judged:
             kept.append(scan)
             rows = _rows(scan)
         tell("comparing replicas")
-        return judge(rows, _SparkWitness(spark, scan, options))
+        return judge(rows, _SparkWitness(spark, scan, options), is_stopped)
     finally:
         for each in kept:
             each.unpersist()

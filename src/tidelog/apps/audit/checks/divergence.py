@@ -39,9 +39,12 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
             for name, start, until in compared.bounds()
             if start <= each.base_offset
             and until > last
-            and not logs[name].excuses(each.base_offset, last)
+            and (name in believed or not logs[name].excuses(each.base_offset, last))
         ]
         for name, fault in _faults(compared, each.base_offset, believed, covering):
+            here = believed[name].last_offset if name in believed else fault.last
+            if here < fault.last and logs[name].excuses(here + 1, fault.last):
+                fault = fault._replace(last=here)
             if _is_cleaning(each.base_offset, fault, believed, cleaning):
                 fault = fault._replace(kind="compacted-apart")
             faults.setdefault(name, []).append(fault)

@@ -16,11 +16,11 @@ FEW_BATCHES = 1
 """So many batches of an epoch that nobody else knows are damage; more are the file's fault."""
 
 
-def check_epochs(log: ReplicaLog) -> list[EpochRun]:
+def check_epochs(log: ReplicaLog, others: list[ReplicaLog]) -> list[EpochRun]:
     """The lineage: runs whose epochs can be believed. Findings go to the log."""
     filed = _Filed(log.folder.epochs or [], log)
     runs = _merged([run for run in log.epochs if not _told(log, run, filed)])
-    kept = _rising(runs, filed)
+    kept = _rising(runs, filed, others)
     for run in runs:
         if run not in kept:
             log.add(_odd(log, run, "the epochs before and after it are others"))
@@ -33,7 +33,7 @@ def check_epochs(log: ReplicaLog) -> list[EpochRun]:
             what = "there is none" if log.folder.epochs is None else "it is empty"
             log.add(_file_finding(log, f"{what}, the log has epochs up to {kept[-1].epoch}"))
         return kept
-    return _compare(log, kept, filed)
+    return _compare(log, kept, filed, others)
 
 
 def _told(log: ReplicaLog, run: EpochRun, filed: "_Filed") -> bool:
@@ -92,8 +92,15 @@ class _Filed:
         return "has none there" if first is None else f"has epoch {first} there"
 
 
-def _rising(runs: list[EpochRun], filed: _Filed) -> list[EpochRun]:
-    """The heaviest choice of runs whose epochs do not fall."""
+def _known(run: EpochRun, others: list[ReplicaLog]) -> bool:
+    """Whether most other replicas have that epoch there."""
+    told = [epoch for log in others if (epoch := log.epoch_at(run.first)) is not None]
+    return 2 * told.count(run.epoch) > len(told)
+
+
+def _rising(runs: list[EpochRun], filed: _Filed, others: list[ReplicaLog]) -> list[EpochRun]:
+    """The heaviest choice of runs whose epochs do not fall; what the file and other replicas
+    say weighs more than what stands around."""
     if all(a.epoch <= b.epoch for a, b in pairwise(runs)):
         return runs
     weight: list[int] = []
@@ -103,7 +110,8 @@ def _rising(runs: list[EpochRun], filed: _Filed) -> list[EpochRun]:
         for earlier in range(max(0, at - 2000), at):
             if runs[earlier].epoch <= run.epoch and weight[earlier] > reach:
                 reach, via = weight[earlier], earlier
-        weight.append(reach + 4 * run.batches + 2 * filed.agrees(run))
+        believed = 1 + 4 * filed.agrees(run) + 8 * _known(run, others)
+        weight.append(reach + run.batches * believed)
         before.append(via)
     at = max(range(len(runs)), key=lambda each: weight[each])
     kept: list[EpochRun] = []
@@ -113,10 +121,13 @@ def _rising(runs: list[EpochRun], filed: _Filed) -> list[EpochRun]:
     return kept[::-1]
 
 
-def _compare(log: ReplicaLog, runs: list[EpochRun], filed: _Filed) -> list[EpochRun]:
+def _compare(
+    log: ReplicaLog, runs: list[EpochRun], filed: _Filed, others: list[ReplicaLog]
+) -> list[EpochRun]:
     disagree = [run for run in runs if not filed.agrees(run)]
     strange = [run for run in disagree if run.epoch not in filed.epochs]
-    if len(strange) == len(disagree) == 1 and strange[0].batches <= FEW_BATCHES and len(runs) > 1:
+    alone = len(strange) == len(disagree) == 1 and strange[0].batches <= FEW_BATCHES
+    if alone and len(runs) > 1 and not _known(strange[0], others):
         log.add(_odd(log, strange[0], "no checkpoint and no other batch knows that epoch"))
         log.damaged.append((strange[0].first, strange[0].last))
         return [run for run in runs if run is not strange[0]]
@@ -125,6 +136,13 @@ def _compare(log: ReplicaLog, runs: list[EpochRun], filed: _Filed) -> list[Epoch
         span = f"from offset {run.first} to {run.last}"
         text = f"the log has epoch {run.epoch} {span}, the file {filed.told(run)}"
         log.add(_file_finding(log, text, (run.first, run.last)))
+    elif (
+        log.clean
+        and filed.starts[0] > (first := max(runs[0].first, log.log_start))
+        and any(other.folder.epochs and other.folder.epochs[0][1] <= first for other in others)
+    ):  # not the same everywhere, so no deletion of records moved it
+        text = f"its first epoch starts at offset {filed.starts[0]}, the log at {first}"
+        log.add(_file_finding(log, text, (first, filed.starts[0] - 1)))
     elif filed.starts[-1] > log.log_end and (log.high_watermark or 0) <= log.log_end:
         newest = f"epoch {filed.epochs[-1]} from offset {filed.starts[-1]} on"
         text = f"{newest}; the log ends at {log.log_end}"

@@ -65,7 +65,8 @@ def _excuse_missing_segments(log: ReplicaLog) -> None:
     for number, remark in enumerate(log.folder.remarks):
         if remark.kind != "segment-missing":
             continue
-        later = [s.base_offset for s in log.segments if s.base_offset > remark.first]
+        gone = [each.first for each in log.folder.remarks if each.kind == remark.kind]
+        later = [at for at in [*gone, *(s.base_offset for s in log.segments)] if at > remark.first]
         last = (min(later) if later else max(_promised(log), remark.first + 1)) - 1
         log.folder.remarks[number] = remark._replace(last=last)
         log.damaged.append((remark.first, last))
@@ -126,7 +127,7 @@ def _out_of_bounds(log: ReplicaLog) -> set[Run]:
     """Runs that can't be in the segment they are in."""
     strayed: set[Run] = set()
     for number, segment in enumerate(log.segments):
-        above = [after.base_offset for after in log.segments[number + 1 : number + 2]]
+        above = [s.base_offset for s in log.segments[number + 1 :] if s.runs or s.holes]
         limit = above[0] if above else segment.base_offset + SEGMENT_SPAN
         strayed |= {
             run for run in segment.runs if run.first < segment.base_offset or run.last >= limit
@@ -156,6 +157,16 @@ def _says_otherwise(log: ReplicaLog, runs: list[Run]) -> set[Run]:
         ):
             strayed.add(run)
     return strayed
+
+
+def _begin(log: ReplicaLog) -> int:
+    """Where the log begins. Who deletes old segments moves the first epoch's start along, so an
+    orderly stop leaves no epoch that starts before them."""
+    first = log.segments[0].base_offset
+    trimmed = log.log_dir.offset("log_start", log.name) is not None
+    if trimmed or not log.clean or not log.folder.epochs:
+        return first
+    return min(first, log.folder.epochs[0][1])
 
 
 def _end(segment: SegmentSummary) -> int:
@@ -222,6 +233,30 @@ class _Judge:
             self._step(before, run, between)
             before, between = run, []
         self._step(before, None, between)
+        for segment in self.log.segments:
+            if not segment.batches and not segment.holes and segment.is_read:
+                self._empty(segment)
+
+    def _empty(self, segment: SegmentSummary) -> None:
+        """A segment without batches stands between others, or begins where the log ends."""
+        log, base = self.log, segment.base_offset
+        end = max((run.last + 1 for run in log.in_place), default=base)
+        if log.excuses(base, base):
+            return
+        if log.holds(base, base):
+            text = "it is empty, and its name lies within another segment"
+            found = log.place.finding("segment-name", segment.file, text, position=0)
+            log.add(found._replace(first_offset=base, last_offset=base))
+        elif segment is log.segments[-1] and base > end and not log.excuses(end, base - 1):
+            kind = self._gap_kind(end, base - 1)
+            if kind and not log.clean and end >= _promised(log):
+                kind = "offset-jump"  # a crash took what was not written through
+            if kind:
+                text = f"offsets {end} to {base - 1} are missing: the log goes up to {end - 1}"
+                offsets = (end, base - 1)
+                log.add(log.place.finding(kind, segment.file, text, position=0, offsets=offsets))
+                log.damaged.append(offsets)
+                log.end_at(end)
 
     def _size(self, file: str) -> int:
         return self.log.segments[self.order[file]].size
@@ -236,11 +271,12 @@ class _Judge:
         holes = [h for h in self.holes if start <= self._at(h.file, h.position) < stop]
         first, last = self._missing(before, after)
         for run in between:
-            self._misplaced(run, (first, last), holes)
+            fills = last - first == run.last - run.first
+            self._misplaced(run, (first, last), holes, fills or len(between) == 1)
         for hole in holes:
             self._hole(hole, (first, last), at_end=after is None and not between)
         explained = bool(holes or between) or first > last or self._elsewhere(first, last)
-        explained = explained or (first, last) in self.log.damaged
+        explained = explained or self.log.tells_all(first, last)
         gone = any(start[0] <= self.order[file] <= stop[0] for file in self.vanished)
         if explained or gone or after is None:
             return
@@ -275,17 +311,21 @@ class _Judge:
         """Offsets between two runs; the first above the last if there are none."""
         if not self.log.segments:
             return 0, -1
-        first = self.log.segments[0].base_offset if before is None else before.last + 1
+        first = _begin(self.log) if before is None else before.last + 1
         if after is None:
             return first, _promised(self.log) - 1
         return first, after.first - 1
 
-    def _misplaced(self, run: Run, missing: tuple[int, int], holes: list[Hole]) -> None:
+    def _misplaced(
+        self, run: Run, missing: tuple[int, int], holes: list[Hole], alone: bool
+    ) -> None:
         first, last = missing
         offsets = (run.first, run.last)
         if self.log.cleaning.compacted:  # what was there before it may be gone
             first = max(first, last - (run.last - run.first))
-        if not holes and first <= last and last - first == run.last - run.first:
+            if last < self.log.cleaning.upto and self.log.holds(*offsets):
+                last = first - 1
+        if not holes and first <= last and alone:
             text = f"offsets {run.first} to {run.last} stand where {first} to {last} belong"
             offsets = (first, last)
         else:

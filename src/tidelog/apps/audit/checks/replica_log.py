@@ -40,6 +40,10 @@ class SegmentSummary(NamedTuple):
         return any(each.vanished for each in self.stretches)
 
     @property
+    def is_read(self) -> bool:
+        return not self.vanished and not any(each.error for each in self.stretches)
+
+    @property
     def runs(self) -> list[Run]:
         return [run._replace(file=self.file) for each in self.stretches for run in each.runs]
 
@@ -181,12 +185,23 @@ class ReplicaLog:
         """In the order of the log."""
         return [run for segment in self.segments for run in segment.epochs]
 
+    def epoch_at(self, offset: int) -> int | None:
+        """The leader epoch of the batch that has the offset."""
+        return next((run.epoch for run in self.epochs if run.first <= offset <= run.last), None)
+
     def add(self, *findings: Finding) -> None:
         self.findings += findings
 
     def holds(self, first: int, last: int) -> bool:
         """Whether it has any of these offsets."""
         return any(run.first <= last and first <= run.last for run in self.in_place)
+
+    def tells_all(self, first: int, last: int) -> bool:
+        """Whether damage that is told of covers all these offsets."""
+        for a, b in sorted(self.damaged):
+            if a <= first <= b:
+                first = b + 1
+        return first > last
 
     def excuses(self, first: int, last: int) -> bool:
         """Whether damage that is told of lies in these offsets."""

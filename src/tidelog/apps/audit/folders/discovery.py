@@ -48,6 +48,8 @@ class FoundLogDir(NamedTuple):
     others: list[str]
     """Names in it that are no partition's."""
     error: str = ""
+    whole: bool = True
+    """Whether all its folders were asked for."""
 
 
 def find_log_dirs(paths: Iterable[str]) -> list[FoundLogDir]:
@@ -76,7 +78,9 @@ def _look(path: str, found: dict[str, FoundLogDir], depth: int) -> None:
     if not os.path.isdir(path):
         folder, name = os.path.split(path)
         partition = layout.parse_dir(os.path.basename(folder))
-        if partition is not None and layout.parse_file(name) is not None:
+        parsed = layout.parse_file(name)
+        if partition is not None and parsed is not None:
+            name = layout.file_name(parsed.base_offset, layout.LOG)  # indexes are read with it
             _add(found, FoundFolder(folder, partition, name))
         return
     try:
@@ -101,7 +105,7 @@ def _look(path: str, found: dict[str, FoundLogDir], depth: int) -> None:
 
 def _add(found: dict[str, FoundLogDir], folder: FoundFolder) -> None:
     parent = os.path.dirname(folder.path)
-    known = found.setdefault(parent, FoundLogDir(parent, [], []))
+    known = found.setdefault(parent, FoundLogDir(parent, [], [], whole=False))
     if folder not in known.folders:
         known.folders.append(folder)
 
@@ -109,7 +113,7 @@ def _add(found: dict[str, FoundLogDir], folder: FoundFolder) -> None:
 def _partitions(
     path: str, names: list[str], is_log_dir: bool
 ) -> tuple[list[FoundFolder], list[str]]:
-    folders, others = [], []
+    folders, others, closed = [], [], []
     for name in names:
         below = os.path.join(path, name)
         partition = layout.parse_dir(name)
@@ -119,11 +123,14 @@ def _partitions(
         try:
             inside = os.listdir(below)
         except OSError:
-            inside = [layout.PARTITION_METADATA]  # whoever reads it will say that he can't
+            closed.append(FoundFolder(below, partition))
+            continue
         if _is_partition(inside) or (is_log_dir and not inside):
             folders.append(FoundFolder(below, partition))
         else:
             others.append(name)
+    if folders or is_log_dir:
+        folders += closed  # whoever reads them will say that he can't
     return folders, others
 
 

@@ -37,7 +37,8 @@ class LogDirFacts(NamedTuple):
     cluster_id: str
     offsets: dict[str, dict[str, int]]
     """By what they are (`log_start`, `recovery_point`, `high_watermark`, `cleaner`), by folder."""
-    folders: list[str]
+    folders: list[str] | None
+    """All that there are; None where only some were asked for."""
     remarks: list[Remark]
 
     def offset(self, what: str, partition: str) -> int | None:
@@ -58,6 +59,7 @@ def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
     remarks: list[Remark] = []
     if found.error:
         remarks.append(Remark("unreadable", "", 0, -1, -1, found.error))
+        return LogDirFacts(found.path, name, False, "", "", {}, [], remarks)
     properties: dict[str, str] = {}
     data = _read(found.path, layout.META_PROPERTIES, remarks)
     if data is not None:
@@ -75,13 +77,18 @@ def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
     return LogDirFacts(
         found.path,
         name,
-        os.path.exists(os.path.join(found.path, layout.CLEAN_SHUTDOWN)),
+        is_stopped(found.path),
         properties.get("node.id", properties.get("broker.id", "")),
         properties.get("cluster.id", ""),
         offsets,
-        [os.path.basename(folder.path) for folder in found.folders],
+        [os.path.basename(each.path) for each in found.folders] if found.whole else None,
         remarks,
     )
+
+
+def is_stopped(path: str) -> bool:
+    """Whether its broker left word that it stopped; one that starts takes it away."""
+    return os.path.exists(os.path.join(path, layout.CLEAN_SHUTDOWN))
 
 
 def _read(folder: str, file: str, remarks: list[Remark]) -> bytes | None:

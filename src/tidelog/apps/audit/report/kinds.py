@@ -71,6 +71,7 @@ KINDS: dict[str, Kind] = {
     "high-watermark": Kind(DAMAGE, "A checkpointed high watermark is beyond the log.", _COPY),
     "recovery-point": Kind(DAMAGE, "A recovery point is beyond the log.", _COPY),
     "log-start": Kind(DAMAGE, "A checkpointed log start is beyond the log.", _COPY),
+    "cleaner-offset": Kind(DAMAGE, "A cleaner's checkpoint is beyond the log.", _REBUILD),
     # -- what healthy clusters show too
     "torn-tail": Kind(NOTICE, "The last batch is not whole: in flight, or torn by a crash.", _WAIT),
     "zero-tail": Kind(NOTICE, "Reserved or unwritten space behind the last batch.", _WAIT),

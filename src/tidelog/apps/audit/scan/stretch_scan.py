@@ -61,7 +61,8 @@ def scan_stretch(wanted: Stretch, deep: bool = False) -> StretchScan:
         indexes = SegmentIndexes(wanted.path, wanted.base_offset, wanted.start == 0)
         fd = os.open(wanted.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        gone = StretchSummary(wanted.start, wanted.start, 0, vanished=True)
+        dangling = "a link to nothing" if os.path.islink(wanted.path) else ""
+        gone = StretchSummary(wanted.start, wanted.start, 0, vanished=not dangling, error=dangling)
         return StretchScan(gone, [], [])
     except OSError as error:
         why = (error.strerror or str(error)).lower()

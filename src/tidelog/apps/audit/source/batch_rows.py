@@ -33,6 +33,8 @@ def framed_pieces(unit: Unit, skip_damage: bool) -> Iterator[Framed]:
     except FileNotFoundError:
         return  # retention was here since the plan was made
     except OSError as error:
+        if skip_damage:
+            return
         raise Damaged(f"can't read {stretch.path}: {(error.strerror or '').lower()}") from None
     try:
         size = os.fstat(fd).st_size
