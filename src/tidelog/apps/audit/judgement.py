@@ -10,9 +10,10 @@ from typing import NamedTuple, Protocol
 
 from tidelog.apps.audit.checks.checkpoint_offsets import check_log_dir, check_promises
 from tidelog.apps.audit.checks.cleaning import cleaning_of
+from tidelog.apps.audit.checks.consequences import without_consequences
 from tidelog.apps.audit.checks.differing import Compared, Differing
 from tidelog.apps.audit.checks.divergence import tell_differences
-from tidelog.apps.audit.checks.epoch_lineage import check_epochs, settle_epochs
+from tidelog.apps.audit.checks.epoch_lineage import check_epochs
 from tidelog.apps.audit.checks.files_beside import check_files
 from tidelog.apps.audit.checks.lineage_fork import Side, agree, tell_ends
 from tidelog.apps.audit.checks.log_identity import check_identity, unite_clusters
@@ -158,7 +159,7 @@ def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged
     for each in compared:
         tell_ends(each.sides, each.agreement)
     for log in logs.values():
-        findings += settle_epochs(log.findings)
+        findings += without_consequences(log.findings)
     table = [partition_row(key, found) for key, found in sorted(sides.items())]
     doubtful = frozenset(
         log.name

@@ -46,7 +46,11 @@ def check_promises(log: ReplicaLog, longest: int) -> None:
     the longest other replica ends: what it has was there once."""
     unread = len(log.folder.segments) > len(log.segments) or log.folder.error
     vanished = any(segment.vanished for segment in log.segments)
-    if log.topic == METADATA_TOPIC or vanished or unread:
+    if vanished or unread:
+        return
+    if log.topic == METADATA_TOPIC or log.high_watermark is None:
+        _check_named(log, longest)
+    if log.topic == METADATA_TOPIC:
         return
     end = log.log_end
     high, recovery = log.high_watermark or 0, log.recovery_point or 0
@@ -62,26 +66,42 @@ def check_promises(log: ReplicaLog, longest: int) -> None:
         return  # tells already that the end is missing
     if max(high, recovery) > end and log.excuses(end, max(high, recovery) - 1):
         return
-    if high > end and (longest > end or recovery == high):
-        last = log.segments[-1] if log.segments else None
-        text = f"the log ends at {end}, its high watermark was {high}"
-        log.add(
-            log.place.finding(
-                "committed-lost",
-                last.file if last else "",
-                text,
-                position=last.size if last else -1,
-                offsets=(end, high - 1),
-            )
-        )
-        log.damaged.append((end, high - 1))
-        if last:
-            log.reshaped.add(last.file)
+    named = any(end <= each < high for each in _named(log))
+    if high > end and (longest > end or recovery == high or named):
+        _lost(log, high, f"its high watermark was {high}")
         return
     if high > end:
         _beyond(log, "high-watermark", layout.HIGH_WATERMARKS, high)
     if recovery > end:
         _beyond(log, "recovery-point", layout.RECOVERY_POINTS, recovery)
+
+
+def _named(log: ReplicaLog) -> list[int]:
+    """The last offsets that the indexes of the last segment name."""
+    if not log.segments:
+        return []
+    head = log.segments[-1].stretches[0]
+    return [head.offset_last, head.time_last[1] if head.time_last else -1]
+
+
+def _check_named(log: ReplicaLog, longest: int) -> None:
+    """Without a high watermark, indexes are witnesses of what was there: both of them, or one
+    and another replica."""
+    named = _named(log)
+    missing = [offset for offset in named if offset >= log.log_end]
+    sure = len(missing) == 2 or any(offset < longest for offset in missing)
+    if missing and sure and not log.excuses(log.log_end, max(missing)):
+        _lost(log, max(missing) + 1, f"its indexes name offset {max(missing)}")
+
+
+def _lost(log: ReplicaLog, until: int, why: str) -> None:
+    last = log.segments[-1] if log.segments else None
+    file, position = (last.file, last.size) if last else ("", -1)
+    offsets = (log.log_end, until - 1)
+    text = f"the log ends at {log.log_end}, {why}"
+    log.add(log.place.finding("committed-lost", file, text, position=position, offsets=offsets))
+    log.damaged.append(offsets)
+    log.reshaped.add(file)
 
 
 def _beyond(log: ReplicaLog, kind: str, file: str, offset: int) -> None:

@@ -31,7 +31,7 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
         believed = {
             name: copy
             for name, copy in each.copies.items()
-            if not logs[name].excuses(each.base_offset, copy.last_offset)
+            if not logs[name].excuses(each.base_offset, max(each.base_offset, copy.last_offset))
         }
         last = max(copy.last_offset for copy in each.copies.values())
         covering = [
@@ -74,6 +74,7 @@ def _faults(
     most = max(counted.values())
     leading = [identity for identity, votes in counted.items() if votes == most]
     right = leading[0]
+    tie = len(copies) == len(leading) == 2
     if len(leading) > 1 and reference in copies:
         right = copies[reference].identity
     others = sorted(name for name, copy in copies.items() if copy.identity == right)
@@ -88,7 +89,8 @@ def _faults(
             if base_offset >= compared.agreement.committed:
                 kind = "uncommitted-differs"
             last = max(copy.last_offset, right[0])
-            text = f"{what} than on {', '.join(others)}"
+            undecided = "; two differ, it can't be told which is right" if tie else ""
+            text = f"{what} than on {', '.join(others)}{undecided}"
             fault = _Fault(kind, base_offset, last, copy.segment, copy.position, text)
             found.append((name, fault))
     return found
@@ -105,8 +107,10 @@ def _what(copy: Copy, right: tuple[int, int, int]) -> tuple[str, str]:
 def _tell(log: ReplicaLog, faults: list[_Fault]) -> None:
     """Neighbouring offsets with one fault are one finding."""
     merged: list[_Fault] = []
-    for fault in faults:
-        if merged and merged[-1].kind == fault.kind and merged[-1].last + 1 >= fault.first:
+    for fault in sorted(faults, key=lambda each: (each.kind, each.first)):
+        apart = fault.kind == "compacted-apart"  # many stretches, and one reason
+        same = merged[-1:] and merged[-1].kind == fault.kind
+        if same and (merged[-1].last + 1 >= fault.first or apart):
             merged[-1] = merged[-1]._replace(last=max(merged[-1].last, fault.last))
         else:
             merged.append(fault)

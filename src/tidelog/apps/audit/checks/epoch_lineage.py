@@ -160,21 +160,3 @@ def _odd(log: ReplicaLog, run: EpochRun, why: str) -> Finding:
 
 def _file_finding(log: ReplicaLog, text: str, offsets: tuple[int, int] = (-1, -1)) -> Finding:
     return log.place.finding("epoch-checkpoint", layout.LEADER_EPOCHS, text, offsets=offsets)
-
-
-def settle_epochs(findings: list[Finding]) -> list[Finding]:
-    """Where other replicas showed that a batch's epoch is wrong, the file was right."""
-    odd = [each for each in findings if each.kind == "epoch-order"]
-
-    def refuted(finding: Finding) -> bool:
-        return (
-            finding.kind == "epoch-checkpoint"
-            and finding.first_offset >= 0
-            and any(
-                each.first_offset <= finding.last_offset
-                and finding.first_offset <= each.last_offset
-                for each in odd
-            )
-        )
-
-    return [finding for finding in findings if not refuted(finding)]

@@ -9,7 +9,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary
+from tidelog.apps.audit.report.findings import Finding
 from tidelog.apps.audit.scan.summary import Hole, Run
+from tidelog.core.record.record_batch import PREFIX_SIZE
 
 SEGMENT_SPAN = 1 << 31
 CHAIN_MAX = 3000
@@ -39,6 +41,8 @@ def lay_out(log: ReplicaLog, others: list[ReplicaLog]) -> list[Chained]:
 def check_offsets(log: ReplicaLog, chain: list[Chained], others: list[ReplicaLog]) -> None:
     """Tell what is wrong from the first offset to the last."""
     _excuse_missing_segments(log)
+    if log.folder.error:
+        log.damaged.append((0, SEGMENT_SPAN))
     for segment in log.segments:
         for stretch in segment.stretches:
             # What is wrong with indexes is told once it is known whether the log is sound.
@@ -237,6 +241,10 @@ class _Judge:
             if not segment.batches and not segment.holes and segment.is_read:
                 self._empty(segment)
 
+    def _was_filled(self, segment: SegmentSummary) -> bool:
+        time_last = segment.stretches[0].time_last
+        return time_last is not None and time_last[0] > 0 and time_last[1] >= segment.base_offset
+
     def _empty(self, segment: SegmentSummary) -> None:
         """A segment without batches stands between others, or begins where the log ends."""
         log, base = self.log, segment.base_offset
@@ -247,6 +255,15 @@ class _Judge:
             text = "it is empty, and its name lies within another segment"
             found = log.place.finding("segment-name", segment.file, text, position=0)
             log.add(found._replace(first_offset=base, last_offset=base))
+        elif segment is not log.segments[-1] and self._was_filled(segment):
+            assert segment.stretches[0].time_last is not None
+            offsets = (base, segment.stretches[0].time_last[1])
+            text = f"it is empty; its time index names offset {offsets[1]}"
+            log.add(
+                log.place.finding("offset-gap", segment.file, text, position=0, offsets=offsets)
+            )
+            log.damaged.append(offsets)
+            log.reshaped.add(segment.file)
         elif segment is log.segments[-1] and base > end and not log.excuses(end, base - 1):
             kind = self._gap_kind(end, base - 1)
             if kind and not log.clean and end >= _promised(log):
@@ -330,21 +347,26 @@ class _Judge:
             offsets = (first, last)
         else:
             text = f"offsets {run.first} to {run.last} do not belong here"
-        self.log.add(
-            self.log.place.finding(
-                "offset-order", run.file, text, position=run.position, offsets=offsets
-            )
-        )
+        place = self.log.place
+        found = place.finding("offset-order", run.file, text, position=run.position)
+        found = found._replace(first_offset=offsets[0], last_offset=offsets[1])
+        self.log.add(self._with_checksum(found) if run.batches == 1 else found)
         self.log.damaged += [(run.first, run.last), missing]
         self.log.reshaped.add(run.file)
+
+    def _with_checksum(self, found: Finding) -> Finding:
+        """A batch whose checksum differs too is told of once, with the offsets it should have."""
+        for each in self.log.findings:
+            if (each.kind, each[4:6]) == ("batch-checksum", found[4:6]):
+                self.log.findings.remove(each)
+                return found._replace(kind=each.kind, text=f"{each.text}; {found.text}")
+        return found
 
     def _hole(self, hole: Hole, missing: tuple[int, int], at_end: bool) -> None:
         last_file = self.log.segments[-1].file
         size = hole.end - hole.position
         offsets = missing if missing[0] <= missing[1] else (-1, -1)
         self.log.damaged.append(missing)
-        if not hole.zeros or hole.end < self._size(hole.file):
-            self.log.reshaped.add(hole.file)
         if hole.old_format >= 0:
             kind, text = "old-format", f"records of format {hole.old_format}"
         elif at_end and hole.file == last_file and (hole.torn or hole.zeros):
@@ -357,6 +379,8 @@ class _Judge:
             kind, text = "torn-batch", f"{size} bytes of a batch that goes on beyond the file"
         else:
             kind, text = "batch-header", f"{size} bytes are no batch: {hole.reason}"
+        if kind not in ("zero-tail", "torn-tail"):
+            self.log.reshaped.add(hole.file)
         self.log.add(
             self.log.place.finding(kind, hole.file, text, position=hole.position, offsets=offsets)
         )
@@ -365,7 +389,8 @@ class _Judge:
         """What a crash or a running broker leaves is none; below a promise it is."""
         size = hole.end - hole.position
         log = self.log
-        what = "of zeros" if hole.zeros else "of a batch that is not whole"
+        zeros = hole.zeros and size >= PREFIX_SIZE  # fewer are how an offset begins
+        what = "of zeros" if zeros else "of a batch that is not whole"
         if log.clean or end < _promised(self.log):
-            return ("zero-hole" if hole.zeros else "torn-batch"), f"{size} bytes {what}"
-        return ("zero-tail" if hole.zeros else "torn-tail"), f"{size} bytes {what}"
+            return ("zero-hole" if zeros else "torn-batch"), f"{size} bytes {what}"
+        return ("zero-tail" if zeros else "torn-tail"), f"{size} bytes {what}"

@@ -38,6 +38,8 @@ assert HEADER.itemsize == HEADER_SIZE
 WINDOW = 4096
 """Offsets in a window: replicas are compared window by window, by one number for each."""
 
+OFFSET_MAX = np.iinfo(np.int64).max
+
 _IN_HEADER = np.arange(HEADER_SIZE)
 _PRIMES = [np.uint64(p) for p in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)]
 _SHIFT = np.uint64(31)
@@ -60,7 +62,10 @@ def checksums_fit(view: memoryview, places: Longs, sizes: Longs, headers: Header
 
 
 def last_offsets(headers: Headers) -> Longs:
-    last: Longs = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"]
+    """A base offset so large that the sum does not fit is all that such a batch has."""
+    base = headers["base_offset"].astype(np.int64)
+    delta = headers["last_offset_delta"].astype(np.int64)
+    last: Longs = np.where(base > OFFSET_MAX - np.maximum(delta, 0), base, base + delta)
     return last
 
 

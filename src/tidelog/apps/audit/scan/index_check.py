@@ -55,6 +55,11 @@ class SegmentIndexes:
             return None
         return int(self._timestamps[-1]), int(self._time_offsets[-1])
 
+    @property
+    def offset_last(self) -> int:
+        """The last offset that the offset index names."""
+        return int(self._offsets[-1]) if len(self._offsets) else -1
+
     def _entries(self, path: str, entry: "np.dtype[np.void]", keep: int) -> NDArray[Any]:
         name = os.path.basename(path)
         try:
@@ -110,8 +115,8 @@ class SegmentIndexes:
             entry = int(named[bad])
             offset, position = int(self._offsets[entry]), int(self._positions[entry])
             there = int(framed.positions[at[bad]]) == position
-            what = f"ends with offset {int(last[at[bad]])}" if there else "does not begin there"
-            text = f"entry {entry} has offset {offset} at byte {position}, where a batch {what}"
+            what = f"a batch ends with {int(last[at[bad]])}" if there else "no batch begins"
+            text = f"entry {entry} has offset {offset} at byte {position}, where {what}"
             self._add("offset-index", self._offset_file, entry * 8, offset, text)
 
     def _compare_times(self, framed: Framed, last: Longs) -> None:

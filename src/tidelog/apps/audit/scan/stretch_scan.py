@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from tidelog.apps.audit.scan.headers import WINDOW, Longs, digests
+from tidelog.apps.audit.scan.headers import OFFSET_MAX, WINDOW, Longs, digests
 from tidelog.apps.audit.scan.index_check import SegmentIndexes
 from tidelog.apps.audit.scan.producers import ProducerSpan, SequenceScan
 from tidelog.apps.audit.scan.summary import (
@@ -125,6 +125,7 @@ class _Scan:
             self.transactions.aborted[:LIST_MAX],
             self.bad,
             time_last=self.indexes.time_last,
+            offset_last=self.indexes.offset_last,
             indexes_missing=self.indexes.missing,
             indexes_reserved=self.indexes.reserved,
             digest=reduce(xor, (digest for digest, _ in self.windows.values()), 0),
@@ -178,8 +179,19 @@ class _Scan:
         self.highest = max(self.highest, int(last.max()))
 
     def _believed(self, framed: Framed, base: Longs) -> Longs:
-        """Last offsets. One whose batch is damaged is what the next batch says."""
+        """Last offsets. One whose batch is damaged is what the next batch says; so is one that
+        can't be: before the first, in the next batch, or short of the batch's records."""
         last = framed.last.copy()
+        count = framed.headers["count"].astype(np.int64)
+        into_next = (last[:-1] >= base[1:]) & (base[:-1] < base[1:])
+        short = (last[:-1] + 1 < base[1:]) & (base[:-1] + count[:-1] == base[1:])
+        wrong = np.append(into_next | short, False) | (last < base)
+        for at in np.flatnonzero(framed.sound & wrong).tolist():
+            last[at] = self._believed_end(framed, base, at) - 1
+            text = f"the header counts offsets up to {int(framed.last[at])}"
+            offsets = (int(base[at]), int(last[at]))
+            self._remark("record-count", int(framed.positions[at]), offsets, text)
+            self.bad.append(offsets)
         for at in np.flatnonzero(~framed.sound).tolist():
             last[at] = self._believed_end(framed, base, at) - 1
             self._remark(
@@ -211,11 +223,13 @@ class _Scan:
     def _count(self, framed: Framed, base: Longs, last: Longs) -> None:
         count = framed.headers["count"].astype(np.int64)
         span = last - base + 1
-        wrong = framed.sound & ((count < 0) | (count > span) | (span < 1))
+        wrong = framed.sound & ((count < 0) | (count > span)) & (base < OFFSET_MAX - count)
         for at in np.flatnonzero(wrong).tolist()[:LIST_MAX]:
             text = f"the header counts {int(count[at])} records for {int(span[at])} offsets"
             offsets = (int(base[at]), int(last[at]))
-            self._remark("record-count", int(framed.positions[at]), offsets, text)
+            if offsets not in self.bad:
+                self._remark("record-count", int(framed.positions[at]), offsets, text)
+                self.bad.append(offsets)
         fine = framed.sound & ~wrong
         self.records += int(count[fine].sum())
         self.thinned += int((count[fine] < span[fine]).sum())

@@ -100,9 +100,11 @@ class StretchSummary(NamedTuple):
     aborted: list[tuple[int, int, int]] = []  # noqa: RUF012
     """Producer id, first offset (-1: not in the stretch) and offset of each abort marker."""
     bad: list[tuple[int, int]] = []  # noqa: RUF012
-    """Offsets of batches whose checksum differs."""
+    """Offsets of batches whose checksum differs, or whose header can't be right."""
     time_last: tuple[int, int] | None = None
     """Last entry of the time index: timestamp and offset."""
+    offset_last: int = -1
+    """Last offset that the offset index names."""
     indexes_missing: list[str] = []  # noqa: RUF012
     indexes_reserved: list[tuple[str, int]] = []  # noqa: RUF012
     """Indexes with a tail of zeros, and where it begins."""
