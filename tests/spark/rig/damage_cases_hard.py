@@ -355,3 +355,28 @@ def a_segment_of_a_compacted_log_is_empty(cluster: MiniCluster) -> list[Expected
     path.write_bytes(b"")
     first, after = (int(each.stem) for each in cluster.segments(1)[1:3])
     return [Expected("offset-gap", log(path.name), 0, (first, after - 1))]
+
+
+@case(_two_in_the_last_segment)
+def the_last_batch_above_the_high_watermark_has_another_offset(
+    cluster: MiniCluster,
+) -> list[Expected]:
+    cluster.crash()
+    at = cluster.batches()[-1]
+    for broker in BROKERS:
+        cluster.offsets(broker, layout.HIGH_WATERMARKS, at.base)
+    cluster.flip(cluster.path(at), at.position + 4, 7)
+    return [
+        Expected("offset-order", log(at.file), at.position, (at.base, at.last)),
+        Expected("uncommitted-tail", log(at.file), ANY, (at.base, at.last), "broker-1"),
+        Expected("uncommitted-tail", log(at.file), ANY, (at.base, at.last), "broker-3"),
+    ]
+
+
+@case()
+def two_batches_have_other_offsets(cluster: MiniCluster) -> list[Expected]:
+    found = []
+    for at in cluster.batches()[15:17]:
+        cluster.flip(cluster.path(at), at.position + 4, at.base % 7)
+        found.append(Expected("offset-order", log(at.file), at.position, (at.base, at.last)))
+    return found

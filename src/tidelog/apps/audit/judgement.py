@@ -10,18 +10,19 @@ from typing import NamedTuple, Protocol
 
 from tidelog.apps.audit.checks.checkpoint_offsets import check_log_dir, check_promises
 from tidelog.apps.audit.checks.cleaning import cleaning_of
-from tidelog.apps.audit.checks.consequences import without_consequences
 from tidelog.apps.audit.checks.differing import Compared, Differing
 from tidelog.apps.audit.checks.divergence import tell_differences
 from tidelog.apps.audit.checks.epoch_lineage import check_epochs
 from tidelog.apps.audit.checks.files_beside import check_files
 from tidelog.apps.audit.checks.lineage_fork import Side, agree, tell_ends
 from tidelog.apps.audit.checks.log_identity import check_identity, unite_clusters
-from tidelog.apps.audit.checks.offset_chain import check_offsets, lay_out
+from tidelog.apps.audit.checks.offset_chain import lay_out
+from tidelog.apps.audit.checks.offset_findings import check_offsets
 from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary, segments_of
 from tidelog.apps.audit.checks.sequences import check_sequences
 from tidelog.apps.audit.folders.log_dir import LogDirFacts
 from tidelog.apps.audit.folders.partition_folder import FolderFacts
+from tidelog.apps.audit.report.consequences import without_consequences
 from tidelog.apps.audit.report.findings import Finding, in_order
 from tidelog.apps.audit.report.report import PartitionState, partition_row
 from tidelog.apps.audit.scan.summary import SequenceBreak, StretchSummary

@@ -1,17 +1,14 @@
-"""Offsets of a whole log: what follows on what, what is missing, what stands in the wrong place.
+"""Which batches of a log stand where they belong.
 
 The log is taken as runs of batches without gaps. The heaviest chain of runs whose offsets rise
-is the log; runs outside of it are out of place, and what the chain leaves out is missing,
-unless a hole, a misplaced run or a cleaner explains it.
+is the log; runs outside of it are out of place.
 """
 
 from itertools import pairwise
 from typing import NamedTuple
 
 from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary
-from tidelog.apps.audit.report.findings import Finding
-from tidelog.apps.audit.scan.summary import Hole, Run
-from tidelog.core.record.record_batch import PREFIX_SIZE
+from tidelog.apps.audit.scan.summary import Run
 
 SEGMENT_SPAN = 1 << 31
 CHAIN_MAX = 3000
@@ -30,55 +27,12 @@ def lay_out(log: ReplicaLog, others: list[ReplicaLog]) -> list[Chained]:
     log.segments = _by_content(log, others)
     runs = [run for segment in log.segments for run in segment.runs]
     strayed = _out_of_bounds(log) | _says_otherwise(log, runs)
-    chain = best_chain(runs, strayed, _promised(log))
+    chain = best_chain(runs, strayed, log.promised)
     log.in_place = [each.run for each in chain if each.fits]
     log.misplaced = [each.run for each in chain if not each.fits]
     end = max((run.last + 1 for run in log.in_place), default=0)
     log.end_at(max(end, log.active_base))
     return chain
-
-
-def check_offsets(log: ReplicaLog, chain: list[Chained], others: list[ReplicaLog]) -> None:
-    """Tell what is wrong from the first offset to the last."""
-    _excuse_missing_segments(log)
-    if log.folder.error:
-        log.damaged.append((0, SEGMENT_SPAN))
-    for segment in log.segments:
-        for stretch in segment.stretches:
-            # What is wrong with indexes is told once it is known whether the log is sound.
-            own = [remark for remark in stretch.remarks if not remark.file]
-            log.add(*log.place.remarked(own, segment.file))
-            if stretch.error:
-                _unreadable(log, segment, stretch.error)
-        if segment.vanished:
-            log.add(log.place.finding("vanished", segment.file, "deleted since it was listed"))
-    _Judge(log, chain, others).judge()
-
-
-def _unreadable(log: ReplicaLog, segment: SegmentSummary, why: str) -> None:
-    later = [s.base_offset for s in log.segments if s.base_offset > segment.base_offset]
-    last = (min(later) if later else max(_promised(log), segment.base_offset + 1)) - 1
-    offsets = (segment.base_offset, last)
-    log.add(log.place.finding("unreadable", segment.file, why, offsets=offsets))
-    log.damaged.append(offsets)
-    log.reshaped.add(segment.file)
-
-
-def _excuse_missing_segments(log: ReplicaLog) -> None:
-    """Segments whose indexes are left: what they held is told of as a whole."""
-    for number, remark in enumerate(log.folder.remarks):
-        if remark.kind != "segment-missing":
-            continue
-        gone = [each.first for each in log.folder.remarks if each.kind == remark.kind]
-        later = [at for at in [*gone, *(s.base_offset for s in log.segments)] if at > remark.first]
-        last = (min(later) if later else max(_promised(log), remark.first + 1)) - 1
-        log.folder.remarks[number] = remark._replace(last=last)
-        log.damaged.append((remark.first, last))
-
-
-def _promised(log: ReplicaLog) -> int:
-    """Up to where the replica itself said that it had records."""
-    return max(log.high_watermark or 0, log.recovery_point or 0)
 
 
 def _by_content(log: ReplicaLog, others: list[ReplicaLog]) -> list[SegmentSummary]:
@@ -116,7 +70,7 @@ def _is_renamed(log: ReplicaLog, number: int, known: set[str]) -> bool:
     ):
         return False
     if len(log.segments) == 1:
-        whole = len(runs) == 1 and (runs[0].batches > 1 or last + 1 == _promised(log))
+        whole = len(runs) == 1 and (runs[0].batches > 1 or last + 1 == log.promised)
         return whole and first >= 0 and not (first > segment.base_offset and log.cleaning.compacted)
     before = log.segments[number - 1] if number else None
     follows = before is not None and before.runs and _end(before) == segment.base_offset
@@ -149,7 +103,7 @@ def _says_otherwise(log: ReplicaLog, runs: list[Run]) -> set[Run]:
         before = runs[at - 1] if at else None
         same_file = before is not None and before.file == run.file
         expected = before.last + 1 if before and same_file else starts[run.file]
-        after = runs[at + 1].first if at + 1 < len(runs) else _promised(log)
+        after = runs[at + 1].first if at + 1 < len(runs) else log.promised
         fills = expected + run.last - run.first + 1 == after
         if at + 1 == len(runs) and not log.clean and expected < log.cleaning.upto:
             continue
@@ -161,16 +115,6 @@ def _says_otherwise(log: ReplicaLog, runs: list[Run]) -> set[Run]:
         ):
             strayed.add(run)
     return strayed
-
-
-def _begin(log: ReplicaLog) -> int:
-    """Where the log begins. Who deletes old segments moves the first epoch's start along, so an
-    orderly stop leaves no epoch that starts before them."""
-    first = log.segments[0].base_offset
-    trimmed = log.log_dir.offset("log_start", log.name) is not None
-    if trimmed or not log.clean or not log.folder.epochs:
-        return first
-    return min(first, log.folder.epochs[0][1])
 
 
 def _end(segment: SegmentSummary) -> int:
@@ -214,183 +158,3 @@ def _first_that_fits(runs: list[Run], strayed: set[Run]) -> list[Chained]:
         chain.append(Chained(run, fits))
         last = run.last if fits else last
     return chain
-
-
-class _Judge:
-    """Tells what a chain shows."""
-
-    def __init__(self, log: ReplicaLog, chain: list[Chained], others: list[ReplicaLog]) -> None:
-        self.log = log
-        self.others = others
-        self.chain = chain
-        self.order = {segment.file: at for at, segment in enumerate(log.segments)}
-        self.holes = [hole for segment in log.segments for hole in segment.holes]
-        self.vanished = [s.file for s in log.segments if s.vanished]
-
-    def judge(self) -> None:
-        before: Run | None = None
-        between: list[Run] = []
-        for run, fits in self.chain:
-            if not fits:
-                between.append(run)
-                continue
-            self._step(before, run, between)
-            before, between = run, []
-        self._step(before, None, between)
-        for segment in self.log.segments:
-            if not segment.batches and not segment.holes and segment.is_read:
-                self._empty(segment)
-
-    def _was_filled(self, segment: SegmentSummary) -> bool:
-        time_last = segment.stretches[0].time_last
-        return time_last is not None and time_last[0] > 0 and time_last[1] >= segment.base_offset
-
-    def _empty(self, segment: SegmentSummary) -> None:
-        """A segment without batches stands between others, or begins where the log ends."""
-        log, base = self.log, segment.base_offset
-        end = max((run.last + 1 for run in log.in_place), default=base)
-        if log.excuses(base, base):
-            return
-        if log.holds(base, base):
-            text = "it is empty, and its name lies within another segment"
-            found = log.place.finding("segment-name", segment.file, text, position=0)
-            log.add(found._replace(first_offset=base, last_offset=base))
-        elif segment is not log.segments[-1] and self._was_filled(segment):
-            assert segment.stretches[0].time_last is not None
-            offsets = (base, segment.stretches[0].time_last[1])
-            text = f"it is empty; its time index names offset {offsets[1]}"
-            log.add(
-                log.place.finding("offset-gap", segment.file, text, position=0, offsets=offsets)
-            )
-            log.damaged.append(offsets)
-            log.reshaped.add(segment.file)
-        elif segment is log.segments[-1] and base > end and not log.excuses(end, base - 1):
-            kind = self._gap_kind(end, base - 1)
-            if kind and not log.clean and end >= _promised(log):
-                kind = "offset-jump"  # a crash took what was not written through
-            if kind:
-                text = f"offsets {end} to {base - 1} are missing: the log goes up to {end - 1}"
-                offsets = (end, base - 1)
-                log.add(log.place.finding(kind, segment.file, text, position=0, offsets=offsets))
-                log.damaged.append(offsets)
-                log.end_at(end)
-
-    def _size(self, file: str) -> int:
-        return self.log.segments[self.order[file]].size
-
-    def _at(self, file: str, position: int) -> tuple[int, int]:
-        return self.order[file], position
-
-    def _step(self, before: Run | None, after: Run | None, between: list[Run]) -> None:
-        """From a run in its place to the next one."""
-        start = self._at(before.file, before.end) if before else (0, 0)
-        stop = self._at(after.file, after.position) if after else (len(self.order), 0)
-        holes = [h for h in self.holes if start <= self._at(h.file, h.position) < stop]
-        first, last = self._missing(before, after)
-        for run in between:
-            fills = last - first == run.last - run.first
-            self._misplaced(run, (first, last), holes, fills or len(between) == 1)
-        for hole in holes:
-            self._hole(hole, (first, last), at_end=after is None and not between)
-        explained = bool(holes or between) or first > last or self._elsewhere(first, last)
-        explained = explained or self.log.tells_all(first, last)
-        gone = any(start[0] <= self.order[file] <= stop[0] for file in self.vanished)
-        if explained or gone or after is None:
-            return
-        kind = self._gap_kind(first, last)
-        if not kind:
-            return
-        up_to = f"{before.file} goes up to {before.last}" if before else "the log begins with them"
-        text = f"offsets {first} to {last} are missing: {up_to}"
-        self.log.add(
-            self.log.place.finding(
-                kind, after.file, text, position=after.position, offsets=(first, last)
-            )
-        )
-        (self.log.jumps if kind == "offset-jump" else self.log.damaged).append((first, last))
-        self.log.reshaped |= {after.file, before.file if before else after.file}
-
-    def _gap_kind(self, first: int, last: int) -> str:
-        """What missing offsets are: nothing where a cleaner may have been."""
-        cleaning = self.log.cleaning
-        if not cleaning.compacted or any(log.holds(first, last) for log in self.others):
-            return "" if cleaning.compacted and last < cleaning.upto else "offset-gap"
-        high = self.log.high_watermark
-        if self.log.clean and high is not None and first <= high <= last:
-            return "offset-gap"  # no cleaner goes beyond what is committed
-        return "offset-jump" if cleaning.noted and last >= cleaning.upto else ""
-
-    def _elsewhere(self, first: int, last: int) -> bool:
-        """Whether these offsets stand in another place."""
-        return any(not fits and run.first <= first and last <= run.last for run, fits in self.chain)
-
-    def _missing(self, before: Run | None, after: Run | None) -> tuple[int, int]:
-        """Offsets between two runs; the first above the last if there are none."""
-        if not self.log.segments:
-            return 0, -1
-        first = _begin(self.log) if before is None else before.last + 1
-        if after is None:
-            return first, _promised(self.log) - 1
-        return first, after.first - 1
-
-    def _misplaced(
-        self, run: Run, missing: tuple[int, int], holes: list[Hole], alone: bool
-    ) -> None:
-        first, last = missing
-        offsets = (run.first, run.last)
-        if self.log.cleaning.compacted:  # what was there before it may be gone
-            first = max(first, last - (run.last - run.first))
-            if last < self.log.cleaning.upto and self.log.holds(*offsets):
-                last = first - 1
-        if not holes and first <= last and alone:
-            text = f"offsets {run.first} to {run.last} stand where {first} to {last} belong"
-            offsets = (first, last)
-        else:
-            text = f"offsets {run.first} to {run.last} do not belong here"
-        place = self.log.place
-        found = place.finding("offset-order", run.file, text, position=run.position)
-        found = found._replace(first_offset=offsets[0], last_offset=offsets[1])
-        self.log.add(self._with_checksum(found) if run.batches == 1 else found)
-        self.log.damaged += [(run.first, run.last), missing]
-        self.log.reshaped.add(run.file)
-
-    def _with_checksum(self, found: Finding) -> Finding:
-        """A batch whose checksum differs too is told of once, with the offsets it should have."""
-        for each in self.log.findings:
-            if (each.kind, each[4:6]) == ("batch-checksum", found[4:6]):
-                self.log.findings.remove(each)
-                return found._replace(kind=each.kind, text=f"{each.text}; {found.text}")
-        return found
-
-    def _hole(self, hole: Hole, missing: tuple[int, int], at_end: bool) -> None:
-        last_file = self.log.segments[-1].file
-        size = hole.end - hole.position
-        offsets = missing if missing[0] <= missing[1] else (-1, -1)
-        self.log.damaged.append(missing)
-        if hole.old_format >= 0:
-            kind, text = "old-format", f"records of format {hole.old_format}"
-        elif at_end and hole.file == last_file and (hole.torn or hole.zeros):
-            kind, text = self._tail(hole, missing[0])
-            offsets = (missing[0], max(missing[0], _promised(self.log) - 1))
-            self.log.damaged.append(offsets)
-        elif hole.zeros:
-            kind, text = "zero-hole", f"{size} bytes of zeros"
-        elif hole.torn:
-            kind, text = "torn-batch", f"{size} bytes of a batch that goes on beyond the file"
-        else:
-            kind, text = "batch-header", f"{size} bytes are no batch: {hole.reason}"
-        if kind not in ("zero-tail", "torn-tail"):
-            self.log.reshaped.add(hole.file)
-        self.log.add(
-            self.log.place.finding(kind, hole.file, text, position=hole.position, offsets=offsets)
-        )
-
-    def _tail(self, hole: Hole, end: int) -> tuple[str, str]:
-        """What a crash or a running broker leaves is none; below a promise it is."""
-        size = hole.end - hole.position
-        log = self.log
-        zeros = hole.zeros and size >= PREFIX_SIZE  # fewer are how an offset begins
-        what = "of zeros" if zeros else "of a batch that is not whole"
-        if log.clean or end < _promised(self.log):
-            return ("zero-hole" if zeros else "torn-batch"), f"{size} bytes {what}"
-        return ("zero-tail" if zeros else "torn-tail"), f"{size} bytes {what}"

@@ -140,6 +140,11 @@ class ReplicaLog:
         return self.log_dir.offset("recovery_point", self.name)
 
     @property
+    def promised(self) -> int:
+        """Up to where the replica itself said that it had records."""
+        return max(self.high_watermark or 0, self.recovery_point or 0)
+
+    @property
     def log_start(self) -> int:
         """Where the log begins: the checkpoint, or the first segment if that is later."""
         first = self.segments[0].base_offset if self.segments else 0

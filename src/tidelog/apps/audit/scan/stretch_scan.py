@@ -180,10 +180,11 @@ class _Scan:
 
     def _believed(self, framed: Framed, base: Longs) -> Longs:
         """Last offsets. One whose batch is damaged is what the next batch says; so is one that
-        can't be: before the first, in the next batch, or short of the batch's records."""
+        can't be: before the first, in the next batch, or short of the batch's records. One that
+        fits the count is right, then it is a base offset that is wrong."""
         last = framed.last.copy()
         count = framed.headers["count"].astype(np.int64)
-        into_next = (last[:-1] >= base[1:]) & (base[:-1] < base[1:])
+        into_next = (last[:-1] >= base[1:]) & (base[:-1] + count[:-1] == base[1:])
         short = (last[:-1] + 1 < base[1:]) & (base[:-1] + count[:-1] == base[1:])
         wrong = np.append(into_next | short, False) | (last < base)
         for at in np.flatnonzero(framed.sound & wrong).tolist():
