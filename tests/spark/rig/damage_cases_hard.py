@@ -380,3 +380,10 @@ def two_batches_have_other_offsets(cluster: MiniCluster) -> list[Expected]:
         cluster.flip(cluster.path(at), at.position + 4, at.base % 7)
         found.append(Expected("offset-order", log(at.file), at.position, (at.base, at.last)))
     return found
+
+
+@case()
+def a_snapshot_is_of_an_offset_beyond_the_end(cluster: MiniCluster) -> list[Expected]:
+    newest = max(cluster.folder(2).glob("*.snapshot"))
+    beyond = newest.rename(newest.with_name(f"{END + 99:020}.snapshot"))
+    return [Expected("producer-snapshot", log(beyond.name))]

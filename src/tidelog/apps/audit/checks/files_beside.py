@@ -10,12 +10,22 @@ def check_files(log: ReplicaLog) -> None:
     log.add(*log.place.remarked(log.folder.remarks))
     if log.folder.error:
         log.add(log.place.finding("unreadable", "", log.folder.error))
+    _snapshots(log)
     newest = log.in_place[-1].file if log.in_place else ""
     open_from = max([s.base_offset for s in log.segments if s.file == newest], default=0)
     for segment in log.segments:
         closed = log.clean or segment.base_offset < open_from
         _indexes(log, segment, closed)
         _transactions(log, segment)
+
+
+def _snapshots(log: ReplicaLog) -> None:
+    """A snapshot of producers is of an offset that the log has, or ends with."""
+    beyond = [offset for offset in log.folder.snapshots if offset > log.log_end]
+    if beyond and log.clean and log.segments and not log.excuses(log.log_end, beyond[0]):
+        file = layout.file_name(beyond[0], layout.SNAPSHOT)
+        text = f"it is of offset {beyond[0]}, the log ends at {log.log_end}"
+        log.add(log.place.finding("producer-snapshot", file, text))
 
 
 def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
