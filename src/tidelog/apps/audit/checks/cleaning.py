@@ -34,5 +34,7 @@ def cleaning_of(logs: Sequence["ReplicaLog"]) -> Cleaning:
         return Cleaning()
     unnoted = not noted and thinned
     at_work = [log.active_base for log in logs if unnoted or not log.clean]
-    alone = [log.high_watermark or 0 for log in logs if len(logs) == 1 and not noted]
-    return Cleaning(True, max([*noted, *at_work, *alone, 0]), bool(noted))
+    swapped = any(segment.vanished for log in logs for segment in log.segments)
+    anywhere = swapped or (len(logs) == 1 and not noted)  # by a cleaner that is not seen
+    committed = [log.high_watermark or 0 for log in logs if anywhere]
+    return Cleaning(True, max([*noted, *at_work, *committed, 0]), bool(noted))

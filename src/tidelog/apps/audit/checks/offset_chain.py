@@ -31,7 +31,7 @@ def lay_out(log: ReplicaLog, others: list[ReplicaLog]) -> list[Chained]:
     log.in_place = [each.run for each in chain if each.fits]
     log.misplaced = [each.run for each in chain if not each.fits]
     end = max((run.last + 1 for run in log.in_place), default=0)
-    log.end_at(max(end, log.active_base))
+    log.end_at(max(end, log.segments[-1].base_offset if log.segments else 0))
     return chain
 
 

@@ -128,8 +128,8 @@ class ReplicaLog:
 
     @property
     def active_base(self) -> int:
-        """Where the segment begins that is written to."""
-        return self.segments[-1].base_offset if self.segments else 0
+        """Where the segment begins that is written to, as far as anybody saw."""
+        return max([*self.folder.segments, *(s.base_offset for s in self.segments)], default=0)
 
     @property
     def high_watermark(self) -> int | None:
