@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 
 from tidelog.apps.spark.source.options.source_options import Splitting
 from tidelog.apps.spark.source.planning import (
+    GATHERED_OFFSETS_MAX,
     TASK_OFFSETS_MAX,
+    gather,
     share_limit,
     split_ranges,
 )
@@ -76,3 +78,12 @@ def test_shares_follow_the_lag_and_nobody_starves(lags: list[int], limit: int) -
             assert shares[key] <= max(limit * lag / total * (1 + 1e-9), 1)
     if total <= limit:
         assert shares == wanted
+
+
+def test_small_micro_batches_are_one_task_unless_the_user_says_otherwise() -> None:
+    small, large = planned(10, GATHERED_OFFSETS_MAX - 10), planned(10, GATHERED_OFFSETS_MAX)
+    assert gather(small, Splitting()) == [tuple(small)]
+    assert gather(large, Splitting()) == [(each,) for each in large]
+    assert gather([], Splitting()) == []
+    for splitting in (Splitting(min_partitions=2), Splitting(max_records=7)):
+        assert gather(small, splitting) == [(each,) for each in small]

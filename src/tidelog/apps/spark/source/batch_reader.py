@@ -23,7 +23,7 @@ from tidelog.apps.spark.source.planning import split_ranges
 from tidelog.apps.spark.source.range_errors import RangeToRead
 from tidelog.apps.spark.source.resolving import ask_bounds, resolve
 from tidelog.apps.spark.source.survey import Survey
-from tidelog.apps.spark.source.task import PlannedRange, read_planned
+from tidelog.apps.spark.source.task import PlannedRanges, read_planned
 
 
 class TidelogBatchReader(DataSourceReader):
@@ -33,7 +33,7 @@ class TidelogBatchReader(DataSourceReader):
         self.options: SourceOptions = batch_options(options)
         self.schema = check_schema(schema, include_headers(options))
 
-    def partitions(self) -> list[PlannedRange]:
+    def partitions(self) -> list[PlannedRanges]:
         """Ranges cut into tasks."""
         options = self.options
         survey = Survey(options.client, options.subscription, options.isolation)
@@ -59,13 +59,13 @@ class TidelogBatchReader(DataSourceReader):
             for key, start in sorted(starts.places.items())
         ]
         cut = split_ranges(ranges, options.splitting, os.cpu_count() or 1)
-        return [PlannedRange(each) for each in cut]
+        return [PlannedRanges((each,)) for each in cut]
 
     def read(self, partition: Any) -> Iterator[Any]:
         """On an executor."""
-        if not isinstance(partition, PlannedRange):
+        if not isinstance(partition, PlannedRanges):
             return iter(())  # Spark makes up a partition where there is none.
-        return read_planned(self.options, self.schema, partition.wanted, stream=False)
+        return read_planned(self.options, self.schema, partition, stream=False)
 
 
 def _wanted(lost: Sequence[LostRange], lost_ends: Sequence[LostRange]) -> list[LostRange]:

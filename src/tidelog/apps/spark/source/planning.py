@@ -16,6 +16,18 @@ TASK_OFFSETS_MAX = 500_000
 TASK_OFFSETS_MIN = 100_000
 """Less is not cut for the sake of idle cores: a task costs some milliseconds to start."""
 
+GATHERED_OFFSETS_MAX = 5_000
+"""A micro-batch of no more than this is one task: to start another takes longer than to read it."""
+
+
+def gather(ranges: list[RangeToRead], splitting: Splitting) -> list[tuple[RangeToRead, ...]]:
+    """Ranges to tasks: one each, but all to one where they are small and the user does not say
+    how many there shall be."""
+    asked = splitting.max_records is not None or splitting.min_partitions is not None
+    if asked or not ranges or _total([ranges]) > GATHERED_OFFSETS_MAX:
+        return [(each,) for each in ranges]
+    return [tuple(ranges)]
+
 
 def split_ranges(
     ranges: Iterable[RangeToRead], splitting: Splitting, cores: int

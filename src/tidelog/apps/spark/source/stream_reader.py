@@ -28,11 +28,11 @@ from tidelog.apps.spark.source.options.source_options import (
     include_headers,
     stream_options,
 )
-from tidelog.apps.spark.source.planning import share_limit, split_ranges
+from tidelog.apps.spark.source.planning import gather, share_limit, split_ranges
 from tidelog.apps.spark.source.range_errors import RangeToRead
 from tidelog.apps.spark.source.resolving import ask_bounds, resolve
 from tidelog.apps.spark.source.survey import Survey
-from tidelog.apps.spark.source.task import PlannedRange, read_planned
+from tidelog.apps.spark.source.task import PlannedRanges, read_planned
 from tidelog.apps.spark.source.watch import Target, Watch, next_offset, up_to
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 
@@ -78,16 +78,16 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self.driver.latest()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PlannedRange]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PlannedRanges]:
         if start == end:
             return []  # What led to that end was read by the batch before.
         begin, until = from_json(start), from_json(end)
         tell_loss(until.lost, self.options.data_loss_path, f"stream {start} {end}")
         ranges = split_ranges(plan(begin, until), self.options.splitting, os.cpu_count() or 1)
-        return [PlannedRange(each) for each in ranges]
+        return [PlannedRanges(each) for each in gather(ranges, self.options.splitting)]
 
-    def read(self, partition: PlannedRange) -> Iterator[Any]:
-        return read_planned(self.options, self.schema, partition.wanted, stream=True)
+    def read(self, partition: PlannedRanges) -> Iterator[Any]:
+        return read_planned(self.options, self.schema, partition, stream=True)
 
     def commit(self, end: dict[str, Any]) -> None:
         self.driver.progress.done(from_json(end), busy=True)

@@ -1,4 +1,4 @@
-"""What runs on an executor: one range of offsets to rows, also when the log changed meanwhile.
+"""What runs on an executor: ranges of offsets to rows, also when the log changed meanwhile.
 
 Between plan and read a log may lose its front, its tail, or all of it. The range reader says
 what it met; here it is judged by the same rules as on the driver. Always true: under `fail` a
@@ -51,21 +51,22 @@ _clusters: dict[ClientSettings, Cluster] = {}
 
 
 @dataclass
-class PlannedRange(InputPartition):
-    """One task's range."""
+class PlannedRanges(InputPartition):
+    """What one task reads, in this order."""
 
-    wanted: RangeToRead
+    ranges: tuple[RangeToRead, ...]
 
 
 def read_planned(
-    options: SourceOptions, schema: Any, wanted: RangeToRead, *, stream: bool
+    options: SourceOptions, schema: Any, planned: PlannedRanges, *, stream: bool
 ) -> Iterator[Any]:
-    """The rows of a range, as Arrow batches that are good until the next one is asked for."""
+    """The rows of a task, as Arrow batches that are good until the next one is asked for."""
     settle_worker()
     done = False
     try:
-        cluster = _cluster(options.client, wanted.topic)
-        yield from _Task(options, schema, wanted, cluster, stream).read()
+        for wanted in planned.ranges:
+            cluster = _cluster(options.client, wanted.topic)
+            yield from _Task(options, schema, wanted, cluster, stream).read()
         done = True
     finally:
         if not done:
