@@ -387,3 +387,9 @@ def a_snapshot_is_of_an_offset_beyond_the_end(cluster: MiniCluster) -> list[Expe
     newest = max(cluster.folder(2).glob("*.snapshot"))
     beyond = newest.rename(newest.with_name(f"{END + 99:020}.snapshot"))
     return [Expected("producer-snapshot", log(beyond.name))]
+
+
+@case(lambda: [batch_at(n, sequence=n * RECORDS + 7 * (n == 22)) for n in range(BATCHES)])
+def one_batch_of_a_producer_has_another_number(cluster: MiniCluster) -> list[Expected]:
+    at = cluster.batches()[22]
+    return [Expected("sequence-gap", log(at.file), at.position, (at.base, at.last), "broker-1")]

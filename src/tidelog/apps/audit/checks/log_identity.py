@@ -32,8 +32,9 @@ def check_identity(logs: list[ReplicaLog]) -> None:
 def unite_clusters(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> list[Finding]:
     """Log directories that lie side by side and share a topic's id are of one cluster, whatever
     they say: else a replica would be compared with nobody. Without any id they are taken for
-    what those beside them are."""
+    what those beside them are, or all others."""
     findings = []
+    everywhere = {facts.cluster_id for facts in log_dirs.values()} - {""}
     for path, facts in log_dirs.items():
         beside = [
             other
@@ -42,6 +43,8 @@ def unite_clusters(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> 
         ]
         ids = Counter(other.cluster_id for other in beside)
         common = ids.most_common(1)[0][0] if ids else ""
+        if not ids and len(everywhere) == 1:
+            (common,) = everywhere
         if facts.cluster_id == common or (facts.cluster_id and ids[common] < 2):
             continue
         if facts.cluster_id:

@@ -10,6 +10,7 @@ from tidelog.apps.audit.checks.replica_log import ReplicaLog
 from tidelog.apps.audit.report.findings import Finding
 from tidelog.apps.audit.scan.summary import SequenceBreak
 from tidelog.core.lineage.producer_state import EXPIRATION_MS
+from tidelog.core.record.record_batch import MAX_SEQUENCE
 
 
 def check_sequences(
@@ -25,7 +26,12 @@ def check_sequences(
         for stretch in segment.stretches
         for each in stretch.breaks
     ]
-    for log, each in [*seen, *between]:
+    breaks = [*seen, *between]
+    odd = {(id(log), each.producer_id, each.last_offset): each for log, each in breaks}
+    for log, each in breaks:
+        before = odd.get((id(log), each.producer_id, each.offset_before))
+        if before is not None and _goes_on(before, each):
+            continue  # only the batch between them is odd, and that is told
         if cleaning.compacted and (each.offset < cleaning.upto or not cleaning.noted):
             continue
         near = sorted((each.offset_before, each.last_offset))
@@ -38,6 +44,13 @@ def check_sequences(
         for log, finding in told[:1] if everywhere else told:
             also = "; the same on all replicas" if everywhere else ""
             log.add(finding._replace(text=finding.text + also))
+
+
+def _goes_on(odd: SequenceBreak, after: SequenceBreak) -> bool:
+    """Whether a producer's numbers go on behind an odd batch as if it had the right ones."""
+    records = odd.last_offset - odd.offset + 1
+    right = (odd.sequence_before + 1 + records) & MAX_SEQUENCE
+    return (after.epoch, after.sequence) == (odd.epoch_before, right)
 
 
 def _finding(log: ReplicaLog, each: SequenceBreak) -> Finding:
