@@ -393,3 +393,13 @@ def a_snapshot_is_of_an_offset_beyond_the_end(cluster: MiniCluster) -> list[Expe
 def one_batch_of_a_producer_has_another_number(cluster: MiniCluster) -> list[Expected]:
     at = cluster.batches()[22]
     return [Expected("sequence-gap", log(at.file), at.position, (at.base, at.last), "broker-1")]
+
+
+@case()
+def a_folder_is_about_to_be_removed(cluster: MiniCluster) -> list[Expected]:
+    name = f"{FOLDER}.{'0123456789abcdef' * 2}-delete"
+    cluster.folder(2).rename(cluster.root / "broker-2" / name)
+    return [
+        Expected("leftover", name),
+        Expected("unknown-partition", layout.HIGH_WATERMARKS),
+    ]

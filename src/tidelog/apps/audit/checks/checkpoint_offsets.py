@@ -23,10 +23,11 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
     if facts.folders is None:
         return findings
     told: set[str] = set()
+    moved = {each.file.rpartition(".")[0] for each in facts.remarks if each.kind == "leftover"}
     for what, file in _NAMING.items():
         unknown = sorted(set(facts.offsets.get(what, {})) - set(facts.folders) - told)
         told |= set(unknown)
-        lost = [name for name in unknown if name in elsewhere and facts.clean]
+        lost = [name for name in unknown if name in elsewhere and name not in moved and facts.clean]
         for name in lost:
             last = (facts.offset(what, name) or 0) - 1
             text = f"{name} has no folder here; {elsewhere[name]} has one, {file} tells of it"

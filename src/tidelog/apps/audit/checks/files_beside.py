@@ -35,8 +35,11 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
     remarks = [each for stretch in segment.stretches for each in stretch.remarks if each.file]
     told: dict[str, Remark] = {}
     for each in sorted(remarks, key=lambda remark: remark.position):
-        if not log.excuses(each.first, each.last):
-            told.setdefault(each.file, each)
+        if log.excuses(each.first, each.last):
+            continue
+        if not segment.base_offset <= each.first < log.log_end:  # no offset of this log
+            each = each._replace(first=-1, last=-1)
+        told.setdefault(each.file, each)
     for name, position in head.indexes_reserved if closed else ():
         kind = "time-index" if name.endswith(layout.TIME_INDEX) else "offset-index"
         text = "zeros behind its entries; a closed segment's index has none"
