@@ -403,3 +403,16 @@ def a_folder_is_about_to_be_removed(cluster: MiniCluster) -> list[Expected]:
         Expected("leftover", name),
         Expected("unknown-partition", layout.HIGH_WATERMARKS),
     ]
+
+
+@case(_two_in_the_last_segment)
+def the_last_two_batches_are_swapped(cluster: MiniCluster) -> list[Expected]:
+    one, two = cluster.batches()[-2:]
+    path = cluster.path(one)
+    data = path.read_bytes()
+    cluster.write(path, one.position, data[two.position :] + data[one.position : two.position])
+    cluster.crash()
+    for broker in BROKERS:
+        cluster.offsets(broker, layout.HIGH_WATERMARKS, END)
+    at = one.position + two.size
+    return [Expected("offset-order", log(one.file), at, (one.base, one.last))]

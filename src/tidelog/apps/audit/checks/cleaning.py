@@ -27,7 +27,8 @@ class Cleaning(NamedTuple):
 def cleaning_of(logs: Sequence["ReplicaLog"]) -> Cleaning:
     """Batches with fewer records than offsets are a cleaner's work only if most replicas have
     some: one that stands alone is damaged."""
-    noted = [min(log.cleaner_noted, log.active_base) for log in logs if log.cleaner_noted >= 0]
+    newest = max(log.active_base for log in logs)
+    noted = [min(log.cleaner_noted, newest) for log in logs if log.cleaner_noted >= 0]
     thinned = sum(log.is_thinned for log in logs)
     internal = any(log.topic in INTERNAL_TOPICS for log in logs)
     if not noted and not internal and thinned * 2 <= len(logs):

@@ -133,7 +133,7 @@ class _Judge:
         if holes and self.log.cleaning.compacted:
             first = max(first, min(self._held(first, last), default=first))
         shares = _shares(between, first, last)
-        if after is None and len(between) == 1 and not self.log.holds(*between[0][:2]):
+        if after is None and len(between) == 1 and between[0].first > first:
             # Nobody knows where the log ends: it goes on with as many offsets.
             shares = [(first, max(last, first + between[0].last - between[0].first))]
         for run, share in zip(between, shares, strict=True):

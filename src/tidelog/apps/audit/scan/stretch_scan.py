@@ -185,6 +185,7 @@ class _Scan:
         last = framed.last.copy()
         count = framed.headers["count"].astype(np.int64)
         into_next = (last[:-1] >= base[1:]) & (base[:-1] + count[:-1] == base[1:])
+        into_next &= base[:-1] < base[1:]
         short = (last[:-1] + 1 < base[1:]) & (base[:-1] + count[:-1] == base[1:])
         wrong = np.append(into_next | short, False) | (last < base)
         for at in np.flatnonzero(framed.sound & wrong).tolist():
