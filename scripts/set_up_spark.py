@@ -165,7 +165,7 @@ def _build(archive: Wanted, folder: Path, number: str) -> Path:
     _say(f"building the wheel of {source.name}, once; some 20 s")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as work:
         made = Path(work) / "made"
-        # The archive's own builder: an older pip would use the setuptools that is there, without wheel.
+        # The archive names its builder: an older pip would take the setuptools that is there.
         options = ["--use-pep517", "--no-cache-dir", STORED]
         words = ["wheel", *options, "--wheel-dir", str(made), str(source)]
         # pip unpacks into TMPDIR: here, where the room was looked at, and it goes with us.
