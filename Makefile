@@ -41,7 +41,6 @@ check: $(STAMP) ## ruff, mypy, import-linter, the repo's own shape
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest tests/repo/test_shape.py
 
-# The first part computes, the second waits for brokers most of the time: so two and three at once.
 # PySpark is half a gigabyte. It comes while the other tests run; what is not done then is waited for,
 # and what failed is tried once more, by `make spark`.
 test: $(STAMP) ## the tests, one of Spark among them: make test SPARK=0 leaves Spark out
@@ -53,7 +52,7 @@ endif
 	$(BIN)/pytest -n 2 -m 'not slow and not ci' tests/core tests/golden tests/shell --cov --cov-report=
 	$(BIN)/coverage report --include='src/tidelog/core/replication/*' --fail-under=100
 	$(BIN)/coverage report --include='src/tidelog/core/*' --fail-under=95 --skip-covered
-	$(BIN)/pytest -n 3 -m 'not slow and not ci and not spark' --ignore tests/repo/test_shape.py \
+	$(BIN)/pytest -n 2 -m 'not slow and not ci and not spark' --ignore tests/repo/test_shape.py \
 	  tests/apps tests/clients tests/cluster tests/fuzz tests/lab tests/repo tests/scenarios tests/spark
 ifeq ($(SPARK),0)
 	@echo "SPARK=0: Spark is left out; its smoke test did not run"

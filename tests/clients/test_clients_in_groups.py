@@ -94,7 +94,8 @@ def test_a_group_lives_through_it_all(stage: GroupStage, client: str) -> None:
     stage.balanced(second, third, partitions=PARTITIONS)
     stage.cluster.start_broker(dead)
     assert all(int(value) >= 300 for _, _, value in third.records), "read, though committed"
-    assert sum(commit(second, third).values()) == 600
+    # A partition that changed hands again is read once more from what was committed of it.
+    eventually(lambda: sum(commit(second, third).values()) == 600, "all is committed")
     second.close()
     third.close()
     send(sent, 600, 30)
