@@ -28,10 +28,10 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     assert "'nonsense' is no KEY=VALUE" in outcome.stderr
 
 
+@pytest.mark.spark
 def test_without_java_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pyspark", reason="Spark's own part is not installed")
     make_mini_cluster(tmp_path / "c")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     outcome = CliRunner().invoke(cli, ["audit", str(tmp_path / "c")])

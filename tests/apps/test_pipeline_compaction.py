@@ -6,14 +6,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tidelog.apps.pipeline.lake import compaction, durable
 from tidelog.apps.pipeline.lake.compaction import alike, build, crowded, swap_in
 from tidelog.apps.pipeline.lake.durable import CannotExchange, exchange
-
-pa = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
 
 MB = 1 << 20
 

@@ -5,15 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import dataset
 
 from tidelog.apps.pipeline.lake import commit as commit_module
 from tidelog.apps.pipeline.lake import durable, layout
 from tidelog.apps.pipeline.lake.commit import Lake, LakeRefuses, StagedFile
 from tidelog.apps.pipeline.lake.writing import write_staged
-
-pa = pytest.importorskip("pyarrow")
-dataset = pytest.importorskip("pyarrow.dataset")
 
 QUERY = "0b1c2d3e-aaaa"
 DAY_US = 86_400_000_000

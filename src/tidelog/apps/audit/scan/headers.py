@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.apps.spark.decoding.batch_headers import HEADER
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.record_batch import CRC_FROM, HEADER_SIZE
 
@@ -15,25 +16,6 @@ Headers: TypeAlias = NDArray[Any]
 """Of dtype HEADER."""
 Longs: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
-
-HEADER = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
-assert HEADER.itemsize == HEADER_SIZE
 
 WINDOW = 4096
 """Offsets in a window: replicas are compared window by window, by one number for each."""

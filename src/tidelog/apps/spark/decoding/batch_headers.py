@@ -30,7 +30,7 @@ Bools: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 _LENGTH = Struct(">8xi")
 _MAGIC_AT = 16
-_LAYOUT = np.dtype(
+HEADER = np.dtype(
     [
         ("base_offset", ">i8"),
         ("length", ">i4"),
@@ -47,7 +47,9 @@ _LAYOUT = np.dtype(
         ("count", ">i4"),
     ]
 )
-_NUMBERS = np.dtype([(name, np.int64) for name in _LAYOUT.names or ()])
+"""The 61 bytes as they lie in a log."""
+assert HEADER.itemsize == HEADER_SIZE
+_NUMBERS = np.dtype([(name, np.int64) for name in HEADER.names or ()])
 _AS_IT_IS = (
     *("leader_epoch", "crc", "attributes", "base_timestamp", "max_timestamp"),
     *("producer_id", "producer_epoch", "base_sequence", "count"),
@@ -101,7 +103,7 @@ def scan_headers(records: Buffer) -> BatchHeaders:
     positions, end = _positions(records)
     raw = np.frombuffer(records, np.uint8)
     at = np.array(positions, np.int64)
-    found = raw[at[:, None] + _HEADER_BYTES].view(_LAYOUT).ravel().astype(_NUMBERS)
+    found = raw[at[:, None] + _HEADER_BYTES].view(HEADER).ravel().astype(_NUMBERS)
     old = found["magic"] != MAGIC
     if old.any():
         raise _wrong_magic(int(found["magic"][old][0]))
