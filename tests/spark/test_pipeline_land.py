@@ -49,7 +49,7 @@ def test_every_record_is_landed_once_and_whole(
     plan = LandPlan(
         "orders",
         calm.bootstrap,
-        Origin(pattern=f"{name}.*", options={"maxOffsetsPerTrigger": "600"}),
+        Origin(pattern=f"{name}.*", options={"maxOffsetsPerTrigger": "200"}),
         str(tmp_path / "checkpoint"),
         str(tmp_path / "lake"),
         decode=Decode("json", "id long, amount double"),
