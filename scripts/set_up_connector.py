@@ -12,7 +12,7 @@ import sys
 import venv
 from pathlib import Path
 
-from fetch_kafka_tools import NotTheJar, fetch
+from fetch_kafka import NotTheJar, fetch
 
 HERE = Path(__file__).parent
 JARS = HERE / "connector_jars.txt"

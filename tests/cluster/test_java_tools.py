@@ -1,6 +1,6 @@
 """Apache Kafka's own command-line tools, and through them its Java client, against real brokers.
 
-They need Java 17 or newer, and their jars: scripts/fetch_kafka_tools.py brings them into the
+They need Java 17 or newer, and their jars: scripts/fetch_kafka.py brings them into the
 build folder, once.
 """
 

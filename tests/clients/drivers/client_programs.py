@@ -149,8 +149,8 @@ def java_tools() -> list[str]:
     java = shutil.which("java")
     if java is None:
         pytest.skip("there is no Java here: install openjdk-17-jdk-headless")
-    fetch = PROJECT / "scripts/fetch_kafka_tools.py"
-    jars = _built([sys.executable, str(fetch), str(BUILD / "kafka-tools")], "no jars of Kafka's")
+    fetch = PROJECT / "scripts/fetch_kafka.py"
+    jars = _built([sys.executable, str(fetch), str(BUILD / "kafka")], "no jars of Kafka's")
     return [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", jars]
 
 

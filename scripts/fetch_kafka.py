@@ -1,10 +1,10 @@
-"""Fetch Apache Kafka's command-line tools, to try them on a cluster of ours.
+"""Fetch Apache Kafka as jars: its broker to compare with, its tools to try on a cluster of ours.
 
-    python scripts/fetch_kafka_tools.py FOLDER
+    python scripts/fetch_kafka.py FOLDER
 
 brings the jars into FOLDER, those that are not there yet, and prints a Java class path. They
 come from Maven Central, or from the repository that TIDELOG_MAVEN_REPOSITORY names. Always
-true: a jar with another SHA-256 than its line in the list (kafka_tools_jars.txt) is not kept.
+true: a jar with another SHA-256 than its line in the list (kafka_jars.txt) is not kept.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 
 REPOSITORY = "https://repo1.maven.org/maven2"
 PATIENCE_S = 60
-JARS = Path(__file__).with_name("kafka_tools_jars.txt")
+JARS = Path(__file__).with_name("kafka_jars.txt")
 
 
 class NotTheJar(Exception):
@@ -48,12 +48,12 @@ def _download(url: str, digest: str, jar: Path) -> None:
 
 def main() -> int:
     if len(sys.argv) != 2:
-        sys.stderr.write("usage: python scripts/fetch_kafka_tools.py FOLDER\n")
+        sys.stderr.write("usage: python scripts/fetch_kafka.py FOLDER\n")
         return 2
     try:
         jars = fetch(Path(sys.argv[1]))
     except (OSError, NotTheJar) as error:
-        sys.stderr.write(f"Kafka's tools can't be fetched: {error}\n")
+        sys.stderr.write(f"Kafka can't be fetched: {error}\n")
         return 1
     sys.stdout.write(os.pathsep.join(str(jar) for jar in jars) + "\n")
     return 0
