@@ -147,3 +147,34 @@ def test_unpacked_where_there_is_room(codec: int) -> None:
     if codec != Codec.NONE:
         with pytest.raises(CorruptRecord):
             decompress_into(codec, packed[: len(packed) // 2], memoryview(room))
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_lz4_is_the_same_block_by_block_and_as_a_stream(linked: bool) -> None:
+    draw = random.Random(3)
+    text = b"".join(draw.choice([b"order", b"paid ", draw.randbytes(7)]) for _ in range(30_000))
+    for data in (b"", text[:1], text[:70_000], draw.randbytes(70_000), text):
+        frame = cramjam.lz4.compress(data) if linked else compress(Codec.LZ4, data)
+        for number in range(60):
+            odd = bytearray(frame)
+            for _ in range(min(number, 2)):
+                odd[draw.randrange(min(len(odd), 40))] = draw.randrange(256)
+            if number % 3 == 2:
+                odd = odd[: draw.randrange(len(odd))]
+            assert one_way(odd) == other_way(odd)
+
+
+def one_way(frame: bytes) -> bytes | None:
+    room = bytearray(300_000)
+    try:
+        size = decompress_into(Codec.LZ4, frame, memoryview(room))
+    except CorruptRecord:
+        return None
+    return None if size is None else bytes(room[:size])
+
+
+def other_way(frame: bytes) -> bytes | None:
+    try:
+        return bytes(decompress(Codec.LZ4, frame, limit=300_000))
+    except CorruptRecord:
+        return None

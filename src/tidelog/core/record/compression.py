@@ -39,6 +39,7 @@ _LZ4_HEADS: Final = (
 )
 """Magic, flags (version 1, blocks stand alone), block size, checksum of these two; and the size
 in bytes. A reader keeps that much memory for a block, so it is no larger than it must be."""
+_LZ4_HEAD_SIZE = 7
 _LZ4_BLOCK_SIZE = Struct("<I")
 _LZ4_AS_IT_IS = 1 << 31
 _BLOCK_SIZE = Struct(">i")
@@ -86,6 +87,10 @@ def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
         return len(opened)
     import cramjam
 
+    if codec == Codec.LZ4:
+        size = _lz4_blocks_into(memoryview(data), output)
+        if size is not None:
+            return size
     streams = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
     try:
         return int(streams[Codec(codec)].decompress_into(data, output))
@@ -93,6 +98,37 @@ def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
         if str(error) == _OUTPUT_FULL:
             return None
         raise CorruptRecord(f"{Codec(codec).name.lower()}: {error}") from error
+
+
+def _lz4_blocks_into(frame: memoryview, output: memoryview) -> int | None:
+    """A frame as Kafka's clients write it, block by block: that takes two thirds of the time that
+    a reader of all frames takes. None: the frame is of another kind, or odd, or too large; the
+    reader of all frames has to say."""
+    import cramjam
+
+    block_bytes = dict(_LZ4_HEADS).get(bytes(frame[:_LZ4_HEAD_SIZE]))
+    if block_bytes is None:
+        return None
+    at, used = _LZ4_HEAD_SIZE, 0
+    while at + _LZ4_BLOCK_SIZE.size <= len(frame):
+        (size,) = _LZ4_BLOCK_SIZE.unpack_from(frame, at)
+        at += _LZ4_BLOCK_SIZE.size
+        if not size:
+            return used if at == len(frame) else None
+        block = frame[at : at + (size & ~_LZ4_AS_IT_IS)]
+        at += len(block)
+        room = output[used : used + block_bytes]
+        if size & _LZ4_AS_IT_IS:
+            if len(block) > len(room):
+                return None
+            room[: len(block)] = block
+            used += len(block)
+            continue
+        try:
+            used += cramjam.lz4.decompress_block_into(block, room, output_len=len(room))
+        except cramjam.DecompressionError:
+            return None
+    return None
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
