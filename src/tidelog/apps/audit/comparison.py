@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
 from tidelog.apps.audit.scan.headers import WINDOW
-from tidelog.apps.audit.source.data_source import FORMAT
+from tidelog.apps.audit.source.log_format import FORMAT
 
 RANGES_MAX = 32
 """Stretches of windows that are looked into, of each partition."""

@@ -25,7 +25,7 @@ from tidelog.apps.audit.judgement import (
 from tidelog.apps.audit.report.report import Report
 from tidelog.apps.audit.scan.producers import ProducerSpan, sequence_break
 from tidelog.apps.audit.scan.summary import SequenceBreak
-from tidelog.apps.audit.source.data_source import FORMAT, LogDataSource
+from tidelog.apps.audit.source.log_format import FORMAT, LogDataSource
 
 Tell = Callable[[str], None]
 BREAKS_MAX = 10_000

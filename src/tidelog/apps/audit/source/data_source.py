@@ -8,10 +8,10 @@ import gc
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tidelog.apps.audit.folders.discovery import NothingThere
 from tidelog.apps.audit.source.batch_rows import batch_rows
@@ -19,9 +19,8 @@ from tidelog.apps.audit.source.file_rows import small_rows
 from tidelog.apps.audit.source.planning import SPLIT_BYTES, Planned, Unit, pack, plan
 from tidelog.apps.audit.source.record_view import READ_COMMITTED, READ_UNCOMMITTED, RecordView
 from tidelog.apps.audit.source.scan_rows import scan_rows
-from tidelog.apps.audit.source.schemas import LEVELS, arrow_schema, ddl
+from tidelog.apps.audit.source.schemas import LEVELS
 
-FORMAT = "tidelog-log"
 _frozen = False
 
 
@@ -85,21 +84,6 @@ def _paths(options: dict[str, str]) -> tuple[str, ...]:
     if not paths:
         raise WrongOption("no path: give load() a log directory, or set paths to a JSON list")
     return tuple(os.path.abspath(path.removeprefix("file://")) for path in paths)
-
-
-class LogDataSource(DataSource):
-    """Batch reads only: a log directory that changes is read as it is when it is planned."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def schema(self) -> str:
-        return ddl(parse_options(dict(self.options)).level)
-
-    def reader(self, schema: Any) -> "LogReader":
-        options = parse_options(dict(self.options))
-        return LogReader(options, arrow_schema(options.level, schema))
 
 
 class UnitsPartition(InputPartition):
