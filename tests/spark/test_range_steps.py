@@ -25,6 +25,7 @@ class Script:
         self.ahead: list[int] = []
         self.pauses = 0
         self.closed = False
+        self.on_disk = True
 
     def __call__(self, *_arguments: Any) -> "Script":
         return self
@@ -43,6 +44,9 @@ class Script:
         self.pauses += 1
         if self.pauses > 12:
             raise RangeUnreachable(WANTED, offset, -1, 1, why)
+
+    def is_on_disk(self, _offset: int) -> bool:
+        return self.on_disk
 
     def close(self) -> None:
         self.closed = True
@@ -94,6 +98,32 @@ def test_a_stretch_without_records_ends_the_range(monkeypatch: pytest.MonkeyPatc
     """Compaction took all: the leader says that readers may see the end, and sends nothing."""
     script = Script([said(simple_log(1, 10)), *[said(b"")] * EMPTY_ANSWERS])
     assert offsets(monkeypatch, script) == list(range(10))
+
+
+def test_a_leader_that_gets_its_log_from_elsewhere_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With tiered storage it sends nothing when the other place is slow."""
+    script = Script([said(simple_log(1, 10)), *[said(b"")] * 7, said(simple_log(3, 10))])
+    script.on_disk = False
+    assert offsets(monkeypatch, script) == list(range(30))
+
+
+def test_a_batch_that_never_comes_whole_is_no_stretch_without_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(range_reader, "FETCH_BYTES_MAX", FETCH_BYTES_MIN)
+    data = bytes(encode_batch([Record(None, bytes(900))] * 30))
+    with pytest.raises(RangeUnreachable):
+        offsets(monkeypatch, Script([said(data[:2000])] * 20))
+
+
+def test_a_broker_that_sends_too_little_is_no_stretch_without_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = simple_log(1, 10)
+    with pytest.raises(RangeUnreachable):
+        offsets(monkeypatch, Script([said(first)] * 20))
 
 
 def test_nothing_is_concluded_from_a_leader_that_holds_back(

@@ -100,6 +100,19 @@ def test_leaders_come_and_go_without_a_loss() -> None:
     assert judge(KEY, Place(10, 3), Facts(Place(8, 5), 0, 11)) == (10, ())
 
 
+@pytest.mark.parametrize("has_id", [True, False])
+def test_readers_data_that_ends_early_in_a_log_that_does_not(has_id: bool) -> None:
+    """An open transaction, for a reader of committed data that was none before."""
+    place, end = Place(100, 3), Place(90, 3)
+    assert needs_epoch_end(place, end)
+    assert not needs_epoch_end(place, Place(100, 3))
+    assert judge(KEY, place, Facts(end, 0, 130), has_id=has_id) == (100, ())
+    cut = judge(KEY, place, Facts(end, 0, 95), has_id=has_id)
+    assert [(e.kind, e.start) for e in cut.lost] == [
+        (LossKind.TRUNCATED, 95) if has_id else (LossKind.RECREATED, 100)
+    ]
+
+
 def test_cut_and_deleted_at_once() -> None:
     verdict = judge(KEY, Place(100, 3), Facts(Place(120, 5), 90, 80))
     assert verdict.resume == 90
@@ -112,7 +125,7 @@ def test_cut_and_deleted_at_once() -> None:
 def test_without_ids_epochs_tell_a_topic_made_anew_where_they_can() -> None:
     backwards = judge(KEY, Place(100, 3), Facts(Place(120, 0), 0), has_id=False)
     assert backwards == (0, (LostRange("t", 0, LossKind.RECREATED, 100, None, 0),))
-    shorter = judge(KEY, Place(100, 0), Facts(Place(20, 0), 0), has_id=False)
+    shorter = judge(KEY, Place(100, 0), Facts(Place(20, 0), 0, 20), has_id=False)
     assert [each.kind for each in shorter.lost] == [LossKind.RECREATED]
     # As long as the old one, in the same epoch: nothing tells.
     assert judge(KEY, Place(100, 0), Facts(Place(120, 0), 0), has_id=False) == (100, ())

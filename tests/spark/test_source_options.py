@@ -138,6 +138,7 @@ def test_settings_of_the_client(caplog: pytest.LogCaptureFixture) -> None:
         ({"startingOffsets": '{"t": {"0": -3}}'}, "startingOffsets: '0': -3 of 't'; give JSON"),
         ({"startingOffsets": '{"t": 1}'}, "'t' has no partitions"),
         ({"startingTimestamp": "soon"}, "give milliseconds since 1970"),
+        ({"startingTimestamp": str(2**63)}, "give milliseconds since 1970"),
         ({"endingOffsets": "earliest"}, "endingOffsets is earliest"),
         ({"endingOffsets": '{"t": {"0": -2}}'}, "endingOffsets is earliest"),
         ({"minPartitions": "0"}, "minPartitions is '0'; give a whole number above 0"),

@@ -4,6 +4,8 @@ The readers are driven as Spark drives them, but in this process: no JVM is need
 """
 
 import logging
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,14 @@ from real_cluster import (
     await_isr,
     consumer,
     eventually,
+    leader_of,
     make_topic,
 )
 from topic_data import append, numbered
 
 from tidelog.apps.spark.source import task
 from tidelog.apps.spark.source.loss.policy import DataLost
+from tidelog.apps.spark.source.survey import Landscape, Survey
 from tidelog.core.wire.apis import spoken_versions
 from tidelog.shell.client import admin, connection
 from tidelog.shell.client.api_keys import FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
@@ -227,6 +231,68 @@ def cluster_replicas(cluster: LocalCluster, name: str) -> list[int]:
         return client.refresh([name]).topics[name].partitions[0].replicas
 
 
+def test_a_topic_made_anew_where_nothing_was_read(
+    cluster: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    make_topic(cluster.bootstrap, name, partitions=2)
+    dead = leader_of(cluster, name)
+    cluster.kill(dead)  # so that the epoch rises
+    eventually(lambda: leader_of(cluster, name) not in (dead, -1), "another one leads")
+    cluster.start_broker(dead)
+    append(cluster.bootstrap, name, numbered(0, 10), partition=1)
+    lost = str(tmp_path / "lost")
+    options = {"subscribe": name, "onDataLoss": "report", "dataLossPath": lost}
+    patience = {"kafka.default.api.timeout.ms": "5000"}
+    with Stream(cluster.bootstrap, **options, **patience) as stream:
+        assert stream.read(stream.plan()) == list(range(10))
+        assert stream.at["topics"][name]["partitions"]["0"]["epoch"] > 0
+        with Cluster(cluster.bootstrap) as client:
+            admin.delete_topic(client, name)
+        make_topic(cluster.bootstrap, name, partitions=2)
+        assert stream.read(stream.plan()) == []
+        append(cluster.bootstrap, name, numbered(100, 120))
+        assert stream.read(stream.plan()) == list(range(100, 120))
+        assert told(read_report(lost)) == [("recreated", 0, None, 0), ("recreated", 10, None, 0)]
+
+
+def test_brokers_that_are_all_away_are_waited_for(cluster: LocalCluster, name: str) -> None:
+    """For as long as the client's patience lasts, which is longer than that of one request."""
+    make_topic(cluster.bootstrap, name)
+    append(cluster.bootstrap, name, numbered(0, 100))
+    timeouts = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "60000"}
+    with Stream(cluster.bootstrap, subscribe=name, **timeouts) as stream:
+        planned = stream.plan()
+        for broker in cluster.ids:
+            cluster.kill(broker)
+
+        def come_back() -> None:
+            time.sleep(5)
+            for broker in cluster.ids:
+                cluster.start_broker(broker, wait=False)
+
+        later = threading.Thread(target=come_back)
+        later.start()
+        try:
+            assert stream.read(planned) == list(range(100))
+        finally:
+            later.join()
+            cluster.wait_ready()
+
+
+def test_a_run_over_what_is_there_doubts_a_broker_that_knows_no_topic(
+    cluster: LocalCluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(cluster.bootstrap, name)
+    append(cluster.bootstrap, name, numbered(0, 10))
+    look, ignorant = Survey._look_once, [Landscape(frozenset(), {})]
+    with Stream(cluster.bootstrap, subscribe=name) as stream:
+        monkeypatch.setattr(
+            Survey, "_look_once", lambda self: ignorant.pop() if ignorant else look(self)
+        )
+        stream.reader.prepareForTriggerAvailableNow()
+        assert stream.read(stream.plan()) == list(range(10))
+
+
 def test_a_group_that_refuses_progress_stops_nothing(
     cluster: LocalCluster, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -247,7 +313,7 @@ def test_a_group_that_refuses_progress_stops_nothing(
     assert "has members" in refusals[0]
 
 
-KAFKA_2_1 = {METADATA: 7, FETCH: 10, LIST_OFFSETS: 4, OFFSET_FOR_LEADER_EPOCH: 1}
+KAFKA_2_1 = {METADATA: 7, FETCH: 10, LIST_OFFSETS: 4, OFFSET_FOR_LEADER_EPOCH: 2}
 
 
 def test_brokers_without_topic_ids(

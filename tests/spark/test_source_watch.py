@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from time import sleep
 from typing import cast
 
 import pytest
@@ -28,7 +29,7 @@ from tidelog.apps.spark.source.survey import Landscape, Survey
 from tidelog.apps.spark.source.watch import Target, Watch, next_offset, up_to
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.client_errors import BrokerError, ClientError
+from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 from tidelog.shell.client.offsets import Found
 from tidelog.shell.client.reader import EARLIEST, FoundOffset
@@ -186,6 +187,38 @@ def test_a_topic_made_anew(topics: Topics, watch: Watch) -> None:
     assert advance(watch, end) is end
 
 
+@pytest.mark.parametrize("number", [2, 0])
+def test_a_topic_made_anew_where_nothing_was_read(
+    topics: Topics, watch: Watch, number: int
+) -> None:
+    """Its place is the old one's; its leaders know nothing of the old one's epoch."""
+    topics.put("t", (0, 0), (5, 0), number=number)
+    start = at(t_0=(0, 3), t_1=(50, 3))
+    start = start._replace(ids={"t": b"\x01" * 16 if number else NO_TOPIC_ID})
+    end = advance(watch, start)
+    assert [each.kind for each in end.lost] == [LossKind.RECREATED] * 2
+    assert end.places == {T0: Place(0, 0), T1: Place(5, 0)}
+    assert advance(watch, end) is end
+
+
+def test_a_topic_made_anew_since_brokers_have_ids(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (5, 0), number=2)
+    end = advance(watch, StreamOffset({T0: Place(100, 3)}, {"t": NO_TOPIC_ID}))
+    assert [each.kind for each in end.lost] == [LossKind.RECREATED]
+    assert (end.places[T0], end.starts[T0], end.ids["t"]) == (Place(5, 0), 0, b"\x02" * 16)
+
+
+def test_an_open_transaction_is_waited_for(topics: Topics, watch: Watch) -> None:
+    """What was read may be more than readers of committed data may see."""
+    topics.put("t", (90, 3))
+    topics.epoch_ends[T0] = 130
+    start = at(t_0=(100, 3))
+    assert advance(watch, start) is start
+    topics.put("t", (120, 3))
+    end = advance(watch, start)
+    assert (end.places[T0], end.starts, end.lost) == (Place(120, 3), {}, ())
+
+
 def test_a_topic_made_anew_is_not_taken_for_the_old_one(topics: Topics, watch: Watch) -> None:
     topics.client = topics.client._replace(metadata_age_s=1000.0)
     topics.put("t", (100, 0))
@@ -237,6 +270,32 @@ def test_but_not_for_ever(topics: Topics, watch: Watch) -> None:
     topics.client = topics.client._replace(patience_s=-1.0)
     with pytest.raises(ClientError, match=r"t-0 did not answer for .*LEADER_NOT_AVAILABLE"):
         advance(watch, at(t_0=(50, 4)))
+
+
+def test_who_was_not_asked_was_not_silent(topics: Topics, watch: Watch) -> None:
+    topics.put("t", (50, 4))
+    topics.put("u", (9, 0))
+    topics.dumb = {T0}
+    topics.client = topics.client._replace(patience_s=0.2)
+    advance(watch, at(u_0=(9, 0)))
+    topics.drop("t")
+    advance(watch, at(u_0=(9, 0)))
+    sleep(0.3)
+    topics.put("t", (0, 0), number=2)
+    assert list(advance(watch, at(u_0=(9, 0))).places) == [TopicPartition("u", 0)]
+
+
+def test_a_topic_that_goes_while_its_epochs_are_asked_for(
+    topics: Topics, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.put("t", (50, 5))
+
+    def gone(_key: TopicPartition, _epoch: int) -> int:
+        topics.drop("t")
+        raise NoSuchTopic("topic 't'", "t")
+
+    monkeypatch.setattr(topics, "epoch_end", gone)
+    assert [each.kind for each in advance(watch, at(t_0=(10, 4))).lost] == [LossKind.DELETED]
 
 
 def test_available_now_stops_where_the_run_began(topics: Topics, watch: Watch) -> None:

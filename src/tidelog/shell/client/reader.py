@@ -27,13 +27,15 @@ READ_COMMITTED = 1
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+"""The first offset that the leader has on its own disk."""
 ANY_EPOCH = -1
 """As current leader epoch: do not compare."""
 CONSUMER = -1
 MAX_BYTES = 1024 * 1024
 MAX_WAIT_MS = 500
 LAST_VERSION_WITH_NAMES = 12
-_MAX_TIMESTAMP_VERSION = 7
+_SINCE = {MAX_TIMESTAMP: (7, "by largest timestamp"), EARLIEST_LOCAL: (8, "of its own disk")}
 
 
 class FetchFrom(NamedTuple):
@@ -238,12 +240,13 @@ def list_offset(
     isolation: int = READ_UNCOMMITTED,
 ) -> FoundOffset:
     """The first offset whose record is not older than `timestamp` (-1 if there is none), or
-    LATEST, EARLIEST, MAX_TIMESTAMP."""
+    LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL."""
     key = TopicPartition(topic, partition)
 
     def ask(leader: KafkaConnection, known: PartitionMetadata) -> FoundOffset:
-        if timestamp == MAX_TIMESTAMP and leader.version(LIST_OFFSETS) < _MAX_TIMESTAMP_VERSION:
-            raise NotOffered(leader.address, "ListOffsets by largest timestamp", "it is too old")
+        first_version, what = _SINCE.get(timestamp, (0, ""))
+        if leader.version(LIST_OFFSETS) < first_version:
+            raise NotOffered(leader.address, f"ListOffsets {what}", "it is too old")
         wanted = {
             "partition_index": partition,
             "current_leader_epoch": known.leader_epoch,

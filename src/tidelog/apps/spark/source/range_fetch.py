@@ -14,6 +14,7 @@ from tidelog.apps.spark.source.range_errors import (
     RangeUnreachable,
     TopicRecreated,
 )
+from tidelog.apps.spark.source.survey import somebody_knows
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.core.wire.codec import Struct
@@ -22,6 +23,7 @@ from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
     NoSuchTopic,
+    NotOffered,
     Unresolved,
 )
 from tidelog.shell.client.cluster import PAUSE_MAX_S, PAUSE_S, Cluster
@@ -29,6 +31,7 @@ from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
 from tidelog.shell.client.connection import KafkaConnection, Question, ReceiveMemory
 from tidelog.shell.client.reader import (
     EARLIEST,
+    EARLIEST_LOCAL,
     LATEST,
     READ_COMMITTED,
     FetchedPartition,
@@ -39,6 +42,9 @@ from tidelog.shell.client.reader import (
 )
 
 MAX_WAIT_MS = 500
+TIERED_WAIT_MS = 5000
+"""For what a leader has to get from elsewhere first: it answers with nothing when that takes
+longer than its client would wait."""
 RECREATED_S = 1.0
 """A broker may know less than the one that was asked when the range was planned."""
 FETCH_BYTES_MAX = 256 * 1024 * 1024
@@ -85,6 +91,7 @@ class RangeFetch:
         self._pause_s = PAUSE_S
         self._other_since: float | None = None
         self._log_end = -1
+        self._max_wait_ms = MAX_WAIT_MS
 
     def close(self) -> None:
         """An answer that is still under way is nobody's: its connection goes."""
@@ -144,14 +151,14 @@ class RangeFetch:
         connection = self._cluster.broker(leader.leader)
         place = FetchFrom(offset, leader.leader_epoch, size)
         request, newest = fetch_request(
-            topics, {self._key: place}, self._isolation, MAX_WAIT_MS, 1, size
+            topics, {self._key: place}, self._isolation, self._max_wait_ms, 1, size
         )
         self._asked = _Asked(connection, connection.ask(FETCH, request, newest), offset)
 
     def _take(self, offset: Offset) -> Answer:
         assert self._asked is not None
         connection, question, _ = self._asked
-        wait_s = MAX_WAIT_MS / 1000 + connection.timeout_s
+        wait_s = self._max_wait_ms / 1000 + connection.timeout_s
         answer = connection.answer(question, wait_s, self._memory)
         self._asked = None
         found = self._partition(answer)
@@ -193,9 +200,28 @@ class RangeFetch:
             pass
         now = time.monotonic()
         self._other_since = self._other_since or now
-        if now - self._other_since > min(RECREATED_S, self._timeout_s / 2):
+        doubted_s = now - self._other_since
+        planned = {wanted.topic: wanted.topic_id}
+        if (
+            doubted_s > min(RECREATED_S, self._timeout_s / 2)
+            and somebody_knows(self._cluster, planned) is None
+        ):
             raise TopicRecreated(wanted, offset, found_id)
         raise BrokerError(f"topic {wanted.topic!r}", ErrorCode.UNKNOWN_TOPIC_ID)
+
+    def is_on_disk(self, offset: Offset) -> bool:
+        """Whether the leader has the offset's part of the log itself: then it sends all there is.
+        With tiered storage (KIP-405) it sends nothing, too, while another place is slow."""
+        wanted = self._wanted
+        try:
+            first = list_offset(self._cluster, wanted.topic, wanted.partition, EARLIEST_LOCAL)
+        except NotOffered:
+            return True  # older than tiered storage
+        except (BrokerError, CannotConnect, Unresolved, NoSuchTopic):
+            return False
+        if offset < first.offset:
+            self._max_wait_ms = TIERED_WAIT_MS
+        return offset >= first.offset
 
     def _check_log(self, offset: Offset) -> None:
         """Raises RangeOutOfRange if the leader's log really does not have the offset."""

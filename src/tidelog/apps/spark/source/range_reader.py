@@ -54,8 +54,8 @@ FETCH_BYTES_MIN = 64 * 1024
 TIMEOUT_S = 60.0
 RECORD_BYTES_GUESS = 1024
 EMPTY_ANSWERS = 3
-"""So many answers in a row without records, though the leader says that readers may see the
-end of the range: nothing is left there."""
+"""So many answers in a row without a byte, though the leader says that readers may see the end
+of the range and has that part of its log on its own disk: nothing is left there."""
 
 _settled = False
 
@@ -156,7 +156,8 @@ class _Reading:
     def _fetch_bytes(self, offset: Offset) -> int:
         """Not much more than the rest of the range takes, as far as can be guessed."""
         guess = int((self._wanted.end - offset) * self._record_bytes) + self._largest
-        return max(min(guess, self._limits.fetch_bytes), self._largest)
+        most = min(self._limits.fetch_bytes, FETCH_BYTES_MAX)
+        return max(min(guess, most), self._largest)
 
     def _measure(self, headers: BatchHeaders, offset: Offset, after: Offset) -> None:
         size = int(headers.size.sum())
@@ -170,12 +171,12 @@ class _Reading:
             self._largest = min(2 * self._fetch_bytes(self.offset), FETCH_BYTES_MAX)
             return
         readable_end = answer.readable_end(self._isolation)
-        if readable_end >= self._wanted.end and not answer.throttled:
-            self._empty += 1
-            if self._empty >= EMPTY_ANSWERS:
+        is_empty = not len(answer.found.records) and not answer.throttled
+        self._empty = self._empty + 1 if is_empty and readable_end >= self._wanted.end else 0
+        if self._empty >= EMPTY_ANSWERS:
+            if self._fetch.is_on_disk(self.offset):
                 self.offset = self._wanted.end
                 return
-        else:
             self._empty = 0
         why = f"readers may see up to offset {readable_end}"
         self._fetch.pause(self.offset, why)

@@ -146,7 +146,7 @@ class _Driver:
 
     def aim(self) -> None:
         """Trigger.AvailableNow: what is there now, and no more."""
-        landscape = self.survey.look()
+        landscape = self.survey.look_for_named()
         bounds = ask_bounds(self.survey, landscape.partitions)
         self._target = Target(bounds.ends, landscape.ids)
 

@@ -36,6 +36,25 @@ def is_same_topic(known: TopicId, found: TopicId | None) -> bool:
     return found is not None and (known == found or NO_TOPIC_ID in (known, found))
 
 
+def somebody_knows(cluster: Cluster, doubted: Mapping[str, TopicId]) -> str | None:
+    """One of these topics, if a broker knows it as it was. All of them are asked; who does not
+    answer is left out."""
+    request = {
+        "topics": [{"name": topic} for topic in doubted],
+        "allow_auto_topic_creation": False,
+    }
+    for broker in cluster.metadata.brokers:
+        try:
+            told = read_metadata(cluster.broker(broker).call(METADATA, request)).topics
+        except (BrokerError, CannotConnect, Unresolved):
+            continue
+        for topic, known_id in doubted.items():
+            each = told.get(topic)
+            if each and not each.error and is_same_topic(known_id, each.id):
+                return topic
+    return None
+
+
 class Landscape(NamedTuple):
     """The partitions that are read, and the ids of their topics."""
 
@@ -104,26 +123,19 @@ class Survey:
     def _ask_everyone(self, doubted: Mapping[str, TopicId]) -> None:
         """Raises BrokerError if a broker knows one of these topics as it was: another one is
         behind the times, or this one is."""
-        request = {
-            "topics": [{"name": topic} for topic in doubted],
-            "allow_auto_topic_creation": False,
-        }
-        for broker in self.cluster.metadata.brokers:
-            try:
-                told = read_metadata(self.cluster.broker(broker).call(METADATA, request)).topics
-            except (BrokerError, CannotConnect, Unresolved):
-                continue
-            for topic, known_id in doubted.items():
-                each = told.get(topic)
-                if each and not each.error and is_same_topic(known_id, each.id):
-                    what = f"brokers do not agree on topic {topic!r}"
-                    raise BrokerError(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        topic = somebody_knows(self.cluster, doubted)
+        if topic is not None:
+            what = f"brokers do not agree on topic {topic!r}"
+            raise BrokerError(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def look_for_named(self) -> Landscape:
+        """As `look`; that a topic is not there which was named is doubted."""
+        return self.look(dict.fromkeys(self._named(), NO_TOPIC_ID))
 
     def look_for_all(self) -> Landscape:
-        """As `look`, but what was named must be there. Raises NoSuchTopic."""
-        wanted = {*self.subscription.topics, *(key.topic for key in self.subscription.partitions)}
-        found = self.look(dict.fromkeys(wanted, NO_TOPIC_ID))
-        missing = sorted(wanted - found.ids.keys())
+        """As `look_for_named`, but what was named must be there. Raises NoSuchTopic."""
+        found = self.look_for_named()
+        missing = sorted(self._named() - found.ids.keys())
         if missing:
             raise NoSuchTopic(f"topic {missing[0]!r}", missing[0])
         for key in self.subscription.partitions:
@@ -131,10 +143,12 @@ class Survey:
                 raise NoSuchPartition(*key)
         return found
 
+    def _named(self) -> set[str]:
+        return {*self.subscription.topics, *(key.topic for key in self.subscription.partitions)}
+
     def _look_once(self) -> Landscape:
         wanted = self.subscription
-        names = {*wanted.topics, *(key.topic for key in wanted.partitions)}
-        metadata = self.cluster.refresh(sorted(names) if wanted.pattern is None else None)
+        metadata = self.cluster.refresh(sorted(self._named()) if wanted.pattern is None else None)
         ids, partitions = {}, set()
         for name, topic in metadata.topics.items():
             if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not self.covers(name):

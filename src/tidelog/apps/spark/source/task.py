@@ -12,6 +12,7 @@ and has told what is not, each range once by whoever knows it:
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +34,16 @@ from tidelog.apps.spark.source.range_errors import (
     RangeError,
     RangeOutOfRange,
     RangeToRead,
-    RangeUnreachable,
     TopicRecreated,
 )
 from tidelog.apps.spark.source.range_reader import ReadLimits, read_range, settle_worker
 from tidelog.core.types import Offset
+from tidelog.shell.client.client_errors import (
+    BrokerError,
+    CannotConnect,
+    NoSuchTopic,
+    Unresolved,
+)
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 from tidelog.shell.client.reader import epoch_end
@@ -77,7 +83,8 @@ def _cluster(client: ClientSettings, topic: str) -> Cluster:
     found = _clusters.get(client)
     if found is None:
         found = _clusters[client] = client.cluster()
-        found.refresh([topic])  # else the first question would be for all topics there are
+        with suppress(CannotConnect, Unresolved):  # then it is waited for, as any broker is
+            found.refresh([topic])  # else the first question would be for all topics there are
     return found
 
 
@@ -133,8 +140,10 @@ class _Task:
 
     def _wait_or_raise(self, error: RangeError, since: float) -> None:
         """No loss is proved: it may pass, unless it is of the kind that does not."""
-        passing = isinstance(error, RangeOutOfRange | RangeUnreachable)
-        if not passing or time.monotonic() - since >= self.options.client.patience_s:
+        if (
+            isinstance(error, RangeCorrupt)
+            or time.monotonic() - since >= self.options.client.patience_s
+        ):
             raise error
         time.sleep(PAUSE_S)
 
@@ -157,7 +166,7 @@ class _Task:
         wanted = self.wanted
         if wanted.epoch_max < 0:
             return offset
-        _, kept = epoch_end(self.cluster, wanted.topic, wanted.partition, wanted.epoch_max)
+        kept = self._epoch_end()
         if not 0 <= kept < wanted.end:
             return offset
         lost = self._lost(LossKind.TRUNCATED, max(kept, wanted.start), wanted.end)
@@ -168,6 +177,16 @@ class _Task:
             self._add(lost)
         self.wanted = wanted._replace(end=max(kept, offset))
         return offset
+
+    def _epoch_end(self) -> Offset:
+        """Where the newest epoch of the plan ends in the leader's log; -1: nobody can say now."""
+        wanted = self.wanted
+        try:
+            return epoch_end(self.cluster, wanted.topic, wanted.partition, wanted.epoch_max)[1]
+        except (BrokerError, CannotConnect, NoSuchTopic, Unresolved) as error:
+            if isinstance(error, BrokerError) and not error.retriable:
+                raise
+            return -1
 
     def _judge_gone(self, error: TopicRecreated) -> Offset:
         end = self.wanted.end

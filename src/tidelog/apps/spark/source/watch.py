@@ -33,6 +33,7 @@ from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
     ClientError,
+    NoSuchTopic,
     Unresolved,
 )
 from tidelog.shell.client.cluster import Deadline
@@ -85,7 +86,7 @@ class Watch:
             except EpochsRunBackwards as error:
                 self._looked_at = NEVER
                 deadline.pause(ClientError(str(error)))
-            except (BrokerError, CannotConnect, Unresolved) as error:
+            except (BrokerError, CannotConnect, NoSuchTopic, Unresolved) as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise
                 self._looked_at = NEVER
@@ -175,6 +176,8 @@ class Watch:
             found = self.survey.ask_all(wanted)
             return {key: Place(each.offset, each.leader_epoch) for key, each in found.items()}
         now = time.monotonic()
+        # Who is not asked is not silent.
+        self._silent_since = {k: at for k, at in self._silent_since.items() if k in wanted}
         ends = {}
         for key, answer in self.survey.ask(wanted).items():
             if isinstance(answer, FoundOffset):
@@ -211,14 +214,15 @@ class Watch:
             ids = id_text(start.ids[key.topic]), id_text(new_id)
             return judge_recreated(key, place.offset, log_start or 0, *ids)
         facts = Facts(end, log_start, self._epoch_end(key, place, end))
-        return judge(key, place, facts, has_id=new_id != NO_TOPIC_ID)
+        has_id = NO_TOPIC_ID not in (_id(start, key.topic), new_id)
+        return judge(key, place, facts, has_id=has_id)
 
     def _epoch_end(self, key: TopicPartition, place: Place, end: Place) -> Offset | None:
         """Asked once for each place and epoch of a leader."""
         if not needs_epoch_end(place, end):
             return None
         checked = (place, end.epoch)
-        if self._epochs_checked.get(key) == checked:
+        if self._epochs_checked.get(key) == checked and end.epoch != place.epoch:
             return None
         found = self.survey.epoch_end(key, place.epoch)
         if found is not None and found >= place.offset:
@@ -260,6 +264,11 @@ def next_offset(
     Spark writes down only where batches end."""
     places: dict[TopicPartition, Place] = {key: start.places[key] for key in outlook.silent}
     starts: dict[TopicPartition, Offset] = {}
+    anew = {
+        TopicPartition(each.topic, each.partition)
+        for each in outlook.lost
+        if each.kind == LossKind.RECREATED
+    }
     for key, end in outlook.ends.items():
         begin = outlook.starts[key]
         old = start.places.get(key)
@@ -267,9 +276,10 @@ def next_offset(
         until = max(until, begin)
         moved = old is None or begin != old.offset
         # A newer epoch without records is no news, and Spark would make a batch of it; an
-        # epoch where none was known (a checkpoint of Spark's connector) is.
+        # epoch where none was known (a checkpoint of Spark's connector) is, and so is that of a
+        # topic made anew: the old one's would be in the future of the new one's leaders.
         unknown = old is not None and old.epoch == UNKNOWN_EPOCH
-        is_news = moved or unknown or until > begin
+        is_news = moved or unknown or until > begin or key in anew
         places[key] = Place(until, end.epoch) if is_news else start.places[key]
         if moved:
             starts[key] = begin

@@ -47,9 +47,12 @@ class EpochsRunBackwards(Exception):
 
 def needs_epoch_end(place: Place, end: Place) -> bool:
     """Whether the end of the place's epoch has to be asked for: a leader of a newer epoch may
-    have cut what an older one wrote; one of the same epoch cuts nothing."""
+    have cut what an older one wrote; one of the same epoch cuts nothing. If readers' data ends
+    early all the same, the log may be longer: an open transaction hides its end from readers of
+    committed data, whatever was read before."""
     known = place.epoch != UNKNOWN_EPOCH and end.epoch != UNKNOWN_EPOCH
-    return known and end.epoch > place.epoch
+    early = end.epoch == place.epoch and end.offset < place.offset
+    return known and (early or end.epoch > place.epoch)
 
 
 def judge(key: TopicPartition, place: Place, facts: Facts, *, has_id: bool = True) -> Verdict:
@@ -61,10 +64,10 @@ def judge(key: TopicPartition, place: Place, facts: Facts, *, has_id: bool = Tru
             f"{key}: a leader of epoch {facts.end.epoch} answers,"
             f" the checkpoint knows epoch {place.epoch}"
         )
-    same_epoch_ends_before = facts.end.epoch == place.epoch and facts.end.offset < place.offset
-    if not has_id and (backwards or same_epoch_ends_before):
-        return judge_recreated(key, place.offset, facts.log_start or 0)
     kept = _kept(place, facts)
+    cut_in_one_epoch = facts.end.epoch == place.epoch and kept < place.offset
+    if not has_id and (backwards or cut_in_one_epoch):
+        return judge_recreated(key, place.offset, facts.log_start or 0)
     lost = []
     if kept < place.offset:
         lost.append(_lost(key, LossKind.TRUNCATED, kept, place.offset, place.epoch))
@@ -79,8 +82,8 @@ def _kept(place: Place, facts: Facts) -> Offset:
     """Up to where the log is the one that was read."""
     if facts.epoch_end is not None:
         return min(place.offset, facts.epoch_end)
-    # A new leader's high watermark may be behind for a moment: only without epochs, or in
-    # one and the same epoch, does an early end prove anything.
+    # A new leader's high watermark may be behind for a moment: only without epochs does an
+    # early end prove anything.
     if needs_epoch_end(place, facts.end):
         return place.offset
     return min(place.offset, facts.end.offset)

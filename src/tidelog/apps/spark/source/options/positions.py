@@ -79,7 +79,7 @@ def _positions(options: Mapping[str, str], side: str, default: int) -> Positions
     name = f"{side}Timestamp"
     text = text_of(options, name)
     if text is not None:
-        if not text.isdecimal():
+        if not text.isdecimal() or not _is_whole(int(text), 0):
             raise OptionError(f"{name} is {text!r}; give milliseconds since 1970")
         return Positions(timestamp=int(text), option=name)
     name = f"{side}OffsetsByTimestamp"
