@@ -8,7 +8,7 @@ SPARK_LOG := build/spark-setup.log
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-spark bench-audit bench-decode bench-core test-all ci
+.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-spark bench-audit bench-decode bench-core bench-kafka test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -99,6 +99,9 @@ fuzz: $(STAMP) ## hostile frames: make fuzz FRAMES=10000000 SOCKETS=100000 SECON
 
 bench: $(STAMP) ## throughput and latency beside librdkafka's mock: make bench ROWS=produce (needs gcc)
 	$(BIN)/python benchmarks/how_fast_is_a_cluster.py --rows '$(ROWS)'
+
+bench-kafka: $(STAMP) ## the same work on us and on Apache Kafka, in turns: make bench-kafka QUICK=1 (needs gcc and Java)
+	$(BIN)/python benchmarks/how_fast_beside_kafka.py --rows '$(ROWS)' $(if $(QUICK),--quick) $(if $(JSON),--json '$(JSON)')
 
 bench-failover: $(STAMP) ## from the kill of a leader, or its hang, to the next acknowledgement
 	$(BIN)/python benchmarks/how_fast_is_failover.py

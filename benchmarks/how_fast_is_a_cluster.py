@@ -114,7 +114,7 @@ def built(source: str, folder: Path) -> Path:
             "the benches need a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)"
         )
     program = folder / Path(source).stem
-    subprocess.run([compiler, "-O2", "-o", program, HERE / source, "-ldl"], check=True)
+    subprocess.run([compiler, "-O2", "-o", program, HERE / source, "-ldl", "-lpthread"], check=True)
     return program
 
 
@@ -164,14 +164,14 @@ def measured(
     return result
 
 
-def produce_frame(size: int) -> bytes:
+def produce_frame(size: int, topic: str = "bench") -> bytes:
     """One produce request with one record."""
     batch = bytes(encode_value(os.urandom(size)))
     partition = {"index": 0, "records": batch}
     request = {
         "acks": -1,
         "timeout_ms": 30_000,
-        "topic_data": [{"name": "bench", "partition_data": [partition]}],
+        "topic_data": [{"name": topic, "partition_data": [partition]}],
     }
     return encode_request(PRODUCE, 9, 1, "bench", request)
 

@@ -7,9 +7,14 @@
  *   librdkafka_load LIB produce BOOTSTRAP TOPIC PARTITIONS COUNT SIZE [key=value ...]
  *   librdkafka_load LIB consume BOOTSTRAP TOPIC PARTITIONS COUNT SIZE [key=value ...]
  *   librdkafka_load LIB latency BOOTSTRAP TOPIC PARTITIONS COUNT SIZE [key=value ...]
+ *   librdkafka_load LIB paced   BOOTSTRAP TOPIC PARTITIONS COUNT SIZE RATE [key=value ...]
+ * PARTITIONS is how many there are, or for `consume` FIRST-LAST. `latency` has one message in
+ * flight; `paced` sends RATE a second, and its percentiles are from the send to the arrival at a
+ * consumer in this process, and to the acknowledgement.
  * BOOTSTRAP "mock:N" is librdkafka's own mock cluster of N brokers, in this process.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +39,7 @@ typedef struct rd_kafka_message_s {
 	void *private_;
 } rd_kafka_message_t;
 
-enum { PRODUCER = 0, CONSUMER = 1, BEGINNING = -2, QUEUE_FULL = -184, PARTITION_EOF = -191 };
+enum { PRODUCER = 0, CONSUMER = 1, BEGINNING = -2, END = -1, QUEUE_FULL = -184, PARTITION_EOF = -191 };
 
 static rd_kafka_conf_t *(*conf_new)(void);
 static int (*conf_set)(rd_kafka_conf_t *, const char *, const char *, char *, size_t);
@@ -88,6 +93,8 @@ static void load(const char *path) {
 
 static int64_t delivered, failed;
 static volatile int answered;
+static double *acked; /* microseconds of each message that was sent with a pace */
+static double seconds(clockid_t clock);
 
 static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
 	(void)rk;
@@ -95,6 +102,10 @@ static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void 
 	if (message->err) {
 		if (!failed++)
 			fprintf(stderr, "not delivered: %s\n", err2str(message->err));
+	} else if (acked && message->private_) {
+		double sent;
+		memcpy(&sent, message->payload, sizeof sent);
+		acked[delivered++] = (seconds(CLOCK_MONOTONIC) - sent) * 1e6;
 	} else
 		delivered++;
 	answered = 1;
@@ -183,14 +194,21 @@ static void run_produce(rd_kafka_t *rk, rd_kafka_topic_t *topic, int partitions,
 		poll_(rk, 100);
 }
 
-static void run_consume(rd_kafka_t *rk, rd_kafka_topic_t *topic, int partitions, int64_t count) {
+static rd_kafka_queue_t *consume_from(rd_kafka_t *rk, rd_kafka_topic_t *topic, int first, int last,
+				      int64_t offset) {
 	rd_kafka_queue_t *queue = queue_new(rk);
-	rd_kafka_message_t *messages[AT_ONCE];
-	for (int partition = 0; partition < partitions; partition++)
-		if (consume_start_queue(topic, partition, BEGINNING, queue)) {
+	for (int partition = first; partition <= last; partition++)
+		if (consume_start_queue(topic, partition, offset, queue)) {
 			fprintf(stderr, "%s\n", err2str(last_error()));
 			exit(1);
 		}
+	return queue;
+}
+
+static void run_consume(rd_kafka_t *rk, rd_kafka_topic_t *topic, int first, int last,
+			int64_t count) {
+	rd_kafka_queue_t *queue = consume_from(rk, topic, first, last, BEGINNING);
+	rd_kafka_message_t *messages[AT_ONCE];
 	while (delivered < count) {
 		ssize_t n = consume_batch_queue(queue, 1000, messages, AT_ONCE);
 		for (ssize_t i = 0; i < n; i++) {
@@ -217,6 +235,83 @@ static void run_latency(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t count, 
 	}
 }
 
+struct pace {
+	rd_kafka_t *rk;
+	rd_kafka_topic_t *topic;
+	int partitions;
+	int64_t count;
+	size_t size;
+	double rate;
+};
+
+/* Sends each message when it is due, and never waits for an answer. */
+static void *send_paced(void *given) {
+	struct pace *pace = given;
+	char *pool = random_bytes(pace->size);
+	double began = seconds(CLOCK_MONOTONIC);
+	for (int64_t sent = 0; sent < pace->count;) {
+		double now = seconds(CLOCK_MONOTONIC), due = began + sent / pace->rate;
+		if (now < due) {
+			double rest_s = due - now < 0.1 ? due - now : 0.1;
+			struct timespec rest = {0, (long)(rest_s * 1e9)};
+			nanosleep(&rest, NULL);
+			poll_(pace->rk, 0);
+			continue;
+		}
+		memcpy(pool, &now, sizeof now);
+		if (produce(pace->topic, (int)(sent % pace->partitions), 0x2, pool, pace->size,
+			    NULL, 0, pace))
+			poll_(pace->rk, 1); /* the queue is full */
+		else
+			sent++;
+	}
+	while (delivered + failed < pace->count)
+		poll_(pace->rk, 100);
+	return NULL;
+}
+
+static void run_paced(struct pace *pace, const char *bootstrap, const char *name, double *took) {
+	char fetch_at_once[] = "fetch.wait.max.ms=500";
+	char *settings[] = {fetch_at_once};
+	rd_kafka_t *reader = client(CONSUMER, bootstrap, 1, settings);
+	rd_kafka_topic_t *topic = topic_new(reader, name, NULL);
+	rd_kafka_queue_t *queue = consume_from(reader, topic, 0, pace->partitions - 1, END);
+	rd_kafka_message_t *messages[AT_ONCE];
+	/* Until one arrives from each partition the reader may not yet stand at the end. */
+	for (int partition = 0; partition < pace->partitions; partition++)
+		for (int arrived = 0; !arrived;) {
+			produce(pace->topic, partition, 0x2, "warm", 4, NULL, 0, NULL);
+			flush(pace->rk, 30000);
+			ssize_t n = consume_batch_queue(queue, 200, messages, AT_ONCE);
+			for (ssize_t i = 0; i < n; i++) {
+				arrived |= !messages[i]->err && messages[i]->partition == partition;
+				message_destroy(messages[i]);
+			}
+		}
+	delivered = failed = 0;
+	acked = calloc(pace->count, sizeof *acked);
+	pthread_t sender;
+	pthread_create(&sender, NULL, send_paced, pace);
+	for (int64_t arrived = 0; arrived < pace->count && !failed;) {
+		ssize_t n = consume_batch_queue(queue, 100, messages, AT_ONCE);
+		double now = seconds(CLOCK_MONOTONIC), sent;
+		for (ssize_t i = 0; i < n; i++) {
+			if (!messages[i]->err && messages[i]->len == pace->size) {
+				memcpy(&sent, messages[i]->payload, sizeof sent);
+				took[arrived++] = (now - sent) * 1e6;
+			}
+			message_destroy(messages[i]);
+		}
+	}
+	pthread_join(sender, NULL);
+}
+
+static void print_percentiles(const char *name, double *took, int64_t count) {
+	qsort(took, count, sizeof *took, by_value);
+	printf(", \"%sp50_us\": %.1f, \"%sp99_us\": %.1f, \"%sp999_us\": %.1f", name,
+	       took[count / 2], name, took[count * 99 / 100], name, took[count * 999 / 1000]);
+}
+
 int main(int argc, char **argv) {
 	if (argc < 8) {
 		fprintf(stderr, "usage: see the top of librdkafka_load.c\n");
@@ -224,11 +319,19 @@ int main(int argc, char **argv) {
 	}
 	load(argv[1]);
 	const char *work = argv[2];
-	int partitions = atoi(argv[5]);
+	char *dash = strchr(argv[5], '-');
+	int first = dash ? atoi(argv[5]) : 0, last = dash ? atoi(dash + 1) : atoi(argv[5]) - 1;
+	int partitions = last + 1;
 	int64_t count = atoll(argv[6]);
 	size_t size = atoll(argv[7]);
 	int kind = strcmp(work, "consume") ? PRODUCER : CONSUMER;
-	rd_kafka_t *rk = client(kind, argv[3], argc - 8, argv + 8);
+	int is_paced = !strcmp(work, "paced");
+	double rate = is_paced && argc > 8 ? atof(argv[8]) : 0;
+	if (is_paced && rate <= 0) {
+		fprintf(stderr, "paced needs a rate above 0\n");
+		return 2;
+	}
+	rd_kafka_t *rk = client(kind, argv[3], argc - 8 - is_paced, argv + 8 + is_paced);
 	rd_kafka_topic_t *topic = topic_new(rk, argv[4], NULL);
 	double *took = NULL;
 	if (kind == PRODUCER) {
@@ -241,21 +344,24 @@ int main(int argc, char **argv) {
 	if (!strcmp(work, "produce"))
 		run_produce(rk, topic, partitions, count, size);
 	else if (!strcmp(work, "consume"))
-		run_consume(rk, topic, partitions, count);
+		run_consume(rk, topic, first, last, count);
 	else {
 		took = calloc(count, sizeof *took);
-		run_latency(rk, topic, count, size, took);
+		struct pace pace = {rk, topic, partitions, count, size, rate};
+		if (is_paced)
+			run_paced(&pace, argv[3], argv[4], took);
+		else
+			run_latency(rk, topic, count, size, took);
 	}
 	double wall = seconds(CLOCK_MONOTONIC) - began;
 	cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
 	printf("{\"messages\": %lld, \"failed\": %lld, \"bytes\": %lld, \"seconds\": %.6f, "
 	       "\"client_cpu\": %.6f",
 	       (long long)delivered, (long long)failed, (long long)(delivered * size), wall, cpu);
-	if (took) {
-		qsort(took, count, sizeof *took, by_value);
-		printf(", \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f", took[count / 2],
-		       took[count * 99 / 100], took[count * 999 / 1000]);
-	}
+	if (took)
+		print_percentiles("", took, count);
+	if (acked)
+		print_percentiles("ack_", acked, delivered);
 	printf("}\n");
 	fflush(stdout);
 	_Exit(failed ? 1 : 0);

@@ -1,0 +1,161 @@
+"""Three real Apache Kafka brokers on this machine, in KRaft mode, from Maven's jars.
+
+Kafka's defaults, and the JVM flags of its own start script. Replicas of its internal topics
+are set to three, as they are with us. Always true: brokers keep their ports over restarts;
+after `close` no process and no folder is left.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+JARS = ROOT / "build" / "kafka"
+HEAP = ("-Xms1G", "-Xmx1G")
+FLAGS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+CLUSTER_ID = "dGlkZWxvZy1iZW5jaC1rYQ"
+STOP_S = 60.0
+
+
+def class_path() -> str:
+    """Of Kafka's jars, which are fetched if they are not there."""
+    script = [sys.executable, str(ROOT / "scripts" / "fetch_kafka.py"), str(JARS)]
+    fetched = subprocess.run(script, stdout=subprocess.PIPE, text=True, check=False)
+    if fetched.returncode:
+        sys.exit(1)  # it has said why
+    return fetched.stdout.strip()
+
+
+def java() -> str:
+    found = shutil.which("java")
+    if found is None:
+        sys.exit("Kafka needs Java 17 or newer: install openjdk-17-jre-headless (Debian, Ubuntu)")
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+class KafkaCluster:
+    """Brokers 1 to 3, each its own controller too."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self.ids = [1, 2, 3]
+        self._class_path = class_path()
+        self._folder = Path(tempfile.mkdtemp(prefix="kafka-bench-"))
+        ports = free_ports(2 * len(self.ids))
+        self._ports = dict(zip(self.ids, ports, strict=False))
+        self._controllers = dict(zip(self.ids, ports[len(self.ids) :], strict=True))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        for broker in self.ids:
+            self._write_settings(broker, settings or {})
+        self._format()
+
+    def _write_settings(self, broker: int, settings: Mapping[str, str]) -> None:
+        voters = ",".join(f"{each}@127.0.0.1:{port}" for each, port in self._controllers.items())
+        wanted = {
+            "process.roles": "broker,controller",
+            "node.id": str(broker),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[broker]},"
+            f"CONTROLLER://127.0.0.1:{self._controllers[broker]}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self.log_dir(broker)),
+            "offsets.topic.replication.factor": "3",
+            "transaction.state.log.replication.factor": "3",
+            "auto.create.topics.enable": "false",
+            **settings,
+        }
+        text = "".join(f"{name}={value}\n" for name, value in wanted.items())
+        self._settings_file(broker).write_text(text)
+
+    def _format(self) -> None:
+        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]
+        started = [
+            subprocess.Popen(
+                [java(), "-Xmx256m", "-cp", self._class_path, *tool, self._settings_file(broker)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            for broker in self.ids
+        ]
+        for process in started:
+            _, said = process.communicate(timeout=120)
+            if process.returncode:
+                sys.exit(f"Kafka's folders can't be formatted: {said.decode()[-500:]}")
+
+    def _settings_file(self, broker: int) -> Path:
+        return self._folder / f"server-{broker}.properties"
+
+    def log_dir(self, broker: int) -> Path:
+        return self._folder / f"data-{broker}"
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    def port(self, broker: int) -> int:
+        return self._ports[broker]
+
+    def pid(self, broker: int) -> int:
+        return self._processes[broker].pid
+
+    def is_running(self, broker: int) -> bool:
+        return broker in self._processes and self._processes[broker].poll() is None
+
+    def start_broker(self, broker: int) -> None:
+        command = [java(), *HEAP, *FLAGS, "-cp", self._class_path, "kafka.Kafka"]
+        with (self._folder / f"broker-{broker}.log").open("ab") as log:
+            self._processes[broker] = subprocess.Popen(
+                [*command, str(self._settings_file(broker))], stdout=log, stderr=log
+            )
+
+    def kill(self, broker: int) -> None:
+        self._processes[broker].kill()
+        self._processes[broker].wait()
+
+    def pause(self, broker: int) -> None:
+        os.kill(self.pid(broker), signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        os.kill(self.pid(broker), signal.SIGCONT)
+
+    def stop_all(self) -> None:
+        running = [process for process in self._processes.values() if process.poll() is None]
+        for process in running:
+            process.terminate()
+        end = time.monotonic() + STOP_S
+        for process in running:
+            try:
+                process.wait(max(end - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,144 @@
+"""What is asked of a side: librdkafka from C, Kafka's own ProducerPerformance, bare requests.
+
+Each load is a process of its own, so that the client's speed is not ours. Each answers with
+what it did, the seconds it took, its CPU seconds, those of the brokers, and `foreign_load`:
+what strangers burned meanwhile, in cores.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from beside_kafka.kafka_cluster import class_path, java
+from beside_kafka.sides import Side
+from how_fast_is_a_cluster import built, library, machine_cpu_s, produce_frame, run_json
+
+BULK = ("linger.ms=5", "batch.size=1000000", "queue.buffering.max.messages=1000000")
+BULK += ("queue.buffering.max.kbytes=1000000",)
+FETCH = ("fetch.message.max.bytes=4194304", "check.crcs=false", "queued.min.messages=1000000")
+JAVA_BULK = ("linger.ms=5", "batch.size=131072")
+TOLD = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
+
+
+class Loads:
+    """The programs, compiled and found once."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        self._load = built("librdkafka_load.c", folder)
+        self._pipelined = built("pipelined_requests.c", folder)
+        self._frame = folder / "frame"
+        self._class_path = class_path()
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def librdkafka(
+        self,
+        side: Side,
+        work: str,
+        topic: str,
+        partitions: str | int,
+        count: int,
+        size: int,
+        *options: str,
+    ) -> dict[str, Any]:
+        """`produce`, `consume`, `latency` or `paced`, which see in librdkafka_load.c."""
+        where = [self._load, library(), work, side.bootstrap, topic]
+        return watched(side, [[*where, partitions, count, size, *options]])
+
+    def consumers(
+        self, side: Side, topic: str, readers: int, partitions: int, count: int, size: int
+    ) -> dict[str, Any]:
+        """So many at once, each with its share of the partitions, all of which are as long."""
+        share = partitions // readers
+        where = [self._load, library(), "consume", side.bootstrap, topic]
+        commands = [
+            [*where, f"{n * share}-{n * share + share - 1}", count // readers, size, *FETCH]
+            for n in range(readers)
+        ]
+        return watched(side, commands)
+
+    def requests(
+        self, side: Side, topic: str, count: int, size: int, connections: int, window: int
+    ) -> dict[str, Any]:
+        """One Produce with one record, over and over, to the leader of partition 0."""
+        self._frame.write_bytes(produce_frame(size, topic))
+        port = side.brokers.port(side.leader(topic))
+        where: list[Any] = [self._pipelined, "127.0.0.1", port, self._frame]
+        return watched(side, [[*where, count, connections, window]])
+
+    def producer_performance(
+        self, side: Side, topic: str, count: int, size: int, acks: str
+    ) -> dict[str, Any]:
+        """Kafka's own; it warms itself up with a fifth more, and times what comes behind."""
+        warm = count // 5
+        command = [java(), "-Xmx1G", "-cp", self._class_path]
+        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
+        command += ["--num-records", str(count + warm), "--warmup-records", str(warm)]
+        command += ["--record-size", str(size), "--throughput", "-1"]
+        command += ["--bootstrap-server", side.bootstrap]
+        command += ["--command-property", f"acks={acks}", *JAVA_BULK]
+        meter = Meter(side)
+        done = subprocess.run(command, capture_output=True, text=True)
+        told = TOLD.findall(done.stdout)
+        if done.returncode or not told:
+            raise SystemExit(f"ProducerPerformance: {done.stdout[-300:]} {done.stderr[-700:]}")
+        rate = float(told[-1][0])
+        result = {"messages": count, "bytes": count * size, "seconds": count / rate, "failed": 0}
+        return {**result, **meter.read(), "cpu_bytes": (count + warm) * size}
+
+
+class Meter:
+    """CPU of a side, of our children and of strangers, since it was made."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._brokers = side.cpu_s()
+        self._machine = machine_cpu_s()
+        self._children = children_cpu_s()
+        self._began = time.monotonic()
+
+    def read(self) -> dict[str, float]:
+        wall = time.monotonic() - self._began
+        brokers = self._side.cpu_s() - self._brokers
+        own = children_cpu_s() - self._children
+        strangers = machine_cpu_s() - self._machine - brokers - own
+        return {
+            "broker_cpu_s": brokers,
+            "client_cpu_s": own,
+            "foreign_load": max(strangers, 0) / wall,
+            "rss_mb": self._side.rss_mb(),
+        }
+
+
+def children_cpu_s() -> float:
+    """Of those that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def watched(side: Side, commands: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """All at once; together they took as long as the slowest."""
+    meter = Meter(side)
+    if len(commands) == 1:
+        result = run_json(list(commands[0]))
+    else:
+        result = together([list(map(str, command)) for command in commands])
+    return {**result, **meter.read(), "cpu_bytes": result["bytes"]}
+
+
+def together(commands: list[list[str]]) -> dict[str, Any]:
+    running = [subprocess.Popen(one, stdout=subprocess.PIPE, text=True) for one in commands]
+    told = [json.loads(process.communicate()[0]) for process in running]
+    result = {name: sum(each[name] for each in told) for name in ("messages", "failed", "bytes")}
+    result["seconds"] = max(each["seconds"] for each in told)
+    return result
