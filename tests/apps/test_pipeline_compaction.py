@@ -163,3 +163,16 @@ def test_what_is_worth_merging() -> None:
     assert alike(grown, 11, MB) == tuple(sorted(grown)), "unless that makes them enough"
     assert alike({"b": 600 * kb, "c": 900 * kb}, 2, MB) == (), "large enough"
     assert alike({"b": kb}, 1, MB) == (), "one alone is not merged"
+
+
+def test_names_do_not_grow_however_often_a_file_is_merged(tmp_path: Path) -> None:
+    """A quiet topic: a small file comes, and is merged into the one that is there, all day."""
+    folder = small_files(tmp_path, 2)
+    name = str(folder.relative_to(tmp_path))
+    for number in range(2, 40):
+        [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 2, MB)
+        swap_in(build(merge))
+        [merged] = folder.iterdir()
+        assert len(merged.name) < 60
+        write(folder, number, range(number * 10, number * 10 + 10))
+    assert offsets(folder) == list(range(400))

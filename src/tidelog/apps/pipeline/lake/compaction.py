@@ -22,6 +22,7 @@ from tidelog.apps.pipeline.lake.writing import CODEC, ROWS_PER_GROUP
 
 GROWTH = 8
 """Files whose sizes are within this factor are about the same."""
+MERGED = "-merged-"
 FIRST_BYTES = 64 << 10
 """Below that all are the same."""
 
@@ -132,9 +133,10 @@ def _write_merged(merge: Merge, staged: str) -> Iterator[int]:
                 writer = None
             if writer is None:
                 schema, bytes_in = file.schema_arrow, 0
-                stem = name.removesuffix(layout.PARQUET)
+                # What was merged before is merged again and again: its name must not grow.
+                stem = name.removesuffix(layout.PARQUET).partition(MERGED)[0]
                 place = os.path.join(
-                    staged, f"{stem}-merged-{uuid.uuid4().hex[:8]}{layout.PARQUET}"
+                    staged, f"{stem}{MERGED}{uuid.uuid4().hex[:8]}{layout.PARQUET}"
                 )
                 writer = _GroupWriter(place, schema)
             for batch in file.iter_batches(ROWS_PER_GROUP):
