@@ -1,16 +1,24 @@
 """A session starts with what we recommend, and says so in one line when it can't."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidelog.apps.spark.session import RECOMMENDED, NoJava, find_java
+from tidelog.apps.spark.session import (
+    NoJava,
+    find_java,
+    is_here,
+    recommended,
+    settle_environment,
+)
 
 
 @pytest.mark.spark
 def test_session_has_the_recommended_settings(spark: Any) -> None:
-    assert {key: spark.conf.get(key) for key in RECOMMENDED} == dict(RECOMMENDED)
+    wanted = recommended("local[2]")
+    assert {key: spark.conf.get(key) for key in wanted} == wanted
     assert spark.range(10).count() == 10
 
 
@@ -34,3 +42,23 @@ def test_java_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoJava, match="11"):
         find_java()
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local-cluster[2,1,512]"])
+def test_a_master_of_this_machine_stays_on_it(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    assert is_here(master)
+    assert is_here("spark://127.0.0.1:7077")
+    assert recommended(master)["spark.driver.host"] == "127.0.0.1"
+    settle_environment(master)
+    assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("master", ["spark://spark-1:7077", "spark://10.0.0.1:7077", "yarn"])
+def test_executors_elsewhere_can_call_the_driver(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    settle_environment(master)
+    assert "SPARK_LOCAL_IP" not in os.environ
+    assert not [key for key in recommended(master) if key.startswith("spark.driver.")]

@@ -6,7 +6,6 @@ workers in the middle of a batch); a second one ends without waiting.
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,12 +20,10 @@ def own_spark(
     name: str, master: str, settings: Mapping[str, str], log: str | None
 ) -> Iterator[Any]:
     """A session whose processes hear no signal of ours; its log goes to a file if one is named."""
-    from tidelog.apps.spark.session import find_java, spark_session
+    from tidelog.apps.spark.session import find_java, settle_environment, spark_session
 
     find_java()
-    # Java's own, before it starts: else it would plan with whatever python3 there is.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settle_environment(master)  # else Java would plan with whatever python3 there is
     with open(log or os.devnull, "ab") as file:
         _start_java(settings, file if log else None)
         spark = spark_session(name, master, settings)

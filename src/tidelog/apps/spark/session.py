@@ -26,9 +26,14 @@ RECOMMENDED: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
+HERE = "127.0.0.1"
+ON_THIS_MACHINE: Mapping[str, str] = {
+    "spark.driver.host": HERE,
+    "spark.driver.bindAddress": HERE,
+}
+"""Not for a master elsewhere: its executors have to find their way to the driver."""
+_MASTERS_HERE = re.compile(r"local\b.*|spark://(127\.0\.0\.1|localhost):\d+")
 # Arrow checks each access to a buffer for its bounds; our workers' batches are built within them.
 JVM_OPTIONS = (
     "-XX:+UseParallelGC"
@@ -62,6 +67,23 @@ def find_java() -> str:
     return java
 
 
+def recommended(master: str) -> dict[str, str]:
+    """The settings for a master."""
+    return {**RECOMMENDED, **(ON_THIS_MACHINE if is_here(master) else {})}
+
+
+def is_here(master: str) -> bool:
+    """Whether a master and its workers are on this machine alone."""
+    return _MASTERS_HERE.fullmatch(master) is not None
+
+
+def settle_environment(master: str) -> None:
+    """What Spark takes from the environment, before its JVM starts; what is set there wins."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_here(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", HERE)
+
+
 def spark_session(
     name: str = "tidelog",
     master: str = "local[*]",
@@ -71,10 +93,13 @@ def spark_session(
     find_java()
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settle_environment(master)
     builder = SparkSession.builder.appName(name).master(master)
-    wanted = {**RECOMMENDED, "spark.driver.extraJavaOptions": JVM_OPTIONS, **(settings or {})}
+    wanted = {
+        **recommended(master),
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        **(settings or {}),
+    }
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
