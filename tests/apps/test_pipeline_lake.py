@@ -13,6 +13,7 @@ from tidelog.apps.pipeline.lake import commit as commit_module
 from tidelog.apps.pipeline.lake import durable, layout
 from tidelog.apps.pipeline.lake.commit import Lake, LakeRefuses, StagedFile
 from tidelog.apps.pipeline.lake.writing import write_staged
+from tidelog.apps.pipeline.plan import LandPlan, Origin
 
 QUERY = "0b1c2d3e-aaaa"
 DAY_US = 86_400_000_000
@@ -178,3 +179,40 @@ def test_large_files_are_cut(tmp_path: Path) -> None:
         assert len(files) > 2
         lake.commit(QUERY, 0, files)
     assert offsets_in(tmp_path) == list(range(8000))
+
+
+def test_a_lake_may_be_named_from_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = LandPlan("p", "x:1", Origin(("t",)), "checkpoint", "lake")
+    assert (plan.path, plan.checkpoint) == (str(tmp_path / "lake"), str(tmp_path / "checkpoint"))
+    with Lake("deep/lake") as lake:
+        lake.commit(QUERY, 0, staged(lake, records([0, 1])))
+    assert offsets_in(tmp_path / "deep" / "lake") == [0, 1]
+
+
+def test_batches_that_are_missing_are_told(tmp_path: Path) -> None:
+    """The lake is an older copy than the checkpoint, or another one."""
+    with Lake(str(tmp_path)) as lake:
+        with pytest.raises(LakeRefuses, match=r"has done 3 batches and .* has 0: rows would be"):
+            lake.is_committed(QUERY, 3)
+        assert not lake.is_committed(QUERY, 0)
+        lake.commit(QUERY, 0, staged(lake, records([0])))
+        assert not lake.is_committed(QUERY, 1)
+        with pytest.raises(LakeRefuses, match=r"has done 2 batches and .* has 1: rows would be"):
+            lake.is_committed(QUERY, 2)
+    with Lake(str(tmp_path), gaps=True) as lake:
+        assert not lake.is_committed(QUERY, 7)
+
+
+def test_a_lake_that_could_not_be_opened_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Lake(str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(broken, "_move_all", lambda: os.stat(tmp_path / "none"))
+        with pytest.raises(FileNotFoundError):
+            broken.open()
+    with Lake(str(tmp_path)):
+        pass

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from tidelog.apps.pipeline.backfill import backfill
 from tidelog.apps.pipeline.decoding.avro_types import BadAvroSchema, parse_avro_schema
 from tidelog.apps.pipeline.decoding.avro_values import AvroDecoder
 from tidelog.apps.pipeline.decoding.json_values import reason
-from tidelog.apps.pipeline.failure import one_line
+from tidelog.apps.pipeline.decoding.value_columns import decoded_columns
+from tidelog.apps.pipeline.failure import is_gone, one_line
 from tidelog.apps.pipeline.lake.agenda import Agenda, Count, cut
 from tidelog.apps.pipeline.lake.commit import LakeRefuses
-from tidelog.apps.pipeline.plan import BackfillPlan
+from tidelog.apps.pipeline.lake.durable import held
+from tidelog.apps.pipeline.plan import RECORD_COLUMNS, BackfillPlan, BadPlan, Decode
+from tidelog.apps.pipeline.streaming import lost_offsets
 
 pa = pytest.importorskip("pyarrow")
 fastavro = pytest.importorskip("fastavro")
@@ -93,6 +98,43 @@ def test_avro_that_is_none(framing: str) -> None:
         assert "not framed as Confluent does" in str(reasons[4])
 
 
+NUMBERS = {
+    "type": "record",
+    "name": "Numbers",
+    "fields": [
+        {"name": "small", "type": "int"},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+        },
+    ],
+}
+
+
+def test_avro_that_no_column_can_hold_takes_no_other_row_along() -> None:
+    """Bytes of a stranger that happen to be Avro."""
+    decoder = AvroDecoder(json.dumps(NUMBERS), "plain")
+    good = b"\x02\x04\x04\xd2"  # 1, and 12.34 in two bytes
+    wide = b"\xfe\xff\xff\xff\xff\x7f\x04\x04\xd2"  # 42 bits
+    long = b"\x02\x12" + b"\x7f" * 9  # a number of 22 digits
+    rows, reasons = decoder.decode(pa.array([good, wide, None, long, good], pa.binary()))
+    assert [why is None for why in reasons] == [True, False, True, False, True]
+    assert "does not fit its column" in str(reasons[1])
+    found = {"small": 1, "price": Decimal("12.34")}
+    assert rows.to_pylist() == [found, None, None, None, found]
+
+
+@pytest.mark.parametrize("names", [("Timestamp",), ("KEY",), ("a", "A")])
+def test_names_that_are_one_to_spark_are_refused(names: tuple[str, ...]) -> None:
+    fields = [{"name": name, "type": "int"} for name in names]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    with pytest.raises(BadPlan, match=names[0]):
+        decoded_columns(Decode("avro", schema), RECORD_COLUMNS)
+    if len(names) == 1:
+        wanted = [f"v_{names[0]}"]
+        assert decoded_columns(Decode("avro", schema, prefix="v_"), RECORD_COLUMNS) == wanted
+
+
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
@@ -151,6 +193,35 @@ def test_an_agenda_is_settled_once(tmp_path: Path) -> None:
         Agenda.of(BackfillPlan("b", "x:1", "lake", str(tmp_path / "cp"), topic="t3"))
 
 
+def test_a_backfill_refuses_before_anything_is_sent(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    record = {"key": [b"k"], "value": [b"v"], "partition": [0], "offset": [0], "timestamp": [0]}
+    for day, columns in (("01", record), ("02", {k: v for k, v in record.items() if k != "value"})):
+        folder = tmp_path / "data" / "topic=orders" / f"date=2026-11-{day}"
+        folder.mkdir(parents=True)
+        parquet.write_table(pa.table(columns), folder / "part-0.parquet")
+    plan = BackfillPlan("b", "x:1", str(tmp_path), str(tmp_path / "cp"))
+    with pytest.raises(LakeRefuses, match=r"02/part-0\.parquet has no column value; land with"):
+        backfill(None, plan)
+    with pytest.raises(LakeRefuses, match="has no topic ordres; did you mean orders"):
+        backfill(None, replace(plan, topics=("orders", "ordres")))
+    with pytest.raises(LakeRefuses, match="no rows of these topics and days"):
+        backfill(None, replace(plan, first=date(2027, 1, 1)))
+    with (
+        held(str(tmp_path / "cp" / "lock")),
+        pytest.raises(LakeRefuses, match="another backfill goes by"),
+    ):
+        backfill(None, plan)
+
+
+def test_lost_offsets_are_those_of_the_batch() -> None:
+    before, after = {"lostOffsets": 5}, json.dumps({"lostOffsets": 12})
+    assert lost_offsets({"sources": [{"startOffset": before, "endOffset": after}]}) == 7
+    assert lost_offsets({"sources": [{"startOffset": None, "endOffset": after}]}) == 12
+    assert lost_offsets({"sources": [{"startOffset": before, "endOffset": "null"}]}) == 0
+
+
 TRACE = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 1, in main
@@ -174,3 +245,8 @@ def test_a_failure_is_one_line(error: Exception, told: str) -> None:
     line = one_line(error)
     assert line.startswith(told)
     assert "\n" not in line
+
+
+def test_what_is_gone_for_good() -> None:
+    assert is_gone(RuntimeError(TRACE))
+    assert not is_gone(RuntimeError(TRACE.replace("DataLost", "RangeUnreachable")))

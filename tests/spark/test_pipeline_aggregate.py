@@ -1,10 +1,14 @@
 """Windows by event time on real Spark and brokers: results once, late rows counted and kept."""
 
+import io
 import json
 from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow.dataset as ds
 import pytest
 from real_cluster import make_topic, read_values
@@ -12,6 +16,8 @@ from topic_data import append
 
 from tidelog.apps.pipeline.aggregate import Windows, aggregate
 from tidelog.apps.pipeline.plan import AggregatePlan, Decode, Origin
+from tidelog.shell.client import admin
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.spark
@@ -57,13 +63,15 @@ def test_windows_are_final_and_late_rows_are_told(
     assert (first.rows_in, first.rejected, first.late) == (402, 2, 0)
     assert first.rows_out == first.totals["rows_out"] > 0
 
-    # The process dies between the table's commit and the topic's.
+    # The process dies between the topic's commit and Spark's.
     append(calm.bootstrap, name, [order(2)] * 7 + [order(20)] * 5)
     with monkeypatch.context() as patch:
-        patch.setattr(Windows, "_send", lambda *_: 1 / 0)
+        send = Windows._send
+        patch.setattr(Windows, "_send", lambda *given: [send(*given), 1 / 0])
         with pytest.raises(ZeroDivisionError):
             aggregate(spark, plan)
     expected[20, "DE"] = 5
+    plan = replace(plan, name="renamed-meanwhile")
     second = aggregate(spark, plan)
     assert (second.rows_in, second.late) == (0, 0), "the batch was counted when it was committed"
     assert second.totals == {"rows_in": 414, "late": 7, "rejected": 2, "rows_out": 20}
@@ -87,3 +95,59 @@ def test_windows_are_final_and_late_rows_are_told(
     assert {row["topic"] for row in late} == {name}
     assert len({(row["partition"], row["offset"]) for row in late}) == 7
     assert last.totals["rows_in"] == sum(expected.values()) + 7 + 2 + 1  # one window is open
+    goes_on_without_its_records(spark, calm.bootstrap, plan)
+
+
+def goes_on_without_its_records(spark: Any, bootstrap: str, plan: AggregatePlan) -> None:
+    """The last batch was not counted, and its records went with their topic."""
+    counted = Path(plan.table) / "_tidelog" / "counted.json"
+    found = json.loads(counted.read_text())
+    counted.write_text(json.dumps({**found, "checked": found["checked"] - 2}))
+    [topic] = plan.origin.topics
+    with Cluster(bootstrap) as cluster:
+        admin.delete_topic(cluster, topic)
+    make_topic(bootstrap, topic, partitions=2)
+    append(bootstrap, topic, [order(41)])
+    going_on = Origin((topic,), options={"onDataLoss": "skip"})
+    report = aggregate(spark, replace(plan, origin=going_on))
+    assert (report.rows_in, report.late) == (1, 0)
+    [note] = report.notes
+    assert "was not counted, late rows neither: " in note
+    assert "\n" not in note
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "amount", "type": "int"},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+
+
+def test_windows_of_avro(spark: Any, calm: LocalCluster, name: str, tmp_path: Path) -> None:
+    make_topic(calm.bootstrap, name)
+    values = []
+    for minute in (0, 0, 1, 30):
+        out = io.BytesIO()
+        row = {"amount": 2, "placed": datetime(2026, 11, 16, 10, minute, tzinfo=UTC)}
+        fastavro.schemaless_writer(out, fastavro.parse_schema(AVRO), row)
+        values.append(out.getvalue())
+    append(calm.bootstrap, name, [*values, b"none", b"\xfe\xff\xff\xff\xff\x7f\x00"])
+    plan = AggregatePlan(
+        name="per-minute",
+        bootstrap=calm.bootstrap,
+        origin=Origin((name,)),
+        checkpoint=str(tmp_path / "checkpoint"),
+        window="1 minute",
+        watermark="1 minute",
+        columns={"revenue": "sum(amount)"},
+        table=str(tmp_path / "table"),
+        event_time="placed",
+        decode=Decode("avro", json.dumps(AVRO)),
+    )
+    report = aggregate(spark, plan)
+    assert (report.rows_in, report.rows_out, report.rejected) == (6, 2, 2)
+    table = rows_of(tmp_path / "table" / "data")
+    assert {row["window_start"].minute: row["revenue"] for row in table} == {0: 4, 1: 2}

@@ -3,6 +3,7 @@
 import io
 import json
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from pyspark.errors import StreamingQueryException
 from real_cluster import make_topic
 from topic_data import append
 
+from tidelog.apps.pipeline import streaming
 from tidelog.apps.pipeline.failure import one_line
 from tidelog.apps.pipeline.lake.commit import Lake, LakeRefuses
-from tidelog.apps.pipeline.land import land
+from tidelog.apps.pipeline.land import Landing, land
 from tidelog.apps.pipeline.plan import BadPlan, Decode, LandPlan, Origin
 from tidelog.apps.pipeline.report import Progress
 from tidelog.core.record.record import Record
@@ -184,3 +186,52 @@ def test_a_topic_made_anew_is_told_in_one_line(
     }
     with pytest.raises(LakeRefuses, match="Delta's jar is not there: add --conf"):
         land(spark, replace(plan, table_format="delta"))
+
+
+def test_what_a_stop_and_a_lag_say(
+    spark: Any, calm: LocalCluster, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(calm.bootstrap, name)
+    append(calm.bootstrap, name, [b"a"] * 30)
+    plan = LandPlan(
+        "land",
+        calm.bootstrap,
+        Origin((name,), options={"maxOffsetsPerTrigger": "10"}),
+        str(tmp_path / "checkpoint"),
+        str(tmp_path / "lake"),
+    )
+    stop = threading.Event()
+    take = Landing.take
+
+    def then_stop(landing: Landing, *given: Any) -> Progress:
+        progress = take(landing, *given)
+        stop.set()
+        return progress
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Landing, "take", then_stop)
+        patch.setattr(streaming, "LOOK_S", 10.0)  # the next batch is refused before anybody looks
+        report = land(spark, plan, stop)
+    assert (report.stopped, report.rows_in) == (True, 10), "not all that was there is done"
+
+    def stop_then_fail(*_: Any) -> Progress:
+        stop.set()
+        time.sleep(1)
+        raise ZeroDivisionError
+
+    stop.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(Landing, "take", stop_then_fail)
+        with pytest.raises(ZeroDivisionError):
+            land(spark, plan, stop)
+
+    def while_more_comes(landing: Landing, *given: Any) -> Progress:
+        append(calm.bootstrap, name, [b"b"] * 7)
+        return take(landing, *given)
+
+    told: list[Progress] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Landing, "take", while_more_comes)
+        land(spark, replace(plan, origin=Origin((name,))), tell=told.append)
+    # The second batch was planned, with its limit, before it failed: so it is run again.
+    assert [(each.rows_in, each.lag) for each in told] == [(10, 17), (10, 14)]

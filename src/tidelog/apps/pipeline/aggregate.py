@@ -50,7 +50,7 @@ def aggregate(
         return frame, late_of(frame, plan, place.watermark_ms)
 
     late_path = os.path.join(plan.table, LATE)
-    with Lake(plan.table) as table, Lake(late_path, "accept") as late_lake:
+    with Lake(plan.table) as table, Lake(late_path, "accept", gaps=True) as late_lake:
         counts = LateRows(plan, late_lake, read, lambda f, to: stage(f, to, plan.file_mb * MB))
         if table.query:
             counts.catch_up(table.query)
@@ -64,6 +64,7 @@ def aggregate(
 
         report = run.go(windows_of(rows, plan), work, after=after)
         tidying.finish(spark, report)
+        report.notes += counts.notes
         report.totals = {**counts.totals._asdict(), "rows_out": table.totals.get(layout.DATA, 0)}
     return report
 
@@ -155,7 +156,7 @@ class Windows:
         (
             writer.option("kafka.bootstrap.servers", self._plan.bootstrap)
             .option("topic", self._plan.topic)
-            .option("txnAppId", f"{self._plan.name}-{query}")
+            .option("txnAppId", query)
             .option("txnVersion", str(batch))
             .save()
         )

@@ -13,15 +13,23 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from tidelog.apps.cli.usage import near
 from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.lake.agenda import Agenda, Count, Stretch
 from tidelog.apps.pipeline.lake.commit import LakeRefuses
+from tidelog.apps.pipeline.lake.durable import Taken, held, make_folder
 from tidelog.apps.pipeline.plan import BackfillPlan
 from tidelog.apps.pipeline.report import Progress, Report, Tell
 
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
+COLUMNS = (
+    "key binary, value binary, headers array<struct<key:string,value:binary>>,"
+    " timestamp timestamp, partition int, offset long, date string"
+)
+"""What is sent. Columns of values are not read: their types may differ from file to file."""
 PIECES = 16
 """Rows are counted by pieces of a batch so small, and put together again."""
 
@@ -36,7 +44,17 @@ def backfill(
 
     Raises LakeRefuses, and what Spark does.
     """
-    stop = stop or threading.Event()
+    make_folder(plan.checkpoint)
+    try:
+        with held(os.path.join(plan.checkpoint, "lock")):
+            return _backfill(spark, plan, stop or threading.Event(), tell)
+    except Taken:
+        raise LakeRefuses(
+            f"another backfill goes by {plan.checkpoint}; wait for it, or stop it"
+        ) from None
+
+
+def _backfill(spark: Any, plan: BackfillPlan, stop: threading.Event, tell: Tell) -> Report:
     report = Report(plan.name, plan.kind)
     started = time.monotonic()
     agenda = Agenda.of(plan) or Agenda.begin(plan, _counted(spark, plan))
@@ -73,9 +91,7 @@ def _send(spark: Any, plan: BackfillPlan, agenda: Agenda, stretch: Stretch) -> N
     ordered = cut.sortWithinPartitions("partition", "offset")
     seen = Observation()
     writer = (
-        ordered.observe(seen, sql.expr("count(1) as rows"))
-        .select(*(name for name in wanted if name in rows.columns))
-        .write.format("tidelog")
+        ordered.observe(seen, sql.expr("count(1) as rows")).select(*wanted).write.format("tidelog")
     )
     for name, text in plan.sink.items():
         writer = writer.option(name, text)
@@ -83,7 +99,7 @@ def _send(spark: Any, plan: BackfillPlan, agenda: Agenda, stretch: Stretch) -> N
         writer.mode("append")
         .option("kafka.bootstrap.servers", plan.bootstrap)
         .option("topic", plan.topic or stretch.topic)
-        .option("txnAppId", f"{plan.name}-{agenda.id}")
+        .option("txnAppId", agenda.id)
         .option("txnVersion", str(agenda.done))
         .save()
     )
@@ -105,31 +121,46 @@ def _rows(spark: Any, plan: BackfillPlan, stretch: Stretch) -> Any:
 
 
 def _topic(spark: Any, plan: BackfillPlan, topic: str, dates: Iterable[str]) -> Any:
-    """A topic's rows of some days. Raises LakeRefuses."""
+    """A topic's rows of some days."""
     folder = os.path.join(plan.path, layout.DATA, f"topic={topic}")
     paths = [os.path.join(folder, f"date={date}") for date in dates]
-    frame = spark.read.option("mergeSchema", "true").option("basePath", folder).parquet(*paths)
-    missing = [name for name in NEEDED if name not in frame.columns]
-    if missing:
-        raise LakeRefuses(
-            f"{folder} has no column {missing[0]}; land with keep_value = true to send it back"
-        )
-    return frame
+    return spark.read.schema(COLUMNS).option("basePath", folder).parquet(*paths)
+
+
+def _check_columns(plan: BackfillPlan, topic: str, dates: Iterable[str]) -> None:
+    """Raises LakeRefuses if a file can't be sent back: a column that is not there reads as null,
+    and a null value deletes its key."""
+    from pyarrow import parquet
+
+    for date in dates:
+        folder = os.path.join(plan.path, layout.partition_folder(layout.DATA, topic, date))
+        for path in layout.parquet_files(folder):
+            names = parquet.read_schema(path).names
+            if missing := [name for name in NEEDED if name not in names]:
+                raise LakeRefuses(
+                    f"{path} has no column {missing[0]};"
+                    " land with keep_value = true to send it back"
+                )
 
 
 def _counted(spark: Any, plan: BackfillPlan) -> Iterator[Count]:
     """How many rows there are in each small piece of offsets. Raises LakeRefuses."""
-    from pyspark.sql import functions as sql
-
     days = days_by_topic(plan)
+    there = days_by_topic(replace(plan, topics=(), first=None, last=None))
+    if absent := [topic for topic in plan.topics if topic not in there]:
+        raise LakeRefuses(f"{plan.path} has no topic {absent[0]}; {near(absent[0], there)}")
     if not days:
         raise LakeRefuses(f"{plan.path} has no rows of these topics and days; nothing to send")
+    for topic, dates in days.items():
+        _check_columns(plan, topic, dates)
+    from pyspark.sql import functions as sql
+
     size = max(plan.rows_per_batch // PIECES, 1)
     for topic, dates in days.items():
         rows = _topic(spark, plan, topic, dates)
         pieces = rows.selectExpr("*", f"offset div {size} as piece").groupBy("partition", "piece")
         sums = ("min(offset) as low", "max(offset) as high", "count(1) as rows")
-        days_of = "collect_set(cast(date as string)) as dates"
+        days_of = "collect_set(date) as dates"
         for row in pieces.agg(*map(sql.expr, (*sums, days_of))).collect():
             yield Count(topic, row.partition, row.low, row.high, row.rows, frozenset(row.dates))
 

@@ -18,6 +18,8 @@ LENGTH_MAX = 600
 _OURS = re.compile(r"^\s*(?:E\s+)?tidelog\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^\s*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _CONDITION = re.compile(r"^\[[A-Z_.0-9]+\] ?")
+_GONE = ("DataLost", "NoSuchTopic", "NoSuchPartition", "OptionError")
+"""The last one: offsets beyond the end of a log that was cut or made anew."""
 _CONTINUE = "; run it again to go on where it was, --verbose shows the trace"
 
 
@@ -42,6 +44,11 @@ def one_line(error: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = _CONDITION.sub("", lines[0]) if lines else type(error).__name__
     return _cut(first) + _CONTINUE
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether the source said that the records it was to read are not there any more."""
+    return any(kind in _GONE for kind, _ in _OURS.findall(str(error)))
 
 
 def _cut(text: str) -> str:

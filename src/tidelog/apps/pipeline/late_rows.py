@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tidelog.apps.pipeline.failure import is_gone, one_line
 from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.lake.commit import Lake
 from tidelog.apps.pipeline.lake.durable import read_whole, write_whole
@@ -99,21 +100,39 @@ class LateRows:
         found = read_whole(self._path) or {}
         self.checked: int = found.get("checked", NO_BATCH)
         self.totals = Counted(**found.get("totals", {}))
+        self.notes: list[str] = []
+        """What could not be counted, a line each."""
 
-    def catch_up(self, query: str) -> None:
-        """Count batches that an earlier process committed and did not count."""
-        for batch in range(self.checked + 1, last_committed(self._plan.checkpoint) + 1):
+    def catch_up(self, query: str, until: int | None = None) -> None:
+        """Count batches that were committed and not counted, because a process died or Spark's
+        word of them was not heard. `until`: only those before."""
+        if until is None:
+            until = last_committed(self._plan.checkpoint) + 1
+        for batch in range(self.checked + 1, until):
             place = batch_range(self._plan.checkpoint, batch)
-            if place is None:
-                continue
+            if place is not None:
+                self._note(batch, self._count_again(query, batch, place))
+
+    def _count_again(self, query: str, batch: int, place: BatchRange) -> Counted:
+        """From the topics, unless they have its records no more."""
+        from pyspark.errors import PySparkException
+
+        try:
             frame, late = self._read(place)
             rows_in, rejected = frame.selectExpr("count(1)", "count_if(bad)").first()
-            self._note(batch, Counted(rows_in, self._keep(query, batch, late), rejected))
+            return Counted(rows_in, self._keep(query, batch, late), rejected)
+        except PySparkException as error:
+            if not is_gone(error):
+                raise
+            why = one_line(error)
+            self.notes.append(f"batch {batch} was not counted, late rows neither: {why}")
+            return Counted()
 
     def count(self, query: str, batch: int, spoken: dict[str, Any]) -> Counted:
         """Count a batch of which Spark has just told."""
         if batch <= self.checked:
             return Counted()
+        self.catch_up(query, until=batch)
         seen = (spoken.get("observedMetrics") or {}).get("input")
         late = 0
         if sum(each["numRowsDroppedByWatermark"] for each in spoken["stateOperators"]):

@@ -5,6 +5,7 @@ to write them down (`pipeline_file`), a notebook makes them by hand. Always true
 exists is sound by itself; what only brokers, files or Spark can tell is found out on the way.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -103,6 +104,7 @@ class LandPlan:
     def __post_init__(self) -> None:
         check_name(self.name)
         check_trigger(self.trigger)
+        _from_the_root(self, "checkpoint", "path")
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ class AggregatePlan:
         taken = {"window_start", "window_end", *self.group_by}
         if twice := sorted(taken & self.columns.keys()):
             raise BadPlan("aggregate.columns", f"{twice[0]} is there already; name it otherwise")
+        _from_the_root(self, "checkpoint", "table")
 
     @property
     def window_ms(self) -> int:
@@ -177,9 +180,18 @@ class BackfillPlan:
         check_name(self.name)
         if self.first is not None and self.last is not None and self.first > self.last:
             raise BadPlan("backfill.first", "is after last")
+        _from_the_root(self, "checkpoint", "path")
 
 
 Plan: TypeAlias = LandPlan | AggregatePlan | BackfillPlan
+
+
+def _from_the_root(plan: Plan, *keys: str) -> None:
+    """Spark's processes stand in other folders than ours: no path may depend on that."""
+    for key in keys:
+        path = getattr(plan, key)
+        if "://" not in path:
+            object.__setattr__(plan, key, os.path.abspath(path))
 
 
 def check_name(name: str) -> None:

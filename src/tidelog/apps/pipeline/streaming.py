@@ -9,15 +9,25 @@ leaves nothing behind that a restart does not mend.
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from tidelog.apps.pipeline.plan import AVAILABLE_NOW, AggregatePlan, LandPlan, Origin
 from tidelog.apps.pipeline.report import Progress, Report, Tell
+from tidelog.apps.spark.source.checkpoint import from_json
+from tidelog.apps.spark.source.loss.judging import Place
+from tidelog.apps.spark.source.options.known import BOOTSTRAP
+from tidelog.apps.spark.source.options.source_options import stream_options
+from tidelog.apps.spark.source.survey import Survey
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.reader import LATEST, FoundOffset
 
 LOOK_S = 0.2
 STOP_S = 30.0
+ANSWER_S = 2.0
 _OF_BATCHES_TOO = ("isolationlevel", "includeheaders")
 QUERY_ID = "sql.streaming.queryId"
 
@@ -39,16 +49,19 @@ class TakesBatches(Protocol):
 def source_frame(spark: Any, bootstrap: str, origin: Origin, **options: str) -> Any:
     """The stream of records that a pipeline reads."""
     reader = _reader(spark, spark.readStream, bootstrap)
-    if origin.pattern is not None:
-        reader = reader.option("subscribePattern", origin.pattern)
-    else:
-        reader = reader.option("subscribe", ",".join(origin.topics))
-    given = {name.lower() for name in origin.options}
-    defaults = {"startingOffsets": "earliest", **options}
-    for name, value in [*defaults.items(), *origin.options.items()]:
-        if name in origin.options or name.lower() not in given:
-            reader = reader.option(name, value)
+    for name, value in source_options(origin, **options).items():
+        reader = reader.option(name, value)
     return reader.load()
+
+
+def source_options(origin: Origin, **options: str) -> dict[str, str]:
+    """As the source is told them; names in small letters, which is all the same to it."""
+    topics = ",".join(origin.topics)
+    chosen = (
+        {"subscribe": topics} if origin.pattern is None else {"subscribePattern": origin.pattern}
+    )
+    wanted = {"startingOffsets": "earliest", **options, **chosen, **origin.options}
+    return {name.lower(): value for name, value in wanted.items()}
 
 
 def batch_frame(
@@ -58,14 +71,16 @@ def batch_frame(
     starting: dict[str, dict[str, int]],
     ending: dict[str, dict[str, int]],
 ) -> Any:
-    """The records of a stretch that the stream has read, once more."""
+    """The records of a stretch that the stream has read, once more; those that are still there:
+    that they were read in time is all that the stream needs."""
     reader = _reader(spark, spark.read, bootstrap)
     parts = {topic: sorted(map(int, places)) for topic, places in starting.items()}
     for name, value in origin.options.items():
         if name.lower().startswith("kafka.") or name.lower() in _OF_BATCHES_TOO:
             reader = reader.option(name, value)
     return (
-        reader.option("assign", json.dumps(parts))
+        reader.option("onDataLoss", "skip")
+        .option("assign", json.dumps(parts))
         .option("startingOffsets", json.dumps(starting))
         .option("endingOffsets", json.dumps(ending))
         .load()
@@ -92,8 +107,13 @@ class Run:
         self._tell = tell
         self._busy = threading.Lock()
         self._waiting: list[Progress] = []
+        """Appended to by callbacks, taken from its front by the main thread."""
         self._failure: BaseException | None = None
+        self._held_back = False
+        """A batch was not begun, because of the stop."""
+        self._abandoned = False
         self._seen = -1
+        self._lag = Lag({BOOTSTRAP: plan.bootstrap, **source_options(plan.origin)})
 
     def go(
         self,
@@ -106,6 +126,10 @@ class Run:
 
         `after` hears Spark's own progress of each batch, and may add what that tells.
         """
+        with closing(self._lag):
+            return self._go(frame, work, mode, after)
+
+    def _go(self, frame: Any, work: TakesBatches, mode: str, after: After) -> Report:
         started = time.monotonic()
         writer = frame.writeStream.foreachBatch(lambda f, b: self._take(work, f, b))
         writer = writer.outputMode(mode).queryName(self._plan.name)
@@ -119,11 +143,13 @@ class Run:
             while not query.awaitTermination(LOOK_S) and not self._stop.is_set():
                 self._tell_news(query, after)
         except Exception as error:
-            if not self._was_asked_to_stop():
+            if not self._held_back:
                 raise (self._failure or error) from error
         finally:
             self._end(query)
             self.report.seconds = time.monotonic() - started
+        if self._failure is not None:
+            raise self._failure
         self._tell_news(query, after)
         self._settle()
         return self.report
@@ -131,47 +157,49 @@ class Run:
     def _take(self, work: TakesBatches, frame: Any, batch: int) -> None:
         with self._busy:
             if self._stop.is_set():
+                self._held_back = True
                 raise Stopping
             started = time.monotonic()
             query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
             try:
                 progress = work.take(frame, batch, query)
             except BaseException as error:
-                self._failure = error  # Spark tells it as a trace in a trace
+                if not self._abandoned:
+                    self._failure = error  # Spark tells it as a trace in a trace
                 raise
             took = time.monotonic() - started
             self._waiting.append(replace(progress, seconds=took))
 
     def _end(self, query: Any) -> None:
-        self.report.stopped = self._stop.is_set() and query.isActive
-        if query.isActive:
+        active = query.isActive
+        self.report.stopped = self._held_back or (active and self._stop.is_set())
+        if active:
             if self._busy.acquire(timeout=STOP_S):
                 self._busy.release()
+            else:
+                self._abandoned = True
             query.stop()
-
-    def _was_asked_to_stop(self) -> bool:
-        return self._stop.is_set() and (
-            self._failure is None or isinstance(self._failure, Stopping)
-        )
 
     def _tell_news(self, query: Any, after: After) -> None:
         """Join what callbacks counted with what Spark knows of the same batches."""
         for spoken in self._spoken(query):
             self._seen = spoken["batchId"]
-            mine = [p for p in self._waiting if p.batch == self._seen]
-            self._waiting = [p for p in self._waiting if p.batch > self._seen]
-            self.report.lost = lost_offsets(spoken) or self.report.lost
-            for progress in mine:
-                whole = replace(after(spoken, progress), lag=lag_of(spoken))
-                self.report.add(whole)
-                self._tell(whole)
+            self.report.lost += lost_offsets(spoken)
+            self._settle(self._seen)
+            if self._waiting and self._waiting[0].batch == self._seen:
+                progress = after(spoken, self._waiting[0])
+                self._add(replace(progress, lag=self._lag.behind(spoken)))
 
-    def _settle(self) -> None:
-        """Batches that ended so late that Spark's progress of them was not heard."""
-        for progress in self._waiting:
-            self.report.add(progress)
-            self._tell(progress)
-        self._waiting = []
+    def _settle(self, before: int | None = None) -> None:
+        """Batches of which Spark's progress was not heard, and will not be."""
+        while self._waiting and (before is None or self._waiting[0].batch < before):
+            self._add(self._waiting[0])
+
+    def _add(self, first: Progress) -> None:
+        """The first of those that wait, with all that is known of it."""
+        self._waiting.pop(0)
+        self.report.add(first)
+        self._tell(first)
 
     def _spoken(self, query: Any) -> Iterator[dict[str, Any]]:
         """Spark's progress of batches that were taken and not told yet.
@@ -185,22 +213,53 @@ class Run:
                     yield each
 
 
-def lag_of(progress: Any) -> int | None:
-    """Offsets that wait, over all partitions; None: the source did not say."""
-    from tidelog.apps.spark.source.checkpoint import lag
+class Lag:
+    """How far a stream is behind its topics, asked of the brokers when a batch is told.
 
-    told = [s for s in progress["sources"] if _said(s, "endOffset") and _said(s, "latestOffset")]
-    waiting = [lag(source) for source in told]
-    return sum(sum(each.values()) for each in waiting) if any(waiting) else None
+    Spark's progress has the newest offsets as they were when the batch was planned: what came
+    while it ran is not in there, and without a limit on batches the difference is always 0.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        found = stream_options({name.lower(): text for name, text in options.items()})
+        client = found.client._replace(timeout_s=min(found.client.timeout_s, ANSWER_S))
+        self._survey = Survey(client, found.subscription, found.isolation)
+        self._ends: Mapping[TopicPartition, Place] = {}
+
+    def behind(self, spoken: Any) -> int | None:
+        """Offsets that wait behind a batch, over all partitions; None: nobody says."""
+        for source in spoken["sources"]:
+            if told := _said(source, "endOffset"):  # a batch without data says null
+                self._ends = from_json(told).places
+        try:
+            found = self._survey.ask(dict.fromkeys(self._ends, LATEST))
+        except ClientError:
+            self._survey.close()
+            return None
+        waiting = 0
+        for key, place in self._ends.items():
+            end = found[key]
+            if not isinstance(end, FoundOffset):
+                return None
+            waiting += max(end.offset - place.offset, 0)
+        return waiting
+
+    def close(self) -> None:
+        """No more questions."""
+        self._survey.close()
 
 
 def lost_offsets(progress: Any) -> int:
-    """Offsets that were lost up to this batch, as the source counts them."""
-    ends = [_said(source, "endOffset") or {} for source in progress["sources"]]
-    return sum(end.get("lostOffsets", 0) for end in ends)
+    """Offsets that were found lost when this batch was planned, as the source counts them."""
+    lost = 0
+    for source in progress["sources"]:
+        if end := _said(source, "endOffset"):
+            before = _said(source, "startOffset") or {}
+            lost += end.get("lostOffsets", 0) - before.get("lostOffsets", 0)
+    return lost
 
 
 def _said(source: Any, name: str) -> Any:
-    """An offset as the source wrote it; a batch without data says null."""
+    """An offset as the source wrote it; None: it said nothing."""
     told = source[name]
     return json.loads(told) if isinstance(told, str) else told

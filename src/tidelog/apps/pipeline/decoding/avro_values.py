@@ -40,7 +40,7 @@ def with_decoded(frame: Any, decode: Decode) -> Any:
     schema, framing = decode.schema, decode.framing
 
     @sql.arrow_udf(from_arrow_schema(pa.schema(list(answer))))
-    def decoded(values: Any) -> Any:
+    def decoded(values: pa.Array) -> pa.Array:  # Spark goes by these
         rows, reasons = AvroDecoder(schema, framing).decode(values)
         bad = pa.array([why is not None for why in reasons])
         return pa.StructArray.from_arrays([rows, bad], fields=list(answer))
@@ -70,6 +70,24 @@ class AvroDecoder:
             row, why = (None, None) if value is None else self._one(value)
             rows.append(row)
             reasons.append(why)
+        try:
+            return pa.array(rows, self.type), reasons
+        except (pa.ArrowException, OverflowError, ValueError, TypeError):
+            return self._one_by_one(rows, reasons)
+
+    def _one_by_one(
+        self, rows: list[dict[str, Any] | None], reasons: list[str | None]
+    ) -> tuple[Any, list[str | None]]:
+        """Avro has values that a column has not: an int of 40 bits, a decimal of too many
+        digits. Those rows are bad, not all of them."""
+        import pyarrow as pa
+
+        for place, row in enumerate(rows):
+            try:
+                pa.array([row], self.type)
+            except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+                rows[place] = None
+                reasons[place] = f"does not fit its column: {_first_line(error)}"
         return pa.array(rows, self.type), reasons
 
     def _one(self, value: bytes) -> tuple[dict[str, Any] | None, str | None]:
@@ -85,11 +103,14 @@ class AvroDecoder:
         try:
             row = self._read(source, self._schema)
         except Exception as error:  # noqa: BLE001 - bytes of strangers: any error is the row's
-            what = str(error).splitlines()[0] if str(error) else type(error).__name__
-            return None, f"not Avro of this schema{written_as}: {what[:120]}"
+            return None, f"not Avro of this schema{written_as}: {_first_line(error)}"
         if left := len(value) - source.tell():
             return None, f"not Avro of this schema{written_as}: {left} bytes are left over"
         return _plain(row), None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
 def _plain(row: Any) -> Any:

@@ -3,6 +3,7 @@
 Always true: no column of a value has the name of one of the record's own.
 """
 
+from collections import Counter
 from typing import Any
 
 from tidelog.apps.pipeline.decoding import avro_values, json_values
@@ -21,7 +22,12 @@ def decoded_columns(decode: Decode, taken: tuple[str, ...]) -> list[str]:
     except (BadAvroSchema, ValueError) as error:
         raise BadPlan("decode.schema", str(error)) from None
     columns = [f"{decode.prefix}{name}" for name in names]
-    if twice := [name for name in columns if name in taken]:
+    # By small letters: Spark does not tell Key from key.
+    alike = Counter(name.lower() for name in columns)
+    if twice := [name for name in columns if alike[name.lower()] > 1]:
+        raise BadPlan("decode.schema", f"{' and '.join(twice[:2])} are the same name to Spark")
+    known = {name.lower() for name in taken}
+    if twice := [name for name in columns if name.lower() in known]:
         raise BadPlan(
             "decode.schema",
             f"{twice[0]} is a column of the record itself; set prefix to tell them apart",

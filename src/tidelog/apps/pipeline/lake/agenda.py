@@ -96,7 +96,7 @@ class Agenda:
     def begin(cls, plan: BackfillPlan, counts: Iterable[Count]) -> "Agenda":
         """Settle what is to be sent."""
         data = {
-            "id": uuid.uuid4().hex,
+            "id": f"{plan.name}-{uuid.uuid4().hex}",
             "what": _what(plan),
             "done": 0,
             "stretches": list(cut(counts, plan.rows_per_batch)),
@@ -108,7 +108,7 @@ class Agenda:
 
     @property
     def id(self) -> str:
-        """Of this backfill alone."""
+        """Of this backfill alone: the sink knows it by that, whatever it is called later."""
         return str(self._data["id"])
 
     @property

@@ -14,17 +14,25 @@ Always true: one process writes to a lake at a time; a batch is committed by a q
 once; offsets of a partition only grow (unless `overlap` accepts otherwise).
 """
 
-import fcntl
 import os
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from tidelog.apps.pipeline.lake import layout
-from tidelog.apps.pipeline.lake.durable import make_folder, read_whole, sync_folder, write_whole
+from tidelog.apps.pipeline.lake.durable import (
+    Taken,
+    held,
+    make_folder,
+    read_whole,
+    sync_folder,
+    write_whole,
+)
 
 VERSION = 1
+_ANEW = "restore the one that belongs to the other, or begin anew: a new path and a new checkpoint"
 
 
 class LakeRefuses(Exception):
@@ -46,11 +54,13 @@ class StagedFile(NamedTuple):
 class Lake:
     """One lake, open for writing by this process."""
 
-    def __init__(self, path: str, overlap: str = "fail") -> None:
+    def __init__(self, path: str, overlap: str = "fail", *, gaps: bool = False) -> None:
+        """`gaps`: not every batch of the query comes here."""
         self.path = path
         self.run = uuid.uuid4().hex[:12]
         self._overlap = overlap
-        self._lock = -1
+        self._gaps = gaps
+        self._lock = ExitStack()
         self._record: dict[str, Any] = {}
 
     def __enter__(self) -> "Lake":
@@ -63,17 +73,21 @@ class Lake:
     def open(self) -> None:
         """Take the lake, and finish what an earlier process committed. Raises LakeRefuses."""
         make_folder(layout.own(self.path))
-        self._lock = os.open(layout.own(self.path, "lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
+            self._lock.enter_context(held(layout.own(self.path, "lock")))
+        except Taken:
             raise LakeRefuses(
                 f"another pipeline writes to {self.path}; wait for it, or stop it"
             ) from None
+        try:
+            self._finish()
+        except BaseException:
+            self.close()
+            raise
+
+    def _finish(self) -> None:
         record = read_whole(layout.commit_record(self.path)) or {}
         if record.get("version", VERSION) != VERSION:
-            self.close()
             raise LakeRefuses(f"{self.path} is of a newer tidelog; use that one")
         self._record = record
         self._move_all()
@@ -82,9 +96,7 @@ class Lake:
 
     def close(self) -> None:
         """Let the lake go."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.close()
 
     @property
     def staging(self) -> str:
@@ -121,20 +133,22 @@ class Lake:
 
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the lake has this batch already. Raises LakeRefuses."""
-        record = self._record
-        if not record:
-            return False
-        if record["query"] != query:
+        if self.query not in ("", query):
             raise LakeRefuses(
                 f"{self.path} was written with another checkpoint; go on with that one,"
                 " or name a new path"
             )
-        if batch < record["batch"]:
+        if batch < self.batch:
             raise LakeRefuses(
-                f"the checkpoint is at batch {batch} and {self.path} at {record['batch']}: it is an"
-                " older copy; restore the newer one, or name a new path"
+                f"the checkpoint is at batch {batch} and {self.path} at {self.batch}: it is an"
+                f" older copy; {_ANEW}"
             )
-        return bool(batch == record["batch"])
+        if batch > self.batch + 1 and not self._gaps:
+            raise LakeRefuses(
+                f"the checkpoint has done {batch} batches and {self.path} has {self.batch + 1}:"
+                f" rows would be missing; {_ANEW}"
+            )
+        return batch == self.batch
 
     def commit(self, query: str, batch: int, files: Sequence[StagedFile]) -> None:
         """Make staged files part of the lake. Raises LakeRefuses, and nothing is changed."""

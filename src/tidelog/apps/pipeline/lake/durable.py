@@ -5,10 +5,12 @@ Always true: what `write_whole` and `move` did is on the disk when they return.
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 _AT_FDCWD = -100
@@ -18,6 +20,24 @@ _RENAME_EXCHANGE = 2
 
 class CannotExchange(Exception):
     """This file system has no way to swap two folders at once."""
+
+
+class Taken(Exception):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def held(path: str) -> Iterator[None]:
+    """Hold a lock of the operating system, which goes with the process. Raises Taken."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Taken(path) from None
+        yield
+    finally:
+        os.close(lock)
 
 
 def sync_folder(path: str) -> None:
@@ -38,6 +58,7 @@ def sync_file(path: str) -> None:
 def make_folder(path: str) -> None:
     """Make a folder and those above it, durably."""
     missing = []
+    path = os.path.abspath(path)
     while not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)

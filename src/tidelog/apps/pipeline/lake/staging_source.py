@@ -136,8 +136,15 @@ def _json(batch: Any) -> tuple[Any, Any, list[str | None]]:
         for row, is_bad in enumerate(bad.to_pylist()):
             if is_bad:
                 value = values[row].as_py()
-                reasons[row] = json_values.reason(value, decoded[row].as_py(), types)
+                reasons[row] = json_values.reason(value, _there(decoded[row]), types)
     return batch.drop_columns(["decoded", "bad"]), decoded, reasons
+
+
+def _there(row: Any) -> dict[str, Any] | None:
+    """Which fields could be read. As they are: Python has no year 10000."""
+    if not row.is_valid:
+        return None
+    return {name: field if field.is_valid else None for name, field in row.items()}
 
 
 def _good_and_bad(
