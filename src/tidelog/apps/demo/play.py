@@ -18,9 +18,10 @@ from tidelog.apps.demo.outcome import Failover, Outcome, Step
 from tidelog.apps.demo.timeline import Mark, Piece, Timeline, in_sync, leader_of, timeline
 from tidelog.apps.demo.writer import Writer
 from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.reader import Reader
-from tidelog.shell.supervisor.cluster import LocalCluster
+from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 
 if TYPE_CHECKING:
     from tidelog.apps.demo.outcome import Audited, SparkPart
@@ -59,7 +60,13 @@ class Play:
         self._marks: list[Mark] = []
 
     def run(self) -> tuple[Outcome, Timeline]:
-        """Play it. Raises PlayFailed, JobFailed, ClusterFailed, ClientError."""
+        """Play it. Raises PlayFailed, JobFailed."""
+        try:
+            return self._run()
+        except (ClusterFailed, ClientError) as error:
+            raise PlayFailed(str(error)) from error
+
+    def _run(self) -> tuple[Outcome, Timeline]:
         with ExitStack() as stack:
             data = os.path.join(self._work, "data")
             cluster = LocalCluster(brokers=3, data=data)

@@ -74,8 +74,9 @@ def run_command(**given: Any) -> int:
     from tidelog.apps.pipeline.failure import one_line
 
     plan = _plan(given["file"], given["bootstrap"])
-    log = None if given["verbose"] else _log_file(plan)
+    log = None
     try:
+        log = None if given["verbose"] else _log_file(plan)
         with (
             runner.stopped_by_signals() as stop,
             pipeline_view.live(plan) as tell,
