@@ -8,36 +8,38 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sink_rows import rows_of, values_of
+from sink_tasks import (
+    COLUMNS,
+    PARTITIONS,
+    KeyedRows,
+    Killed,
+    arrow,
+    names,
+    new_topic,
+    options_for,
+    rows_for,
+    run_task,
+)
 
 from tidelog.apps.spark.sink import routing
 from tidelog.apps.spark.sink.process_client import forget_clients
 from tidelog.apps.spark.sink.replays import found_rows
 from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
 from tidelog.apps.spark.sink.replays.ledger import Ledger, Line, read_line
-from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import Conflict, RowsDiffer, SinkError, TooLate
-from tidelog.apps.spark.sink.write_options import WriteOptions, write_options
+from tidelog.apps.spark.sink.write_options import WriteOptions
 from tidelog.apps.spark.sink.writing import Attempt, Written, conclude, write_in_ledger
 from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Record
-from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import produce
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.ci
-COLUMNS = SinkColumns(value=0, key=1)
-PARTITIONS = 3
-names = (f"t{number}" for number in count())
-
-
-class Killed(Exception):
-    """The process is gone."""
 
 
 class Life(NamedTuple):
@@ -65,60 +67,6 @@ def broker() -> Iterator[LocalCluster]:
     with LocalCluster(1) as cluster:
         yield cluster
     forget_clients()
-
-
-def arrow(rows: list[tuple[bytes | None, bytes]], rows_each: int = 40) -> Iterator[Any]:
-    for start in range(0, len(rows), rows_each):
-        some = rows[start : start + rows_each]
-        yield pa.record_batch(
-            {
-                "value": pa.array([value for _, value in some], pa.binary()),
-                "key": pa.array([key for key, _ in some], pa.binary()),
-            }
-        )
-
-
-def rows_for(batch: int, task: int, keyed: bool = True) -> list[tuple[bytes | None, bytes]]:
-    """With rows that are equal to others, in the same task and in other ones."""
-    return [
-        (b"%d" % (number % 7) if keyed else None, b"%d.%d" % (batch, number // 2 + task * 50))
-        for number in range(160)
-    ]
-
-
-def new_topic(broker: LocalCluster, **configs: str) -> str:
-    topic = next(names)
-    with Cluster(broker.bootstrap) as cluster:
-        create_topic(cluster, topic, PARTITIONS, configs=configs)
-    return topic
-
-
-def options_for(broker: LocalCluster, topic: str, **more: str) -> WriteOptions:
-    given_options = {
-        "kafka.bootstrap.servers": broker.bootstrap,
-        "topic": topic,
-        **more,
-    }
-    return write_options(given_options)._replace(batch_bytes=256)
-
-
-def dying(batches: Iterator[Any], after: int | None) -> Iterator[Any]:
-    for number, batch in enumerate(batches):
-        if number == after:
-            raise Killed
-        yield batch
-    if after is not None:
-        raise Killed
-
-
-def run_task(
-    options: WriteOptions,
-    origin: Origin,
-    attempt: Attempt,
-    rows: list[tuple[bytes | None, bytes]],
-    after: int | None = None,
-) -> Written:
-    return write_in_ledger(options, COLUMNS, origin, attempt, dying(arrow(rows), after))
 
 
 def live(options: WriteOptions, query: str, batch: int, run: str, life: Life, keyed: bool) -> None:
@@ -177,7 +125,7 @@ def test_each_row_is_there_once_whatever_dies(
 def test_order_within_a_partition_is_kept_over_deaths(broker: LocalCluster) -> None:
     topic = new_topic(broker)
     options = options_for(broker, topic)
-    rows: list[tuple[bytes | None, bytes]] = [(b"%d" % (n % 5), b"%05d" % n) for n in range(1000)]
+    rows: KeyedRows = [(b"%d" % (n % 5), b"%05d" % n) for n in range(1000)]
     for number, after in enumerate([3, 11, 19, None]):
         try:
             run_task(options, Origin("ordered", 0, 0), Attempt("run", number), rows, after)
@@ -273,7 +221,7 @@ def test_the_number_of_tasks_may_change_between_batches(broker: LocalCluster) ->
 
 
 def test_rows_are_found_where_the_topic_stamps_its_own_time(broker: LocalCluster) -> None:
-    topic = new_topic(broker, **{"message.timestamp.type": "LogAppendTime"})
+    topic = new_topic(broker, PARTITIONS, **{"message.timestamp.type": "LogAppendTime"})
     options = options_for(broker, topic)
     rows = rows_for(0, 0)
     with pytest.raises(Killed):

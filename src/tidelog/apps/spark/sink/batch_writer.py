@@ -43,7 +43,7 @@ class TidelogWriter(DataSourceArrowWriter):
         self.job = str(uuid4())
         self.began_ms = now_ms()
         self.ends: Ends = {}
-        if self.options.named is None:
+        if self.options.named is None or self.columns.timestamp is not None:
             with self.options.client.cluster() as cluster:
                 cluster.refresh([self.options.topic] if self.options.topic else [])
                 self.ends = ends_now(cluster, self.options.topic)
@@ -59,7 +59,9 @@ class TidelogWriter(DataSourceArrowWriter):
                 write_alone(self.options, self.columns, origin, attempt, starts, iterator)
             )
         origin = Origin(NAMED + named.app, named.version, context.partitionId())
-        return TaskMessage(write_in_ledger(self.options, self.columns, origin, attempt, iterator))
+        return TaskMessage(
+            write_in_ledger(self.options, self.columns, origin, attempt, iterator, self.ends)
+        )
 
     def commit(self, messages: list[Any]) -> None:
         conclude(self.options, [message.written for message in messages])

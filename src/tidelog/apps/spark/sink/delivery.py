@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.apps.spark.encoding.encoder import BatchEncoder, EncodedBatch, Rows, timestamps_ms
+from tidelog.apps.spark.encoding.row_columns import as_binary
 from tidelog.apps.spark.sink.lanes import Lanes
 from tidelog.apps.spark.sink.replays.found_rows import (
     Ends,
@@ -28,7 +29,7 @@ from tidelog.apps.spark.sink.replays.found_rows import (
 from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
 from tidelog.apps.spark.sink.routing import Routing, Targets
 from tidelog.apps.spark.sink.row_columns import SinkColumns
-from tidelog.apps.spark.sink.sink_errors import RowsDiffer
+from tidelog.apps.spark.sink.sink_errors import RowsDiffer, RowsGone
 from tidelog.apps.spark.sink.write_options import WriteOptions
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
@@ -132,7 +133,16 @@ class Delivery:
         if not self._look:
             return
         partitions = self._cluster.topic(topic).partitions
-        found = find_rows(self._cluster, topic, partitions, self._identity, self._starts)
+        found = find_rows(
+            self._cluster,
+            topic,
+            partitions,
+            self._identity,
+            self._starts,
+            own_times=self._columns.timestamp is not None,
+        )
+        if found.compacted and not self._options.accept_mismatch:
+            raise RowsGone(topic, sum(found.compacted.values()))
         self._found[topic] = found
         for partition, sequence in found.next_sequence.items():
             self._encoder.sequences[self._routing.place(topic, partition)] = sequence
@@ -177,4 +187,5 @@ def _values(batch: Any, place: int | None) -> list[Any]:
     if place is None:
         return [None] * batch.num_rows
     column = batch.column(place)
-    return (column.cast(pa.binary()) if pa.types.is_string(column.type) else column).to_pylist()
+    headers = pa.types.is_list(column.type)
+    return (column if headers else as_binary(column, "")).to_pylist()

@@ -271,8 +271,6 @@ class Lanes:
     def _repair(self) -> None:
         """Take in what is under way, then send the rest again until all of it is there."""
         self._take_all()
-        for lane in self._lanes.values():
-            lane.next, lane.next_bytes = {}, 0
         deadline = Deadline(self.delivery_s)
         while waiting := [key for key, batches in self._unacked.items() if batches]:
             before, self._trouble = self._trouble, None
@@ -292,6 +290,8 @@ class Lanes:
 
     def _send_first_of(self, waiting: Iterable[TopicPartition]) -> None:
         """The first batch of each partition; takes the answers."""
+        for lane in self._lanes.values():  # of a try that ended half way
+            lane.next, lane.next_bytes = {}, 0
         for key in waiting:
             self._lane(key).next[key] = self._unacked[key][0]
         for lane in list(self._lanes.values()):

@@ -41,9 +41,9 @@ class ProcessClient:
             gc.collect()
             gc.freeze()
 
-    def refresh(self, topic: str | None) -> None:
-        """Learn of new partitions now and then, as any producer does."""
-        if time.monotonic() < self._fresh_until:
+    def refresh(self, topic: str | None, *, now: bool = False) -> None:
+        """Learn of new partitions now and then, as any producer does; `now`: in any case."""
+        if not now and time.monotonic() < self._fresh_until:
             return
         wanted = set(self.cluster.metadata.topics) if self._fresh_until else {self.ledger.topic}
         self.cluster.refresh(sorted(wanted | ({topic} if topic else set())))

@@ -51,6 +51,17 @@ class RowsDiffer(SinkError):
         )
 
 
+class RowsGone(SinkError):
+    """Rows of an earlier attempt can't be compared: a cleaner has taken some."""
+
+    def __init__(self, topic: str, count: int) -> None:
+        super().__init__(
+            f"{topic}: {count} rows that an earlier attempt wrote were compacted away, so it can't"
+            " be told which. To go on, and write the rows of this task to those partitions once"
+            " more, set onReplayMismatch=accept for one run"
+        )
+
+
 class TooLarge(SinkError):
     """A batch is larger than the topic allows."""
 

@@ -58,8 +58,10 @@ def write_in_ledger(
     origin: Origin,
     attempt: Attempt,
     batches: Iterable[Any],
+    planned: Ends | None = None,
 ) -> Written:
-    """The rows of a task of a batch that the ledger knows or will know."""
+    """The rows of a task of a batch that the ledger knows or will know. `planned`: where topics
+    ended before any task of this run began."""
     try:
         client = process_client(options)
         client.refresh(options.topic)
@@ -69,7 +71,8 @@ def write_in_ledger(
                 pass
             return Written(origin, attempt.run, line, None)
         look = line.run != attempt.run or attempt.number > 0
-        starts = Starts(line.ends, now_ms() - line.time_ms)
+        first = attempt.number == 0
+        starts = Starts(line.ends, now_ms() - line.time_ms, planned if first else None)
         delivered = _deliver(client, options, columns, origin, look, starts, batches)
     except BaseException:
         forget_clients()
@@ -181,6 +184,8 @@ def _deliver(
     starts: Starts,
     batches: Iterable[Any],
 ) -> Delivered:
+    if look:  # a dead attempt may have known partitions that are new to this process
+        client.refresh(options.topic, now=True)
     delivery = Delivery(
         client.cluster, client.connections, options, columns, origin, look=look, starts=starts
     )

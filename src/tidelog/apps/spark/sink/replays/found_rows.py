@@ -5,11 +5,12 @@ task's producer id and epoch are opened. Rows are compared by content, not by po
 replay may bring them in another order (Spark does after a shuffle), or cut batches elsewhere.
 
 Always true: each row found is taken for one row of the replay at most. Rows that the replay does
-not have are `left`: then the rows of the task were not the same.
+not have are `left`: then the rows of the task were not the same. Numbers begin at 0, so where
+fewer rows are found than numbers were given, that is known, and looked into.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster, Deadline
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.reader import EARLIEST, FetchFrom, fetch, list_offset
+from tidelog.shell.client.reader import EARLIEST, FetchFrom, epoch_end, fetch, list_offset
 
 FETCH_BYTES = 4 * 1024 * 1024
 REPLICATION_S = 30.0
@@ -48,6 +49,8 @@ class Starts(NamedTuple):
 
     offsets: Ends
     age_ms: int
+    planned: Ends | None = None
+    """Where topics ended when a first try was planned: what dead ones wrote lies before that."""
 
 
 @slotted
@@ -62,6 +65,10 @@ class FoundRows:
     tasks: set[int] = field(default_factory=set)
     """All tasks of the micro-batch that have written, this one included."""
     total: int = 0
+    compacted: dict[int, int] = field(default_factory=dict)
+    """By partition: how many rows a cleaner has taken. The others there count as not found."""
+    added: set[Offset] = field(default_factory=set)
+    """Where the batches began, if only one partition was read: none counts twice."""
 
     def take(self, row: bytes) -> bool:
         """Whether the row is among those found; it is not from then on."""
@@ -79,16 +86,33 @@ class FoundRows:
         """Rows that nobody has asked for."""
         return self.rows.total()
 
+    def missing(self, partition: int) -> int:
+        """How many rows have got a number and were not found, if only that partition was read."""
+        return max(self.next_sequence.get(partition, 0) - self.total, 0)
+
+    def merge(self, other: "FoundRows") -> None:
+        """What was found in another partition."""
+        self.rows.update(other.rows)
+        self.next_sequence.update(other.next_sequence)
+        self.ends.update(other.ends)
+        self.tasks |= other.tasks
+        self.compacted.update(other.compacted)
+        self.total += other.total
+
     def add(self, batch: RecordBatch, partition: int) -> None:
         """A batch of this task. Raises CorruptRecord."""
+        if batch.base_offset in self.added:
+            return
+        self.added.add(batch.base_offset)
         if not batch.crc_ok():
             raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset} differs")
         for record in decode(batch):
             headers = [(header.key, header.value) for header in record.headers]
             self.rows[row_digest(record.key, record.value, headers)] += 1
             self.total += 1
-        self.next_sequence[partition] = (batch.last_sequence + 1) & MAX_SEQUENCE
-        self.ends[partition] = batch.next_offset
+        if batch.next_offset > self.ends.get(partition, 0):
+            self.next_sequence[partition] = (batch.last_sequence + 1) & MAX_SEQUENCE
+            self.ends[partition] = batch.next_offset
 
 
 def row_digest(key: bytes | None, value: bytes | None, headers: RowHeaders) -> bytes:
@@ -112,11 +136,13 @@ def find_rows(
     partitions: Iterable[int],
     identity: Identity,
     starts: Starts,
+    *,
+    own_times: bool,
 ) -> FoundRows:
-    """What this task has written of this micro-batch."""
+    """What this task has written of this micro-batch. `own_times`: rows bring timestamps, and
+    from these a broker reckons how long a producer is silent; old ones are forgotten at once."""
     found = FoundRows()
-    remembered_ms = _remembered_ms(cluster)
-    forgotten = starts.age_ms > remembered_ms * REMEMBERED_SURELY
+    forgotten = own_times or starts.age_ms > _remembered_ms(cluster) * REMEMBERED_SURELY
     for partition in partitions:
         key = TopicPartition(topic, partition)
         word = _leaders_word(cluster, key, identity)
@@ -125,35 +151,48 @@ def find_rows(
         # so does one that can't have forgotten it.
         if word.asked and word.next_sequence is None and (word.known or not forgotten):
             continue
-        _read_through(cluster, key, identity, starts.offsets.get(topic, {}), found)
+        found.merge(_read_through(cluster, key, identity, starts))
     return found
 
 
 def _read_through(
-    cluster: Cluster,
-    key: TopicPartition,
-    identity: Identity,
-    starts: Mapping[int, Offset],
-    found: FoundRows,
-) -> None:
+    cluster: Cluster, key: TopicPartition, identity: Identity, starts: Starts
+) -> FoundRows:
     """Read a partition up to what the leader has of this task."""
+    found = FoundRows()
     low = list_offset(cluster, *key, EARLIEST).offset
-    start = starts.get(key.partition, low)
+    start = starts.offsets.get(key.topic, {}).get(key.partition, 0)
+    planned = (starts.planned or {}).get(key.topic, {}).get(key.partition)
     position = max(start, low)
     deadline = Deadline(REPLICATION_S)
     while True:
+        written = _leaders_word(cluster, key, identity).next_sequence
+        log_end = -1 if written is None else _log_end(cluster, key)
         end = list_offset(cluster, *key).offset
         if start > end:  # the topic was made anew
-            start = position = low
-        while position < end:
-            position = _look_through(cluster, key, position, identity, found)
-        written = _leaders_word(cluster, key, identity).next_sequence
-        if written is None or written == found.next_sequence.get(key.partition, 0):
-            return
-        if low > start:  # retention has taken some of it
+            start, position = 0, low
+        if written is None and planned is not None:  # others of this run write there by now
+            end = min(end, planned)
+        position = _look_through(cluster, key, position, end, identity, found)
+        if written is None or written <= found.next_sequence.get(key.partition, 0):
+            break
+        if 0 <= log_end <= end:  # all was read: the others lie before, or are gone
             found.next_sequence[key.partition] = written
-            return
+            break
         deadline.pause(NotReadable(key, written))
+    if found.missing(key.partition) and low < start:  # made anew, and longer than it was
+        _look_through(cluster, key, low, start, identity, found)
+    if found.missing(key.partition) and low <= start:  # retention has taken none
+        found.compacted[key.partition] = found.missing(key.partition)
+        found.rows.clear()
+        found.total = 0
+    return found
+
+
+def _log_end(cluster: Cluster, key: TopicPartition) -> Offset:
+    """Where the leader's log ends, replicated or not; -1: it can't say."""
+    epoch = cluster.leader(*key).leader_epoch
+    return epoch_end(cluster, *key, epoch)[1]
 
 
 class LeadersWord(NamedTuple):
@@ -210,9 +249,14 @@ def _remembered_ms(cluster: Cluster) -> int:
 
 
 def _look_through(
-    cluster: Cluster, key: TopicPartition, position: Offset, identity: Identity, found: FoundRows
+    cluster: Cluster,
+    key: TopicPartition,
+    position: Offset,
+    end: Offset,
+    identity: Identity,
+    found: FoundRows,
 ) -> Offset:
-    """One fetch; where to go on."""
+    """Batches from one offset to another; where to go on."""
 
     def ask(leader: KafkaConnection, known: PartitionMetadata) -> bytes | memoryview | bytearray:
         place = FetchFrom(position, known.leader_epoch, FETCH_BYTES)
@@ -221,11 +265,14 @@ def _look_through(
             raise BrokerError(f"fetch of {key} at offset {position}", answer.error)
         return answer.records
 
-    for batch in batches(cluster.ask_leader(*key, ask)):
-        position = max(position, batch.next_offset)
-        ours = batch.producer_epoch == identity.epoch and batch.producer_id >= 0
-        if ours and identity.is_sibling(batch.producer_id):
-            found.tasks.add(task_of(batch.producer_id))
-            if batch.producer_id == identity.producer_id:
-                found.add(batch, key.partition)
+    while position < end:
+        for batch in batches(cluster.ask_leader(*key, ask)):
+            if position >= end:
+                break
+            position = max(position, batch.next_offset)
+            ours = batch.producer_epoch == identity.epoch and batch.producer_id >= 0
+            if ours and identity.is_sibling(batch.producer_id):
+                found.tasks.add(task_of(batch.producer_id))
+                if batch.producer_id == identity.producer_id:
+                    found.add(batch, key.partition)
     return position

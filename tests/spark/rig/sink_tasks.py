@@ -1,0 +1,78 @@
+"""Tasks of a sink without Spark: calls against a real broker that die where one says so."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from tidelog.apps.spark.sink.replays.identity import Origin
+from tidelog.apps.spark.sink.row_columns import SinkColumns
+from tidelog.apps.spark.sink.write_options import WriteOptions, write_options
+from tidelog.apps.spark.sink.writing import Attempt, Written, write_in_ledger
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+COLUMNS = SinkColumns(value=0, key=1)
+PARTITIONS = 3
+KeyedRows = list[tuple[bytes | None, bytes]]
+names = (f"t{number}" for number in count())
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+def arrow(rows: KeyedRows, rows_each: int = 40) -> Iterator[Any]:
+    for start in range(0, len(rows), rows_each):
+        some = rows[start : start + rows_each]
+        yield pa.record_batch(
+            {
+                "value": pa.array([value for _, value in some], pa.binary()),
+                "key": pa.array([key for key, _ in some], pa.binary()),
+            }
+        )
+
+
+def rows_for(batch: int, task: int, keyed: bool = True) -> KeyedRows:
+    """With rows that are equal to others, in the same task and in other ones."""
+    return [
+        (b"%d" % (number % 7) if keyed else None, b"%d.%d" % (batch, number // 2 + task * 50))
+        for number in range(160)
+    ]
+
+
+def new_topic(broker: LocalCluster, partitions: int = PARTITIONS, **configs: str) -> str:
+    topic = next(names)
+    with Cluster(broker.bootstrap) as cluster:
+        create_topic(cluster, topic, partitions, configs=configs)
+    return topic
+
+
+def options_for(broker: LocalCluster, topic: str, **more: str) -> WriteOptions:
+    given_options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "topic": topic,
+        **more,
+    }
+    return write_options(given_options)._replace(batch_bytes=256)
+
+
+def dying(batches: Iterator[Any], after: int | None) -> Iterator[Any]:
+    for number, batch in enumerate(batches):
+        if number == after:
+            raise Killed
+        yield batch
+    if after is not None:
+        raise Killed
+
+
+def run_task(
+    options: WriteOptions,
+    origin: Origin,
+    attempt: Attempt,
+    rows: KeyedRows,
+    after: int | None = None,
+) -> Written:
+    return write_in_ledger(options, COLUMNS, origin, attempt, dying(arrow(rows), after))
