@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from audit_in_process import audit_in_process
-from damage_cases import Case, matches
-from damage_cases_hard import CASES
+from damage_case import Case, matches
+from damage_cases import CASES
 from mini_cluster import MiniCluster, make_mini_cluster
 
 UNCUT = 0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage_cases import matches
-from damage_cases_hard import CASES
+from damage_case import matches
+from damage_cases import CASES
 from mini_cluster import make_mini_cluster
 
 from tidelog.apps.audit.run import audit

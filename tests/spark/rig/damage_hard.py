@@ -3,14 +3,13 @@
 import os
 import shutil
 
-from damage_cases import ANY, CASES, Expected, case, cleaned, log, without
+from damage_by_writers import cleaned, without
+from damage_case import ANY, Expected, case, log
 from mini_cluster import BATCHES, BROKERS, END, FOLDER, RECORDS, MiniCluster, batch_at
 
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.record_batch import CRC_AT, CRC_FROM
 from tidelog.core.storage import layout
-
-__all__ = ["CASES"]
 
 
 def _cut_out(cluster: MiniCluster, number: int, broker: int = 2) -> None:

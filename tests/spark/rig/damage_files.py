@@ -1,0 +1,199 @@
+"""What checkpoints, indexes and snapshots can suffer."""
+
+import os
+
+from damage_case import ANY, Expected, case, log
+from mini_cluster import END, MiniCluster, transactions
+
+from tidelog.core.storage import layout
+
+# -- checkpoints
+
+
+@case()
+def a_high_watermark_is_beyond_the_end(cluster: MiniCluster) -> list[Expected]:
+    cluster.offsets(2, layout.HIGH_WATERMARKS, END + 50)
+    return [Expected("high-watermark", layout.HIGH_WATERMARKS, ANY, (END, END + 50))]
+
+
+@case()
+def a_recovery_point_is_beyond_the_end(cluster: MiniCluster) -> list[Expected]:
+    cluster.offsets(2, layout.RECOVERY_POINTS, END + 50)
+    return [Expected("recovery-point", layout.RECOVERY_POINTS, ANY, (END, END + 50))]
+
+
+@case()
+def a_log_start_is_beyond_the_end(cluster: MiniCluster) -> list[Expected]:
+    cluster.offsets(2, layout.LOG_STARTS, END + 50)
+    return [Expected("log-start", layout.LOG_STARTS, ANY, (END, END + 50))]
+
+
+@case()
+def a_checkpoint_is_garbage(cluster: MiniCluster) -> list[Expected]:
+    (cluster.root / "broker-2" / layout.HIGH_WATERMARKS).write_bytes(os.urandom(40) + b"\xff")
+    return [Expected("checkpoint-format", layout.HIGH_WATERMARKS)]
+
+
+@case()
+def a_checkpoint_counts_wrong(cluster: MiniCluster) -> list[Expected]:
+    (cluster.root / "broker-2" / layout.RECOVERY_POINTS).write_text(f"0\n2\nown 0 {END}\n")
+    return [Expected("checkpoint-format", layout.RECOVERY_POINTS)]
+
+
+@case()
+def a_checkpoint_is_of_version_one(cluster: MiniCluster) -> list[Expected]:
+    (cluster.root / "broker-2" / layout.LOG_STARTS).write_text("1\n0\n")
+    return [Expected("checkpoint-format", layout.LOG_STARTS)]
+
+
+@case()
+def a_checkpoint_has_a_line_twice(cluster: MiniCluster) -> list[Expected]:
+    text = f"0\n2\nown 0 {END}\nown 0 {END}\n"
+    (cluster.root / "broker-2" / layout.HIGH_WATERMARKS).write_text(text)
+    return [Expected("checkpoint-format", layout.HIGH_WATERMARKS)]
+
+
+@case()
+def a_checkpoint_names_a_stranger(cluster: MiniCluster) -> list[Expected]:
+    text = f"0\n2\nown 0 {END}\nother 3 7\n"
+    (cluster.root / "broker-2" / layout.HIGH_WATERMARKS).write_text(text)
+    return [Expected("unknown-partition", layout.HIGH_WATERMARKS)]
+
+
+@case()
+def meta_properties_is_garbage(cluster: MiniCluster) -> list[Expected]:
+    (cluster.root / "broker-2" / layout.META_PROPERTIES).write_bytes(b"what is this\n")
+    return [Expected("meta-properties", layout.META_PROPERTIES)]
+
+
+# -- files beside
+
+
+@case()
+def an_index_does_not_rise(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    data = path.read_bytes()
+    path.write_bytes(data[8:16] + data[:8] + data[16:])
+    return [Expected("offset-index", log(path.name), 8)]
+
+
+@case()
+def an_index_points_beyond_the_segment(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    data = path.read_bytes()
+    path.write_bytes(data[:-4] + (1 << 20).to_bytes(4))
+    return [Expected("offset-index", log(path.name), len(data) - 8)]
+
+
+@case()
+def an_index_points_into_a_batch(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    cluster.flip(path, 15, 1)
+    return [Expected("offset-index", log(path.name), 8)]
+
+
+@case()
+def an_index_names_another_offset(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    cluster.flip(path, 11, 0)
+    return [Expected("offset-index", log(path.name), 8)]
+
+
+@case()
+def an_index_is_cut_in_an_entry(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    size = path.stat().st_size
+    os.truncate(path, size - 3)
+    return [Expected("offset-index", log(path.name), size - 8)]
+
+
+@case()
+def an_index_of_a_closed_segment_ends_in_zeros(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    size = path.stat().st_size
+    os.truncate(path, size + 80)
+    return [Expected("offset-index", log(path.name), size)]
+
+
+@case()
+def an_index_can_not_be_read(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    path.unlink()
+    path.mkdir()
+    return [Expected("unreadable", log(path.name))]
+
+
+@case()
+def a_segment_can_not_be_read(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.log"
+    path.unlink()
+    path.mkdir()
+    return [Expected("unreadable", log(path.name), ANY, (65, 129))]
+
+
+@case()
+def an_index_is_gone(cluster: MiniCluster) -> list[Expected]:
+    (cluster.folder(2) / "00000000000000000065.index").unlink()
+    return [Expected("index-missing", log("00000000000000000065.index"))]
+
+
+@case()
+def a_time_index_is_gone(cluster: MiniCluster) -> list[Expected]:
+    (cluster.folder(2) / "00000000000000000130.timeindex").unlink()
+    return [Expected("index-missing", log("00000000000000000130.timeindex"))]
+
+
+@case()
+def a_time_index_is_garbage(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.timeindex"
+    path.write_bytes(os.urandom(48))
+    return [Expected("time-index", log(path.name))]
+
+
+@case()
+def a_time_index_has_another_time(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.timeindex"
+    cluster.flip(path, 12 + 7, 0)
+    return [Expected("time-index", log(path.name), 12)]
+
+
+@case()
+def a_time_index_is_empty(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.timeindex"
+    path.write_bytes(b"")
+    return [Expected("time-index", log(path.name))]
+
+
+@case()
+def a_time_index_lost_its_end(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.timeindex"
+    os.truncate(path, path.stat().st_size - 12)
+    return [Expected("time-index", log(path.name))]
+
+
+@case()
+def a_snapshot_is_damaged(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.snapshot"
+    cluster.flip(path, 20)
+    return [Expected("producer-snapshot", log(path.name))]
+
+
+@case(transactions)
+def a_transaction_index_is_garbage(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000000.txnindex"
+    path.write_bytes(os.urandom(34))
+    return [Expected("transaction-index", log(path.name))]
+
+
+@case(transactions)
+def a_transaction_index_names_no_marker(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000000.txnindex"
+    cluster.flip(path, 25, 3)
+    return [Expected("transaction-index", log(path.name))]
+
+
+@case(transactions)
+def a_transaction_index_lost_its_entry(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000000.txnindex"
+    path.write_bytes(b"")
+    return [Expected("transaction-index", log(path.name), ANY, (0, 6))]
