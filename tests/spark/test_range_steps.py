@@ -7,7 +7,12 @@ from log_batches import simple_log
 
 from tidelog.apps.spark.columns import arrow_schema
 from tidelog.apps.spark.source import range_reader
-from tidelog.apps.spark.source.range_errors import RangeCorrupt, RangeToRead, RangeUnreachable
+from tidelog.apps.spark.source.range_errors import (
+    RangeCorrupt,
+    RangeOverwritten,
+    RangeToRead,
+    RangeUnreachable,
+)
 from tidelog.apps.spark.source.range_fetch import Answer
 from tidelog.apps.spark.source.range_reader import EMPTY_ANSWERS, FETCH_BYTES_MIN, read_range
 from tidelog.core.record.encoder import Producer, encode_batch
@@ -172,6 +177,27 @@ def test_aborted_transactions_are_left_out_for_readers_of_committed_data(
     assert offsets(monkeypatch, script, READ_COMMITTED) == list(range(10, 20))
     script = Script([said(data, aborted=aborted)])
     assert offsets(monkeypatch, script) == list(range(30))
+
+
+def test_an_older_leaders_batch_where_a_newer_one_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands where the plan knew of others: the log was cut, and an older end came back."""
+    data = b"".join(
+        bytes(encode_batch([Record(None, b"v")] * 10, base_offset=10 * n, leader_epoch=epoch))
+        for n, epoch in enumerate((1, 2, 2))
+    )
+    wanted = WANTED._replace(epoch_max=3, epoch_since=20)
+    script = Script([said(data)])
+    monkeypatch.setattr(range_reader, "RangeFetch", script)
+    reading = read_range(None, wanted, arrow_schema(), keep=True)  # type: ignore[arg-type]
+    assert next(reading)["offset"].to_pylist() == list(range(20))
+    with pytest.raises(
+        RangeOverwritten, match="from offset 20: the batch there is of leader epoch 2"
+    ):
+        next(reading)
+    script = Script([said(data)])
+    monkeypatch.setattr(range_reader, "RangeFetch", script)
+    allowed = wanted._replace(epoch_max=2, epoch_since=10)
+    assert sum(b.num_rows for b in read_range(None, allowed, arrow_schema())) == 30  # type: ignore[arg-type]
 
 
 def test_damaged_bytes_are_an_error_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:

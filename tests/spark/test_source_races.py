@@ -27,10 +27,12 @@ from topic_data import append, numbered
 from tidelog.apps.spark.source import task
 from tidelog.apps.spark.source.loss.policy import DataLost
 from tidelog.apps.spark.source.survey import Landscape, Survey
+from tidelog.core.record.record import Record
 from tidelog.core.wire.apis import spoken_versions
 from tidelog.shell.client import admin, connection
 from tidelog.shell.client.api_keys import FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.spark import read_report
 
@@ -39,7 +41,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
+    with LocalCluster(settings=QUICK_SESSIONS, fault_switches=True) as cluster:
         yield cluster
     for client in list(task._clusters):
         task._forget(client)
@@ -223,6 +225,44 @@ def test_the_tail_is_cut_while_a_task_waits(
         assert told(read_report(lost)) == [("truncated", 80, 100, 80)], "by the driver, once"
         assert stream.read(planned) == list(range(1000, 1000 + written_again))
     cluster.start_broker(leader)
+    await_isr(cluster, name, cluster_replicas(cluster, name))
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_leader_that_comes_back_with_what_nobody_else_had(
+    cluster: LocalCluster, name: str, tmp_path: Path, late: bool
+) -> None:
+    """Its last records were never committed; others were written in their place, and planned or
+    read. Then it leads again, and only what both have had is left."""
+    configs = {"min.insync.replicas": "1"}
+    make_topic(cluster.bootstrap, name, replicas=2, configs=configs)
+    append(cluster.bootstrap, name, numbered(0, 70))
+    with Cluster(cluster.bootstrap) as client:
+        known = client.refresh([name]).topics[name].partitions[0]
+        first = known.leader
+        (second,) = set(known.replicas) - {first}
+        cluster.isolate(second)
+        try:
+            careless = Producer(client, acks=1, idempotent=False)
+            careless.append(name, 0, [Record(None, value) for value in numbered(500, 510)])
+            cluster.kill(first)
+        finally:
+            cluster.heal(second)
+    eventually(lambda: leader_of(cluster, name) == second, "the other one leads")
+    append(cluster.bootstrap, name, numbered(70, 100))
+    lost = str(tmp_path / "lost")
+    options = {"subscribe": name, "onDataLoss": "report", "dataLossPath": lost}
+    with Stream(cluster.bootstrap, **options) as stream:
+        planned = stream.plan()
+        if not late:
+            assert stream.read(planned) == list(range(100))
+        elect_unclean(cluster, name, second)
+        append(cluster.bootstrap, name, numbered(1000, 1005))
+        if late:
+            assert stream.read(planned) == list(range(70))
+        assert stream.read(stream.plan()) == [*range(500, 510), *range(1000, 1005)]
+        assert told(read_report(lost)) == [("truncated", 70, 100, 70)]
+    cluster.start_broker(second)
     await_isr(cluster, name, cluster_replicas(cluster, name))
 
 

@@ -44,6 +44,9 @@ class Topics:
         self.logs: dict[TopicPartition, tuple[int, Place]] = {}
         """Log start, and end."""
         self.epoch_ends: dict[TopicPartition, int] = {}
+        self.floors: dict[TopicPartition, int] = {}
+        """The epochs that these are the ends of, if it is not the one asked for."""
+        self.epoch_starts: dict[TopicPartition, int] = {}
         self.dumb: set[TopicPartition] = set()
         self.epochs_asked = 0
 
@@ -74,9 +77,12 @@ class Topics:
                 found[key] = FoundOffset(start if time == EARLIEST else end.offset, -1, end.epoch)
         return found
 
-    def epoch_end(self, key: TopicPartition, _epoch: int) -> int | None:
+    def epoch_end(self, key: TopicPartition, epoch: int) -> tuple[int, int] | None:
         self.epochs_asked += 1
-        return self.epoch_ends.get(key, self.logs[key][1].offset)
+        return self.floors.get(key, epoch), self.epoch_ends.get(key, self.logs[key][1].offset)
+
+    def epoch_start(self, key: TopicPartition, _epoch: int) -> int:
+        return self.epoch_starts.get(key, -1)
 
 
 @pytest.fixture
@@ -89,7 +95,7 @@ def watch(topics: Topics) -> Watch:
     return Watch(cast(Survey, topics))
 
 
-def at(**places: tuple[int, int]) -> StreamOffset:
+def at(**places: tuple[int, ...]) -> StreamOffset:
     """`t_0=(offset, epoch)`, in a topic of id 1."""
     keys = {TopicPartition(*_split(name)): Place(*found) for name, found in places.items()}
     return StreamOffset(keys, {key.topic: b"\x01" * 16 for key in keys})
@@ -165,6 +171,21 @@ def test_a_cut_log_is_read_again_from_the_cut(topics: Topics, watch: Watch) -> N
     assert end.lost_offsets == 20
     topics.epoch_ends.clear()
     assert advance(watch, end) is end
+
+
+def test_an_older_epoch_that_came_back_longer(topics: Topics, watch: Watch) -> None:
+    """Its leader died with records that nobody else had; what the next one wrote in their place
+    was read. Now the first one leads again."""
+    topics.put("t", (100, 3))
+    topics.epoch_starts[T0] = 70
+    start = advance(watch, at(t_0=(60, 2)))
+    assert start.places[T0] == Place(100, 3, 70)
+    start = from_json(start.to_json())
+    topics.put("t", (85, 4))
+    topics.floors[T0], topics.epoch_ends[T0], topics.epoch_starts[T0] = 2, 80, 80
+    end = advance(watch, start)
+    assert end.lost == (LostRange("t", 0, LossKind.TRUNCATED, 70, 100, 70, 3),)
+    assert (end.places[T0], end.starts) == (Place(85, 4, 80), {T0: 70})
 
 
 def test_retention_that_passed_the_reader(topics: Topics, watch: Watch) -> None:
@@ -290,7 +311,7 @@ def test_a_topic_that_goes_while_its_epochs_are_asked_for(
 ) -> None:
     topics.put("t", (50, 5))
 
-    def gone(_key: TopicPartition, _epoch: int) -> int:
+    def gone(_key: TopicPartition, _epoch: int) -> tuple[int, int]:
         topics.drop("t")
         raise NoSuchTopic("topic 't'", "t")
 
@@ -315,12 +336,13 @@ def test_available_now_stops_where_the_run_began(topics: Topics, watch: Watch) -
 
 def test_an_offset_survives_json() -> None:
     lost = LostRange("t", 0, LossKind.RECREATED, 5, None, 0, 3, "old", "new")
-    offset = at(t_0=(10, 3), t_1=(7, -1))._replace(starts={T0: 4}, lost=(lost,), lost_offsets=20)
+    offset = at(t_0=(10, 3, 8), t_1=(7, -1))._replace(starts={T0: 4}, lost=(lost,), lost_offsets=20)
     text = json.dumps(offset.to_json())
     assert from_json(json.loads(text)) == offset
     assert json.loads(text)["topics"]["t"]["partitions"]["0"] == {
         "offset": 10,
         "epoch": 3,
+        "since": 8,
         "from": 4,
     }
 

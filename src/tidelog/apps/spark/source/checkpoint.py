@@ -15,7 +15,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidelog.apps.spark.source.loss.judging import Place
+from tidelog.apps.spark.source.loss.judging import UNKNOWN_OFFSET, Place
 from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LostRange, lost_from_json
 from tidelog.core.types import Offset, TopicId, TopicPartition
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
@@ -48,6 +48,8 @@ class StreamOffset(NamedTuple):
         for key, place in sorted(self.places.items()):
             topic = topics.setdefault(key.topic, {"partitions": {}})
             found = {"offset": place.offset, "epoch": place.epoch}
+            if place.since >= 0:
+                found["since"] = place.since
             if key in self.starts:
                 found["from"] = self.starts[key]
             topic["partitions"][str(key.partition)] = found
@@ -86,7 +88,11 @@ def _ours(found: Mapping[str, Any]) -> StreamOffset:
         ids[name] = id_bytes(topic["id"]) if "id" in topic else NO_TOPIC_ID
         for partition, each in topic["partitions"].items():
             key = TopicPartition(name, int(partition))
-            places[key] = Place(int(each["offset"]), int(each.get("epoch", UNKNOWN_EPOCH)))
+            places[key] = Place(
+                int(each["offset"]),
+                int(each.get("epoch", UNKNOWN_EPOCH)),
+                int(each.get("since", UNKNOWN_OFFSET)),
+            )
             if "from" in each:
                 starts[key] = int(each["from"])
     lost = tuple(lost_from_json(each) for each in found.get("lost", ()))

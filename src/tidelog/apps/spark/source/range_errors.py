@@ -17,6 +17,8 @@ class RangeToRead(NamedTuple):
     end: Offset
     epoch_max: LeaderEpoch = -1
     """No record of the range is of a later leader epoch; -1: not known."""
+    epoch_since: Offset = -1
+    """And from here on none of an earlier one; -1: not known."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"

@@ -182,13 +182,17 @@ class _Reading:
         self._fetch.pause(self.offset, why)
 
     def _overwritten(self, headers: BatchHeaders, offset: Offset) -> RangeOverwritten | None:
-        """The first batch of a leader that the plan did not know of, as an error."""
+        """The first batch of another leader than the plan knew of, as an error."""
         wanted = self._wanted
         if wanted.epoch_max < 0:
             return None
         inside = (headers.last_offset >= offset) & (headers.base_offset < wanted.end)
-        later = np.flatnonzero(inside & (headers.leader_epoch > wanted.epoch_max))
-        if not len(later):
+        other = headers.leader_epoch > wanted.epoch_max
+        if wanted.epoch_since >= 0:
+            from_then_on = headers.base_offset >= wanted.epoch_since
+            other |= from_then_on & (headers.leader_epoch < wanted.epoch_max)
+        others = np.flatnonzero(inside & other & (headers.leader_epoch >= 0))
+        if not len(others):
             return None
-        at = max(offset, int(headers.base_offset[later[0]]))
-        return RangeOverwritten(wanted, at, int(headers.leader_epoch[later[0]]))
+        at = max(offset, int(headers.base_offset[others[0]]))
+        return RangeOverwritten(wanted, at, int(headers.leader_epoch[others[0]]))

@@ -107,9 +107,7 @@ def plan(start: StreamOffset, end: StreamOffset) -> list[RangeToRead]:
             begin = start.places[key].offset if key in start.places else 0
         if begin < place.offset:
             topic_id = end.ids.get(key.topic, NO_TOPIC_ID)
-            ranges.append(
-                RangeToRead(key.topic, topic_id, key.partition, begin, place.offset, place.epoch)
-            )
+            ranges.append(RangeToRead(key.topic, topic_id, key.partition, begin, *place))
     return ranges
 
 

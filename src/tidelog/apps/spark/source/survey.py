@@ -187,7 +187,16 @@ class Survey:
                 raise error
             deadline.pause(error)
 
-    def epoch_end(self, key: TopicPartition, epoch: LeaderEpoch) -> Offset | None:
-        """Where an epoch ends in the leader's log; None: it knows none that old."""
-        _, end = epoch_end(self.cluster, *key, epoch)
-        return None if end < 0 else end
+    def epoch_end(
+        self, key: TopicPartition, epoch: LeaderEpoch
+    ) -> tuple[LeaderEpoch, Offset] | None:
+        """The largest epoch of the leader's log up to that one, and where it ends; None: it knows
+        none that old."""
+        found = epoch_end(self.cluster, *key, epoch)
+        return None if found[1] < 0 else found
+
+    def epoch_start(self, key: TopicPartition, epoch: LeaderEpoch) -> Offset:
+        """Where the leader's own epoch began: where those before it end; -1: nobody can say."""
+        if epoch <= 0:
+            return epoch  # the first of all begins with the log; or none is known
+        return epoch_end(self.cluster, *key, epoch - 1)[1]

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from tidelog.apps.spark.source.checkpoint import id_text
+from tidelog.apps.spark.source.loss.judging import Place
 from tidelog.apps.spark.source.loss.policy import (
     LossKind,
     LostRange,
@@ -179,10 +180,13 @@ class _Task:
         return offset
 
     def _epoch_end(self) -> Offset:
-        """Where the newest epoch of the plan ends in the leader's log; -1: nobody can say now."""
+        """Up to where the log is the one that was planned for; -1: nobody can say now."""
         wanted = self.wanted
+        place = Place(wanted.end, wanted.epoch_max, wanted.epoch_since)
         try:
-            return epoch_end(self.cluster, wanted.topic, wanted.partition, wanted.epoch_max)[1]
+            return place.kept(
+                *epoch_end(self.cluster, wanted.topic, wanted.partition, wanted.epoch_max)
+            )
         except (BrokerError, CannotConnect, NoSuchTopic, Unresolved) as error:
             if isinstance(error, BrokerError) and not error.retriable:
                 raise

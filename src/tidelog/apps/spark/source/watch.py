@@ -28,7 +28,7 @@ from tidelog.apps.spark.source.loss.judging import (
 )
 from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LossKind, LostRange
 from tidelog.apps.spark.source.survey import Landscape, Survey, is_same_topic
-from tidelog.core.types import Offset, TopicId, TopicPartition
+from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
@@ -75,6 +75,8 @@ class Watch:
         self._looked_at = NEVER
         self._silent_since: dict[TopicPartition, float] = {}
         self._epochs_checked: dict[TopicPartition, tuple[Place, int]] = {}
+        self._began: dict[TopicPartition, tuple[TopicId, LeaderEpoch, Offset]] = {}
+        """Where the epochs of leaders began."""
 
     def look(self, start: StreamOffset, *, of_all: bool = False) -> Outlook:
         """What is new since `start`, and what is gone. `of_all`: wait until each partition has
@@ -104,6 +106,7 @@ class Watch:
             if self._landscape != before:
                 ends = self._ends(of_all)
         landscape = self._landscape
+        ends = {key: self._since(start, key, end) for key, end in ends.items()}
         asked = {
             key
             for key, end in ends.items()
@@ -225,9 +228,28 @@ class Watch:
         if self._epochs_checked.get(key) == checked and end.epoch != place.epoch:
             return None
         found = self.survey.epoch_end(key, place.epoch)
-        if found is not None and found >= place.offset:
+        if found is None:
+            return None
+        kept = place.kept(*found)
+        if kept >= place.offset:
             self._epochs_checked[key] = checked
-        return found
+        return kept
+
+    def _since(self, start: StreamOffset, key: TopicPartition, end: Place) -> Place:
+        """The end, and where its epoch began: asked once for each epoch of a leader, when there
+        is something of it to be read."""
+        old = start.places.get(key)
+        is_same = old is not None and not self._is_recreated(start, key.topic)
+        if old is not None and is_same and old.offset == end.offset:
+            return end
+        known = self._began.get(key)
+        if known is None or known[:2] != (self._landscape.ids[key.topic], end.epoch):
+            if old is not None and is_same and old.epoch == end.epoch and old.since >= 0:
+                since = old.since
+            else:
+                since = self.survey.epoch_start(key, end.epoch)
+            known = self._began[key] = (self._landscape.ids[key.topic], end.epoch, since)
+        return end._replace(since=known[2])
 
     def _gone(self, start: StreamOffset, landscape: Landscape) -> list[LostRange]:
         """Partitions of topics that are not there any more, or have fewer since they were made
@@ -280,7 +302,7 @@ def next_offset(
         # topic made anew: the old one's would be in the future of the new one's leaders.
         unknown = old is not None and old.epoch == UNKNOWN_EPOCH
         is_news = moved or unknown or until > begin or key in anew
-        places[key] = Place(until, end.epoch) if is_news else start.places[key]
+        places[key] = end._replace(offset=until) if is_news else start.places[key]
         if moved:
             starts[key] = begin
     if is_first:

@@ -14,12 +14,23 @@ from typing import NamedTuple
 from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LossKind, LostRange
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 
+UNKNOWN_OFFSET = -1
+
 
 class Place(NamedTuple):
     """An offset, and an epoch that is none older than that of any record before it."""
 
     offset: Offset
     epoch: LeaderEpoch = UNKNOWN_EPOCH
+    since: Offset = UNKNOWN_OFFSET
+    """Where that epoch began in the log that was read: no record from there on is older."""
+
+    def kept(self, epoch: LeaderEpoch, end: Offset) -> Offset:
+        """Up to where a log is the one that was read, of which is known that `epoch` is its
+        largest up to the place's own, and where that ends. An older epoch may go on there for
+        longer than it did here: its leader's last records were not committed when another one
+        took over, and came back with it."""
+        return end if epoch >= self.epoch or self.since < 0 else min(end, self.since)
 
 
 class Facts(NamedTuple):
@@ -30,7 +41,8 @@ class Facts(NamedTuple):
     log_start: Offset | None = None
     """None: not asked, because nothing is to be read or it was asked a moment ago."""
     epoch_end: Offset | None = None
-    """Where the place's epoch ends; None: not asked, or the broker can't tell."""
+    """Up to where the log is the one that was read, as the end of the place's epoch tells; None:
+    not asked, or the broker can't tell."""
 
 
 class Verdict(NamedTuple):
