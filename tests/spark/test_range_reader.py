@@ -11,6 +11,7 @@ import pytest
 from real_cluster import QUICK_SESSIONS
 
 from tidelog.apps.spark.columns import arrow_schema
+from tidelog.apps.spark.source.range_fetch import RangeFetch
 from tidelog.apps.spark.source.range_reader import (
     RangeCorrupt,
     RangeError,
@@ -28,7 +29,7 @@ from tidelog.core.record.record import Header, Record
 from tidelog.shell.client.admin import await_gone, await_leaders, create_topic, delete_topic
 from tidelog.shell.client.client_errors import NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
+from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.client.reader import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -147,6 +148,8 @@ def test_past_the_log_and_before_it(client: Cluster, name: str) -> None:
     ) as old:
         table(client, planned(client, name, 10, 100))
     assert (old.value.log_start, old.value.log_end) == (40, 100)
+    fetch = RangeFetch(client, planned(client, name, 40, 100), READ_UNCOMMITTED, 1)
+    assert [fetch.is_on_disk(offset) for offset in (39, 40, 100)] == [False, True, True]
 
 
 def test_what_was_read_comes_before_the_error(client: Cluster, name: str) -> None:
@@ -280,6 +283,24 @@ def test_damage_on_the_leaders_disk_is_not_handed_on(calm: LocalCluster, name: s
         with pytest.raises(RangeCorrupt, match="checksum of the batch at offset"):
             table(client, planned(client, name, 0, 1000))
         delete_topic(client, name)
+
+
+def test_one_brokers_word_on_a_topic_is_not_enough(
+    client: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be behind the times: the others are asked before a topic is given up."""
+    written(client, name, 10)
+    wanted = planned(client, name, 0, 10)
+    assert table(client, wanted).num_rows == 10
+    know, until = client.topic, time.monotonic() + 2
+
+    def topic(asked: str) -> TopicMetadata:
+        if time.monotonic() < until:
+            raise NoSuchTopic(f"topic {asked!r}", asked)
+        return know(asked)
+
+    monkeypatch.setattr(client, "topic", topic)
+    assert table(client, wanted, limits=PATIENT).num_rows == 10
 
 
 def test_topics_that_never_were(client: Cluster, name: str) -> None:
