@@ -25,8 +25,9 @@ from tidelog.apps.spark.sink.process_client import forget_clients
 from tidelog.apps.spark.sink.replays import found_rows
 from tidelog.apps.spark.sink.replays.found_rows import Ends
 from tidelog.apps.spark.sink.replays.identity import Origin
+from tidelog.apps.spark.sink.replays.ledger import Ledger
 from tidelog.apps.spark.sink.row_columns import SinkColumns
-from tidelog.apps.spark.sink.sink_errors import RowsGone
+from tidelog.apps.spark.sink.sink_errors import Conflict, RowsGone, TooLate
 from tidelog.apps.spark.sink.writing import Attempt, conclude, write_in_ledger
 from tidelog.core.record.record import Record
 from tidelog.shell.client.admin import create_topic, delete_topic
@@ -178,3 +179,42 @@ def test_text_with_long_offsets_is_compared_too(broker: LocalCluster) -> None:
         write_in_ledger(options, COLUMNS, origin, Attempt("one", 0), dying(large(), 3))
     conclude(options, [write_in_ledger(options, COLUMNS, origin, Attempt("two", 0), large())])
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
+
+
+def test_a_try_that_does_not_look_is_refused_by_its_numbers(broker: LocalCluster) -> None:
+    """Spark counts from 0 again when a whole stage is tried again."""
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    origin = Origin("staged", 0, 0)
+    rows = rows_for(0, 0)
+    with pytest.raises(Killed):
+        run_task(options, origin, Attempt("run", 0), rows, 3)
+    larger = options._replace(batch_bytes=300)
+    with pytest.raises(Conflict, match="OUT_OF_ORDER"):
+        run_task(larger, origin, Attempt("run", 0), rows)
+    conclude(larger, [run_task(larger, origin, Attempt("run", 1), rows)])
+    assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
+
+
+def test_without_its_ledger_the_last_batch_is_found_and_earlier_ones_are_refused(
+    broker: LocalCluster,
+) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic, ledgerTopic=f"ledger-of-{topic}")
+    rows = rows_for(0, 0)
+    for batch in (0, 1):
+        origin = Origin("bereft", batch, 0)
+        conclude(options, [run_task(options, origin, Attempt("one", 0), rows)])
+    with Cluster(broker.bootstrap) as cluster:
+        line = Ledger(cluster, options.ledger_topic).find("bereft")
+        found = rows_of(broker.bootstrap, topic)
+        assert line is not None
+        assert line.ends == {topic: {partition: len(each) for partition, each in found.items()}}
+        delete_topic(cluster, options.ledger_topic)
+    forget_clients()
+    with pytest.raises(TooLate, match="the ledger topic was lost"):
+        run_task(options, Origin("bereft", 0, 0), Attempt("two", 0), rows)
+    again = run_task(options, Origin("bereft", 1, 0), Attempt("two", 1), rows)
+    assert again.delivered is not None
+    assert (again.delivered.rows, again.delivered.found) == (0, len(rows))
+    assert len(values_of(broker.bootstrap, topic)) == 2 * len(rows)
