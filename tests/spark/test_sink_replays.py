@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -300,3 +301,27 @@ def test_the_ledger_keeps_the_last_line_of_each_query(broker: LocalCluster) -> N
         read_line(b'{"version":9}')
     with pytest.raises(SinkError, match="can't be read"):
         read_line(b"{}")
+
+
+@pytest.mark.parametrize("time_ms", [-1, -86_400_000])
+def test_batches_with_times_before_1970_are_compared_too(
+    broker: LocalCluster, time_ms: int
+) -> None:
+    """What was there before is answered with a time; such a one looks like none."""
+    topic = new_topic(broker, 1)
+    options = options_for(broker, topic)
+    origin = Origin(f"as old as {time_ms}", 0, 0)
+
+    def write(rows: KeyedRows) -> None:
+        times = pa.array([time_ms * 1000] * len(rows), pa.timestamp("us", tz="UTC"))
+        (batch,) = arrow(rows)
+        timed = iter([batch.append_column("timestamp", times)])
+        columns = COLUMNS._replace(timestamp=2)
+        write_in_ledger(options, columns, origin, Attempt("run", 0), timed)
+
+    rows = rows_for(0, 0)[20:40]  # all of one size
+    write(rows)
+    with pytest.raises(Conflict, match="with other rows"):
+        write(rows[::-1])
+    write(rows)
+    assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)

@@ -227,7 +227,8 @@ class Lanes:
         if code == ErrorCode.NONE:
             if not first:
                 raise Conflict(key, waiting[0].sequence, "ahead of this attempt")
-            if answer.get("log_append_time_ms", -1) >= 0:
+            told_time = answer.get("log_append_time_ms", -1) >= 0
+            if told_time or parse(batch.data).max_timestamp < 0:
                 self._compare(key, batch, answer["base_offset"])
             waiting.popleft()
             self.ends[key] = answer["base_offset"] + batch.count
@@ -245,8 +246,8 @@ class Lanes:
         self._trouble = self._trouble or error
 
     def _compare(self, key: TopicPartition, batch: Outgoing, offset: Offset) -> None:
-        """The answer tells a time: the topic stamps its own, or the batch was there before.
-        Then it is ours from a try before this one, or another attempt's."""
+        """The answer tells a time (or may, where one before 1970 looks like none): the topic
+        stamps its own, or the batch was there before, ours from an earlier try or another's."""
         if key.topic in self._stamping:
             return
         found = batch_at(self.cluster, key, offset)
