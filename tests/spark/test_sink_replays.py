@@ -325,3 +325,14 @@ def test_batches_with_times_before_1970_are_compared_too(
         write(rows[::-1])
     write(rows)
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
+
+
+def test_the_largest_number_of_a_batch_has_its_place_too(broker: LocalCluster) -> None:
+    topic = new_topic(broker)
+    options = options_for(broker, topic)
+    origin = Origin("largest", 2**63 - 1, 1)
+    rows = rows_for(0, 0, keyed=False)
+    conclude(options, [run_task(options, origin, Attempt("run", 0), rows)])
+    again = run_task(options, origin, Attempt("again", 0), rows)
+    assert again.delivered is None
+    assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)

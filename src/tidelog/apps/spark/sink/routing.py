@@ -25,6 +25,9 @@ CREATION_S = 10.0
 KEYLESS_ROWS = 8192
 """So many keyless rows go to one partition, then the next has its turn."""
 
+_NUMBERS = 2**31
+"""Where keyless rows begin: a batch may have a number that leaves no room to count on."""
+
 Targets = np.ndarray[Any, np.dtype[np.int32]]
 
 
@@ -43,7 +46,7 @@ class Routing:
         self._cluster = cluster
         self._columns = columns
         self._topic = topic
-        self._first = first
+        self._first = first % _NUMBERS
         self._keyless = 0
         self._begin_topic = begin_topic
         self._bases: dict[str, tuple[int, int]] = {}

@@ -15,6 +15,7 @@ from tidelog.apps.spark.source.options.known import (
     positive,
     refuse_unknown,
     text_of,
+    truth,
 )
 from tidelog.core.record.compression import Codec
 
@@ -91,7 +92,7 @@ def _refuse_weaker(given: Mapping[str, str]) -> None:
         raise OptionError(
             f"kafka.acks is {acks!r}; the sink always waits for all in-sync replicas: leave it out"
         )
-    if text_of(given, "kafka.enable.idempotence") == "false":
+    if truth(given, "kafka.enable.idempotence") is False:
         raise OptionError("kafka.enable.idempotence is false; the sink needs it: leave it out")
     if text_of(given, "kafka.transactional.id"):
         raise OptionError("kafka.transactional.id can't be set; the sink has no transactions yet")
