@@ -3,7 +3,7 @@
 import os
 
 from damage_case import ANY, Expected, case, log
-from mini_cluster import END, MiniCluster, transactions
+from mini_cluster import BROKERS, END, MiniCluster, transactions
 
 from tidelog.core.storage import layout
 
@@ -26,6 +26,57 @@ def a_recovery_point_is_beyond_the_end(cluster: MiniCluster) -> list[Expected]:
 def a_log_start_is_beyond_the_end(cluster: MiniCluster) -> list[Expected]:
     cluster.offsets(2, layout.LOG_STARTS, END + 50)
     return [Expected("log-start", layout.LOG_STARTS, ANY, (END, END + 50))]
+
+
+@case()
+def a_log_start_is_where_no_record_was_deleted(cluster: MiniCluster) -> list[Expected]:
+    cluster.offsets(2, layout.LOG_STARTS, 30)
+    return [Expected("log-start", layout.LOG_STARTS, ANY, (0, 30))]
+
+
+def _deleted(cluster: MiniCluster) -> None:
+    for broker in BROKERS:
+        cluster.offsets(broker, layout.LOG_STARTS, 30)
+        cluster.epochs(broker, (0, 30), (2, 50), (3, 125))
+
+
+@case()
+def a_log_start_is_lost(cluster: MiniCluster) -> list[Expected]:
+    _deleted(cluster)
+    (cluster.root / "broker-2" / layout.LOG_STARTS).write_text("0\n0\n")
+    return [Expected("log-start", layout.LOG_STARTS, ANY, (0, 29))]
+
+
+@case()
+def all_log_starts_are_lost_by_a_crash_before(cluster: MiniCluster) -> list[Expected]:
+    _deleted(cluster)
+    for broker in BROKERS:
+        (cluster.root / f"broker-{broker}" / layout.LOG_STARTS).write_text("0\n0\n")
+    return []
+
+
+@case()
+def a_recovery_point_is_short_after_an_orderly_stop(cluster: MiniCluster) -> list[Expected]:
+    cluster.offsets(2, layout.RECOVERY_POINTS, 50)
+    return [Expected("recovery-point", layout.RECOVERY_POINTS, ANY, (50, END))]
+
+
+@case()
+def a_high_watermark_is_low(cluster: MiniCluster) -> list[Expected]:
+    cluster.offsets(2, layout.HIGH_WATERMARKS, 50)
+    return [Expected("watermark-behind", layout.HIGH_WATERMARKS, ANY, (50, END))]
+
+
+@case()
+def a_checkpoint_is_below_zero(cluster: MiniCluster) -> list[Expected]:
+    cluster.offsets(2, layout.HIGH_WATERMARKS, -5)
+    return [Expected("checkpoint-format", layout.HIGH_WATERMARKS)]
+
+
+@case()
+def a_checkpoint_is_gone(cluster: MiniCluster) -> list[Expected]:
+    (cluster.root / "broker-2" / layout.RECOVERY_POINTS).unlink()
+    return [Expected("recovery-point", layout.RECOVERY_POINTS)]
 
 
 @case()
@@ -108,6 +159,29 @@ def an_index_is_cut_in_an_entry(cluster: MiniCluster) -> list[Expected]:
 
 
 @case()
+def an_index_is_empty(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    path.write_bytes(b"")
+    return [Expected("offset-index", log(path.name), 0)]
+
+
+@case()
+def an_index_lost_its_end(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / "00000000000000000065.index"
+    os.truncate(path, 8)
+    return [Expected("offset-index", log(path.name))]
+
+
+@case()
+def an_index_lacks_one_entry(cluster: MiniCluster) -> list[Expected]:
+    """As one that a broker restarted beside."""
+    path = cluster.folder(2) / "00000000000000000065.index"
+    data = path.read_bytes()
+    path.write_bytes(data[:16] + data[24:])
+    return []
+
+
+@case()
 def an_index_of_a_closed_segment_ends_in_zeros(cluster: MiniCluster) -> list[Expected]:
     path = cluster.folder(2) / "00000000000000000065.index"
     size = path.stat().st_size
@@ -176,6 +250,13 @@ def a_snapshot_is_damaged(cluster: MiniCluster) -> list[Expected]:
     path = cluster.folder(2) / "00000000000000000065.snapshot"
     cluster.flip(path, 20)
     return [Expected("producer-snapshot", log(path.name))]
+
+
+@case()
+def the_newest_snapshot_is_gone(cluster: MiniCluster) -> list[Expected]:
+    newest = max(cluster.folder(2).glob("*.snapshot"))
+    newest.unlink()
+    return [Expected("producer-snapshot", log(newest.name))]
 
 
 @case(transactions)

@@ -236,7 +236,10 @@ def many_batches_have_a_wrong_epoch(cluster: MiniCluster) -> list[Expected]:
 def a_log_start_is_above_the_high_watermark(cluster: MiniCluster) -> list[Expected]:
     cluster.offsets(2, layout.HIGH_WATERMARKS, 100)
     cluster.offsets(2, layout.LOG_STARTS, 110)
-    return [Expected("log-start", layout.LOG_STARTS, ANY, (100, 110))]
+    return [
+        Expected("log-start", layout.LOG_STARTS, ANY, (100, 110)),
+        Expected("watermark-behind", layout.HIGH_WATERMARKS, ANY, (100, END)),
+    ]
 
 
 # -- headers that can't be right, with checksums that fit
@@ -339,6 +342,7 @@ def all_replicas_lost_the_last_batch(cluster: MiniCluster) -> list[Expected]:
 
 @case(_two_in_the_last_segment)
 def indexes_tell_of_a_lost_batch(cluster: MiniCluster) -> list[Expected]:
+    cluster.crash()
     for broker in BROKERS:
         for name in (layout.HIGH_WATERMARKS, layout.RECOVERY_POINTS):
             (cluster.root / f"broker-{broker}" / name).unlink()

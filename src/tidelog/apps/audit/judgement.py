@@ -202,9 +202,8 @@ def _judge_partition(logs: list[ReplicaLog]) -> list[Side]:
         check_offsets(log, chain, others[id(log)])
     sides = []
     for log in logs:
-        longest = max((other.log_end for other in logs if other is not log), default=0)
-        check_promises(log, longest)
+        check_promises(log, others[id(log)])
         sides.append(Side(log, check_epochs(log, others[id(log)])))
-        check_files(log)
+        check_files(log, others[id(log)])
     check_identity(logs)
     return sides

@@ -12,6 +12,11 @@ _NAMING = {
     "recovery_point": layout.RECOVERY_POINTS,
     "log_start": layout.LOG_STARTS,
 }
+_KINDS = {
+    "high_watermark": "high-watermark",
+    "recovery_point": "recovery-point",
+    "log_start": "log-start",
+}
 
 
 def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Finding]:
@@ -22,6 +27,10 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
     findings = place.remarked(facts.remarks)
     if facts.folders is None:
         return findings
+    for what, file in _NAMING.items() if facts.clean and facts.folders else ():
+        if what not in facts.offsets and all(each.file != file for each in facts.remarks):
+            text = "there is none, and an orderly stop leaves one"
+            findings.append(place.finding(_KINDS[what], file, text))
     told: set[str] = set()
     moved = {each.file.rpartition(".")[0] for each in facts.remarks if each.kind == "leftover"}
     for what, file in _NAMING.items():
@@ -42,12 +51,11 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
     return findings
 
 
-def check_promises(log: ReplicaLog, longest: int) -> None:
-    """High watermark, recovery point and log start against the log's end. `longest` is where
-    the longest other replica ends: what it has was there once."""
-    unread = len(log.folder.segments) > len(log.segments) or log.folder.error
-    vanished = any(segment.vanished for segment in log.segments)
-    if vanished or unread:
+def check_promises(log: ReplicaLog, others: list[ReplicaLog]) -> None:
+    """High watermark, recovery point and log start against the log's end. What the longest
+    other replica has was there once."""
+    longest = max((other.log_end for other in others), default=0)
+    if log.is_read_in_part:
         return
     if log.topic == METADATA_TOPIC or log.high_watermark is None:
         _check_named(log, longest)
@@ -55,12 +63,7 @@ def check_promises(log: ReplicaLog, longest: int) -> None:
         return
     end = log.log_end
     high, recovery = log.high_watermark or 0, log.recovery_point or 0
-    start = log.log_dir.offset("log_start", log.name) or 0
-    if start > end:
-        _beyond(log, "log-start", layout.LOG_STARTS, start)
-    elif start > high and log.clean and log.high_watermark is not None:
-        text = f"{log.name} has {start}, above its high watermark {high}"
-        _add(log, "log-start", layout.LOG_STARTS, text, (high, start))
+    _check_start(log, others)
     if log.cleaner_noted > end:
         _beyond(log, "cleaner-offset", layout.CLEANER_OFFSETS, log.cleaner_noted)
     if any(finding.kind == "torn-batch" for finding in log.findings):
@@ -75,6 +78,43 @@ def check_promises(log: ReplicaLog, longest: int) -> None:
         _beyond(log, "high-watermark", layout.HIGH_WATERMARKS, high)
     if recovery > end:
         _beyond(log, "recovery-point", layout.RECOVERY_POINTS, recovery)
+    if log.clean and end > log.log_start and not log.damaged:
+        _check_behind(log, others)
+
+
+def _check_start(log: ReplicaLog, others: list[ReplicaLog]) -> None:
+    """Where records were deleted up to, against high watermark and leader epochs."""
+    start = log.log_dir.offset("log_start", log.name) or 0
+    high = log.high_watermark
+    if start > log.log_end:
+        _beyond(log, "log-start", layout.LOG_STARTS, start)
+    elif not log.clean:
+        return
+    elif high is not None and start > high:
+        text = f"{log.name} has {start}, above its high watermark {high}"
+        _add(log, "log-start", layout.LOG_STARTS, text, (high, start))
+    elif log.folder.epochs and start > (begun := log.folder.epochs[0][1]):
+        alike = any(other.log_dir.offset("log_start", log.name) == start for other in others)
+        if not alike:  # else it is the file of epochs that is wrong
+            text = f"{log.name} has {start}; its leader epochs begin at {begun}"
+            _add(log, "log-start", layout.LOG_STARTS, text, (begun, start))
+
+
+def _check_behind(log: ReplicaLog, others: list[ReplicaLog]) -> None:
+    """An orderly stop writes all through and says so. A high watermark is learnt later."""
+    end, high, recovery = log.log_end, log.high_watermark, log.recovery_point
+    wrong = {each.file for each in log.log_dir.remarks}
+    filed = {what for what in log.log_dir.offsets if _NAMING.get(what) not in wrong}
+    if "recovery_point" in filed and (recovery is None or recovery < end):
+        has = "has no line" if recovery is None else f"has {recovery}"
+        text = f"{log.name} {has}; the log ends at {end}, and its broker stopped in an orderly way"
+        _add(log, "recovery-point", layout.RECOVERY_POINTS, text, (recovery or 0, end))
+    same = [other for other in others if other.clean and other.log_end == end]
+    agreed = len(same) == len(others) and any(other.high_watermark == end for other in same)
+    if "high_watermark" in filed and agreed and (high is None or high < end):
+        has = "has no line" if high is None else f"has {high}"
+        text = f"{log.name} {has}; the log ends at {end}, and all replicas have all of it"
+        _add(log, "watermark-behind", layout.HIGH_WATERMARKS, text, (high or 0, end))
 
 
 def _named(log: ReplicaLog) -> list[int]:

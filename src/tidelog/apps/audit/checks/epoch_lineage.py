@@ -136,19 +136,38 @@ def _compare(
         span = f"from offset {run.first} to {run.last}"
         text = f"the log has epoch {run.epoch} {span}, the file {filed.told(run)}"
         log.add(_file_finding(log, text, (run.first, run.last)))
+    elif log.clean and filed.starts[0] > (first := max(runs[0].first, log.log_start)):
+        _begins_later(log, filed.starts[0], first, others)
     elif (
         log.clean
-        and filed.starts[0] > (first := max(runs[0].first, log.log_start))
-        and any(other.folder.epochs and other.folder.epochs[0][1] <= first for other in others)
-    ):  # not the same everywhere, so no deletion of records moved it
-        text = f"its first epoch starts at offset {filed.starts[0]}, the log at {first}"
-        log.add(_file_finding(log, text, (first, filed.starts[0] - 1)))
+        and filed.starts[0] < (start := log.log_start)
+        and log.log_dir.offset("log_start", log.name) == start
+        and any(other.log_dir.offset("log_start", log.name) == start for other in others)
+    ):
+        text = f"its first epoch starts at offset {filed.starts[0]}, the log at {start}"
+        log.add(_file_finding(log, text, (filed.starts[0], start - 1)))
     elif filed.starts[-1] > log.log_end and (log.high_watermark or 0) <= log.log_end:
         newest = f"epoch {filed.epochs[-1]} from offset {filed.starts[-1]} on"
         text = f"{newest}; the log ends at {log.log_end}"
         kind = "epoch-checkpoint" if log.clean else "epoch-behind"
         log.add(log.place.finding(kind, layout.LEADER_EPOCHS, text))
     return runs
+
+
+def _begins_later(log: ReplicaLog, begun: int, first: int, others: list[ReplicaLog]) -> None:
+    """Who deletes records moves the log start and the first epoch's start alike; the log start
+    alone may be lost in a crash. Other replicas know which of them is wrong, if any."""
+    offsets = (first, begun - 1)
+    if any(other.folder.epochs and other.folder.epochs[0][1] <= first for other in others):
+        text = f"its first epoch starts at offset {begun}, the log at {first}"
+        log.add(_file_finding(log, text, offsets))
+    if all(other.log_dir.offset("log_start", log.name) != begun for other in others):
+        return
+    noted = log.log_dir.offset("log_start", log.name)
+    has = "has no line" if noted is None else f"has {noted}"
+    text = f"{log.name} {has}, the log begins with {first}; its leader epochs begin at {begun}"
+    found = log.place.finding("log-start", layout.LOG_STARTS, text, offsets=offsets)
+    log.add(found._replace(file=layout.LOG_STARTS))
 
 
 def _odd(log: ReplicaLog, run: EpochRun, why: str) -> Finding:

@@ -1,12 +1,19 @@
 """The files beside a segment, judged with the whole log in view."""
 
-from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary
+from tidelog.apps.audit.checks.replica_log import METADATA_TOPIC, ReplicaLog, SegmentSummary
 from tidelog.apps.audit.scan.summary import Remark
 from tidelog.core.storage import layout
 
+SPARSE = 3
+"""So many times the bytes between entries of other replicas are too many. A broker that restarts
+begins to count anew, so some more are none."""
+INTERVAL_BYTES = 4096
+SPARSE_ALONE = 8
+"""The same, of Kafka's own interval, where no other replica shows which one was set."""
 
-def check_files(log: ReplicaLog) -> None:
-    """Indexes that are missing or end too early, and transactions."""
+
+def check_files(log: ReplicaLog, others: list[ReplicaLog]) -> None:
+    """Indexes that are missing, too sparse or end too early, and transactions."""
     log.add(*log.place.remarked(log.folder.remarks))
     if log.folder.error:
         log.add(log.place.finding("unreadable", "", log.folder.error))
@@ -16,16 +23,56 @@ def check_files(log: ReplicaLog) -> None:
     for segment in log.segments:
         closed = log.clean or segment.base_offset < open_from
         _indexes(log, segment, closed)
+        if closed:
+            _sparse(log, segment, others)
         _transactions(log, segment)
 
 
 def _snapshots(log: ReplicaLog) -> None:
-    """A snapshot of producers is of an offset that the log has, or ends with."""
+    """A snapshot of producers is of an offset that the log has, or ends with. An orderly stop
+    leaves one of the log's end."""
     beyond = [offset for offset in log.folder.snapshots if offset > log.log_end]
     if beyond and log.clean and log.segments and not log.excuses(log.log_end, beyond[0]):
         file = layout.file_name(beyond[0], layout.SNAPSHOT)
         text = f"it is of offset {beyond[0]}, the log ends at {log.log_end}"
         log.add(log.place.finding("producer-snapshot", file, text))
+    file = layout.file_name(log.log_end, layout.SNAPSHOT)
+    unsound = any(remark.file == file for remark in log.folder.remarks)
+    if beyond or unsound or log.log_end in log.folder.snapshots or not log.in_place:
+        return
+    if log.clean and log.topic != METADATA_TOPIC and not log.damaged and not log.is_read_in_part:
+        newest = f"the newest is of {log.folder.snapshots[-1]}" if log.folder.snapshots else "none"
+        text = f"there is no snapshot of offset {log.log_end}, where the log ends: {newest}"
+        log.add(log.place.finding("producer-snapshot", file, text))
+
+
+def _sparse(log: ReplicaLog, segment: SegmentSummary, others: list[ReplicaLog]) -> None:
+    """An offset index that lacks entries: brokers add one for each `index.interval.bytes`."""
+    file = segment.file[: -len(layout.LOG)] + layout.OFFSET_INDEX
+    head = segment.stretches[0]
+    told = {each.file.rpartition("/")[2] for each in log.findings if each.is_damage}
+    if told & {file, segment.file} or segment.file in log.reshaped:
+        return
+    bare = max(each.index_bare for each in segment.stretches)
+    same = (segment.file, segment.size)
+    peers = [s for other in others for s in other.segments if (s.file, s.size) == same]
+    usual = [_usual(peer) for peer in peers if peer.stretches[0].index_gap >= 0]
+    limit = SPARSE * min(usual) if usual else SPARSE_ALONE * max(INTERVAL_BYTES, head.index_gap)
+    empty = head.index_gap < 0
+    if bare > limit:
+        kind = "offset-index"
+    elif usual and empty and bare >= min(usual):
+        kind = "index-sparse"
+    else:
+        return
+    what = "it is empty" if empty else f"it lacks entries for {bare} bytes"
+    why = f"other replicas have one for {min(usual)} bytes" if usual else f"of {segment.size}"
+    log.add(log.place.finding(kind, file, f"{what}: {why}", position=0 if empty else -1))
+
+
+def _usual(peer: SegmentSummary) -> int:
+    bare = max(each.index_bare for each in peer.stretches)
+    return max(bare, peer.stretches[0].index_gap)
 
 
 def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:

@@ -121,6 +121,12 @@ class ReplicaLog:
         return any(each.thinned for segment in self.segments for each in segment.stretches)
 
     @property
+    def is_read_in_part(self) -> bool:
+        """Whether not all its segments were asked for, or were there."""
+        some = len(self.folder.segments) > len(self.segments) or bool(self.folder.error)
+        return some or any(segment.vanished for segment in self.segments)
+
+    @property
     def cleaner_noted(self) -> int:
         """Up to where a cleaner noted that it was; -1 if none did."""
         noted = self.log_dir.offset("cleaner", self.name)

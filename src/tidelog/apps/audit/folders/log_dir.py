@@ -71,8 +71,9 @@ def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
     offsets = {}
     for file, what in OFFSET_FILES.items():
         data = _read(found.path, file, remarks)
-        if data is not None:
-            offsets[what] = _offsets(file, data, remarks)
+        parsed = None if data is None else _offsets(file, data, remarks)
+        if parsed is not None:
+            offsets[what] = parsed
     remarks += _strangers(found)
     return LogDirFacts(
         found.path,
@@ -101,13 +102,13 @@ def _read(folder: str, file: str, remarks: list[Remark]) -> bytes | None:
         return None
 
 
-def _offsets(file: str, data: bytes, remarks: list[Remark]) -> dict[str, int]:
+def _offsets(file: str, data: bytes, remarks: list[Remark]) -> dict[str, int] | None:
     try:
         rows = checkpoint.parse_rows(file, data, 3)
         parsed = checkpoint.parse_offsets(file, data)
     except CheckpointError as error:
         remarks.append(Remark("checkpoint-format", file, 0, -1, -1, error.problem))
-        return {}
+        return None
     seen: set[TopicPartition] = set()
     for line, (topic, number, offset) in enumerate(rows, start=3):
         partition = TopicPartition(topic, int(number))
@@ -117,7 +118,7 @@ def _offsets(file: str, data: bytes, remarks: list[Remark]) -> dict[str, int]:
         if problem:
             remarks.append(Remark("checkpoint-format", file, 0, -1, -1, problem))
         seen.add(partition)
-    return {str(partition): offset for partition, offset in parsed.items()}
+    return {str(partition): offset for partition, offset in parsed.items() if offset >= 0}
 
 
 def _strangers(found: FoundLogDir) -> list[Remark]:

@@ -19,6 +19,7 @@ class Kind(NamedTuple):
 
 _COPY = "stop the broker, move the partition's folder away, let it copy from the leader"
 _REBUILD = "stop the broker, delete the file and restart: it is made again from the log"
+_WRITTEN = "if the log ends as on other replicas, restart the broker: it is written anew"
 _WAIT = "nothing: the broker puts it right when it runs"
 
 KINDS: dict[str, Kind] = {
@@ -62,15 +63,17 @@ KINDS: dict[str, Kind] = {
     "transaction-index": Kind(
         DAMAGE, "The index of aborted transactions does not fit its segment.", _REBUILD
     ),
-    "producer-snapshot": Kind(DAMAGE, "A producer snapshot is damaged.", _REBUILD),
+    "producer-snapshot": Kind(DAMAGE, "A producer snapshot is damaged or missing.", _REBUILD),
     "partition-metadata": Kind(
         DAMAGE, "partition.metadata is damaged.", "copy it from another replica"
     ),
     "meta-properties": Kind(DAMAGE, "meta.properties is damaged.", "write it anew"),
     "checkpoint-format": Kind(DAMAGE, "A checkpoint file is not in its form.", _REBUILD),
-    "high-watermark": Kind(DAMAGE, "A checkpointed high watermark is beyond the log.", _COPY),
-    "recovery-point": Kind(DAMAGE, "A recovery point is beyond the log.", _COPY),
-    "log-start": Kind(DAMAGE, "A checkpointed log start is beyond the log.", _COPY),
+    "high-watermark": Kind(
+        DAMAGE, "A checkpointed high watermark is beyond the log, or lost.", _WRITTEN
+    ),
+    "recovery-point": Kind(DAMAGE, "A recovery point is not the log's end.", _WRITTEN),
+    "log-start": Kind(DAMAGE, "A checkpointed log start does not fit the log.", _COPY),
     "cleaner-offset": Kind(DAMAGE, "A cleaner's checkpoint is beyond the log.", _REBUILD),
     # -- what healthy clusters show too
     "torn-tail": Kind(NOTICE, "The last batch is not whole: in flight, or torn by a crash.", _WAIT),
@@ -89,6 +92,12 @@ KINDS: dict[str, Kind] = {
     "compacted-apart": Kind(NOTICE, "Replicas are compacted to different points.", _WAIT),
     "offset-jump": Kind(
         NOTICE, "Offsets are missing in a compacted log, above where its cleaner was.", _WAIT
+    ),
+    "index-sparse": Kind(
+        NOTICE, "An offset index has fewer entries than on other replicas.", "nothing"
+    ),
+    "watermark-behind": Kind(
+        NOTICE, "A checkpointed high watermark is below that of replicas with the same log.", _WAIT
     ),
     "sequence-restart": Kind(
         NOTICE, "A producer's numbers start anew after a long time: it was forgotten.", "nothing"

@@ -47,6 +47,8 @@ class SegmentIndexes:
             rising = (self._timestamps, self._time_offsets)
             self._must_rise(self._time_file, 12, self._time_offsets, *rising)
         self._seen_times = np.zeros(len(times), bool)
+        self.bare = 0
+        """The most bytes from a batch back to the entry before it, or to the file's begin."""
 
     @property
     def time_last(self) -> tuple[int, int] | None:
@@ -59,6 +61,16 @@ class SegmentIndexes:
     def offset_last(self) -> int:
         """The last offset that the offset index names."""
         return int(self._offsets[-1]) if len(self._offsets) else -1
+
+    @property
+    def gap(self) -> int:
+        """The fewest bytes from entry to entry, more than `index.interval.bytes`; -1 without."""
+        return int(np.diff(self._positions, prepend=0).min(initial=1 << 31)) if self.used else -1
+
+    @property
+    def used(self) -> int:
+        """Entries of the offset index."""
+        return len(self._offsets)
 
     def _entries(self, path: str, entry: "np.dtype[np.void]", keep: int) -> NDArray[Any]:
         name = os.path.basename(path)
@@ -104,6 +116,9 @@ class SegmentIndexes:
 
     def _compare_positions(self, framed: Framed, last: Longs) -> None:
         begin, end = int(framed.positions[0]), int(framed.positions[-1] + framed.sizes[-1])
+        before = np.concatenate(([0], self._positions))
+        slots = np.searchsorted(self._positions, framed.positions, "right")
+        self.bare = max(self.bare, int((framed.positions - before[slots]).max()))
         named = np.flatnonzero((self._positions >= begin) & (self._positions < end))
         if not len(named):
             return

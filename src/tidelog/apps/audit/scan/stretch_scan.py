@@ -126,6 +126,8 @@ class _Scan:
             self.bad,
             time_last=self.indexes.time_last,
             offset_last=self.indexes.offset_last,
+            index_gap=self.indexes.gap,
+            index_bare=self.indexes.bare,
             indexes_missing=self.indexes.missing,
             indexes_reserved=self.indexes.reserved,
             digest=reduce(xor, (digest for digest, _ in self.windows.values()), 0),

@@ -105,6 +105,10 @@ class StretchSummary(NamedTuple):
     """Last entry of the time index: timestamp and offset."""
     offset_last: int = -1
     """Last offset that the offset index names."""
+    index_gap: int = -1
+    """The fewest bytes between entries of the offset index; -1 where it has none."""
+    index_bare: int = 0
+    """The most bytes from a batch back to the entry before it."""
     indexes_missing: list[str] = []  # noqa: RUF012
     indexes_reserved: list[tuple[str, int]] = []  # noqa: RUF012
     """Indexes with a tail of zeros, and where it begins."""
