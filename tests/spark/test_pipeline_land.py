@@ -17,6 +17,7 @@ from real_cluster import make_topic
 from topic_data import append
 
 from tidelog.apps.pipeline import streaming
+from tidelog.apps.pipeline.delta import UTC_DAY
 from tidelog.apps.pipeline.failure import one_line
 from tidelog.apps.pipeline.lake.commit import Lake, LakeRefuses
 from tidelog.apps.pipeline.land import Landing, land
@@ -235,3 +236,12 @@ def test_what_a_stop_and_a_lag_say(
         land(spark, replace(plan, origin=Origin((name,))), tell=told.append)
     # The second batch was planned, with its limit, before it failed: so it is run again.
     assert [(each.rows_in, each.lag) for each in told] == [(10, 17), (10, 14)]
+
+
+def test_a_day_is_that_of_utc_in_any_session(spark: Any) -> None:
+    there = spark.newSession()
+    there.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
+    micros = (-1, 0, 1_763_000_000_000_000)
+    rows = there.createDataFrame([(each,) for each in micros], "micros long")
+    days = rows.selectExpr("timestamp_micros(micros) as timestamp").selectExpr(UTC_DAY).collect()
+    assert [str(day) for (day,) in days] == ["1969-12-31", "1970-01-01", "2025-11-13"]

@@ -11,6 +11,11 @@ from tidelog.apps.pipeline.lake.commit import LakeRefuses
 from tidelog.apps.pipeline.plan import DATE, RECORD_COLUMNS, LandPlan
 from tidelog.apps.pipeline.report import Progress
 
+UTC_DAY = (
+    "date_from_unix_date(cast("
+    "(unix_micros(timestamp) - pmod(unix_micros(timestamp), 86400000000)) div 86400000000 as int))"
+)
+"""As everywhere in a lake; `to_date` would go by the session's time zone."""
 SOURCE_CLASS = "org.apache.spark.sql.delta.sources.DeltaDataSource"
 
 
@@ -38,7 +43,7 @@ class DeltaLanding:
         from pyspark.sql import functions as sql
 
         rows = with_value_columns(frame, self._plan.decode, DATE, "reason").withColumn(
-            DATE, sql.to_date("timestamp")
+            DATE, sql.expr(UTC_DAY)
         )
         seen = Observation()
         counts = (sql.expr("count(1) as rows"), sql.expr("count_if(bad) as bad"))
