@@ -239,9 +239,12 @@ def test_what_a_stop_and_a_lag_say(
 
 
 def test_a_day_is_that_of_utc_in_any_session(spark: Any) -> None:
-    there = spark.newSession()
-    there.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
     micros = (-1, 0, 1_763_000_000_000_000)
-    rows = there.createDataFrame([(each,) for each in micros], "micros long")
-    days = rows.selectExpr("timestamp_micros(micros) as timestamp").selectExpr(UTC_DAY).collect()
-    assert [str(day) for (day,) in days] == ["1969-12-31", "1970-01-01", "2025-11-13"]
+    rows = spark.createDataFrame([(each,) for each in micros], "micros long")
+    days = rows.selectExpr("timestamp_micros(micros) as timestamp").selectExpr(UTC_DAY)
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
+    try:
+        found = [str(day) for (day,) in days.collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert found == ["1969-12-31", "1970-01-01", "2025-11-13"]
