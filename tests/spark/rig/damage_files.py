@@ -1,6 +1,7 @@
 """What checkpoints, indexes and snapshots can suffer."""
 
 import os
+import shutil
 
 from damage_case import ANY, Expected, case, log
 from mini_cluster import BROKERS, END, MiniCluster, transactions
@@ -115,6 +116,29 @@ def a_checkpoint_names_a_stranger(cluster: MiniCluster) -> list[Expected]:
 def meta_properties_is_garbage(cluster: MiniCluster) -> list[Expected]:
     (cluster.root / "broker-2" / layout.META_PROPERTIES).write_bytes(b"what is this\n")
     return [Expected("meta-properties", layout.META_PROPERTIES)]
+
+
+@case()
+def meta_properties_is_that_of_another_broker(cluster: MiniCluster) -> list[Expected]:
+    one, two = (cluster.root / f"broker-{n}" / layout.META_PROPERTIES for n in (1, 2))
+    two.write_bytes(one.read_bytes())
+    return [Expected("meta-properties", layout.META_PROPERTIES)]
+
+
+@case()
+def meta_properties_has_no_node(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.root / "broker-2" / layout.META_PROPERTIES
+    path.write_text("version=1\ncluster.id=mini\n")
+    return [Expected("meta-properties", layout.META_PROPERTIES)]
+
+
+@case()
+def a_broker_has_two_log_directories(cluster: MiniCluster) -> list[Expected]:
+    second = cluster.root / "broker-2-b"
+    shutil.copytree(cluster.root / "broker-2", second, ignore=shutil.ignore_patterns("own-*"))
+    for file in (layout.RECOVERY_POINTS, layout.HIGH_WATERMARKS):
+        (second / file).write_text("0\n0\n")
+    return []
 
 
 # -- files beside

@@ -194,7 +194,10 @@ def a_replica_without_meta_properties_differs(cluster: MiniCluster) -> list[Expe
     _sealed(cluster, 24, 80, b"other")
     (cluster.root / "broker-2" / layout.META_PROPERTIES).unlink()
     at = cluster.batches()[24]
-    return [Expected("replica-divergence", log(at.file), at.position, (at.base, at.last))]
+    return [
+        Expected("meta-properties", layout.META_PROPERTIES),
+        Expected("replica-divergence", log(at.file), at.position, (at.base, at.last)),
+    ]
 
 
 @case()

@@ -1,9 +1,14 @@
 """Epochs that do not fit, and replicas that do not agree."""
 
-from damage_case import ANY, Expected, case, log
-from mini_cluster import BATCHES, END, FOLDER, MiniCluster, batch_at
+import shutil
 
+from damage_case import ANY, Expected, case, log
+from mini_cluster import BATCHES, BROKERS, END, FOLDER, NOW, OWN, MiniCluster, batch_at
+
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Record
 from tidelog.core.storage import checkpoint, layout
+from tidelog.core.types import TopicPartition
 
 # -- epochs
 
@@ -141,9 +146,77 @@ def a_replica_is_of_another_topic(cluster: MiniCluster) -> list[Expected]:
 
 
 @case()
+def a_replica_is_of_an_older_topic(cluster: MiniCluster) -> list[Expected]:
+    cluster.write_anew(2, [batch_at(n, b"w", epoch=0) for n in range(BATCHES - 4)])
+    path = cluster.folder(2) / layout.PARTITION_METADATA
+    path.write_bytes(checkpoint.format_topic_metadata(bytes(16)))
+    return [Expected("topic-id", log(layout.PARTITION_METADATA))]
+
+
+def _twin(cluster: MiniCluster) -> None:
+    """Another partition on all brokers; on broker 2 its log stands in place of the right one."""
+    cluster.write_anew(2, [_of_twin(n) for n in range(BATCHES // 2)])
+    twin = TopicPartition("twin", 0)
+    for broker in BROKERS:
+        log_dir = cluster.root / f"broker-{broker}"
+        shutil.copytree(cluster.folder(2), log_dir / str(twin))
+        ends = {OWN: END, twin: BATCHES // 2 * 9}
+        for file in (layout.RECOVERY_POINTS, layout.HIGH_WATERMARKS):
+            (log_dir / file).write_bytes(checkpoint.format_offsets(ends))
+
+
+def _of_twin(number: int) -> bytearray:
+    """Batches that begin at other offsets than those of the right log."""
+    records = [Record(None, b"twin", NOW + number * 9 + i) for i in range(9)]
+    return encode_batch(records, base_offset=number * 9, leader_epoch=0)
+
+
+@case()
+def a_replica_is_another_partition(cluster: MiniCluster) -> list[Expected]:
+    _twin(cluster)
+    return [Expected("replica-divergence", log(f"{0:020}.log"), 0, (0, END - 1))]
+
+
+@case()
+def a_replica_is_another_partition_after_a_crash(cluster: MiniCluster) -> list[Expected]:
+    _twin(cluster)
+    for broker in BROKERS:
+        (cluster.root / f"broker-{broker}" / layout.CLEAN_SHUTDOWN).unlink()
+    return [Expected("replica-divergence", log(f"{0:020}.log"), 0, (0, END - 1))]
+
+
+@case()
 def a_replica_has_no_topic_id(cluster: MiniCluster) -> list[Expected]:
     (cluster.folder(2) / layout.PARTITION_METADATA).unlink()
+    return [Expected("partition-metadata", log(layout.PARTITION_METADATA))]
+
+
+@case()
+def an_empty_replica_has_no_topic_id(cluster: MiniCluster) -> list[Expected]:
+    for broker in BROKERS:
+        cluster.write_anew(broker, [])
+        for file in (layout.RECOVERY_POINTS, layout.HIGH_WATERMARKS):
+            cluster.offsets(broker, file, 0)
+    (cluster.folder(2) / layout.PARTITION_METADATA).unlink()
     return [Expected("topic-id-missing", log(layout.PARTITION_METADATA))]
+
+
+@case()
+def a_partition_is_of_another_topic_than_its_neighbours(cluster: MiniCluster) -> list[Expected]:
+    for broker in BROKERS:
+        log_dir = cluster.root / f"broker-{broker}"
+        for number in (1, 2):
+            shutil.copytree(cluster.folder(broker), log_dir / f"own-{number}")
+        ends = {TopicPartition("own", number): END for number in range(3)}
+        for file in (layout.RECOVERY_POINTS, layout.HIGH_WATERMARKS):
+            (log_dir / file).write_bytes(checkpoint.format_offsets(ends))
+        path = cluster.folder(broker) / layout.PARTITION_METADATA
+        path.write_bytes(checkpoint.format_topic_metadata(bytes(16)))
+        (log_dir / layout.CLEAN_SHUTDOWN).unlink()
+    return [
+        Expected("topic-id", log(layout.PARTITION_METADATA), replica=f"broker-{broker}")
+        for broker in BROKERS
+    ]
 
 
 @case()

@@ -15,7 +15,12 @@ from tidelog.apps.audit.checks.divergence import tell_differences
 from tidelog.apps.audit.checks.epoch_lineage import check_epochs
 from tidelog.apps.audit.checks.files_beside import check_files
 from tidelog.apps.audit.checks.lineage_fork import Side, agree, tell_ends
-from tidelog.apps.audit.checks.log_identity import check_identity, unite_clusters
+from tidelog.apps.audit.checks.log_identity import (
+    check_identity,
+    check_nodes,
+    tell_strangers,
+    unite_clusters,
+)
 from tidelog.apps.audit.checks.offset_chain import lay_out
 from tidelog.apps.audit.checks.offset_findings import check_offsets
 from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary, segments_of
@@ -91,15 +96,20 @@ def settled(look: Callable[[frozenset[str]], Judged]) -> Judged:
         if not judged.doubtful:
             break
         again = look(judged.doubtful)
-        before = {_spot(each) for each in judged.findings if each.is_damage}
+        before = {_spot(each): each for each in judged.findings if each.is_damage}
         fresh = _within(again.findings, judged.doubtful)
         now = {_spot(each) for each in fresh if each.is_damage}
-        fresh = [each for each in fresh if not each.is_damage or _spot(each) in before]
+        # In the words of the look that saw all partitions.
+        fresh = [
+            before.get(_spot(each), each)
+            for each in fresh
+            if not each.is_damage or _spot(each) in before
+        ]
         rest = [each for each in judged.findings if each not in _within([each], judged.doubtful)]
         looked = {f"{row.topic}-{row.partition}" for row in again.partitions} & judged.doubtful
         rows = [r for r in judged.partitions if f"{r.topic}-{r.partition}" not in looked]
         rows += [r for r in again.partitions if f"{r.topic}-{r.partition}" in looked]
-        doubtful = again.doubtful & judged.doubtful if now - before else frozenset()
+        doubtful = again.doubtful & judged.doubtful if now - before.keys() else frozenset()
         judged = Judged(in_order([*rest, *fresh]), sorted(rows), doubtful)
     return judged
 
@@ -131,6 +141,7 @@ def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged
     }
     logs = _logs(rows, log_dirs)
     findings = unite_clusters(log_dirs, list(logs.values()))
+    findings += check_nodes(log_dirs, list(logs.values()))
     partitions: dict[Key, list[ReplicaLog]] = defaultdict(list)
     for log in logs.values():
         partitions[Key(log.log_dir.cluster_id, log.topic, log.partition)].append(log)
@@ -155,21 +166,33 @@ def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged
         if len(replicas) > 1:
             agreement = agree(sides[key])
             compared.append(Compared(key.topic, key.partition, sides[key], agreement))
+    topics: dict[tuple[str, str], list[ReplicaLog]] = defaultdict(list)
+    for key, replicas in partitions.items():
+        topics[key[:2]] += replicas
+    for replicas in topics.values():
+        check_identity(replicas)
     doubted = [each for each in compared if not each.is_the_same()]
     for each, differing in witness.differing(doubted) if doubted else ():
         tell_differences(each, differing)
     for each in compared:
         tell_ends(each.sides, each.agreement)
+    tell_strangers(list(logs.values()))
     for log in logs.values():
         findings += without_consequences(log.findings)
     table = [partition_row(key, found) for key, found in sorted(sides.items())]
-    doubtful = frozenset(
-        log.name
-        for log in logs.values()
+    return Judged(in_order(findings), table, _doubtful(list(logs.values()), stopped))
+
+
+def _doubtful(logs: list[ReplicaLog], stopped: Stopped) -> frozenset[str]:
+    """Folders to look at again. Topic ids are compared over all partitions."""
+    odd = [
+        log
+        for log in logs
         if any(finding.is_damage for finding in log.findings)
         and not (log.clean and stopped(log.log_dir.path))
-    )
-    return Judged(in_order(findings), table, doubtful)
+    ]
+    topics = {log.topic for log in odd if any(each.kind == "topic-id" for each in log.findings)}
+    return frozenset(log.name for log in logs if log in odd or log.topic in topics)
 
 
 def _logs(rows: list[ScanRow], log_dirs: dict[str, LogDirFacts]) -> dict[LogPlace, ReplicaLog]:
@@ -205,5 +228,4 @@ def _judge_partition(logs: list[ReplicaLog]) -> list[Side]:
         check_promises(log, others[id(log)])
         sides.append(Side(log, check_epochs(log, others[id(log)])))
         check_files(log, others[id(log)])
-    check_identity(logs)
     return sides

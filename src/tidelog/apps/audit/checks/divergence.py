@@ -41,6 +41,16 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
             and until > last
             and (name in believed or not logs[name].excuses(each.base_offset, last))
         ]
+        strange = _strange(logs, each.base_offset, last, believed, covering)
+        if compared.agreement.reference.log.replica in believed and len(strange) == len(believed):
+            strange = []
+        if strange and len(strange) >= len(believed):
+            for name, copy in believed.items():
+                text = f"batches begin at other offsets than on {', '.join(strange)}"
+                place = (copy.last_offset, copy.segment, copy.position, text)
+                kind = _kind(compared, each.base_offset)
+                faults.setdefault(name, []).append(_Fault(kind, each.base_offset, *place))
+            continue
         for name, fault in _faults(compared, each.base_offset, believed, covering):
             here = believed[name].last_offset if name in believed else fault.last
             if here < fault.last and logs[name].excuses(here + 1, fault.last):
@@ -50,6 +60,28 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
             faults.setdefault(name, []).append(fault)
     for name, found in faults.items():
         _tell(logs[name], found)
+
+
+def _kind(compared: Compared, base_offset: int) -> str:
+    committed = base_offset < compared.agreement.committed
+    return "replica-divergence" if committed else "uncommitted-differs"
+
+
+def _strange(
+    logs: dict[str, ReplicaLog],
+    base_offset: int,
+    last: int,
+    copies: dict[str, Copy],
+    covering: list[str],
+) -> list[str]:
+    """Replicas that have these offsets, and in other batches."""
+    return [
+        name
+        for name in covering
+        if name not in copies
+        and base_offset >= logs[name].cleaning.upto
+        and logs[name].holds(base_offset, last)
+    ]
 
 
 def _is_cleaning(
@@ -86,8 +118,8 @@ def _faults(
             found.append((name, _Fault("replica-divergence", base_offset, right[0], "", -1, text)))
         elif copy.identity != right:
             kind, what = _what(copy, right)
-            if base_offset >= compared.agreement.committed:
-                kind = "uncommitted-differs"
+            if kind == "replica-divergence" or base_offset >= compared.agreement.committed:
+                kind = _kind(compared, base_offset)
             last = max(copy.last_offset, right[0])
             undecided = "; two differ, it can't be told which is right" if tie else ""
             text = f"{what} than on {', '.join(others)}{undecided}"

@@ -2,6 +2,8 @@
 
 import os
 from collections import Counter
+from functools import reduce
+from operator import xor
 
 from tidelog.apps.audit.checks.replica_log import ReplicaLog
 from tidelog.apps.audit.folders.log_dir import LogDirFacts
@@ -10,23 +12,70 @@ from tidelog.core.storage import layout
 
 
 def check_identity(logs: list[ReplicaLog]) -> None:
-    """Told of those that differ from most others."""
+    """All partitions of a topic have its id; told of those that differ from most others."""
     known = [log for log in logs if log.folder.topic_id]
-    for log in logs if known else ():
+    for log in logs:
         told = any(each.file == layout.PARTITION_METADATA for each in log.folder.remarks)
-        if not log.folder.topic_id and not told and log.segments:
-            text = f"no topic id here, {known[0].folder.topic_id} on {known[0].replica}"
-            log.add(log.place.finding("topic-id-missing", layout.PARTITION_METADATA, text))
+        peers = [other for other in known if other.partition == log.partition]
+        if not log.folder.topic_id and peers and not told and log.segments:
+            kind = "partition-metadata" if log.batches else "topic-id-missing"
+            text = (
+                f"there is none; on {peers[0].replica} the topic id is {peers[0].folder.topic_id}"
+            )
+            log.add(log.place.finding(kind, layout.PARTITION_METADATA, text))
     counted = Counter(log.folder.topic_id for log in known)
     if len(counted) < 2:
         return
-    most = max(counted.values())
-    common = next(topic_id for topic_id, count in counted.items() if count == most)
+    common = counted.most_common(1)[0][0]
     for log in known:
         if log.folder.topic_id != common:
-            others = sorted(other.replica for other in known if other.folder.topic_id == common)
-            text = f"topic id {log.folder.topic_id} here, {common} on {', '.join(others)}"
+            right = [other for other in known if other.folder.topic_id == common]
+            peers = [other for other in right if other.partition == log.partition]
+            others = ", ".join(sorted(other.replica for other in peers))
+            where = f"on {others}" if others else f"in {right[0].name}"
+            text = f"topic id {log.folder.topic_id} here, {common} {where}"
             log.add(log.place.finding("topic-id", layout.PARTITION_METADATA, text))
+
+
+_OWN = frozenset(
+    {"topic-id", "partition-metadata", "unreadable", "leftover", "foreign-file", "vanished"}
+)
+"""Findings that have nothing to do with which batches a log has."""
+
+
+def tell_strangers(logs: list[ReplicaLog]) -> None:
+    """A log that is another partition's, or an older topic's, differs from its replicas in every
+    way: that is told once."""
+    owners: dict[tuple[int, int, int], set[str]] = {}
+    for log in logs:
+        for key in _contents(log):
+            owners.setdefault(key, set()).add(log.name)
+    for log in logs:
+        differing = [each for each in log.findings if each.kind == "replica-divergence"]
+        contents = _contents(log)
+        if not differing or not contents:
+            continue
+        names = set.intersection(*(owners[key] for key in contents)) - {log.name}
+        begins = min(each.first_offset for each in differing) <= log.segments[0].base_offset
+        of_old = begins and any(each.kind == "topic-id" for each in log.findings)
+        if not names and not of_old:
+            continue
+        log.findings = [f for f in log.findings if f.kind in _OWN]
+        if names and not of_old:
+            first = log.segments[0]
+            offsets = (first.base_offset, max(log.log_end, log.promised) - 1)
+            text = f"all its batches are those of {', '.join(sorted(names))}"
+            found = log.place.finding("replica-divergence", first.file, text, position=0)
+            log.add(found._replace(first_offset=offsets[0], last_offset=offsets[1]))
+
+
+def _contents(log: ReplicaLog) -> list[tuple[int, int, int]]:
+    """What tells its segments from those of others."""
+    return [
+        (segment.base_offset, segment.batches, reduce(xor, (s.digest for s in segment.stretches)))
+        for segment in log.segments
+        if segment.batches
+    ]
 
 
 def unite_clusters(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> list[Finding]:
@@ -59,6 +108,38 @@ def unite_clusters(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> 
     for log in logs:
         log.log_dir = log_dirs[log.log_dir.path]
     return findings
+
+
+def check_nodes(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> list[Finding]:
+    """A broker has a partition in one log directory only, so those that share one are of
+    different nodes. Told of the one whose folder's name has another number, or the last."""
+    known: dict[tuple[str, str, str], list[LogDirFacts]] = {}
+    for path, facts in sorted(log_dirs.items()):
+        if facts.node_id:
+            key = (os.path.dirname(path), facts.cluster_id, facts.node_id)
+            known.setdefault(key, []).append(facts)
+    findings = []
+    for (_, _, node_id), found in known.items():
+        right = next((each for each in found if _number(each.path) == node_id), found[0])
+        for facts in found:
+            shared = _folders(logs, facts.path) & _folders(logs, right.path)
+            same_id = facts.directory_id and facts.directory_id == right.directory_id
+            if facts is not right and (shared or same_id):
+                both = f"{right.name} has the same" + (" and the same directory.id" * bool(same_id))
+                text = f"node.id is {node_id} here, and {both}"
+                place = Place(facts.name)
+                findings.append(place.finding("meta-properties", layout.META_PROPERTIES, text))
+    return findings
+
+
+def _number(path: str) -> str:
+    """What a folder's name ends with."""
+    name = os.path.basename(path)
+    return name[len(name.rstrip("0123456789")) :]
+
+
+def _folders(logs: list[ReplicaLog], path: str) -> set[str]:
+    return {log.name for log in logs if log.log_dir.path == path}
 
 
 def _topics(logs: list[ReplicaLog], *paths: str) -> set[tuple[str, str]]:

@@ -35,6 +35,7 @@ class LogDirFacts(NamedTuple):
     """Stopped in an orderly way: nothing may be torn."""
     node_id: str
     cluster_id: str
+    directory_id: str
     offsets: dict[str, dict[str, int]]
     """By what they are (`log_start`, `recovery_point`, `high_watermark`, `cleaner`), by folder."""
     folders: list[str] | None
@@ -59,15 +60,19 @@ def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
     remarks: list[Remark] = []
     if found.error:
         remarks.append(Remark("unreadable", "", 0, -1, -1, found.error))
-        return LogDirFacts(found.path, name, False, "", "", {}, [], remarks)
+        return LogDirFacts(found.path, name, False, "", "", "", {}, [], remarks)
     properties: dict[str, str] = {}
     data = _read(found.path, layout.META_PROPERTIES, remarks)
     if data is not None:
         path = layout.META_PROPERTIES
         try:
             properties = checkpoint.parse_properties(path, data).values
+            _identity(properties, remarks)
         except CheckpointError as error:
             remarks.append(Remark("meta-properties", path, 0, -1, -1, error.problem))
+    elif not remarks and not set(OFFSET_FILES).isdisjoint(found.others):
+        text = "there is none; a broker does not start without it"
+        remarks.append(Remark("meta-properties", layout.META_PROPERTIES, -1, -1, -1, text))
     offsets = {}
     for file, what in OFFSET_FILES.items():
         data = _read(found.path, file, remarks)
@@ -81,10 +86,19 @@ def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
         is_stopped(found.path),
         properties.get("node.id", properties.get("broker.id", "")),
         properties.get("cluster.id", ""),
+        properties.get("directory.id", ""),
         offsets,
         [os.path.basename(each.path) for each in found.folders] if found.whole else None,
         remarks,
     )
+
+
+def _identity(properties: dict[str, str], remarks: list[Remark]) -> None:
+    """Version 1 says which node it is, and of which cluster."""
+    missing = [name for name in ("node.id", "cluster.id") if not properties.get(name)]
+    if properties["version"] == "1" and missing:
+        text = f"{' and '.join(missing)} missing"
+        remarks.append(Remark("meta-properties", layout.META_PROPERTIES, 0, -1, -1, text))
 
 
 def is_stopped(path: str) -> bool:

@@ -65,7 +65,7 @@ KINDS: dict[str, Kind] = {
     ),
     "producer-snapshot": Kind(DAMAGE, "A producer snapshot is damaged or missing.", _REBUILD),
     "partition-metadata": Kind(
-        DAMAGE, "partition.metadata is damaged.", "copy it from another replica"
+        DAMAGE, "partition.metadata is damaged or missing.", "copy it from another replica"
     ),
     "meta-properties": Kind(DAMAGE, "meta.properties is damaged.", "write it anew"),
     "checkpoint-format": Kind(DAMAGE, "A checkpoint file is not in its form.", _REBUILD),
@@ -103,7 +103,9 @@ KINDS: dict[str, Kind] = {
         NOTICE, "A producer's numbers start anew after a long time: it was forgotten.", "nothing"
     ),
     "topic-id-missing": Kind(
-        NOTICE, "A replica has no partition.metadata; others have.", "nothing: a broker writes it"
+        NOTICE,
+        "A replica without records has no partition.metadata; others have.",
+        "nothing: a broker writes it",
     ),
     "unknown-partition": Kind(NOTICE, "A checkpoint names a partition that has no folder.", _WAIT),
     "vanished": Kind(NOTICE, "A file was deleted while the audit ran.", "nothing"),
