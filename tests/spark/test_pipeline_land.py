@@ -235,7 +235,9 @@ def test_what_a_stop_and_a_lag_say(
         patch.setattr(Landing, "take", while_more_comes)
         land(spark, replace(plan, origin=Origin((name,))), tell=told.append)
     # The second batch was planned, with its limit, before it failed: so it is run again.
-    assert [(each.rows_in, each.lag) for each in told] == [(10, 17), (10, 14)]
+    assert [each.rows_in for each in told] == [10, 10]
+    assert told[0].lag in (17, 24), "24: the next batch ran already when this one was told"
+    assert told[1].lag == 14
 
 
 def test_a_day_is_that_of_utc_in_any_session(spark: Any) -> None:
