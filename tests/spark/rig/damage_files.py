@@ -63,6 +63,16 @@ def a_recovery_point_is_short_after_an_orderly_stop(cluster: MiniCluster) -> lis
 
 
 @case()
+def checkpoints_are_of_an_older_time(cluster: MiniCluster) -> list[Expected]:
+    for file in (layout.RECOVERY_POINTS, layout.HIGH_WATERMARKS):
+        cluster.offsets(2, file, 50)
+    return [
+        Expected("recovery-point", layout.RECOVERY_POINTS, ANY, (50, END)),
+        Expected("watermark-behind", layout.HIGH_WATERMARKS, ANY, (50, END)),
+    ]
+
+
+@case()
 def a_high_watermark_is_low(cluster: MiniCluster) -> list[Expected]:
     cluster.offsets(2, layout.HIGH_WATERMARKS, 50)
     return [Expected("watermark-behind", layout.HIGH_WATERMARKS, ANY, (50, END))]

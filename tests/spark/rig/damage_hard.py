@@ -411,6 +411,30 @@ def a_folder_is_about_to_be_removed(cluster: MiniCluster) -> list[Expected]:
     ]
 
 
+def _appended(cluster: MiniCluster) -> int:
+    path = cluster.segments(2)[-1]
+    size = path.stat().st_size
+    cluster.write(path, size, bytes(batch_at(BATCHES, sequence=0)))
+    return size
+
+
+@case()
+def a_batch_was_appended_after_an_orderly_stop(cluster: MiniCluster) -> list[Expected]:
+    at = _appended(cluster)
+    file = cluster.segments(2)[-1].name
+    return [Expected("after-stop", log(file), at, (END, END + RECORDS - 1))]
+
+
+@case()
+def all_high_watermarks_are_low_after_an_orderly_stop(cluster: MiniCluster) -> list[Expected]:
+    for broker in BROKERS:
+        cluster.offsets(broker, layout.HIGH_WATERMARKS, 50)
+    return [
+        Expected("watermark-behind", layout.HIGH_WATERMARKS, ANY, (50, END), f"broker-{broker}")
+        for broker in BROKERS
+    ]
+
+
 @case(_two_in_the_last_segment)
 def the_last_two_batches_are_swapped(cluster: MiniCluster) -> list[Expected]:
     one, two = cluster.batches()[-2:]

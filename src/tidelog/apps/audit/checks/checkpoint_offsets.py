@@ -105,16 +105,36 @@ def _check_behind(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     end, high, recovery = log.log_end, log.high_watermark, log.recovery_point
     wrong = {each.file for each in log.log_dir.remarks}
     filed = {what for what in log.log_dir.offsets if _NAMING.get(what) not in wrong}
+    newest = max(log.folder.snapshots, default=-1)
+    if recovery is not None and max(newest, recovery) < end and recovery in (high, newest):
+        _tell_behind(log, recovery)
+        return
     if "recovery_point" in filed and (recovery is None or recovery < end):
         has = "has no line" if recovery is None else f"has {recovery}"
         text = f"{log.name} {has}; the log ends at {end}, and its broker stopped in an orderly way"
         _add(log, "recovery-point", layout.RECOVERY_POINTS, text, (recovery or 0, end))
     same = [other for other in others if other.clean and other.log_end == end]
-    agreed = len(same) == len(others) and any(other.high_watermark == end for other in same)
+    agreed = len(same) == len(others) > 0
     if "high_watermark" in filed and agreed and (high is None or high < end):
         has = "has no line" if high is None else f"has {high}"
         text = f"{log.name} {has}; the log ends at {end}, and all replicas have all of it"
         _add(log, "watermark-behind", layout.HIGH_WATERMARKS, text, (high or 0, end))
+
+
+def _tell_behind(log: ReplicaLog, stopped: int) -> None:
+    """Two files say where the log ended when its broker stopped."""
+    places = [
+        (segment.file, position)
+        for segment in log.segments
+        for stretch in segment.stretches
+        for offset, position in stretch.marks
+        if offset == stopped
+    ]
+    file, position = places[0] if places else (log.segments[-1].file, -1)
+    text = f"the log ended at {stopped} when its broker stopped in an orderly way"
+    offsets = (stopped, log.log_end - 1)
+    log.add(log.place.finding("after-stop", file, text, position=position, offsets=offsets))
+    log.damaged.append(offsets)
 
 
 def _named(log: ReplicaLog) -> list[int]:

@@ -119,7 +119,7 @@ def tell_ends(sides: list[Side], agreement: Agreement) -> None:
             offsets = (end, committed - 1)
             log.add(log.place.finding("lagging-replica", "", text, offsets=offsets))
         start = max(committed, shortest)
-        if end > start:
+        if end > start and not log.excuses(start, end - 1):
             last = log.segments[-1]
             text = f"above the high watermark {committed}; another replica ends at {shortest}"
             log.add(

@@ -40,6 +40,9 @@ KINDS: dict[str, Kind] = {
     # -- order
     "offset-order": Kind(DAMAGE, "Batches stand where others should be.", _COPY),
     "offset-gap": Kind(DAMAGE, "Offsets are missing, and no cleaner took them.", _COPY),
+    "after-stop": Kind(
+        DAMAGE, "Batches stand behind where the log ended when its broker stopped.", _COPY
+    ),
     "segment-missing": Kind(DAMAGE, "A segment is gone, its indexes are not.", _COPY),
     "segment-name": Kind(
         DAMAGE, "A segment's name is not its first offset.", "rename it and its indexes back"

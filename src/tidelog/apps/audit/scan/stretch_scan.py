@@ -93,6 +93,7 @@ class _Scan:
         self.holes: list[Hole] = []
         self.remarks: list[Remark] = []
         self.bad: list[tuple[int, int]] = []
+        self.marks: list[tuple[int, int]] = []
         self.windows: dict[int, tuple[int, int]] = {}
         self.crowded = False
 
@@ -126,6 +127,7 @@ class _Scan:
             self.bad,
             time_last=self.indexes.time_last,
             offset_last=self.indexes.offset_last,
+            marks=self.marks[:LIST_MAX],
             index_gap=self.indexes.gap,
             index_bare=self.indexes.bare,
             indexes_missing=self.indexes.missing,
@@ -169,6 +171,8 @@ class _Scan:
         self.batches += len(base)
         if self.first < 0:
             self.first = int(base[0])
+        for at in np.flatnonzero(np.isin(base, self.wanted.ends)).tolist():
+            self.marks.append((int(base[at]), int(framed.positions[at])))
         self._count(framed, base, last)
         self._follow_offsets(framed, base, last)
         self._follow_epochs(framed, base, last)

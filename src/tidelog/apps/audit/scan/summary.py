@@ -105,6 +105,8 @@ class StretchSummary(NamedTuple):
     """Last entry of the time index: timestamp and offset."""
     offset_last: int = -1
     """Last offset that the offset index names."""
+    marks: list[tuple[int, int]] = []  # noqa: RUF012
+    """Offset and position of batches that begin where the log may have ended."""
     index_gap: int = -1
     """The fewest bytes between entries of the offset index; -1 where it has none."""
     index_bare: int = 0
@@ -135,6 +137,7 @@ class StretchSummary(NamedTuple):
             remarks=[Remark(*each) for each in made.remarks],
             breaks=[SequenceBreak(*each) for each in made.breaks],
             aborted=[(each[0], each[1], each[2]) for each in made.aborted],
+            marks=[(each[0], each[1]) for each in made.marks],
             bad=[(each[0], each[1]) for each in made.bad],
             indexes_reserved=[(each[0], each[1]) for each in made.indexes_reserved],
         )
