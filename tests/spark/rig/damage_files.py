@@ -4,8 +4,12 @@ import os
 import shutil
 
 from damage_case import ANY, Expected, case, log
-from mini_cluster import BROKERS, END, MiniCluster, transactions
+from mini_cluster import BROKERS, END, NOW, MiniCluster, transactions
 
+from tidelog.core.record.control import ControlType
+from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
+from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import TRANSACTIONAL, parse
 from tidelog.core.storage import layout
 
 # -- checkpoints
@@ -312,3 +316,67 @@ def a_transaction_index_lost_its_entry(cluster: MiniCluster) -> list[Expected]:
     path = cluster.folder(2) / "00000000000000000000.txnindex"
     path.write_bytes(b"")
     return [Expected("transaction-index", log(path.name), ANY, (0, 6))]
+
+
+def _long_transactions() -> list[bytearray]:
+    """Producer 9 aborts twice, over several segments; 8's transaction is open all the time."""
+    made: list[bytearray] = []
+
+    def write(producer: int, *sequences: int) -> None:
+        for sequence in sequences:
+            base = parse(made[-1]).next_offset if made else 0
+            records = [Record(b"k", b"v" * 200, NOW + base + i) for i in range(2)]
+            numbers = Producer(producer, 0, sequence)
+            made.append(
+                encode_batch(
+                    records,
+                    attributes=TRANSACTIONAL,
+                    producer=numbers,
+                    base_offset=base,
+                    leader_epoch=0,
+                )
+            )
+
+    def end(producer: int, kind: ControlType) -> None:
+        base = parse(made[-1]).next_offset
+        marker = encode_marker(kind, Producer(producer, 0), 0, NOW + base)
+        parse(marker).assign(base, 0)
+        made.append(marker)
+
+    write(8, 0)
+    write(9, *range(0, 24, 2))
+    end(9, ControlType.ABORT)
+    write(9, *range(24, 34, 2))
+    end(8, ControlType.COMMIT)
+    write(9, *range(34, 44, 2))
+    end(9, ControlType.ABORT)
+    return made
+
+
+@case(_long_transactions)
+def transactions_go_over_several_segments(cluster: MiniCluster) -> list[Expected]:
+    return []
+
+
+@case(_long_transactions)
+def a_transaction_index_has_another_begin(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / f"{24:020}.txnindex"
+    cluster.write(path, 10, (4).to_bytes(8))
+    return [Expected("transaction-index", log(path.name), 0, (4, 26))]
+
+
+@case(_long_transactions)
+def a_transaction_index_has_another_stable_offset(cluster: MiniCluster) -> list[Expected]:
+    path = cluster.folder(2) / f"{24:020}.txnindex"
+    cluster.write(path, 26, (27).to_bytes(8))
+    return [Expected("transaction-index", log(path.name), 0, (2, 26))]
+
+
+@case(_long_transactions)
+def retention_took_the_begin_of_transactions(cluster: MiniCluster) -> list[Expected]:
+    for broker in BROKERS:
+        for first in (0, 12):
+            for path in cluster.folder(broker).glob(f"{first:020}.*"):
+                path.unlink()
+        cluster.epochs(broker, (0, 24))
+    return []

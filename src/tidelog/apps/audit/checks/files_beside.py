@@ -1,9 +1,12 @@
 """The files beside a segment, judged with the whole log in view."""
 
 from tidelog.apps.audit.checks.replica_log import METADATA_TOPIC, ReplicaLog, SegmentSummary
-from tidelog.apps.audit.scan.summary import Remark
+from tidelog.apps.audit.scan.summary import Aborted, Remark
+from tidelog.apps.audit.scan.transactions import follow_transactions
+from tidelog.core.lineage.transaction_index import ENTRY_SIZE
 from tidelog.core.storage import layout
 
+Aborts = dict[tuple[int, int], Aborted]
 SPARSE = 3
 """So many times the bytes between entries of other replicas are too many. A broker that restarts
 begins to count anew, so some more are none."""
@@ -20,12 +23,16 @@ def check_files(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     _snapshots(log)
     newest = log.in_place[-1].file if log.in_place else ""
     open_from = max([s.base_offset for s in log.segments if s.file == newest], default=0)
+    stretches = [stretch for segment in log.segments for stretch in segment.stretches]
+    crowded = any(stretch.crowded for stretch in stretches)
+    aborts = follow_transactions(stretches)
     for segment in log.segments:
         closed = log.clean or segment.base_offset < open_from
         _indexes(log, segment, closed)
         if closed:
             _sparse(log, segment, others)
-        _transactions(log, segment)
+        if not crowded:
+            _transactions(log, segment, aborts)
 
 
 def _snapshots(log: ReplicaLog) -> None:
@@ -108,35 +115,42 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
         log.add(log.place.finding("time-index", file, text))
 
 
-def _transactions(log: ReplicaLog, segment: SegmentSummary) -> None:
+def _transactions(log: ReplicaLog, segment: SegmentSummary, aborts: Aborts) -> None:
     """Each entry has its abort marker, each abort its entry."""
     file = segment.file[: -len(layout.LOG)] + layout.TXN_INDEX
     if any(remark.file == file for remark in log.folder.remarks) or segment.vanished:
         return
-    markers = {
-        (producer_id, marker): first
-        for stretch in segment.stretches
-        for producer_id, first, marker in stretch.aborted
-    }
-    entries = {(row[0], row[2]): row[1] for row in log.folder.aborted.get(file, [])}
-    if any(stretch.crowded for stretch in segment.stretches):
-        return
-    for (producer_id, marker), first in entries.items():
-        begun = markers.get((producer_id, marker), -1)
+    markers = {each[0:3:2] for stretch in segment.stretches for each in stretch.aborted}
+    rows = log.folder.aborted.get(file, [])
+    for number, row in enumerate(rows):
+        producer_id, first, marker, stable = row
+        known = aborts.get((producer_id, marker)) if (producer_id, marker) in markers else None
+        begun = known.first if known else -1
         if log.excuses(min(first, begun) if begun >= 0 else first, marker):
             continue
-        if (producer_id, marker) not in markers and not log.cleaning.compacted:
+        unseen = known is None or (known.earlier and first < log.segments[0].base_offset)
+        if known is None and not log.cleaning.compacted:
             text = f"producer {producer_id} has no abort marker at offset {marker}"
-        elif begun not in (-1, first):
+        elif begun != first and begun >= 0 and not unseen:
             text = f"producer {producer_id}'s transaction began at {begun}, the entry says {first}"
+        elif known and stable != known.stable and _is_stable_known(log, stable):
+            text = f"the last stable offset was {known.stable}, the entry says {stable}"
         else:
             continue
-        log.add(log.place.finding("transaction-index", file, text, offsets=(first, marker)))
+        offsets, position = (first, marker), number * ENTRY_SIZE
+        found = log.place.finding("transaction-index", file, text, position=position)
+        log.add(found._replace(first_offset=offsets[0], last_offset=offsets[1]))
         return
-    for (producer_id, marker), first in markers.items():
+    entries = {(row[0], row[2]) for row in rows}
+    for producer_id, marker in sorted(markers - entries, key=lambda each: each[1]):
+        first = aborts[producer_id, marker].first
         if first < 0 or marker >= log.log_end or log.excuses(first, marker):
             continue
-        if (producer_id, marker) not in entries:
-            text = f"the abort of producer {producer_id} at offset {marker} has no entry"
-            log.add(log.place.finding("transaction-index", file, text, offsets=(first, marker)))
-            return
+        text = f"the abort of producer {producer_id} at offset {marker} has no entry"
+        log.add(log.place.finding("transaction-index", file, text, offsets=(first, marker)))
+        return
+
+
+def _is_stable_known(log: ReplicaLog, told: int) -> bool:
+    """Whether all transactions that could be open were seen."""
+    return not log.damaged and not log.cleaning.compacted and told >= log.segments[0].base_offset

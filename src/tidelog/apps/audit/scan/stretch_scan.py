@@ -125,6 +125,8 @@ class _Scan:
             self.producers.breaks[:LIST_MAX],
             self.transactions.aborted[:LIST_MAX],
             self.bad,
+            self._listed(self.transactions.open),
+            self._listed(self.transactions.ended),
             time_last=self.indexes.time_last,
             offset_last=self.indexes.offset_last,
             marks=self.marks[:LIST_MAX],
@@ -138,6 +140,10 @@ class _Scan:
         )
         windows = [(window, *found) for window, found in self.windows.items()]
         return StretchScan(summary, windows, list(self.producers.spans.values()))
+
+    def _listed(self, offsets: dict[int, int]) -> list[tuple[int, int]]:
+        self.crowded |= len(offsets) > LIST_MAX
+        return list(offsets.items())[:LIST_MAX]
 
     def _hole(self, broken: Broken) -> None:
         old = self._old_format(broken)

@@ -76,6 +76,19 @@ class SequenceBreak(NamedTuple):
     file: str = ""
 
 
+class Aborted(NamedTuple):
+    """A transaction that an abort marker ends."""
+
+    producer_id: int
+    first: int
+    """Its first offset in the stretch; -1: only the marker is there."""
+    marker: int
+    stable: int
+    """The last stable offset at the marker, of transactions that began in the stretch."""
+    earlier: bool
+    """It may have begun before the stretch."""
+
+
 class StretchSummary(NamedTuple):
     """Of `[start, end)` of a segment's file."""
 
@@ -97,10 +110,13 @@ class StretchSummary(NamedTuple):
     holes: list[Hole] = []  # noqa: RUF012
     remarks: list[Remark] = []  # noqa: RUF012
     breaks: list[SequenceBreak] = []  # noqa: RUF012
-    aborted: list[tuple[int, int, int]] = []  # noqa: RUF012
-    """Producer id, first offset (-1: not in the stretch) and offset of each abort marker."""
+    aborted: list[Aborted] = []  # noqa: RUF012
     bad: list[tuple[int, int]] = []  # noqa: RUF012
     """Offsets of batches whose checksum differs, or whose header can't be right."""
+    open: list[tuple[int, int]] = []  # noqa: RUF012
+    """Transactions that do not end in it: producer and first offset."""
+    ended: list[tuple[int, int]] = []  # noqa: RUF012
+    """By producer, the first marker of a transaction."""
     time_last: tuple[int, int] | None = None
     """Last entry of the time index: timestamp and offset."""
     offset_last: int = -1
@@ -136,7 +152,9 @@ class StretchSummary(NamedTuple):
             holes=[Hole(*each) for each in made.holes],
             remarks=[Remark(*each) for each in made.remarks],
             breaks=[SequenceBreak(*each) for each in made.breaks],
-            aborted=[(each[0], each[1], each[2]) for each in made.aborted],
+            aborted=[Aborted(*each) for each in made.aborted],
+            open=[(each[0], each[1]) for each in made.open],
+            ended=[(each[0], each[1]) for each in made.ended],
             marks=[(each[0], each[1]) for each in made.marks],
             bad=[(each[0], each[1]) for each in made.bad],
             indexes_reserved=[(each[0], each[1]) for each in made.indexes_reserved],

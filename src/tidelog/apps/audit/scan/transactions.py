@@ -1,39 +1,48 @@
-"""Transactions that end in a stretch by an abort, as far as the stretch shows their begin."""
+"""Transactions that end by an abort: what a stretch shows of them, and what a whole log does.
+
+One may have begun before the stretch, and so may those that are open beside it. Only stretches
+put together in order tell where it began, and the last stable offset at its marker.
+"""
+
+from collections.abc import Iterable
 
 import numpy as np
 
+from tidelog.apps.audit.scan.summary import Aborted, StretchSummary
 from tidelog.apps.audit.scan.walk import Framed
 from tidelog.core.record.decoder import decode_marker
 from tidelog.core.record.record_batch import CONTROL, TRANSACTIONAL, CorruptRecord, parse
 
 UNSEEN = -1
-"""The transaction may have begun before the stretch."""
+"""The transaction began before the stretch."""
 
 
 class TransactionScan:
     """Follows open transactions."""
 
     def __init__(self) -> None:
-        self._open: dict[int, int] = {}
-        self._ended: set[int] = set()
-        self.aborted: list[tuple[int, int, int]] = []
-        """Producer id, first offset, offset of the abort marker."""
+        self.open: dict[int, int] = {}
+        """First offset by producer."""
+        self.ended: dict[int, int] = {}
+        """By producer, the marker that came first in the stretch."""
+        self.aborted: list[Aborted] = []
 
     def add(self, framed: Framed) -> None:
         """Batches in the order of the file."""
         attributes = framed.headers["attributes"]
         for at in np.flatnonzero((attributes & TRANSACTIONAL != 0) & framed.sound).tolist():
             header = framed.headers[at]
-            producer_id = int(header["producer_id"])
+            producer_id, offset = int(header["producer_id"]), int(header["base_offset"])
             if not attributes[at] & CONTROL:
-                self._open.setdefault(producer_id, int(header["base_offset"]))
+                self.open.setdefault(producer_id, offset)
                 continue
-            begin = self._open.pop(producer_id, None)
-            known = begin is not None or producer_id in self._ended
-            self._ended.add(producer_id)
-            if self._is_abort(framed, at) and (begin is not None or not known):
-                marker = int(header["base_offset"])
-                self.aborted.append((producer_id, UNSEEN if begin is None else begin, marker))
+            begin = self.open.pop(producer_id, None)
+            earlier = producer_id not in self.ended
+            self.ended.setdefault(producer_id, offset)
+            if self._is_abort(framed, at) and (begin is not None or earlier):
+                first = UNSEEN if begin is None else begin
+                stable = min(self.open.values(), default=offset + 1)
+                self.aborted.append(Aborted(producer_id, first, offset, stable, earlier))
 
     def _is_abort(self, framed: Framed, at: int) -> bool:
         try:
@@ -41,3 +50,25 @@ class TransactionScan:
         except CorruptRecord:
             return False
         return marker is not None and marker.is_abort
+
+
+def follow_transactions(stretches: Iterable[StretchSummary]) -> dict[tuple[int, int], Aborted]:
+    """Aborts by producer and marker, with all that the stretches show together."""
+    found: dict[tuple[int, int], Aborted] = {}
+    begun: dict[int, int] = {}
+    for stretch in stretches:
+        ended = dict(stretch.ended)
+        for each in stretch.aborted:
+            first = begun.get(each.producer_id, each.first) if each.earlier else each.first
+            beside = [
+                offset
+                for producer_id, offset in begun.items()
+                if producer_id != each.producer_id
+                and ended.get(producer_id, each.marker + 1) > each.marker
+            ]
+            stable = min([each.stable, *beside])
+            found[each.producer_id, each.marker] = each._replace(first=first, stable=stable)
+        begun = {key: offset for key, offset in begun.items() if key not in ended}
+        for producer_id, offset in stretch.open:
+            begun.setdefault(producer_id, offset)
+    return found
