@@ -6,6 +6,7 @@ import shutil
 from damage_case import ANY, Expected, case, log
 from mini_cluster import BROKERS, END, NOW, MiniCluster, transactions
 
+from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.record.control import ControlType
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
 from tidelog.core.record.record import Record
@@ -295,6 +296,27 @@ def the_newest_snapshot_is_gone(cluster: MiniCluster) -> list[Expected]:
     newest = max(cluster.folder(2).glob("*.snapshot"))
     newest.unlink()
     return [Expected("producer-snapshot", log(newest.name))]
+
+
+def _snapshot(cluster: MiniCluster, number: int) -> list[Expected]:
+    """One with another last number of the producer, and a checksum that fits."""
+    newest = max(cluster.folder(2).glob("*.snapshot"))
+    state = ProducerState()
+    state.load_snapshot(newest.read_bytes(), END)
+    (entry,) = state.producers.values()
+    entry.batches[-1] = entry.batches[-1]._replace(last_offset=number, last_sequence=number)
+    newest.write_bytes(state.encode_snapshot())
+    return [Expected("producer-snapshot", log(newest.name))]
+
+
+@case()
+def a_snapshot_says_something_else(cluster: MiniCluster) -> list[Expected]:
+    return _snapshot(cluster, END - 6)
+
+
+@case()
+def a_snapshot_knows_what_came_later(cluster: MiniCluster) -> list[Expected]:
+    return _snapshot(cluster, END + 6)
 
 
 @case(transactions)

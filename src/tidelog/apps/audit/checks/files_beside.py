@@ -1,5 +1,7 @@
 """The files beside a segment, judged with the whole log in view."""
 
+from collections import Counter
+
 from tidelog.apps.audit.checks.replica_log import METADATA_TOPIC, ReplicaLog, SegmentSummary
 from tidelog.apps.audit.scan.summary import Aborted, Remark
 from tidelog.apps.audit.scan.transactions import follow_transactions
@@ -21,6 +23,7 @@ def check_files(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     if log.folder.error:
         log.add(log.place.finding("unreadable", "", log.folder.error))
     _snapshots(log)
+    _producers(log, others)
     newest = log.in_place[-1].file if log.in_place else ""
     open_from = max([s.base_offset for s in log.segments if s.file == newest], default=0)
     stretches = [stretch for segment in log.segments for stretch in segment.stretches]
@@ -51,6 +54,31 @@ def _snapshots(log: ReplicaLog) -> None:
         newest = f"the newest is of {log.folder.snapshots[-1]}" if log.folder.snapshots else "none"
         text = f"there is no snapshot of offset {log.log_end}, where the log ends: {newest}"
         log.add(log.place.finding("producer-snapshot", file, text))
+
+
+def _producers(log: ReplicaLog, others: list[ReplicaLog]) -> None:
+    """Snapshots of one offset say the same of a producer, wherever they know it."""
+    newest = log.folder.snapshots[-1:]
+    file = layout.file_name(newest[0], layout.SNAPSHOT) if newest else ""
+    if not newest or log.damaged or any(each.file == file for each in log.folder.remarks):
+        return
+    alike = [
+        each
+        for each in others
+        if each.folder.snapshots[-1:] == newest and each.digest == log.digest
+    ]
+    for key, here in log.folder.producers.items():
+        there = Counter(each.folder.producers.get(key, here) for each in alike)
+        if there[here] * 2 < len(alike):
+            other = there.most_common(1)[0][0]
+            text = f"producer {key} has {_last(here)} here, {_last(other)} on other replicas"
+            log.add(log.place.finding("producer-snapshot", file, text))
+            return
+
+
+def _last(batch: tuple[int, int, int, int]) -> str:
+    epoch, sequence, offset, timestamp = batch
+    return f"epoch {epoch}, number {sequence} at offset {offset} and time {timestamp}"
 
 
 def _sparse(log: ReplicaLog, segment: SegmentSummary, others: list[ReplicaLog]) -> None:

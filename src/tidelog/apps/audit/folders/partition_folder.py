@@ -19,6 +19,8 @@ from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.layout import FileName
 
 RENAMING_PAUSE_S = 0.1
+PRODUCERS_MAX = 1000
+"""Producers of a snapshot that are compared with other replicas'."""
 KNOWN_NAMES = frozenset(
     {layout.LEADER_EPOCHS, layout.PARTITION_METADATA, "quorum-state", "remote_log_metadata"}
 )
@@ -40,6 +42,8 @@ class FolderFacts(NamedTuple):
     """Offsets of those that are sound."""
     remarks: list[Remark]
     error: str = ""
+    producers: dict[str, tuple[int, int, int, int]] = {}  # noqa: RUF012 - never changed
+    """In the newest snapshot, by producer: epoch, last sequence number, last offset, its time."""
 
     def to_json(self) -> str:
         return json.dumps(self, separators=(",", ":"))
@@ -54,7 +58,8 @@ class FolderFacts(NamedTuple):
             for file, rows in made.aborted.items()
         }
         remarks = [Remark(*each) for each in made.remarks]
-        return made._replace(epochs=epochs, aborted=aborted, remarks=remarks)
+        producers = {key: (row[0], row[1], row[2], row[3]) for key, row in made.producers.items()}
+        return made._replace(epochs=epochs, aborted=aborted, remarks=remarks, producers=producers)
 
 
 def read_folder(path: str) -> FolderFacts:
@@ -75,6 +80,7 @@ def read_folder(path: str) -> FolderFacts:
         reading.aborted,
         reading.snapshots,
         reading.remarks,
+        producers=reading.producers,
     )
 
 
@@ -88,6 +94,7 @@ class _Reading:
         self.snapshots: list[int] = []
         self.remarks: list[Remark] = []
         self.leftovers: list[str] = []
+        self.producers: dict[str, tuple[int, int, int, int]] = {}
 
     def take(self, name: str) -> None:
         parsed = layout.parse_file(name)
@@ -146,10 +153,25 @@ class _Reading:
         if data is None:
             return
         try:
-            ProducerState().load_snapshot(data, offset)
+            state = ProducerState()
+            state.load_snapshot(data, offset)
             self.snapshots.append(offset)
+            self._producers(name, state, offset)
         except CorruptSnapshot as error:
             self._remark("producer-snapshot", name, str(error))
+
+    def _producers(self, name: str, state: ProducerState, offset: int) -> None:
+        known = [(key, entry) for key, entry in state.producers.items() if entry.batches]
+        self.producers = {
+            str(key): (entry.epoch, entry.last_sequence, last.last_offset, last.timestamp)
+            for key, entry in known[:PRODUCERS_MAX]
+            for last in entry.batches[-1:]
+        }
+        for key, (_, _, last, _) in self.producers.items():
+            if last >= offset:
+                text = f"producer {key} wrote offset {last}; the snapshot is of offset {offset}"
+                self._remark("producer-snapshot", name, text)
+                break
 
     def _transactions(self, name: str) -> None:
         data = self._read(name)

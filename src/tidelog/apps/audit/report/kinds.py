@@ -17,43 +17,41 @@ class Kind(NamedTuple):
     advice: str
 
 
-_COPY = "stop the broker, move the partition's folder away, let it copy from the leader"
+COPY = "have it copied anew from a sound replica, as said at the end"
 _REBUILD = "stop the broker, delete the file and restart: it is made again from the log"
 _WRITTEN = "if the log ends as on other replicas, restart the broker: it is written anew"
 _WAIT = "nothing: the broker puts it right when it runs"
 
 KINDS: dict[str, Kind] = {
     # -- bytes of a segment
-    "batch-checksum": Kind(
-        DAMAGE, "A batch's bytes are not those its checksum was made of.", _COPY
-    ),
-    "batch-header": Kind(DAMAGE, "Bytes between batches are no batch.", _COPY),
-    "zero-hole": Kind(DAMAGE, "Zeros stand where batches should be.", _COPY),
-    "torn-batch": Kind(DAMAGE, "A segment ends inside a batch.", _COPY),
+    "batch-checksum": Kind(DAMAGE, "A batch's bytes are not those its checksum was made of.", COPY),
+    "batch-header": Kind(DAMAGE, "Bytes between batches are no batch.", COPY),
+    "zero-hole": Kind(DAMAGE, "Zeros stand where batches should be.", COPY),
+    "torn-batch": Kind(DAMAGE, "A segment ends inside a batch.", COPY),
     "old-format": Kind(
         DAMAGE,
         "Records of format 0 or 1, from before Kafka 0.11; they are not read.",
         "let a Kafka of that time convert the topic",
     ),
-    "record-count": Kind(DAMAGE, "A batch's header and its records do not agree.", _COPY),
+    "record-count": Kind(DAMAGE, "A batch's header and its records do not agree.", COPY),
     "unreadable": Kind(DAMAGE, "A file or folder can't be read.", "check its owner and the disk"),
     # -- order
-    "offset-order": Kind(DAMAGE, "Batches stand where others should be.", _COPY),
-    "offset-gap": Kind(DAMAGE, "Offsets are missing, and no cleaner took them.", _COPY),
+    "offset-order": Kind(DAMAGE, "Batches stand where others should be.", COPY),
+    "offset-gap": Kind(DAMAGE, "Offsets are missing, and no cleaner took them.", COPY),
     "after-stop": Kind(
-        DAMAGE, "Batches stand behind where the log ended when its broker stopped.", _COPY
+        DAMAGE, "Batches stand behind where the log ended when its broker stopped.", COPY
     ),
-    "segment-missing": Kind(DAMAGE, "A segment is gone, its indexes are not.", _COPY),
+    "segment-missing": Kind(DAMAGE, "A segment is gone, its indexes are not.", COPY),
     "segment-name": Kind(
         DAMAGE, "A segment's name is not its first offset.", "rename it and its indexes back"
     ),
-    "epoch-order": Kind(DAMAGE, "A batch has a leader epoch that can't be there.", _COPY),
-    "sequence-gap": Kind(DAMAGE, "Batches of a producer are missing.", _COPY),
+    "epoch-order": Kind(DAMAGE, "A batch has a leader epoch that can't be there.", COPY),
+    "sequence-gap": Kind(DAMAGE, "Batches of a producer are missing.", COPY),
     "sequence-repeat": Kind(DAMAGE, "A producer's batch was written twice.", "read the page"),
     # -- replicas
-    "replica-divergence": Kind(DAMAGE, "Replicas differ below the high watermark.", _COPY),
+    "replica-divergence": Kind(DAMAGE, "Replicas differ below the high watermark.", COPY),
     "committed-lost": Kind(
-        DAMAGE, "A replica ends below a high watermark that it knew itself.", _COPY
+        DAMAGE, "A replica ends below a high watermark that it knew itself.", COPY
     ),
     "topic-id": Kind(
         DAMAGE, "Replicas belong to different topics of one name.", "remove the stale folder"
@@ -76,7 +74,7 @@ KINDS: dict[str, Kind] = {
         DAMAGE, "A checkpointed high watermark is beyond the log, or lost.", _WRITTEN
     ),
     "recovery-point": Kind(DAMAGE, "A recovery point is not the log's end.", _WRITTEN),
-    "log-start": Kind(DAMAGE, "A checkpointed log start does not fit the log.", _COPY),
+    "log-start": Kind(DAMAGE, "A checkpointed log start does not fit the log.", COPY),
     "cleaner-offset": Kind(DAMAGE, "A cleaner's checkpoint is beyond the log.", _REBUILD),
     # -- what healthy clusters show too
     "torn-tail": Kind(NOTICE, "The last batch is not whole: in flight, or torn by a crash.", _WAIT),

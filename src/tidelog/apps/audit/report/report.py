@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from tidelog.apps.audit.checks.lineage_fork import Side
 from tidelog.apps.audit.report.findings import Finding
+from tidelog.apps.audit.report.mending import Mending, mendings
 
 
 class ReplicaState(NamedTuple):
@@ -50,6 +51,16 @@ class Report(NamedTuple):
         return not self.damage
 
     @property
+    def mendings(self) -> list[Mending]:
+        """What to do where a replica has to be copied anew."""
+        whole: dict[tuple[str, int], list[str]] = {}
+        for row in self.partitions:
+            committed = max((each.high_watermark or 0 for each in row.replicas), default=0)
+            found = whole.setdefault((row.topic, row.partition), [])
+            found += [each.replica for each in row.replicas if each.log_end >= committed]
+        return mendings(self.findings, whole)
+
+    @property
     def bytes(self) -> int:
         return sum(each.bytes for row in self.partitions for each in row.replicas)
 
@@ -58,6 +69,7 @@ class Report(NamedTuple):
             "damage": len(self.damage),
             "notices": len(self.notices),
             "findings": [finding.as_data() for finding in self.findings],
+            "mendings": [mending.as_data() for mending in self.mendings],
             "partitions": [
                 {
                     "topic": row.topic,

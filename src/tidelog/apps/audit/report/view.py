@@ -36,6 +36,8 @@ class AuditView:
         left = len(self._report.findings) - SHOWN_MAX
         if left > 0:
             screen.print(f"and {left} more; --format json has all of them")
+        for mending in self._report.mendings:
+            screen.print(mending.text, soft_wrap=True)
         screen.print(self._verdict())
 
     def _table(self) -> Table:
@@ -64,7 +66,8 @@ class AuditView:
         told = (
             f"{len(report.partitions)} partitions, {replicas} replicas,"
             f" {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s:"
-            f" {len(report.damage)} damage, {len(report.notices)} notices"
+            f" {len(report.damage)} damage, {len(report.notices)}"
+            f" notice{'' if len(report.notices) == 1 else 's'}"
         )
         return output.verdict_line(report.holds, told)
 

@@ -1,0 +1,52 @@
+"""Which replica of a damaged partition is sound, so that nobody throws the last good copy away.
+
+Always true: a replica is called sound only if it has all that is committed and no damage of
+its log was found.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from tidelog.apps.audit.report.findings import Finding
+from tidelog.apps.audit.report.kinds import COPY, KINDS
+
+
+class Mending(NamedTuple):
+    """A partition that has replicas to be copied anew."""
+
+    topic: str
+    partition: int
+    damaged: list[str]
+    sound: list[str]
+
+    @property
+    def text(self) -> str:
+        name = f"{self.topic}-{self.partition}"
+        if not self.sound:
+            return f"{name}: no replica here is sound. Move nothing away; keep a copy of each."
+        sound, damaged = " and ".join(self.sound), " and ".join(self.damaged)
+        return (
+            f"{name}: sound on {sound}. While that runs and leads, stop the brokers of {damaged},"
+            " move this partition's folders away there, and start them: they copy anew."
+            " While it is down, move nothing away."
+        )
+
+    def as_data(self) -> dict[str, Any]:
+        return {**self._asdict(), "text": self.text}
+
+
+def mendings(findings: Iterable[Finding], whole: dict[tuple[str, int], list[str]]) -> list[Mending]:
+    """For each partition with a replica to be copied: which ones, and from where. `whole` are the
+    replicas that have all that is committed."""
+    damaged: dict[tuple[str, int], set[str]] = {}
+    for finding in findings:
+        if KINDS[finding.kind].advice == COPY:
+            damaged.setdefault((finding.topic, finding.partition), set()).add(finding.replica)
+    return [
+        Mending(
+            *key,
+            sorted(bad),
+            [replica for replica in whole.get(key, []) if replica not in bad],
+        )
+        for key, bad in sorted(damaged.items())
+    ]
