@@ -55,5 +55,8 @@ def test_python_of_the_page_works(
     if "query" in names:
         names["query"].processAllAvailable()
         names["query"].stop()
+    if "copy" in names:
+        copies = spark.read.format("tidelog").option("bootstrapServers", calm.bootstrap)
+        assert copies.option("subscribe", "copy").load().count() >= ORDERS
     if "report" in names:
         assert names["report"].rows_in >= ORDERS
