@@ -15,7 +15,13 @@ from tidelog.apps.cli.spark.first_pipelines import FIRST_FILES
 from tidelog.apps.cli.spark.pipeline_view import batch_line, show_report
 from tidelog.apps.pipeline.file_keys import FREE, SECTIONS
 from tidelog.apps.pipeline.pipeline_file import BadFile, parse_plan, read_plan
-from tidelog.apps.pipeline.plan import AggregatePlan, BackfillPlan, LandPlan, interval_ms
+from tidelog.apps.pipeline.plan import (
+    AVAILABLE_NOW,
+    AggregatePlan,
+    BackfillPlan,
+    LandPlan,
+    interval_ms,
+)
 from tidelog.apps.pipeline.report import Progress, Report
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +183,10 @@ def test_no_lengths_of_time(text: str) -> None:
 
 @pytest.mark.parametrize("kind", FIRST_FILES)
 def test_files_to_begin_with_are_sound(kind: str) -> None:
-    assert parse_plan(FIRST_FILES[kind], "x.toml", "localhost:9092").kind == kind
+    plan = parse_plan(FIRST_FILES[kind], "x.toml", "localhost:9092")
+    assert plan.kind == kind
+    if not isinstance(plan, BackfillPlan):
+        assert plan.trigger == AVAILABLE_NOW
 
 
 def test_examples_are_sound() -> None:

@@ -31,7 +31,7 @@ AGGREGATE = """\
 kind = "aggregate"
 name = "per-minute"
 topics = ["orders"]
-trigger = "10 seconds"          # or "available-now"
+trigger = "available-now"       # all that is there, then end; or "10 seconds": for ever
 # bootstrap = "localhost:9092"  # by default the cluster of ./tidelog-data
 
 [decode]
