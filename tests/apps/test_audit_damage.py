@@ -9,6 +9,8 @@ from damage_case import Case, matches
 from damage_cases import CASES
 from mini_cluster import MiniCluster, make_mini_cluster
 
+from tidelog.apps.audit.report.report import Report
+
 UNCUT = 0
 STRETCH_BYTES = 700
 """Segments of three thousand bytes in four or five stretches."""
@@ -34,3 +36,16 @@ def test_damage_is_told_and_nothing_else(case: Case, tmp_path: Path, sound: Path
     for split_bytes in (UNCUT, STRETCH_BYTES):
         found = audit_in_process([str(root)], split_bytes=split_bytes).findings
         assert matches(found, expected), (split_bytes, found, expected)
+
+
+@pytest.mark.parametrize("damaged", [(2,), (2, 3), (1, 2, 3)])
+def test_a_sound_copy_is_named_or_none_is(damaged: tuple[int, ...], tmp_path: Path) -> None:
+    cluster = make_mini_cluster(tmp_path / "cluster")
+    for broker in damaged:
+        at = cluster.batches(broker)[5 + broker]
+        cluster.flip(cluster.path(at, broker), at.position + 120)
+    judged = audit_in_process([str(cluster.root)])
+    (mending,) = Report(judged.findings, judged.partitions, 0).mendings
+    assert mending.damaged == [f"broker-{broker}" for broker in damaged]
+    assert mending.sound == [f"broker-{n}" for n in (1, 2, 3) if n not in damaged]
+    assert ("Move nothing away" in mending.text) == (not mending.sound)

@@ -1,5 +1,6 @@
 """A clean stop: leadership is handed over first, and the next start has nothing to recover."""
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -144,3 +145,25 @@ def test_the_last_one_stops_too(cluster: LocalCluster, name: str) -> None:
     cluster.wait_ready()
     await_isr(cluster, name, cluster.ids)
     assert read_values(cluster.bootstrap, name) == [b"kept"]
+
+
+def test_folders_taken_away_are_copied_from_the_one_that_led_last(name: str) -> None:
+    """The recipe of docs/how-to/audit-replicas.md for replicas that are damaged."""
+    with LocalCluster() as cluster:
+        make_topic(cluster.bootstrap, name, configs={"min.insync.replicas": "2"})
+        values = [b"%d" % n for n in range(200)]
+        send_all(cluster.bootstrap, name, values, conf={"acks": "all"})
+        sound, *damaged = cluster.ids
+        for broker in damaged:
+            assert cluster.stop(broker) == 0
+        await_isr(cluster, name, [sound])
+        assert leader_of(cluster, name) == sound
+        for broker in damaged:
+            shutil.rmtree(Path(cluster.log_dir(broker)) / f"{name}-0")
+        assert cluster.stop(sound) == 0
+        for broker in (*damaged, sound):
+            cluster.start_broker(broker, wait=False)
+        cluster.wait_ready()
+        await_isr(cluster, name, cluster.ids)
+        assert leader_of(cluster, name) == sound
+        assert read_values(cluster.bootstrap, name) == values
