@@ -5,6 +5,8 @@ import os
 from damage_case import ANY, Expected, case, log
 from mini_cluster import BATCHES, END, FOLDER, RECORDS, MiniCluster, batch_at
 
+from tidelog.core.record.crc32c import crc32c
+from tidelog.core.record.record_batch import CRC_AT, CRC_FROM
 from tidelog.core.storage import layout
 
 # -- producers
@@ -81,6 +83,31 @@ def a_replica_is_compacted_further(cluster: MiniCluster) -> list[Expected]:
     cluster.write_anew(2, without(3, 4))
     cleaned(cluster, 2)
     return [Expected("compacted-apart", f"{FOLDER}/", ANY, (15, 24))]
+
+
+@case(lambda: without(3, 4))
+def a_compacted_replica_lost_a_segment(cluster: MiniCluster) -> list[Expected]:
+    cleaned(cluster, 1, 2, 3, upto=140)
+    gone, after = cluster.segments(2)[1:3]
+    for path in cluster.folder(2).glob(f"{gone.stem}.*"):
+        path.unlink()
+    offsets = (int(gone.stem), int(after.stem) - 1)
+    return [Expected("replica-divergence", f"{FOLDER}/", ANY, offsets)]
+
+
+def _thinned() -> list[bytearray]:
+    """Two batches of the second segment have fewer records than offsets."""
+    made = without(3, 4, 21)
+    for number in (17, 18):
+        made[number][57:61] = (RECORDS - 1).to_bytes(4)
+        made[number][CRC_AT:CRC_FROM] = crc32c(made[number][CRC_FROM:]).to_bytes(4)
+    return made
+
+
+@case(_thinned)
+def cleaners_went_on_after_their_checkpoint(cluster: MiniCluster) -> list[Expected]:
+    cleaned(cluster, 1, 2, 3, upto=20)
+    return []
 
 
 @case(lambda: without(3, 4))

@@ -143,7 +143,7 @@ def meta_properties_is_that_of_another_broker(cluster: MiniCluster) -> list[Expe
 @case()
 def meta_properties_has_no_node(cluster: MiniCluster) -> list[Expected]:
     path = cluster.root / "broker-2" / layout.META_PROPERTIES
-    path.write_text("version=1\ncluster.id=mini\n")
+    path.write_text(path.read_text().replace("node.id=2\n", ""))
     return [Expected("meta-properties", layout.META_PROPERTIES)]
 
 

@@ -6,6 +6,7 @@ have gaps by copying from one that was cleaned, so all of them are asked.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.core.types import INTERNAL_TOPICS
@@ -38,4 +39,16 @@ def cleaning_of(logs: Sequence["ReplicaLog"]) -> Cleaning:
     swapped = any(segment.vanished for log in logs for segment in log.segments)
     anywhere = swapped or (len(logs) == 1 and not noted)  # by a cleaner that is not seen
     committed = [log.high_watermark or 0 for log in logs if anywhere]
-    return Cleaning(True, max([*noted, *at_work, *committed, 0]), bool(noted))
+    seen = [_thinned_upto(log) for log in logs]
+    return Cleaning(True, max([*noted, *at_work, *committed, *seen, 0]), bool(noted))
+
+
+def _thinned_upto(log: "ReplicaLog") -> int:
+    """Where the last closed segment ends in which a cleaner thinned several batches. A broker
+    that stops while its cleaner works leaves an older checkpoint."""
+    ends = [
+        after.base_offset
+        for segment, after in pairwise(log.segments)
+        if sum(stretch.thinned for stretch in segment.stretches) > 1
+    ]
+    return max(ends, default=0)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tidelog.apps.audit.checks.cleaning import Cleaning
 from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
 from tidelog.apps.audit.checks.replica_log import ReplicaLog
-from tidelog.core.record.record_batch import DELETE_HORIZON
+from tidelog.core.record.record_batch import CONTROL, DELETE_HORIZON
 
 
 class _Fault(NamedTuple):
@@ -20,6 +20,8 @@ class _Fault(NamedTuple):
     segment: str
     position: int
     text: str
+    whole: bool = False
+    """A segment as a whole; what lies between its batches is part of it."""
 
 
 def tell_differences(compared: Compared, differing: list[Differing]) -> None:
@@ -55,7 +57,10 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
             here = believed[name].last_offset if name in believed else fault.last
             if here < fault.last and logs[name].excuses(here + 1, fault.last):
                 fault = fault._replace(last=here)
-            if _is_cleaning(each.base_offset, fault, believed, cleaning):
+            lost = "" if fault.segment else _lost_segment(logs, name, believed)
+            if lost:
+                fault = fault._replace(text=f"{lost} is gone here", whole=True)
+            elif _is_cleaning(each.base_offset, fault, believed, cleaning):
                 fault = fault._replace(kind="compacted-apart")
             faults.setdefault(name, []).append(fault)
     for name, found in faults.items():
@@ -82,6 +87,24 @@ def _strange(
         and base_offset >= logs[name].cleaning.upto
         and logs[name].holds(base_offset, last)
     ]
+
+
+def _lost_segment(logs: dict[str, ReplicaLog], name: str, copies: dict[str, Copy]) -> str:
+    """A segment with records that another replica has, cleaned up to the same offset, and this
+    one lacks. Tombstones, markers and batches left empty go when their time comes."""
+    here = logs[name]
+    files = {segment.file for segment in here.segments}
+    found = (
+        f"{copy.segment} of {other}"
+        for other, copy in copies.items()
+        if copy.segment not in files
+        and copy.records > 0
+        and not copy.attributes & (DELETE_HORIZON | CONTROL)
+        and logs[other].clean
+        and here.clean
+        and copy.last_offset < logs[other].cleaner_noted == here.cleaner_noted
+    )
+    return next(found, "")
 
 
 def _is_cleaning(
@@ -142,7 +165,8 @@ def _tell(log: ReplicaLog, faults: list[_Fault]) -> None:
     for fault in sorted(faults, key=lambda each: (each.kind, each.first)):
         apart = fault.kind == "compacted-apart"  # many stretches, and one reason
         same = merged[-1:] and merged[-1].kind == fault.kind
-        if same and (merged[-1].last + 1 >= fault.first or apart):
+        whole = fault.whole and same and merged[-1].text == fault.text
+        if same and (merged[-1].last + 1 >= fault.first or apart or whole):
             merged[-1] = merged[-1]._replace(last=max(merged[-1].last, fault.last))
         else:
             merged.append(fault)
