@@ -15,7 +15,7 @@ from tidelog.apps.pipeline.decoding.avro_types import BadAvroSchema, parse_avro_
 from tidelog.apps.pipeline.decoding.avro_values import AvroDecoder
 from tidelog.apps.pipeline.decoding.json_values import reason
 from tidelog.apps.pipeline.decoding.value_columns import decoded_columns
-from tidelog.apps.pipeline.failure import is_gone, one_line
+from tidelog.apps.pipeline.failure import CannotStart, is_gone, one_line
 from tidelog.apps.pipeline.lake.agenda import Agenda, Count, cut
 from tidelog.apps.pipeline.lake.commit import LakeRefuses
 from tidelog.apps.pipeline.lake.durable import held
@@ -228,6 +228,10 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
 tidelog.apps.spark.source.loss.policy.DataLost: orders-0: offsets 5 to 9 are gone. Set onDataLoss
 \tat org.apache.spark.api.python.BasePythonRunner
 """
+JAVA = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: Could not parse Master URL: 'lcal'
+\tat org.apache.spark.SparkContext$.createTaskScheduler(SparkContext.scala:3409)
+"""
 
 
 @pytest.mark.parametrize(
@@ -236,6 +240,8 @@ tidelog.apps.spark.source.loss.policy.DataLost: orders-0: offsets 5 to 9 are gon
         (RuntimeError(TRACE), "orders-0: offsets 5 to 9 are gone. Set onDataLoss"),
         (LakeRefuses("no"), "no"),
         (RuntimeError("[A_B] what\n\tat org.x"), "what; run it again to go on where it was"),
+        (RuntimeError(JAVA), "Could not parse Master URL: 'lcal'; run it again"),
+        (CannotStart("Spark does not start: no"), "Spark does not start: no"),
         (RuntimeError("x\nKeyError: 'a'\n"), "KeyError: 'a'; run it again"),
         (OSError(28, "No space left on device", "f"), "f: No space left on device; run it again"),
         (ModuleNotFoundError("No", name="pyspark"), "pipelines need pyspark: pip install"),

@@ -37,6 +37,31 @@ def dies(file: Path, place: str, batch: int) -> None:
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
 
 
+OWN_SPARK = """
+import sys
+from tidelog.apps.pipeline import runner
+with runner.own_spark("own", "local[2]", {"spark.driver.memory": "1g"}, sys.argv[1]) as spark:
+    print(spark.conf.get(runner.SHUFFLE_PARTITIONS))
+    try:
+        spark.sql("select nobody")
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+def test_a_spark_of_its_own_is_quiet_and_suits_its_cores(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    ended = subprocess.run(
+        [sys.executable, "-c", OWN_SPARK, str(log)],
+        timeout=PATIENCE_S,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.stdout.split(), ended.stderr) == (["2", "AnalysisException"], "")
+    assert "SQLQueryContextLogger" in log.read_text()
+
+
 def test_a_driver_killed_around_its_commit_and_one_that_is_stopped(
     calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:

@@ -12,11 +12,18 @@ from tidelog.apps.pipeline.lake.commit import LakeRefuses
 from tidelog.apps.pipeline.plan import BadPlan
 from tidelog.apps.spark.session import NoJava
 
-OUR_OWN: tuple[type[Exception], ...] = (BadPlan, LakeRefuses, NoFastavro, NoJava)
+
+class CannotStart(Exception):
+    """Spark is there, but gives no session; one line."""
+
+
+OUR_OWN: tuple[type[Exception], ...] = (BadPlan, LakeRefuses, NoFastavro, NoJava, CannotStart)
 """Whose text is made for people."""
 LENGTH_MAX = 600
 _OURS = re.compile(r"^\s*(?:E\s+)?tidelog\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^\s*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_JAVA = re.compile(r"^: [\w.$]+: (.+)$", re.MULTILINE)
+"""What Java said, as Py4J hands it on."""
 _CONDITION = re.compile(r"^\[[A-Z_.0-9]+\] ?")
 _GONE = ("DataLost", "NoSuchTopic", "NoSuchPartition", "OptionError")
 """The last one: offsets beyond the end of a log that was cut or made anew."""
@@ -41,9 +48,15 @@ def one_line(error: BaseException) -> str:
     if python := _PYTHON.findall(text):
         kind, said = python[-1]
         return _cut(f"{kind}: {said}") + _CONTINUE
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    first = _CONDITION.sub("", lines[0]) if lines else type(error).__name__
-    return _cut(first) + _CONTINUE
+    return reason(error) + _CONTINUE
+
+
+def reason(error: BaseException) -> str:
+    """Spark's own first sentence."""
+    text = str(error)
+    java = _JAVA.search(text)
+    lines = [java[1]] if java else [line.strip() for line in text.splitlines() if line.strip()]
+    return _cut(_CONDITION.sub("", lines[0]) if lines else type(error).__name__)
 
 
 def is_gone(error: BaseException) -> bool:

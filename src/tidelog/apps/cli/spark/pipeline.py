@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidelog.apps.pipeline.plan import Plan
 
 LOCAL = "local[*]"
+FAILED, NOT_STARTED = 1, 2
 
 
 @click.group(
@@ -66,12 +67,13 @@ def run_command(**given: Any) -> int:
     """Run the pipeline in a file until it is done, or until Ctrl-C; then say what it did.
 
     Run it again, and it goes on where it was. Exit code 0 means that every batch is whole;
-    1 that it failed, and why is on stderr in one line.
+    1 that it failed, and why is on stderr in one line; 2 that Spark did not start.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.spark import pipeline_view
     from tidelog.apps.pipeline import runner
-    from tidelog.apps.pipeline.failure import one_line
+    from tidelog.apps.pipeline.failure import CannotStart, one_line
+    from tidelog.apps.spark.session import NoJava
 
     plan = _plan(given["file"], given["bootstrap"])
     log = None
@@ -83,11 +85,14 @@ def run_command(**given: Any) -> int:
             runner.own_spark(plan.name, given["master"], given["settings"], log) as spark,
         ):
             report = runner.run_plan(spark, plan, stop, tell)
+    except (NoJava, ModuleNotFoundError) as error:
+        _fail(given["form"], plan, one_line(error), None)
+        return NOT_STARTED
     except Exception as error:  # whatever it is, people get one line of it
         if given["verbose"]:
             raise
         _fail(given["form"], plan, one_line(error), log)
-        return 1
+        return NOT_STARTED if isinstance(error, CannotStart) else FAILED
     return output.conclude(
         given["form"],
         True,
