@@ -325,6 +325,14 @@ def the_last_batch_is_zeros(cluster: MiniCluster) -> list[Expected]:
 
 
 @case(_two_in_the_last_segment)
+def the_last_batch_says_that_it_has_no_records(cluster: MiniCluster) -> list[Expected]:
+    cluster.crash(recovery_point=END + 2 * RECORDS)
+    at = cluster.batches()[-1]
+    cluster.write(cluster.path(at), at.position + 57, bytes(4))
+    return [Expected("batch-checksum", log(at.file), at.position, (at.base, at.last))]
+
+
+@case(_two_in_the_last_segment)
 def a_few_bytes_are_left_of_the_last_batch(cluster: MiniCluster) -> list[Expected]:
     at = cluster.batches()[-1]
     os.truncate(cluster.path(at), at.position + 5)

@@ -224,7 +224,7 @@ class _Scan:
             return int(base[at + 1])
         header = framed.headers[at]
         told = [first + int(header["last_offset_delta"]) + 1, first + int(header["count"])]
-        fits = [end for end in told if end in self.wanted.ends]
+        fits = [end for end in told if end in self.wanted.ends and end > first]
         sane = [end for end in told if first < end <= first + _SPAN_BELIEVED]
         return min(fits or sane or [first + 1])
 
