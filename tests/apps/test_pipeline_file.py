@@ -13,12 +13,14 @@ from rich.console import Console
 from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.spark.first_pipelines import FIRST_FILES
 from tidelog.apps.cli.spark.pipeline_view import batch_line, show_report
+from tidelog.apps.pipeline.decoding.declared_columns import declared_columns
 from tidelog.apps.pipeline.file_keys import FREE, SECTIONS
 from tidelog.apps.pipeline.pipeline_file import BadFile, parse_plan, read_plan
 from tidelog.apps.pipeline.plan import (
     AVAILABLE_NOW,
     AggregatePlan,
     BackfillPlan,
+    Decode,
     LandPlan,
     interval_ms,
 )
@@ -143,6 +145,20 @@ def test_backfill() -> None:
         (AGGREGATE, "orders =", "country =", "aggregate.columns: country is there already"),
         (AGGREGATE, 'orders = "count(*)"', "", "aggregate.columns: names no result"),
         (AGGREGATE, 'bootstrap = "localhost:9092"', "", ":2: pipeline.bootstrap: is missing"),
+        (LAND, "startingOffsets", "startingOfsets", ":10: source.startingOfsets: format tidelog"),
+        (LAND, "= 1000", "= -1", ":11: source.maxOffsetsPerTrigger: maxOffsetsPerTrigger is '-1'"),
+        (LAND, '["orders", "returns"]', "[]\npattern = '('", ": pipeline: subscribePattern '(' is"),
+        (LAND, "id long, ", "id long,, ", ":16: decode.schema: there is a comma too many; write:"),
+        (LAND, "id long, ", "id, ", ":16: decode.schema: 'id' is no column; write: id long"),
+        (LAND, "id long, ", "id lng, ", ":16: decode.schema: id: no type 'lng'; did you mean long"),
+        (LAND, '"json"', '"avro"', ":16: decode.schema: is not JSON: Expecting value"),
+        (
+            AGGREGATE,
+            "slide",
+            'event_time = "timestmp"\nslide',
+            ":9: aggregate.event_time: there is no column timestmp; did you mean timestamp",
+        ),
+        (AGGREGATE, "kafka.compression.type", "kafka.acks", ":21: sink.kafka.acks: kafka.acks"),
         (BACKFILL, "2026-01-31", "2025-01-31", ": backfill.first: is after last"),
         (BACKFILL, "2026-01-31", '"2026-01-31"', ":11: backfill.last: must be a date: 2026-01-31"),
         (BACKFILL, "[backfill]", "[decode]\n[backfill]", "decode: is no section of kind = 'backf"),
@@ -156,6 +172,41 @@ def test_a_mistake_is_told_with_its_place(text: str, old: str, new: str, told: s
     assert line.startswith("x.toml")
     assert told in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [
+        ("id long, placed timestamp NOT NULL COMMENT 'a, b'", ["id", "placed"]),
+        ("`a, b` decimal(10, 2), s struct<x: int, y: map<string, int>>", ["a, b", "s"]),
+        ("struct<a:int,b:STRING>", ["a", "b"]),
+        ('{"type": "struct", "fields": [{"name": "a", "type": "long"}]}', ["a"]),
+    ],
+)
+def test_columns_are_known_without_spark(schema: str, names: list[str]) -> None:
+    assert declared_columns(Decode("json", schema)) == names
+    assert declared_columns(Decode("json", schema, prefix="v_")) == [f"v_{n}" for n in names]
+
+
+def test_a_lake_to_send_must_be_there(tmp_path: Path) -> None:
+    file = tmp_path / "again.toml"
+    file.write_text(BACKFILL)
+    refused = CliRunner().invoke(cli, ["pipeline", "check", str(file)])
+    assert refused.exit_code == 2
+    told = f"tidelog: {file}:7: lake.path: there is no lake at {tmp_path}/lake; name one that land"
+    assert refused.stderr.startswith(told)
+    (tmp_path / "lake" / "data").mkdir(parents=True)
+    assert CliRunner().invoke(cli, ["pipeline", "check", str(file)]).exit_code == 0
+
+
+def test_without_java_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text(LAND)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    refused = CliRunner().invoke(cli, ["pipeline", "run", str(file)])
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("tidelog: orders: Spark needs Java")
+    assert refused.stderr.count("\n") == 1
 
 
 def test_files_that_can_not_be_read(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from datetime import date, datetime
 from typing import Any, cast
 
 from tidelog.apps.cli.usage import near
+from tidelog.apps.pipeline.decoding.declared_columns import declared_columns
 from tidelog.apps.pipeline.file_keys import (
     FREE,
     KINDS,
@@ -22,7 +23,9 @@ from tidelog.apps.pipeline.file_keys import (
     keys_of,
     sections_of,
 )
+from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.plan import (
+    RECORD_COLUMNS,
     AggregatePlan,
     BackfillPlan,
     BadPlan,
@@ -31,6 +34,10 @@ from tidelog.apps.pipeline.plan import (
     Origin,
     Plan,
 )
+from tidelog.apps.pipeline.streaming import source_options
+from tidelog.apps.spark.sink.write_options import write_options
+from tidelog.apps.spark.source.options.known import BOOTSTRAP, OptionError
+from tidelog.apps.spark.source.options.source_options import stream_options
 
 _TYPES: dict[str, tuple[type, str]] = {
     "text": (str, "text in quotes"),
@@ -47,11 +54,16 @@ class BadFile(Exception):
 
 
 def read_plan(
-    path: str, bootstrap: str | None = None, otherwise: Callable[[], str] | None = None
+    path: str,
+    bootstrap: str | None = None,
+    otherwise: Callable[[], str] | None = None,
+    *,
+    to_run: bool = False,
 ) -> Plan:
     """The plan in a file. Raises BadFile.
 
-    `bootstrap` wins over the file's; `otherwise` is asked where neither names brokers.
+    `bootstrap` wins over the file's; `otherwise` is asked where neither names brokers. `to_run`:
+    what it reads from disk must be there.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -59,7 +71,7 @@ def read_plan(
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise BadFile(f"{path}: can't be read: {reason}") from None
-    return parse_plan(text, path, bootstrap, otherwise)
+    return parse_plan(text, path, bootstrap, otherwise, to_run=to_run)
 
 
 def parse_plan(
@@ -67,6 +79,8 @@ def parse_plan(
     path: str,
     bootstrap: str | None = None,
     otherwise: Callable[[], str] | None = None,
+    *,
+    to_run: bool = False,
 ) -> Plan:
     """The plan in a file's text. Raises BadFile."""
     try:
@@ -87,7 +101,12 @@ def parse_plan(
             values["pipeline"]["bootstrap"] = bootstrap
         elif otherwise is not None and "bootstrap" not in values["pipeline"]:
             values["pipeline"]["bootstrap"] = otherwise()
-        return _plan(kind, values, tables)
+        plan = _plan(kind, values, tables)
+        _check_options(plan)
+        _check_columns(plan)
+        if to_run:
+            _check_folders(plan)
+        return plan
     except BadPlan as error:
         raise BadFile(f"{path}{_line_of(text, error.key)}: {error}") from None
 
@@ -227,9 +246,50 @@ def _decode(given: dict[str, Any]) -> Decode:
     return Decode(**given)
 
 
+def _check_options(plan: Plan) -> None:
+    """What the source and the sink would say of their options, before there is a Spark."""
+    brokers = {BOOTSTRAP: plan.bootstrap}
+    if not isinstance(plan, LandPlan):
+        _ask("sink", plan.sink, write_options, {**brokers, **plan.sink})
+    if not isinstance(plan, BackfillPlan):
+        given = {**brokers, **source_options(plan.origin)}
+        _ask("source", plan.origin.options, stream_options, given)
+
+
+def _ask(
+    section: str,
+    keys: Mapping[str, str],
+    parser: Callable[[Mapping[str, str]], object],
+    given: Mapping[str, str],
+) -> None:
+    try:
+        parser(given)
+    except OptionError as error:
+        named = [key for key in keys if key.lower() in str(error).lower()]
+        where = f"{section}.{named[0]}" if named else "pipeline"
+        raise BadPlan(where, str(error)) from None
+
+
+def _check_columns(plan: Plan) -> None:
+    if isinstance(plan, BackfillPlan):
+        return
+    columns = [*RECORD_COLUMNS, *(declared_columns(plan.decode) if plan.decode else ())]
+    if isinstance(plan, AggregatePlan) and plan.event_time not in columns:
+        near_by = near(plan.event_time, columns)
+        raise BadPlan("aggregate.event_time", f"there is no column {plan.event_time}; {near_by}")
+
+
+def _check_folders(plan: Plan) -> None:
+    if isinstance(plan, BackfillPlan) and not os.path.isdir(os.path.join(plan.path, layout.DATA)):
+        raise BadPlan("lake.path", f"there is no lake at {plan.path}; name one that land wrote")
+
+
 def _line_of(text: str, key: str) -> str:
     """Where a key, or at least its section, stands: `:12`, or nothing."""
     section, _, name = key.rpartition(".")
+    for free in FREE:
+        if key.startswith(f"{free}."):  # names of options have dots themselves
+            section, name = free, key.removeprefix(f"{free}.")
     if key in SECTIONS or key in FREE:
         section, name = key, ""
     here, section_line = "", 0

@@ -106,7 +106,7 @@ def _plan(file: str, bootstrap: str | None) -> "Plan":
     from tidelog.apps.pipeline.pipeline_file import BadFile, read_plan
 
     try:
-        return read_plan(file, bootstrap, otherwise=lambda: find_bootstrap(None))
+        return read_plan(file, bootstrap, otherwise=lambda: find_bootstrap(None), to_run=True)
     except BadFile as error:
         raise click.ClickException(str(error)) from None
 
