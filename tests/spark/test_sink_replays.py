@@ -267,6 +267,9 @@ def test_rows_are_found_when_the_broker_has_forgotten_their_producer(
         missing = options_for(forgetful, "missing")
         with pytest.raises(SinkError, match="try: tidelog topic create missing"):
             run_task(missing, Origin("nowhere", 0, 0), Attempt("one", 0), rows)
+        near = options_for(forgetful, f"{topic}x")
+        with pytest.raises(SinkError, match=rf"did you mean {topic}.*\? try: tidelog topic create"):
+            run_task(near, Origin("nearly", 0, 0), Attempt("one", 0), rows)
         forget_clients()
 
 

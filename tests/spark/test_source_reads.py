@@ -129,6 +129,7 @@ def test_options_of_a_batch(spark: Any, calm: LocalCluster, name: str) -> None:
     ("options", "schema", "told"),
     [
         ({"subscribe": "gone"}, "", "there is no topic 'gone' in the cluster"),
+        ({"subscribe": "IT"}, "", "there is no topic 'IT' in the cluster; did you mean it?"),
         ({"subscribe": "it", "startingOfset": "1"}, "", "did you mean startingOffsets?"),
         ({"subscribe": "it", "startingOffsets": '{"it": {"0": 7}}'}, "", "its log ends at 0"),
         ({"subscribe": "it", "startingTimestamp": "1"}, "", "it-0 has no record as new as 1"),

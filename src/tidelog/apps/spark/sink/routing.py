@@ -135,12 +135,13 @@ def partition_count(cluster: Cluster, topic: str) -> int:
         return len(cluster.topic(topic).partitions)
     except NoSuchTopic:
         pass
+    from tidelog.apps.cli.remote.bootstrap import near_topics
+
     request = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
     deadline = Deadline(CREATION_S)
-    missing = SinkError(
-        f"there is no topic {topic!r}, and the brokers do not make it"
-        f" (auto.create.topics.enable); try: tidelog topic create {topic}"
-    )
+    told = f"there is no topic {topic!r}, and the brokers do not make it"
+    next_step = f"{near_topics(cluster, topic)} try: tidelog topic create {topic}".strip()
+    missing = SinkError(f"{told} (auto.create.topics.enable); {next_step}")
     while True:
         cluster.ask_any(lambda broker: broker.call(METADATA, request))
         try:

@@ -137,7 +137,10 @@ class Survey:
         found = self.look_for_named()
         missing = sorted(self._named() - found.ids.keys())
         if missing:
-            raise NoSuchTopic(f"topic {missing[0]!r}", missing[0])
+            from tidelog.apps.cli.remote.bootstrap import near_topics
+
+            meant = near_topics(self.cluster, missing[0])
+            raise NoSuchTopic(f"topic {missing[0]!r}", missing[0], *([meant] if meant else []))
         for key in self.subscription.partitions:
             if key not in found.partitions:
                 raise NoSuchPartition(*key)
