@@ -32,7 +32,7 @@ from tidelog.apps.spark.source.range_errors import (
 )
 from tidelog.apps.spark.source.range_fetch import FETCH_BYTES_MAX, Answer, RangeFetch
 from tidelog.core.record.record_batch import CorruptRecord
-from tidelog.core.types import Offset
+from tidelog.core.types import Offset, TopicId
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.reader import READ_COMMITTED, READ_UNCOMMITTED
 
@@ -58,6 +58,9 @@ EMPTY_ANSWERS = 3
 of the range and has that part of its log on its own disk: nothing is left there."""
 
 _settled = False
+_sizes: dict[tuple[TopicId, int], tuple[float, int]] = {}
+"""What a record of a partition took when it was last read, and the largest batch: workers live
+on, and a small range is read in one fetch that is not much too large."""
 
 
 class ReadLimits(NamedTuple):
@@ -93,8 +96,9 @@ def read_range(
 ) -> Iterator[Any]:
     """RecordBatches of `schema` with the rows of the range. Raises RangeError. Unless `keep` is
     set, a RecordBatch is good only until the next one is asked for."""
+    rows = max(min(limits.rows, wanted.end - wanted.start), 1)
     decoder = Decoder(
-        schema, wanted.topic, wanted.partition, rows=limits.rows, data_bytes=limits.bytes, keep=keep
+        schema, wanted.topic, wanted.partition, rows=rows, data_bytes=limits.bytes, keep=keep
     )
     reading = _Reading(cluster, wanted, isolation, limits)
     try:
@@ -120,8 +124,10 @@ class _Reading:
         self._isolation = isolation
         self._limits = limits
         self._fetch = RangeFetch(cluster, wanted, isolation, limits.timeout_s)
-        self._largest = FETCH_BYTES_MIN
-        self._record_bytes: float = RECORD_BYTES_GUESS
+        self._place = wanted.topic_id, wanted.partition
+        self._record_bytes, self._largest = _sizes.get(
+            self._place, (RECORD_BYTES_GUESS, FETCH_BYTES_MIN)
+        )
         self._empty = 0
         self.offset = self.began = wanted.start
 
@@ -154,8 +160,9 @@ class _Reading:
             raise overwritten
 
     def _fetch_bytes(self, offset: Offset) -> int:
-        """Not much more than the rest of the range takes, as far as can be guessed."""
-        guess = int((self._wanted.end - offset) * self._record_bytes) + self._largest
+        """Not much more than the rest of the range takes, as far as can be guessed: it may begin
+        and end inside a batch."""
+        guess = int((self._wanted.end - offset) * self._record_bytes) + 2 * self._largest
         most = min(self._limits.fetch_bytes, FETCH_BYTES_MAX)
         return max(min(guess, most), self._largest)
 
@@ -163,6 +170,7 @@ class _Reading:
         size = int(headers.size.sum())
         self._record_bytes = max(size / (after - min(offset, int(headers.base_offset[0]))), 1.0)
         self._largest = max(self._largest, int(headers.size.max()))
+        _sizes[self._place] = self._record_bytes, self._largest
 
     def _wait(self, answer: Answer, headers: BatchHeaders) -> None:
         """Nothing new came: a batch that is too large, a log that is not yet so long, or a
