@@ -16,8 +16,6 @@ third of its speed, and that says nothing about brokers.
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -25,19 +23,19 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from processes import built, cpu_s, library, machine_cpu_s, rss_mb, run_json
+
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.wire.codec import encode_request
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-HERE = Path(__file__).parent
 BULK = ("linger.ms=5", "batch.size=1000000", "queue.buffering.max.messages=1000000")
 BULK += ("queue.buffering.max.kbytes=1000000", "acks=all")
 ONE_IN_FLIGHT = ("linger.ms=0",)
 FETCH = ("fetch.message.max.bytes=4194304", "check.crcs=false", "queued.min.messages=1000000")
 PRODUCE = 0
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Row(NamedTuple):
@@ -106,30 +104,6 @@ def figure(result: dict[str, Any]) -> float:
     return float(result["p50_us"] if "p50_us" in result else result["seconds"])
 
 
-def built(source: str, folder: Path) -> Path:
-    """The C program, compiled."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        sys.exit(
-            "the benches need a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)"
-        )
-    program = folder / Path(source).stem
-    subprocess.run([compiler, "-O2", "-o", program, HERE / source, "-ldl", "-lpthread"], check=True)
-    return program
-
-
-def library() -> str:
-    """The librdkafka inside the confluent-kafka wheel."""
-    import confluent_kafka
-
-    found = sorted(
-        (Path(confluent_kafka.__file__).parent.parent).glob("confluent_kafka.libs/librdkafka*")
-    )
-    if not found:
-        sys.exit("no librdkafka beside confluent-kafka: run make setup on Linux")
-    return str(found[0])
-
-
 def measured(
     row: Row, load: Path, pipelined: Path, folder: Path, one_process: bool
 ) -> dict[str, Any]:
@@ -185,31 +159,6 @@ def watched(command: list[Any], pids: list[int]) -> dict[str, Any]:
     strangers = machine_cpu_s() - all_before - result["broker_cpu"] - result["client_cpu"]
     result["foreign_load"] = max(strangers, 0) / wall
     return result
-
-
-def run_json(command: list[Any]) -> dict[str, Any]:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{command[2]}: {done.stderr}")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
-
-
-def machine_cpu_s() -> float:
-    user, nice, system, _idle, _wait, irq, soft, *_ = map(
-        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:]
-    )
-    return (user + nice + system + irq + soft) * TICK_S
-
-
-def rss_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def heading() -> None:

@@ -16,7 +16,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from processes import ROOT, script_says
+
 JARS = ROOT / "build" / "kafka"
 HEAP = ("-Xms1G", "-Xmx1G")
 FLAGS = (
@@ -34,11 +35,7 @@ STOP_S = 60.0
 
 def class_path() -> str:
     """Of Kafka's jars, which are fetched if they are not there."""
-    script = [sys.executable, str(ROOT / "scripts" / "fetch_kafka.py"), str(JARS)]
-    fetched = subprocess.run(script, stdout=subprocess.PIPE, text=True, check=False)
-    if fetched.returncode:
-        sys.exit(1)  # it has said why
-    return fetched.stdout.strip()
+    return script_says("fetch_kafka.py", JARS)
 
 
 def java() -> str:

@@ -17,7 +17,8 @@ from typing import Any
 
 from beside_kafka.kafka_cluster import class_path, java
 from beside_kafka.sides import Side
-from how_fast_is_a_cluster import built, library, machine_cpu_s, produce_frame, run_json
+from how_fast_is_a_cluster import produce_frame
+from processes import built, library, machine_cpu_s, run_json
 
 BULK = ("linger.ms=5", "batch.size=1000000", "queue.buffering.max.messages=1000000")
 BULK += ("queue.buffering.max.kbytes=1000000",)

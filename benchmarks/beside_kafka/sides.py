@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from beside_kafka.kafka_cluster import KafkaCluster
-from how_fast_is_a_cluster import cpu_s, rss_mb
+from processes import cpu_s, rss_mb
 
 from tidelog.shell.client.admin import create_topic, delete_topic
 from tidelog.shell.client.client_errors import ClientError

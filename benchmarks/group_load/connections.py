@@ -4,7 +4,7 @@ import time
 
 from group_load.figures import Figures, percentile
 from group_load.targets import TOPIC, Target, Watch, allow_open_files
-from how_fast_is_a_cluster import cpu_s, rss_mb
+from processes import cpu_s, rss_mb
 
 from tidelog.core.types import BrokerId
 from tidelog.shell.client.api_keys import METADATA

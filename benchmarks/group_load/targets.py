@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from how_fast_is_a_cluster import cpu_s, library, machine_cpu_s, rss_mb
+from processes import cpu_s, library, machine_cpu_s, rss_mb
 
 from tidelog.core.types import BrokerId
 from tidelog.shell.client.admin import create_topic

@@ -11,12 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from how_fast_is_a_cluster import TICK_S, cpu_s, machine_cpu_s
+from processes import ROOT, TICK_S, cpu_s, machine_cpu_s, script_says
 
 from tidelog.apps.spark.session import JVM_OPTIONS
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 TIDELOG, KAFKA = "tidelog", "kafka"
 CONNECTOR = ROOT / "build" / "spark-connector"
 FS_MANAGER = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
@@ -36,11 +35,7 @@ SETTINGS = {
 
 def connector_python() -> str:
     """Of the environment with Spark's own connector; made if it is not there."""
-    script = [sys.executable, str(ROOT / "scripts" / "set_up_connector.py"), str(CONNECTOR)]
-    made = subprocess.run(script, stdout=subprocess.PIPE, text=True, check=False)
-    if made.returncode:
-        sys.exit(1)  # it has said why
-    return made.stdout.strip()
+    return script_says("set_up_connector.py", CONNECTOR)
 
 
 class Side:

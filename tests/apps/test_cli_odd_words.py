@@ -13,7 +13,7 @@ from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.records import envelope
 from tidelog.apps.cli.records.input_records import BadInput, by_format, split
 from tidelog.apps.cli.records.points_in_time import TIME_MAX, parse_duration_ms, parse_time
-from tidelog.apps.cli.usage import nearest
+from tidelog.apps.near_names import nearest
 from tidelog.shell.client.client_errors import NoSuchPartition
 
 NOW_MS = 1_700_000_000_000

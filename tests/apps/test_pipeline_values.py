@@ -8,6 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import pyarrow as pa
 import pytest
 
 from tidelog.apps.pipeline.backfill import backfill
@@ -21,9 +23,6 @@ from tidelog.apps.pipeline.lake.commit import LakeRefuses
 from tidelog.apps.pipeline.lake.durable import held
 from tidelog.apps.pipeline.plan import RECORD_COLUMNS, BackfillPlan, BadPlan, Decode
 from tidelog.apps.pipeline.streaming import lost_offsets
-
-pa = pytest.importorskip("pyarrow")
-fastavro = pytest.importorskip("fastavro")
 
 SCHEMA = {
     "type": "record",

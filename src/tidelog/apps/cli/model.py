@@ -10,12 +10,12 @@ from tidelog.apps.cli.usage import (
     Section,
     examples,
     format_option,
-    near,
     policy_option,
     story_file_option,
     workers_option,
     write_file,
 )
+from tidelog.apps.near_names import near
 
 if TYPE_CHECKING:
     from tidelog.apps.cli.views.mutant_hunt import Prey

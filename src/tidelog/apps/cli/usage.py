@@ -7,11 +7,13 @@ is looked up only when one is given.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
 import click
+
+from tidelog.apps.near_names import near
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -24,22 +26,6 @@ POLICY_NAMES = "leader-epoch (shipped), high-watermark, kip-101 or kip-279"
 def examples(*lines: str) -> str:
     """The end of a command's help: commands to copy."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """What was probably meant, or all there is to choose from."""
-    names = list(known)
-    return nearest(name, names) or f"choose from: {', '.join(names)}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What was probably meant; nothing if there is no such thing."""
-    from difflib import get_close_matches
-
-    names = list(known)
-    alike = [each for each in names if each.lower() == name.lower()]
-    close = list(dict.fromkeys([*alike, *get_close_matches(name, names, n=3)]))[:3]
-    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 class LazyCommands(MutableMapping[str, click.Command]):

@@ -5,7 +5,8 @@ import random
 
 import click
 
-from tidelog.apps.cli.usage import examples, format_option, near
+from tidelog.apps.cli.usage import examples, format_option
+from tidelog.apps.near_names import near
 
 SEED_MAX = 2**31 - 1
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from tidelog.apps.cli.usage import near
+from tidelog.apps.near_names import near
 from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.lake.agenda import Agenda, Count, Stretch
 from tidelog.apps.pipeline.lake.commit import LakeRefuses

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import Any, cast
 
-from tidelog.apps.cli.usage import near
+from tidelog.apps.near_names import near
 from tidelog.apps.pipeline.decoding.declared_columns import declared_columns
 from tidelog.apps.pipeline.file_keys import (
     FREE,

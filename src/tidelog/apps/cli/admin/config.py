@@ -8,7 +8,8 @@ from tidelog.apps.cli.admin import arguments
 from tidelog.apps.cli.admin.outcomes import conclude_changes
 from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
 from tidelog.apps.cli.remote.completing import complete_broker, complete_topic
-from tidelog.apps.cli.usage import F, Section, examples, format_option, near, nearest
+from tidelog.apps.cli.usage import F, Section, examples, format_option
+from tidelog.apps.near_names import near, nearest
 
 if TYPE_CHECKING:
     from tidelog.shell.client.administration.configs import Resource

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tidelog.apps.cli.usage import nearest
+from tidelog.apps.near_names import nearest
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.apps.cli.remote.bootstrap import asked_cluster
-from tidelog.apps.cli.usage import nearest
+from tidelog.apps.near_names import nearest
 
 if TYPE_CHECKING:
     from tidelog.shell.client.cluster import Cluster

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tidelog.apps.cli.admin.outcomes import Change
-from tidelog.apps.cli.usage import nearest
+from tidelog.apps.near_names import nearest
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import BrokerError, error_name

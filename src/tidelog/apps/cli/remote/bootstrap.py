@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.apps.cli.usage import F, nearest
+from tidelog.apps.cli.usage import F
+from tidelog.apps.near_names import nearest
 
 if TYPE_CHECKING:
     from tidelog.shell.client.client_errors import NoSuchTopic
@@ -85,11 +86,6 @@ def asked_cluster(given: str | None, timeout_s: float, no_topic: str = "") -> It
 def _with_near_names(cluster: "Cluster", error: "NoSuchTopic", no_topic: str) -> str:
     if error.topic is None:
         return str(error)
-    meant = near_topics(cluster, error.topic)
+    meant = nearest(error.topic, cluster.refresh().topics)
     told = " ".join(filter(None, (meant, no_topic)))
     return f"there is no {error.name} in the cluster; {told}" if told else str(error)
-
-
-def near_topics(cluster: "Cluster", name: str) -> str:
-    """Which topic was probably meant; nothing if there is no such topic."""
-    return nearest(name, cluster.refresh().topics)

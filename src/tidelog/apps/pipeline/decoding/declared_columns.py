@@ -7,7 +7,7 @@ what is refused here, Spark would refuse too.
 import json
 import re
 
-from tidelog.apps.cli.usage import near
+from tidelog.apps.near_names import near
 from tidelog.apps.pipeline.plan import BadPlan, Decode
 
 TYPES = (

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.apps.near_names import nearest
 from tidelog.apps.spark.encoding.key_partitions import partitions_of_keys
 from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import SinkError
@@ -135,12 +136,11 @@ def partition_count(cluster: Cluster, topic: str) -> int:
         return len(cluster.topic(topic).partitions)
     except NoSuchTopic:
         pass
-    from tidelog.apps.cli.remote.bootstrap import near_topics
-
     request = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
     deadline = Deadline(CREATION_S)
     told = f"there is no topic {topic!r}, and the brokers do not make it"
-    next_step = f"{near_topics(cluster, topic)} try: tidelog topic create {topic}".strip()
+    meant = nearest(topic, cluster.refresh().topics)
+    next_step = f"{meant} try: tidelog topic create {topic}".strip()
     missing = SinkError(f"{told} (auto.create.topics.enable); {next_step}")
     while True:
         cluster.ask_any(lambda broker: broker.call(METADATA, request))

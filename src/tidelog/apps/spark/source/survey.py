@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tidelog.apps.near_names import nearest
 from tidelog.apps.spark.source.options.client_settings import ClientSettings
 from tidelog.apps.spark.source.options.source_options import Subscription
 from tidelog.core.errors import ErrorCode
@@ -137,9 +138,7 @@ class Survey:
         found = self.look_for_named()
         missing = sorted(self._named() - found.ids.keys())
         if missing:
-            from tidelog.apps.cli.remote.bootstrap import near_topics
-
-            meant = near_topics(self.cluster, missing[0])
+            meant = nearest(missing[0], self.cluster.refresh().topics)
             raise NoSuchTopic(f"topic {missing[0]!r}", missing[0], *([meant] if meant else []))
         for key in self.subscription.partitions:
             if key not in found.partitions:
