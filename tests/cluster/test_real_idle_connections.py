@@ -40,9 +40,7 @@ def greeted(peer: socket.socket) -> bool:
 
 @pytest.mark.usefixtures("descriptors")
 def test_idle_connections(name: str) -> None:
-    # With Kafka's 50 the kernel turns away who comes too fast, and they try again a second later.
-    settings = {"socket.listen.backlog.size": str(CONNECTIONS)}
-    with LocalCluster(brokers=1, settings=settings) as cluster, ExitStack() as opened:
+    with LocalCluster(brokers=1) as cluster, ExitStack() as opened:
         make_topic(cluster.bootstrap, name)
         pid = cluster.pid(1)
         before_mb = resident_mb(pid)

@@ -202,10 +202,12 @@ NETWORK = (
     Setting(
         "socket.listen.backlog.size",
         "int",
-        50,
-        "How many connections may wait to be taken.",
+        4096,
+        "How many connections may wait to be taken; the system has its own limit besides.",
         "connections",
         1,
+        note="Kafka's default is 50. Of many clients that come at once the rest would wait for a"
+        " second, and some for more: that is how TCP tries again.",
     ),
     Setting(
         "socket.receive.buffer.bytes",

@@ -15,7 +15,7 @@ from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
 from tidelog.shell.os_disk import OsDisk
 
-BACKLOG = 50
+BACKLOG = 4096
 SYSTEM_DEFAULT = -1
 """A socket buffer's size: as the system has it."""
 ACCEPTS_PER_TURN = 64
