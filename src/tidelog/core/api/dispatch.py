@@ -9,7 +9,6 @@ Nobody passes for a replica on the client listener.
 """
 
 from collections.abc import Callable
-from struct import Struct as Layout
 from types import GeneratorType
 from typing import Protocol, TypeAlias
 
@@ -48,7 +47,8 @@ _ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 48, 49, 
 quotas, passwords, elections, reassignments."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's tools may write into internal topics."""
-_KEY = Layout(">hh")
+_KEY_SIZE = 4
+_PRODUCE_FIRST, _PRODUCE_LAST = OFFERED[PRODUCE].first, OFFERED[PRODUCE].last
 _TAKEN = bytearray()
 
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
@@ -111,19 +111,21 @@ class Dispatch:
             connection.refuse(str(refused))
 
     def _take(self, connection: Line, frame: memoryview) -> None:
-        if len(frame) < _KEY.size:
-            raise Refused(f"a request of {len(frame)} bytes")
-        key, version = _KEY.unpack_from(frame)
-        if len(frame) > QUESTION_BYTES_MAX and key != PRODUCE:
-            raise Refused(f"a request of {len(frame)} bytes, {QUESTION_BYTES_MAX} at most")
+        size = len(frame)
+        if size < _KEY_SIZE:
+            raise Refused(f"a request of {size} bytes")
         header = parse_request_header(frame)
+        key, version = header.api_key, header.api_version
+        if key == PRODUCE and _PRODUCE_FIRST <= version <= _PRODUCE_LAST:
+            self._produce(connection, version, header, frame)
+            return
+        if size > QUESTION_BYTES_MAX and key != PRODUCE:
+            raise Refused(f"a request of {size} bytes, {QUESTION_BYTES_MAX} at most")
         offered = OFFERED.get(key)
         if key == DESCRIBE_STATE and version == 0:
             self._describe(connection.reserve(), header.correlation_id, frame, header.position)
         elif offered is not None and offered.first <= version <= offered.last:
-            if key == PRODUCE:
-                self._produce(connection, version, header, frame)
-            elif key == FETCH:
+            if key == FETCH:
                 self.fetch(
                     connection.reserve(),
                     self._fetch_of(version, frame, header.position),

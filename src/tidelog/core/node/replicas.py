@@ -307,14 +307,15 @@ class Replicas:
 def _settle_produce(
     replica: HostedReplica, part: Any, error: ErrorCode, base_offset: Offset | None
 ) -> None:
-    answer = ProducePartitionResponse(
-        replica.topic_partition,
-        error,
-        base_offset,
-        part.append_time_ms,
-        replica.partition.log_start_offset,
-    )
-    part.pending.settle(part.index, answer)
+    pending = part.pending
+    if pending.done:
+        return  # what was preset is the answer, and is on its way
+    answer: ProducePartitionResponse = pending.answers[part.index]
+    answer.error = error
+    answer.base_offset = base_offset
+    answer.log_append_time_ms = part.append_time_ms
+    answer.log_start_offset = replica.partition.log_start_offset
+    pending.settle(part.index, answer)
 
 
 def _settle_deletion(

@@ -11,7 +11,7 @@ its request done and changes nothing.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tidelog.core.node.events import Peer
 from tidelog.core.slotted import slotted
@@ -60,6 +60,24 @@ class Part:
     base_offset: Offset | None = None
 
 
+@slotted(eq=False)
+class LonePart(Pending):
+    """A request of one part, and that part: most produces are for one partition."""
+
+    append_time_ms: int | None = None
+    offset: Offset = 0
+    base_offset: Offset | None = None
+
+    index = 0
+
+    @property
+    def pending(self) -> Pending:
+        return self
+
+
+AnyPart: TypeAlias = Part | LonePart
+
+
 class PartQueue:
     """Parts that wait for one watermark, in the order of what they wait for.
 
@@ -73,21 +91,24 @@ class PartQueue:
     __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        self._parts: deque[Part] | None = None
+        self._parts: deque[AnyPart] | None = None
 
     def __len__(self) -> int:
         return 0 if self._parts is None else len(self._parts)
 
-    def add(self, part: Part) -> None:
+    def add(self, part: AnyPart) -> None:
         parts = self._parts
         if parts is None:
             parts = self._parts = deque()
         at = len(parts)
+        if not at or parts[-1].offset <= part.offset:
+            parts.append(part)
+            return
         while at and parts[at - 1].offset > part.offset:
             at -= 1
         parts.insert(at, part)
 
-    def reached(self, watermark: Offset) -> list[Part]:
+    def reached(self, watermark: Offset) -> list[AnyPart]:
         """Take out those who have waited long enough."""
         parts = self._parts
         if not parts or parts[0].offset > watermark:
@@ -97,7 +118,7 @@ class PartQueue:
             found.append(parts.popleft())
         return found
 
-    def clear(self) -> list[Part]:
+    def clear(self) -> list[AnyPart]:
         """Take out all."""
         found = list(self._parts or ())
         self._parts = None

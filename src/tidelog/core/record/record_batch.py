@@ -118,7 +118,8 @@ class RecordBatch:
         return memoryview(self.buffer)[self.position : self.position + self.size]
 
     def crc_ok(self) -> bool:
-        return crc32c(self.view()[CRC_FROM:]) == self.crc
+        at = self.position
+        return crc32c(memoryview(self.buffer)[at + CRC_FROM : at + self.size]) == self.crc
 
     def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """Give the batch its place in the log, in the buffer itself. The CRC stays valid."""

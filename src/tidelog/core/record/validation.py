@@ -12,13 +12,23 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.record import NO_TIMESTAMP
-from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
+from tidelog.core.record.record_batch import (
+    CODEC_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
+    CorruptRecord,
+    RecordBatch,
+    parse,
+)
 from tidelog.core.slotted import slotted
 
 MAX_MESSAGE_BYTES = 1_048_588
 TIMESTAMP_AFTER_MAX_MS = 3_600_000
 TIMESTAMP_BEFORE_MAX_MS = 2**63 - 1
 ZSTD_PRODUCE_VERSION = 7
+_ZSTD = int(Codec.ZSTD)
+_NONE = ErrorCode.NONE
+"""A look-up in an enumeration takes as long as a call."""
 
 
 @slotted
@@ -42,7 +52,7 @@ def validate(
     rules: BatchRules,
     now_ms: int,
     produce_version: int,
-    refusal: ErrorCode = ErrorCode.NONE,
+    refusal: ErrorCode = _NONE,
 ) -> RecordBatch | ErrorCode:
     """The one batch in `records` (a partition's share of a produce request), or the error.
 
@@ -55,9 +65,9 @@ def validate(
         return corrupt.error
     if batch.size != len(records):
         return ErrorCode.INVALID_RECORD
-    if batch.codec == Codec.ZSTD and produce_version < ZSTD_PRODUCE_VERSION:
+    if produce_version < ZSTD_PRODUCE_VERSION and batch.codec == _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    if refusal is not ErrorCode.NONE:
+    if refusal is not _NONE:
         return refusal
     if batch.base_offset != 0:
         return ErrorCode.INVALID_RECORD
@@ -69,17 +79,18 @@ def validate(
 
 
 def _header_error(batch: RecordBatch, rules: BatchRules, now_ms: int) -> ErrorCode | None:
-    if batch.codec > Codec.ZSTD:
+    attributes, latest = batch.attributes, batch.max_timestamp
+    if attributes & CODEC_MASK > _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    if batch.count != batch.last_offset + 1 or batch.is_control:
+    if batch.count != batch.last_offset + 1 or attributes & CONTROL:
         return ErrorCode.INVALID_RECORD
-    if batch.has_producer and batch.base_sequence < 0:
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
         return ErrorCode.INVALID_RECORD
-    if batch.is_log_append_time:
+    if attributes & LOG_APPEND_TIME:
         return ErrorCode.INVALID_TIMESTAMP
-    if rules.log_append_time or batch.max_timestamp == NO_TIMESTAMP:
+    if rules.log_append_time or latest == NO_TIMESTAMP:
         return None
-    too_new = batch.max_timestamp - now_ms > rules.timestamp_after_max_ms
-    earliest = min(batch.base_timestamp, batch.max_timestamp)
+    too_new = latest - now_ms > rules.timestamp_after_max_ms
+    earliest = batch.base_timestamp if batch.base_timestamp < latest else latest
     too_old = earliest != NO_TIMESTAMP and now_ms - earliest > rules.timestamp_before_max_ms
     return ErrorCode.INVALID_TIMESTAMP if too_new or too_old else None

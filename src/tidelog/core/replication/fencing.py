@@ -10,6 +10,8 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.replication.replica import Replica
 from tidelog.core.types import BrokerEpoch, LeaderEpoch
 
+_NONE = ErrorCode.NONE
+
 
 def leader_epoch_error(known: LeaderEpoch, sent: LeaderEpoch | None) -> ErrorCode:
     """Compare the epoch in a request with ours; old clients send none.
@@ -18,7 +20,7 @@ def leader_epoch_error(known: LeaderEpoch, sent: LeaderEpoch | None) -> ErrorCod
     not merely that it asked the wrong broker.
     """
     if sent is None or sent == known:
-        return ErrorCode.NONE
+        return _NONE
     return ErrorCode.FENCED_LEADER_EPOCH if sent < known else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
@@ -26,7 +28,7 @@ def leadership_error(replica: Replica) -> ErrorCode:
     """Why this replica can't act as leader, if it can't."""
     if replica.offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    return ErrorCode.NONE if replica.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return _NONE if replica.leader == replica.local else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def is_stale_incarnation(known: BrokerEpoch | None, sent: BrokerEpoch | None) -> bool:

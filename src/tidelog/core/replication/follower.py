@@ -15,6 +15,7 @@ from tidelog.core.replication.leader import drop_before
 from tidelog.core.replication.replica import Following, Replica
 from tidelog.core.types import Offset
 
+_NONE = ErrorCode.NONE
 FIRST_RETRY_MS = 10
 _DOUBLINGS_MAX = 16
 
@@ -79,10 +80,10 @@ def fetch_answered(replica: Replica, event: on.FetchAnswered) -> list[do.Effect]
         or event.offset != replica.log_end_offset
     ):
         return []
-    if event.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-        replica.following = Following.ASKING_OFFSETS
-        return []
-    if event.error is not ErrorCode.NONE:
+    if event.error is not _NONE:
+        if event.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            replica.following = Following.ASKING_OFFSETS
+            return []
         return _refused(replica, event.error, event.now_ms)
     replica.retry_at_ms = None
     replica.refusals = 0

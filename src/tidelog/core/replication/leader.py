@@ -20,6 +20,10 @@ from tidelog.core.replication.reading import check_position, failed_fetch
 from tidelog.core.replication.replica import Following, Replica
 from tidelog.core.types import BrokerId, Offset
 
+_NONE = ErrorCode.NONE
+"""A look-up in an enumeration takes as long as a call, and this one is needed at every step."""
+_ACKS = (on.ACKS_ALL, on.ACKS_LEADER, on.ACKS_NONE)
+
 _ROLL_BACK = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 """The controller surely did not apply the proposal: the last committed ISR stands."""
 
@@ -78,7 +82,7 @@ def stay_in_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effe
 def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     """Append a client's batch and answer as its acks ask."""
     error = refusal(replica, event.acks)
-    if error is not ErrorCode.NONE:
+    if error is not _NONE:
         return [do.AnswerProduce(event.request, error, None)]
     batch = event.batch
     if batch.producer_id >= 0 and replica.producers is not None:
@@ -86,7 +90,7 @@ def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
         verdict = replica.producers.validate(batch)
         if isinstance(verdict, Duplicate):
             return _acknowledge(replica, event, verdict.base_offset, verdict.last_offset + 1)
-        if verdict is not ErrorCode.NONE:
+        if verdict is not _NONE:
             return [do.AnswerProduce(event.request, verdict, None)]
     base = replica.log_end_offset
     batch.assign(base, replica.leader_epoch)
@@ -99,13 +103,13 @@ def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
 
 def refusal(replica: Replica, acks: int) -> ErrorCode:
     """Why nothing can be appended, in Kafka's order of checks."""
-    if acks not in (on.ACKS_ALL, on.ACKS_LEADER, on.ACKS_NONE):
+    if acks not in _ACKS:
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if not replica.is_leader:
+    if replica.leader != replica.local or replica.offline:
         return leadership_error(replica)
-    if acks == on.ACKS_ALL and len(replica.isr.members) < replica.min_isr:
+    if acks == on.ACKS_ALL and replica.lacks(len(replica.isr.members)):
         return ErrorCode.NOT_ENOUGH_REPLICAS
-    return ErrorCode.NONE
+    return _NONE
 
 
 def _acknowledge(
@@ -116,7 +120,7 @@ def _acknowledge(
     if event.acks == on.ACKS_LEADER:
         if end > replica.durable_end_offset:
             return [do.AwaitFlush(event.request, end, base)]
-        return [do.AnswerProduce(event.request, ErrorCode.NONE, base)]
+        return [do.AnswerProduce(event.request, _NONE, base)]
     return []
 
 
@@ -127,23 +131,23 @@ def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do
     that the two logs share (KAFKA-13141).
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
-    if error is ErrorCode.NONE:
+    if error is _NONE:
         error = leadership_error(replica)
     follower = replica.followers.get(event.replica)
-    if error is ErrorCode.NONE and follower is None:
+    if error is _NONE and follower is None:
         # Its assignment is newer than what we know, if it knows our epoch at all.
         error = (
             ErrorCode.NOT_LEADER_OR_FOLLOWER
             if event.leader_epoch is None
             else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
-    if error is not ErrorCode.NONE or follower is None:
+    if error is not _NONE or follower is None:
         return [failed_fetch(replica, event.request, event.offset, error)]
     if is_stale_incarnation(replica.brokers.get(event.replica), event.broker_epoch):
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return [failed_fetch(replica, event.request, event.offset, error)]
     error, diverging = check_position(replica, event.offset, event.last_fetched_epoch)
-    if error is not ErrorCode.NONE:
+    if error is not _NONE:
         return [failed_fetch(replica, event.request, event.offset, error)]
     effects: list[do.Effect] = []
     if diverging is None:
@@ -151,7 +155,7 @@ def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do
     effects.append(
         do.AnswerFetch(
             event.request,
-            ErrorCode.NONE,
+            _NONE,
             event.offset,
             event.offset if diverging else replica.log_end_offset,
             replica.high_watermark,
@@ -270,9 +274,12 @@ def isr_change_answered(replica: Replica, event: on.IsrChangeAnswered) -> list[d
 
 def advance(replica: Replica, now_ms: int, effects: list[do.Effect]) -> None:
     """Raise the high watermark if it may rise, and say so."""
+    durable_end = replica.durable_end_offset
+    if durable_end <= replica.high_watermark:
+        return  # whoever else is in sync, it can't pass the own log
     advanced = leader_high_watermark(
         replica.high_watermark,
-        durable_end_offset=replica.durable_end_offset,
+        durable_end_offset=durable_end,
         log_end_offset=replica.log_end_offset,
         isr=replica.isr,
         followers=replica.followers,

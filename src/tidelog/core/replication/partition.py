@@ -18,6 +18,8 @@ from tidelog.core.types import BrokerId
 
 __all__ = ["Partition", "PartitionConfig"]
 
+_NONE = ErrorCode.NONE
+
 
 class Partition(Replica):
     """A replica that can take a step."""
@@ -44,9 +46,9 @@ class Partition(Replica):
 
     def commit_error(self) -> ErrorCode:
         """What a producer is told once its records are below the high watermark."""
-        if len(self.isr.maximal) < self.min_isr:
+        if self.lacks(len(self.isr.maximal)):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return ErrorCode.NONE
+        return _NONE
 
     def copy(self) -> "Partition":
         """An independent twin; config, brokers, policy and producers are shared, not copied."""

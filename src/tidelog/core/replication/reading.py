@@ -12,6 +12,8 @@ from tidelog.core.replication.fencing import leader_epoch_error, leadership_erro
 from tidelog.core.replication.replica import Replica
 from tidelog.core.types import BrokerId, EpochEnd, Offset
 
+_NONE = ErrorCode.NONE
+
 
 def check_position(
     replica: Replica, offset: Offset, last_fetched_epoch: int | None
@@ -29,10 +31,10 @@ def check_position(
     if offset < replica.log_start_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE, None
     if end is not None and (end.epoch < (last_fetched_epoch or 0) or end.end_offset < offset):
-        return ErrorCode.NONE, end
+        return _NONE, end
     if offset > replica.log_end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE, None
-    return ErrorCode.NONE, None
+    return _NONE, None
 
 
 def failed_fetch(
@@ -58,15 +60,15 @@ def consumer_fetch(replica: Replica, event: on.ConsumerFetchReceived) -> list[do
     no error; beyond the end there is.
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
-    if error is ErrorCode.NONE:
+    if error is _NONE:
         error = serving_error(replica, any_replica=event.any_replica)
     diverging = None
-    if error is ErrorCode.NONE:
+    if error is _NONE:
         error, diverging = check_position(replica, event.offset, event.last_fetched_epoch)
     answer = failed_fetch(replica, event.request, event.offset, error)
     if diverging is not None:
         answer.diverging = diverging
-    elif error is ErrorCode.NONE:
+    elif error is _NONE:
         end = readable_end(replica, None, read_committed=event.read_committed)
         answer.upto = max(event.offset, end)
     return [answer]
@@ -88,7 +90,7 @@ def fetch_again(
     A change of leader epoch fails whoever is parked, so only the range can have become
     wrong meanwhile.
     """
-    renewed = failed_fetch(replica, answer.request, answer.offset, ErrorCode.NONE)
+    renewed = failed_fetch(replica, answer.request, answer.offset, _NONE)
     if replica.offline:
         renewed.error = ErrorCode.KAFKA_STORAGE_ERROR
     elif not replica.log_start_offset <= answer.offset <= replica.log_end_offset:
@@ -109,10 +111,10 @@ def readable_end(replica: Replica, reader: BrokerId | None, *, read_committed: b
 def epoch_end(replica: Replica, event: on.EpochEndRequested) -> list[do.Effect]:
     """Answer OffsetForLeaderEpoch."""
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
-    if error is ErrorCode.NONE:
+    if error is _NONE:
         error = leadership_error(replica)
     end = None
-    if error is ErrorCode.NONE:
+    if error is _NONE:
         end = replica.epochs.end_offset_for(event.epoch, replica.log_end_offset)
     return [do.AnswerEpochEnd(event.request, error, end)]
 
@@ -125,7 +127,7 @@ def offsets(replica: Replica, event: on.OffsetsRequested) -> list[do.Effect]:
     going backwards (KIP-207).
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
-    if error is ErrorCode.NONE:
+    if error is _NONE:
         error = leadership_error(replica)
     end, known = replica.log_end_offset, True
     if event.from_client:

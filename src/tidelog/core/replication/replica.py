@@ -122,9 +122,10 @@ class Replica:
     @property
     def last_stable_offset(self) -> Offset:
         """Read-committed consumers read below this: no open transaction lies before it."""
-        if self.producers is None:
+        producers = self.producers
+        if producers is None or not (producers.open_transactions or producers.ended):
             return self.high_watermark
-        unstable = self.producers.first_unstable_offset(self.high_watermark)
+        unstable = producers.first_unstable_offset(self.high_watermark)
         if unstable is None:
             return self.high_watermark
         return max(self.log_start_offset, min(self.high_watermark, unstable))
@@ -141,6 +142,10 @@ class Replica:
     def min_isr(self) -> int:
         """How many replicas must be in sync before anything commits."""
         return min(self.config.min_insync_replicas, len(self.replicas))
+
+    def lacks(self, members: int) -> bool:
+        """Whether an ISR of so many is too small: `members < min_isr`, the rare case last."""
+        return members < self.config.min_insync_replicas and members < len(self.replicas)
 
     @property
     def durable_end_offset(self) -> Offset:

@@ -70,6 +70,8 @@ class BrokerHost:
         self._silent = False
         self._effects: deque[do.Effect] = deque()
         self._working = False
+        self._unsettled = False
+        """Events were taken in this turn."""
         self._settle_soon = self._settle
         self._keeper = StoreKeeper(loop, store, self.step)
         self._flusher = Flusher(loop, disk, self.step)
@@ -107,7 +109,6 @@ class BrokerHost:
 
     def _table(self) -> dict[type, Callable[[Any], None]]:
         return {
-            do.Respond: _respond,
             do.Send: self._send,
             do.Close: _close,
             do.Flush: self._flusher.flush,
@@ -148,7 +149,13 @@ class BrokerHost:
         try:
             while effects:
                 effect = effects.popleft()
-                self._carry_out[type(effect)](effect)
+                if type(effect) is do.Respond:
+                    # What nearly all effects are.
+                    effect.peer.respond(  # type: ignore[attr-defined]
+                        effect.correlation, effect.response
+                    )
+                else:
+                    self._carry_out[type(effect)](effect)
         finally:
             self._working = False
 
@@ -156,9 +163,12 @@ class BrokerHost:
         """The first half of a step; the other comes at the end of the loop's turn, once for
         all that was taken in it."""
         self.node.take(event)
-        self._loop.at_end_of_turn(self._settle_soon)
+        if not self._unsettled:
+            self._unsettled = True
+            self._loop.at_end_of_turn(self._settle_soon)
 
     def _settle(self) -> None:
+        self._unsettled = False
         self._effects.extend(self.node.settle())
         self._drain()
 
@@ -292,10 +302,6 @@ class BrokerService:
 
 def _is_set_faults(frame: memoryview) -> bool:
     return int.from_bytes(frame[:2], "big") == SET_FAULTS
-
-
-def _respond(effect: do.Respond) -> None:
-    effect.peer.respond(effect.correlation, effect.response)  # type: ignore[attr-defined]
 
 
 def _close(effect: do.Close) -> None:

@@ -23,15 +23,17 @@ from tidelog.core.node.messages import (
 from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
-from tidelog.core.node.waiters import Part, Pending
+from tidelog.core.node.waiters import AnyPart, LonePart, Part, Pending
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
-from tidelog.core.record.validation import BatchRules, validate
-from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceReceived
+from tidelog.core.record.validation import validate
+from tidelog.core.replication.events import ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from tidelog.core.record.repacking import Opening
 
+_TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+_INVALID_ACKS = ErrorCode.INVALID_REQUIRED_ACKS
 RECORD_ERRORS_MAX = 100
 """Of a batch's records that are refused, so many are told."""
 
@@ -68,23 +70,23 @@ class ProduceService:
         if request.acks == ACKS_NONE:
             self._produce_unanswered(peer, correlation, request)
             return
-        preset = ErrorCode.REQUEST_TIMED_OUT
         partitions = request.partitions
-        pending = Pending(
-            peer,
-            correlation,
-            [ProducePartitionResponse(asked.topic_partition, preset) for asked in partitions],
-            len(partitions),
-            self._turn.now_ms + request.timeout_ms,
-            self._finish,
-        )
-        if not partitions:
-            self._finish(pending)
-            return
-        for index, asked in enumerate(partitions):
-            self._append(request, asked, Part(pending, index))
+        presets = [ProducePartitionResponse(p.topic_partition, _TIMED_OUT) for p in partitions]
+        until_ms = self._turn.now_ms + request.timeout_ms
+        pending: Pending
+        if len(partitions) == 1:
+            pending = lone = LonePart(peer, correlation, presets, 1, until_ms, self._finish)
+            self._append(request, partitions[0], lone)
+        else:
+            count = len(partitions)
+            pending = Pending(peer, correlation, presets, count, until_ms, self._finish)
+            if not partitions:
+                self._finish(pending)
+                return
+            for index, asked in enumerate(partitions):
+                self._append(request, asked, Part(pending, index))
         if not pending.done:
-            self._waiting.add(pending, pending.deadline_ms)
+            self._waiting.add(pending, until_ms)
 
     def _produce_unanswered(self, peer: Peer, correlation: int, request: Produce) -> None:
         none = ErrorCode.NONE
@@ -95,24 +97,25 @@ class ProduceService:
         if any(answer.error is not none for answer in answers):
             self._turn.emit(Close(peer))
 
-    def _append(self, request: Produce, asked: ProducePartition, part: Part) -> None:
+    def _append(self, request: Produce, asked: ProducePartition, part: AnyPart) -> None:
         if asked.topic_partition.topic in INTERNAL_TOPICS and not request.internal_topics_allowed:
             self._refuse(asked, part, ErrorCode.INVALID_TOPIC_EXCEPTION)
             return
         replica = self._gate.find(asked.topic_partition, asked.topic_id)
-        if isinstance(replica, ErrorCode):
+        if not isinstance(replica, HostedReplica):
             self._refuse(asked, part, replica)
             return
         replica.traffic.produce_requests += 1
+        rules = replica.rules
         batch: RecordBatch | Refusal | ErrorCode = self._check(request, asked, replica)
-        if isinstance(batch, RecordBatch) and _must_open(batch, replica.rules):
+        if (rules.keys_needed or rules.codec is not None) and isinstance(batch, RecordBatch):
             batch = self._opened(batch, replica)
         if not isinstance(batch, RecordBatch):
             replica.traffic.failed_produce_requests += 1
             replica.traffic.bytes_rejected += len(asked.records)
             self._refuse(asked, part, batch)
             return
-        if replica.rules.log_append_time:
+        if rules.log_append_time:
             part.append_time_ms = stamp = self._append_time(replica, batch)
             batch.stamp_log_append_time(stamp)
         elif batch.producer_id >= 0:
@@ -131,8 +134,10 @@ class ProduceService:
         """The batch as the topic wants it, or what is wrong inside."""
         from tidelog.core.record.repacking import Opening
 
-        self._opening = opening = self._opening or Opening()
         rules = replica.rules
+        if not rules.keys_needed and rules.codec == batch.codec:
+            return batch
+        self._opening = opening = self._opening or Opening()
         try:
             if rules.keys_needed and (keyless := opening.without_key(batch)):
                 errors = tuple((index, "no key") for index in keyless[:RECORD_ERRORS_MAX])
@@ -159,9 +164,9 @@ class ProduceService:
     def _check(
         self, request: Produce, asked: ProducePartition, replica: HostedReplica
     ) -> RecordBatch | ErrorCode:
-        if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
-            return ErrorCode.INVALID_REQUIRED_ACKS
         refusal = replica.partition.produce_error(request.acks)
+        if refusal is _INVALID_ACKS:
+            return refusal
         now = self._turn.now_ms
         batch = validate(asked.records, replica.rules, now, request.version, refusal)
         if not isinstance(batch, RecordBatch):
@@ -175,7 +180,7 @@ class ProduceService:
             return ErrorCode.INVALID_TXN_STATE
         return batch
 
-    def _refuse(self, asked: ProducePartition, part: Part, refusal: ErrorCode | Refusal) -> None:
+    def _refuse(self, asked: ProducePartition, part: AnyPart, refusal: ErrorCode | Refusal) -> None:
         error = refusal if isinstance(refusal, ErrorCode) else refusal.error
         answer = ProducePartitionResponse(asked.topic_partition, error)
         if isinstance(refusal, Refusal):
@@ -210,7 +215,3 @@ class ProduceService:
 
 def _ignore(_pending: Pending) -> None:
     """Nobody waits for an answer to acks=0."""
-
-
-def _must_open(batch: RecordBatch, rules: BatchRules) -> bool:
-    return rules.keys_needed or (rules.codec is not None and rules.codec != batch.codec)
