@@ -127,6 +127,14 @@ class Chaos:
         kind = on.ElectionType.UNCLEAN if other % 4 == 0 else on.ElectionType.PREFERRED
         self.ask(other, lambda number: on.ElectLeadersReceived(number, kind, (KEY,)))
 
+    def lose_log(self, broker: int, other: int) -> None:
+        """Lost, or found again."""
+        host = self.cluster.hosts.get(broker)
+        if host is not None:
+            keys_told = ((), (KEY,)) if other % 4 == 0 else ((KEY,), ())
+            told = (broker, host.epoch, *keys_told)
+            self.ask(other, lambda number: on.LostLogsReceived(number, *told))
+
     def move(self, _: int, other: int) -> None:
         wanted = tuple(b for n, b in enumerate(BROKERS) if other >> n & 1) or None
         self.ask(other, lambda number: on.AlterReassignmentsReceived(number, {KEY: wanted}))
@@ -181,6 +189,8 @@ def check_change(before: PartitionRegistration, after: PartitionRegistration) ->
     assert set(after.isr) <= set(after.replicas)
     assert not set(after.isr) & set(after.elr)
     assert set(after.elr) <= set(after.replicas)
+    assert set(after.lost) <= set(after.replicas)
+    assert not set(after.lost) & {*after.isr, *after.elr}
     if len(after.isr) >= min(MIN_ISR, len(after.replicas)):
         assert not after.elr
     assert set(after.adding) | set(after.removing) <= set(after.replicas)
@@ -197,6 +207,8 @@ def check_change(before: PartitionRegistration, after: PartitionRegistration) ->
         assert after.unclean_election is not None
         assert after.unclean_election.leader == after.leader
         assert after.isr == (after.leader,)
+        if after.unclean_election.last_known_leader and after.leader in before.lost:
+            assert set(after.replicas) <= {*before.lost, *after.lost}
     elif not before.isr and fresh:
         assert fresh <= set(before.elr)
 
@@ -204,7 +216,7 @@ def check_change(before: PartitionRegistration, after: PartitionRegistration) ->
 names = st.sampled_from(
     [
         "run", "run", "crash", "start", "lose_session", "deafen", "listen", "lose_answer",
-        "land_late", "time_passes", "beat", "propose", "propose", "elect", "move",
+        "land_late", "time_passes", "beat", "propose", "propose", "elect", "move", "lose_log",
     ]
 )  # fmt: skip
 actions = st.tuples(names, st.integers(0, 3), st.integers(1, 63))
@@ -228,7 +240,10 @@ def test_the_store_stays_sound_and_everyone_is_answered(steps: list[Action]) -> 
     healthy = {b.id for b in chaos.seen.brokers.values() if b.active}
     assert healthy == set(BROKERS) - stopping
     partition = chaos.seen.partitions[KEY]
-    eligible = set(partition.isr or partition.elr or partition.last_known_elr)
+    last = set(partition.last_known_elr)
+    if not set(partition.replicas) <= set(partition.lost):
+        last -= set(partition.lost)
+    eligible = set(partition.isr or partition.elr or last)
     if eligible & healthy:
         assert partition.leader in healthy
     assert chaos.cluster.store.get(keys.CONTROLLER)[0] is not None

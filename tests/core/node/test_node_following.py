@@ -66,11 +66,11 @@ class Follower:
         register = self.step(on.SessionOpened(session, 10**9, 0))[0]
         answer = self.store.txn(register.guards, register.ops)
         self.step(on.TransactionAnswered(register.tag, answer, 0))
+        self.step(on.StoreRead(self.store.range(""), 0))
         self.write(
             Put(keys.topic_name("orders"), values.encode_topic(TopicImage("orders", TOPIC, 1))),
             self.partition(),
         )
-        self.step(on.StoreRead(self.store.range(""), 0))
 
     def partition(self) -> Put:
         return Put(keys.partition(TOPIC, 0), values.encode_partition(self.registration))

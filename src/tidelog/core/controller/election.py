@@ -8,8 +8,9 @@ Always true of what it returns: the leader is None or in the ISR and acceptable 
 chosen; ISR and ELR are disjoint and within the replicas; ELR is empty whenever the ISR has
 at least min.insync.replicas members (KIP-966: only then may the high watermark move, so a
 replica that was in the ISR when it shrank below still has every committed record);
-leader_epoch rises exactly when the leader changes or replicas are taken away, not when an
-ISR shrinks (KAFKA-15021); partition_epoch rises with every change.
+nobody in `lost`, whose log is gone, is in ISR or ELR; leader_epoch rises exactly when the
+leader changes or replicas are taken away, not when an ISR shrinks (KAFKA-15021);
+partition_epoch rises with every change.
 """
 
 from typing import NamedTuple
@@ -49,6 +50,10 @@ class Target:
     removing: tuple[BrokerId, ...] | None = None
     recovery: LeaderRecovery | None = None
     unclean_shutdown: frozenset[BrokerId] = frozenset()
+    lost: frozenset[BrokerId] = frozenset()
+    """Whose log is gone: it can't lead, and has nothing to prove, until it is in the ISR again."""
+    found: frozenset[BrokerId] = frozenset()
+    """Whose log is back where it was."""
     election: ElectionType = ElectionType.ONLINE
     candidate: BrokerId | None = None
     """Tried first, if it is a valid leader."""
@@ -64,6 +69,7 @@ class _Draft:
     removing: tuple[BrokerId, ...]
     elr: tuple[BrokerId, ...]
     last_known_elr: tuple[BrokerId, ...]
+    lost: tuple[BrokerId, ...]
 
 
 class Outcome(NamedTuple):
@@ -93,6 +99,7 @@ def next_registration(
         # The leader just elected may commit alone, so nobody else is eligible any more.
         draft.elr = ()
     last_known = _last_known(draft, partition, outcome, rules)
+    lost = tuple(r for r in draft.replicas if r in draft.lost and r not in draft.isr)
     if (
         draft.isr == partition.isr
         and leader == partition.leader
@@ -100,6 +107,7 @@ def next_registration(
         and draft.replicas == partition.replicas
         and (draft.adding, draft.removing) == (partition.adding, partition.removing)
         and (recovery, last_known) == (partition.recovery, partition.last_known_elr)
+        and lost == partition.lost
     ):
         return partition
     removed = not set(partition.replicas) <= set(draft.replicas)
@@ -119,6 +127,7 @@ def next_registration(
         recovery,
         partition.controller_epoch,
         _unclean_election(partition, outcome, epoch),
+        lost,
     )
 
 
@@ -139,25 +148,33 @@ def _elect(
     if rules.last_known_leader and not eligible and len(partition.last_known_elr) == 1:
         # Never while it is fenced (KAFKA-19522).
         last = partition.last_known_elr[0]
-        if last in rules.active:
+        if last in rules.active and _has_most(last, draft):
             return Outcome(last, unclean=True, last_known_leader=True)
     if target.election is ElectionType.UNCLEAN or rules.unclean_allowed:
-        for replica in draft.replicas:
-            if replica in rules.active:
-                return Outcome(replica, unclean=True)
+        alive = [replica for replica in draft.replicas if replica in rules.active]
+        if alive:
+            return Outcome(min(alive, key=draft.lost.__contains__), unclean=True)
     return Outcome(None)
+
+
+def _has_most(last: BrokerId, draft: _Draft) -> bool:
+    """Whether the last leader may come back: not without its log, while another replica may
+    have records that it would have to throw away then."""
+    return last not in draft.lost or set(draft.replicas) <= set(draft.lost)
 
 
 def _draft(partition: PartitionRegistration, target: Target) -> _Draft:
     replicas = partition.replicas if target.replicas is None else target.replicas
     isr = partition.isr if target.isr is None else target.isr
+    lost = target.lost.union(partition.lost) - target.found
     return _Draft(
         replicas,
-        tuple(r for r in replicas if r in isr),
+        tuple(r for r in replicas if r in isr and r not in target.lost),
         partition.adding if target.adding is None else target.adding,
         partition.removing if target.removing is None else target.removing,
         partition.elr,
         partition.last_known_elr,
+        tuple(r for r in replicas if r in lost),
     )
 
 
@@ -184,7 +201,7 @@ def _keep_eligible(
         draft.elr = draft.last_known_elr = ()
         return
     were = set(partition.elr) | set(partition.isr)
-    out = set(draft.isr) | target.unclean_shutdown
+    out = target.unclean_shutdown.union(draft.isr, draft.lost)
     draft.elr = tuple(r for r in draft.replicas if r in were and r not in out)
     known = were | set(partition.last_known_elr)
     draft.last_known_elr = tuple(

@@ -99,6 +99,18 @@ class AlterPartitionReceived:
 
 
 @slotted
+class LostLogsReceived:
+    """A broker that has just started misses the logs of these partitions, or has again what it
+    once missed. It stays fenced until the former are written down."""
+
+    request: int
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    lost: tuple[PartitionKey, ...]
+    found: tuple[PartitionKey, ...] = ()
+
+
+@slotted
 class CreateTopicReceived:
     """Make a topic. With an `assignment` (replicas by partition) the counts are not used."""
 
@@ -202,6 +214,7 @@ class AllocateProducerIdsReceived:
 Request: TypeAlias = (
     HeartbeatReceived
     | AlterPartitionReceived
+    | LostLogsReceived
     | CreateTopicReceived
     | DeleteTopicReceived
     | CreatePartitionsReceived

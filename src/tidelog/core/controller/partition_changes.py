@@ -1,4 +1,5 @@
-"""AlterPartition: a leader's proposal is accepted, or refused with Kafka's errors in Kafka's order.
+"""AlterPartition: a leader's proposal is accepted, or refused with Kafka's errors in Kafka's order;
+and what becomes of a partition when a broker has lost its log, or found it.
 
 The order matters: a leader reads from the error whether to roll back, to wait for metadata
 or to try again. A refused proposal changes nothing; an accepted one goes through the same
@@ -62,6 +63,26 @@ def alter_partition(
     if changed.leader != sender:
         return Alteration(ErrorCode.NEW_LEADER_ELECTED, changed)
     return Alteration(ErrorCode.NONE, None if changed is partition else changed)
+
+
+def lose_log(
+    partition: PartitionRegistration, broker: BrokerId, rules: ElectionRules
+) -> PartitionRegistration:
+    """Its log is gone: whatever ISR and ELR said of it, it has nothing."""
+    if broker not in partition.replicas:
+        return partition
+    return next_registration(partition, Target(lost=frozenset({broker})), rules)
+
+
+def find_log(
+    partition: PartitionRegistration, broker: BrokerId, rules: ElectionRules
+) -> PartitionRegistration:
+    """Its log is back. That counts for the last leader only, while nobody leads: a broker makes
+    a log anew once it has somebody to follow, so that of another may be less than it lost."""
+    waits = partition.leader is None and broker in partition.last_known_elr
+    if not waits or broker not in partition.lost:
+        return partition
+    return next_registration(partition, Target(found=frozenset({broker})), rules)
 
 
 def _check_epochs(

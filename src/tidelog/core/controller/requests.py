@@ -33,6 +33,7 @@ from tidelog.core.controller.events import (
     ElectLeadersReceived,
     HeartbeatReceived,
     ListReassignmentsReceived,
+    LostLogsReceived,
     Request,
 )
 from tidelog.core.controller.metadata import keys
@@ -42,7 +43,12 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
     encode_producer_ids,
 )
-from tidelog.core.controller.partition_changes import alter_partition, check_sender
+from tidelog.core.controller.partition_changes import (
+    alter_partition,
+    check_sender,
+    find_log,
+    lose_log,
+)
 from tidelog.core.controller.reassignment import cancel, elect_on_request, reassign
 from tidelog.core.controller.topics import topic_plans
 from tidelog.core.controller.topics.topic_plans import Plan
@@ -71,7 +77,7 @@ def refusal(event: Request, error: ErrorCode) -> Response:
             return AlterPartitionAnswer(error)
         case ListReassignmentsReceived():
             return ReassignmentsAnswer(error)
-        case ElectLeadersReceived() | AlterReassignmentsReceived():
+        case ElectLeadersReceived() | AlterReassignmentsReceived() | LostLogsReceived():
             return PartitionErrorsAnswer(error)
         case AllocateProducerIdsReceived():
             return ProducerIdsAnswer(error)
@@ -153,6 +159,8 @@ class Requests:
                 self._heartbeat(event)
             case AlterPartitionReceived():
                 self._alter_partition(event, reply)
+            case LostLogsReceived():
+                self._lost_logs(event, reply)
             case ElectLeadersReceived():
                 self._elect_leaders(event, reply)
             case AlterReassignmentsReceived():
@@ -225,6 +233,28 @@ class Requests:
             else:
                 unchanged = AlterPartitionResult(done.error, old, image.revision)
                 self._gather(reply, key, unchanged)
+        self._send(event, reply, writes)
+
+    def _lost_logs(self, event: LostLogsReceived, reply: Reply | None) -> None:
+        image = self.office.image
+        if event.broker_epoch > image.revision:
+            self._deferred.append((event, reply))
+            return
+        error = check_sender(event.broker, event.broker_epoch, image.brokers)
+        if error:
+            self._answer(event.request, PartitionErrorsAnswer(error))
+            return
+        lost, told = set(event.lost), {*event.lost, *event.found}
+        reply = reply or self._open(event, len(told))
+        writes = []
+        for key in self._free(told, reply):
+            old = self._partition(key)
+            if old is None:
+                self._gather(reply, key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            rules = self.office.rules(key, image.active)
+            new = (lose_log if key in lost else find_log)(old, event.broker, rules)
+            writes += self._outcome(reply, old, ErrorCode.NONE, new)
         self._send(event, reply, writes)
 
     def _elect_leaders(self, event: ElectLeadersReceived, reply: Reply | None) -> None:
@@ -350,6 +380,10 @@ def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:
         case AlterPartitionReceived():
             kept = tuple(p for p in event.proposals if p.key in set(wanted))
             return replace(event, proposals=kept)
+        case LostLogsReceived():
+            some = set(wanted)
+            lost = tuple(key for key in event.lost if key in some)
+            return replace(event, lost=lost, found=tuple(k for k in event.found if k in some))
         case AlterReassignmentsReceived():
             return replace(event, targets={key: event.targets[key] for key in wanted})
         case ElectLeadersReceived():

@@ -28,6 +28,7 @@ from tidelog.core.node.membership.controller_seat import (
     ControllerSeat,
 )
 from tidelog.core.node.membership.isr_proposals import IsrProposals
+from tidelog.core.node.membership.lost_logs import LostLogs
 from tidelog.core.node.membership.metadata import Metadata
 from tidelog.core.node.membership.registration import REGISTRATION_TAG, Registration
 from tidelog.core.node.membership.store_reading import StoreReading
@@ -86,12 +87,16 @@ class Node:
         self._fetchers = ReplicaFetchers(config, turn, self._calls, self._replicas)
         self._proposals = IsrProposals(config, turn, self._seat, self._replicas)
         self._gate = Gate(self._replicas, self.image)
-        self._metadata = Metadata(config, turn, self._gate, self._replicas, self._fetchers, policy)
+        self._lost = LostLogs(config, turn, self.image, self._seat, self.directory)
+        self._metadata = Metadata(
+            config, turn, self._gate, self._replicas, self._fetchers, self._lost, policy
+        )
         self._registration = Registration(
             config,
             turn,
             self.image,
             self._seat,
+            self._lost,
             str(incarnation),
             self.directory.broker_epoch,
         )
@@ -232,6 +237,8 @@ class Node:
             if not (self._replicas.touched or self._replicas.deposed or stirred):
                 break
         self._replicas.write_epochs()
+        if self._lost.untold or self._lost.found:
+            self._lost.pump(self.broker_epoch)
         if self._replicas.truncated:
             self._replicas.truncated = False
             self.directory.write_recovery_points()
@@ -252,6 +259,9 @@ class Node:
             self._stop_by_ms,
             self._proposals.next_ms() if self._gate.acting else None,
             self._fetchers.next_ms() if self._registration.broker_epoch is not None else None,
+            self._lost.next_ms(self.broker_epoch)
+            if self._lost.untold or self._lost.found
+            else None,
         ):
             if at is not None and at < soonest:
                 soonest = at

@@ -169,6 +169,19 @@ def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
     replace_file(disk, layout.CLEAN_SHUTDOWN, mark.encode())
 
 
+def read_revision(disk: Disk) -> int | None:
+    """Up to which revision of the metadata the logs are made; None if nothing tells."""
+    try:
+        version, revision = (read_file(disk, layout.METADATA_REVISION) or b"").split()
+        return int(revision) if int(version) == 0 else None
+    except ValueError:
+        return None
+
+
+def format_revision(revision: int) -> bytes:
+    return b"0\n%d\n" % revision
+
+
 class MetaProperties(NamedTuple):
     """`meta.properties`: whose log directory this is. Comments and order are kept."""
 

@@ -67,6 +67,9 @@ class LogDirectory:
         self.clean = False
         self.broker_epoch = NO_BROKER_EPOCH
         """Of the clean stop before, so that the controller can tell it from a crash."""
+        self.revision: int | None = None
+        """Every log was made that the metadata told of up to this revision: one that is missing
+        is lost, one of later than that may be new. None: nothing is known."""
         self.properties: MetaProperties | None = None
         self._refused: set[str] = set()
         """Checkpoints that could not be read."""
@@ -89,6 +92,7 @@ class LogDirectory:
         0.11, and DiskError where the disk fails or records that were synced are damaged."""
         directory = cls(disk)
         directory.properties = checkpoint.read_properties(disk)
+        directory.revision = checkpoint.read_revision(disk)
         broker_epoch = checkpoint.take_clean_shutdown(disk)
         if broker_epoch is not None:
             directory.clean = True
@@ -180,14 +184,18 @@ class LogDirectory:
         topic_id: TopicId,
         now_ms: int,
         config: LogConfig | None = None,
+        revision: int | None = None,
     ) -> Log:
         """A new, empty log."""
-        self.create_all([NewLog(partition, topic_id, config or LogConfig())], now_ms)
+        self.create_all([NewLog(partition, topic_id, config or LogConfig())], now_ms, revision)
         return self.logs[partition]
 
-    def create_all(self, wanted: Sequence[NewLog], now_ms: int) -> None:
-        """New, empty logs. Their topic ids are on disk before any record can be, and nothing
-        that was said of earlier logs of those names is left."""
+    def create_all(
+        self, wanted: Sequence[NewLog], now_ms: int, revision: int | None = None
+    ) -> None:
+        """New, empty logs: all there should be up to that revision of the metadata. Their topic
+        ids are on disk before any record can be, and nothing that was said of earlier logs of
+        those names is left."""
         assert self.logs.keys().isdisjoint(new.partition for new in wanted), "logs that exist"
         if not self._departed.isdisjoint(new.partition for new in wanted):
             self._forget_departed()
@@ -197,6 +205,9 @@ class LogDirectory:
             self.disk.make_dir(name)
             path = f"{name}/{layout.PARTITION_METADATA}"
             contents[path] = checkpoint.format_topic_metadata(new.topic_id)
+        if revision is not None:
+            contents[layout.METADATA_REVISION] = checkpoint.format_revision(revision)
+            self.revision = revision
         replace_files(self.disk, contents, beside=[""])
         for new in wanted:
             log, _ = open_log(self.disk, new.partition, new.config, now_ms, clean=True)
@@ -302,6 +313,11 @@ class LogDirectory:
 
     def _write_cleaner_offsets(self) -> None:
         checkpoint.write_offsets(self.disk, layout.CLEANER_OFFSETS, self.cleaner_offsets)
+
+    def write_revision(self, revision: int) -> None:
+        """Of a directory in which no log was ever made."""
+        replace_file(self.disk, layout.METADATA_REVISION, checkpoint.format_revision(revision))
+        self.revision = revision
 
     def write_properties(self, properties: MetaProperties) -> None:
         replace_file(self.disk, layout.META_PROPERTIES, properties.format())

@@ -33,6 +33,7 @@ _CLASSES: dict[str, type[Any]] = {
         events.AlterPartitionReceived,
         events.IsrProposal,
         events.IsrMember,
+        events.LostLogsReceived,
         events.CreateTopicReceived,
         events.DeleteTopicReceived,
         events.CreatePartitionsReceived,

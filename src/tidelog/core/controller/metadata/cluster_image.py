@@ -64,6 +64,7 @@ class ClusterImage:
         "configs",
         "controller",
         "controller_epoch",
+        "created",
         "in_elr",
         "in_isr",
         "leaderless",
@@ -86,6 +87,8 @@ class ClusterImage:
         self.topics: dict[str, TopicImage] = {}
         self.topic_names: dict[TopicId, str] = {}
         self.partitions: dict[PartitionKey, PartitionRegistration] = {}
+        self.created: dict[PartitionKey, Revision] = {}
+        """The revisions that made the partitions."""
         self.configs: dict[str, dict[str, str]] = {}
         self.min_insync_default = 1
         """The smallest that a registered broker goes by where nothing is set: no leader may
@@ -211,8 +214,10 @@ class ClusterImage:
             self._unindex(name, old)
         if kv is None:
             self.partitions.pop(name, None)
+            self.created.pop(name, None)
             self._waiting.get(name.topic_id, set()).discard(name)
             return
+        self.created[name] = kv.create_rev
         new = self.partitions[name] = values.decode_partition(name, kv.value)
         self._index(name, new)
         if self.committed(name):

@@ -58,8 +58,9 @@ class UncleanElection:
 class PartitionRegistration:
     """What the cluster has agreed on about one partition.
 
-    `isr`, `elr` and `last_known_elr` are kept in assignment order, so that equal states
-    are equal values. `controller_epoch` and `partition_epoch` together are unique to one
+    `isr`, `elr`, `last_known_elr` and `lost` are kept in assignment order, so that equal
+    states are equal values. Who is in `lost` had no log when it started, and has not been in
+    the ISR since. `controller_epoch` and `partition_epoch` together are unique to one
     write: they tell a controller whether a transaction of unknown outcome was its own.
     """
 
@@ -77,6 +78,7 @@ class PartitionRegistration:
     recovery: LeaderRecovery = LeaderRecovery.RECOVERED
     controller_epoch: int = 0
     unclean_election: UncleanElection | None = None
+    lost: tuple[BrokerId, ...] = ()
 
     @property
     def key(self) -> PartitionKey:
@@ -173,7 +175,7 @@ def encode_partition(value: PartitionRegistration) -> bytes:
         "controller_epoch": value.controller_epoch,
         "recovery": int(value.recovery),
     }
-    for name in ("adding", "removing", "elr", "last_known_elr"):
+    for name in ("adding", "removing", "elr", "last_known_elr", "lost"):
         if getattr(value, name):
             fields[name] = getattr(value, name)
     if (unclean := value.unclean_election) is not None:
@@ -204,6 +206,7 @@ def decode_partition(key: PartitionKey, value: bytes) -> PartitionRegistration:
         LeaderRecovery(fields["recovery"]),
         fields["controller_epoch"],
         None if unclean is None else UncleanElection(**unclean),
+        tuple(fields.get("lost", ())),
     )
 
 

@@ -58,6 +58,12 @@ EVENTS: dict[str, Event] = {
         "{topic}-{partition}: dropped offsets {start} to {end} (exclusive), which the leader of"
         " epoch {leader_epoch} does not have; {lost} of them may have been committed",
     ),
+    "log_lost": Event(
+        WARN,
+        _PARTITION,
+        "{topic}-{partition}: its folder is not in the log directory, though this broker is one of"
+        " its replicas; it is not elected while another replica may have records",
+    ),
     "leader_elected": Event(
         INFO,
         (*_PARTITION, "leader", "leader_epoch", "old_leader", "isr"),

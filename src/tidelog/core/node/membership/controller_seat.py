@@ -28,7 +28,12 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.slotted import replace
 
 FROM_BROKERS = frozenset(
-    {on.HeartbeatReceived, on.AlterPartitionReceived, on.AllocateProducerIdsReceived}
+    {
+        on.HeartbeatReceived,
+        on.AlterPartitionReceived,
+        on.LostLogsReceived,
+        on.AllocateProducerIdsReceived,
+    }
 )
 """Asked by brokers, who want to know when they ask the wrong one."""
 FROM_CLIENTS = frozenset(

@@ -6,7 +6,8 @@ name: a topic made anew under an old name gets an empty log.
 
 Held back: a partition whose leader is this broker, while this broker is not acting. The word
 may be about an earlier incarnation of it, whose unflushed records are gone; taking it would
-let two different records share an offset and an epoch.
+let two different records share an offset and an epoch. And one whose log was lost, until the
+controller knows that and somebody leads (lost_logs.py).
 """
 
 from collections.abc import Collection
@@ -22,6 +23,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.measuring.replica_notes import note_standing
+from tidelog.core.node.membership.lost_logs import LostLogs
 from tidelog.core.node.membership.topic_settings import topic_settings
 from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
@@ -45,6 +47,7 @@ class Metadata:
         gate: Gate,
         replicas: Replicas,
         fetchers: ReplicaFetchers,
+        lost: LostLogs,
         policy: TruncationPolicy,
     ) -> None:
         self._config = config
@@ -53,6 +56,7 @@ class Metadata:
         self._image = gate.image
         self._replicas = replicas
         self._fetchers = fetchers
+        self._lost = lost
         self._policy = policy
         self._held_back: dict[PartitionKey, None] = {}
         self.brokers: dict[BrokerId, BrokerEpoch | None] = {}
@@ -71,6 +75,7 @@ class Metadata:
         concerned = self._configure(delta.configs) if delta.configs else ()
         if delta.brokers and self._brokers_changed(delta.brokers):
             concerned = self._replicas.hosted.keys()
+        self._lost.image_advanced(delta)
         changed = sorted(delta.partitions)
         self._make_logs(changed)
         for key in changed:
@@ -102,6 +107,8 @@ class Metadata:
         if self._config.broker_id not in known.replicas:
             self._drop(name, key.topic_id)
             return
+        if self._lost.withheld(key):
+            return
         replica = self._host(name, key.topic_id)
         replica.note_isr(known.replicas, known.isr, self._turn.now_ms)
         if known.leader == self._config.broker_id and not self._gate.acting:
@@ -124,11 +131,11 @@ class Metadata:
             name = self._image.name_of(key)
             if name is None or self._config.broker_id not in self._image.partitions[key].replicas:
                 continue
-            if name not in directory.logs:
+            if name not in directory.logs and not self._lost.withheld(key):
                 settings = topic_settings(self._config, self._image, key.topic_id)
                 new.append(NewLog(name, key.topic_id, settings.log))
         if new:
-            directory.create_all(new, self._turn.now_ms)
+            directory.create_all(new, self._turn.now_ms, self._image.revision)
 
     def _host(self, name: TopicPartition, topic_id: TopicId) -> HostedReplica:
         replica = self._replicas.hosted.get(name)
@@ -144,7 +151,8 @@ class Metadata:
             self._drop(name, log.topic_id)
             log = None
         if log is None:
-            log = directory.create(name, topic_id, self._turn.now_ms, settings.log)
+            now_ms, revision = self._turn.now_ms, self._image.revision
+            log = directory.create(name, topic_id, now_ms, settings.log, revision)
         log.config = settings.log
         partition = Partition(
             self._config.broker_id,

@@ -8,6 +8,8 @@ another broker may lead what this one leads. From there on this broker fences it
 acknowledges nothing, proposes nothing. A renewal that still comes lets it go on; a lost
 session means to register anew, under a new broker epoch.
 
+While this broker has lost logs that the cluster does not know of, it wants to stay fenced.
+
 Always true: `acting` implies that the own image shows this very incarnation unfenced.
 """
 
@@ -31,6 +33,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import CloseSession, OpenSession
 from tidelog.core.node.membership.controller_seat import ControllerSeat
+from tidelog.core.node.membership.lost_logs import LostLogs
 from tidelog.core.node.turn import Turn
 from tidelog.core.types import BrokerEpoch
 
@@ -52,6 +55,7 @@ class Registration:
         turn: Turn,
         image: ClusterImage,
         seat: ControllerSeat,
+        lost: LostLogs,
         incarnation: str,
         previous_epoch: BrokerEpoch,
     ) -> None:
@@ -62,6 +66,7 @@ class Registration:
         self._turn = turn
         self._image = image
         self._seat = seat
+        self._lost = lost
         self._incarnation = incarnation
         self._previous_epoch = previous_epoch
         self._session: SessionId | None = None
@@ -71,6 +76,8 @@ class Registration:
         self._retry_at_ms: int | None = None
         self._heartbeat_at_ms: int | None = None
         self._heartbeat_out = False
+        self._wanted_fence = False
+        """With the last heartbeat."""
         self._want_shut_down = False
         self._candidate = False
         self._caught_up = False
@@ -219,6 +226,8 @@ class Registration:
         if not self._caught_up and self._image.revision >= self.broker_epoch:
             self._caught_up = True
             self.heartbeat_soon()
+        if self._wanted_fence and not self._lost.untold:
+            self.heartbeat_soon()
 
     def _registration_lost(self) -> None:
         """The key is gone although the session lives: somebody holds this broker for dead.
@@ -235,12 +244,14 @@ class Registration:
         self._heartbeat_at_ms = self._turn.now_ms + self._config.broker_heartbeat_interval_ms
         if self.broker_epoch is None or self._heartbeat_out:
             return
+        self._wanted_fence = bool(self._lost.untold)
         request = on.HeartbeatReceived(
             0,
             self._config.broker_id,
             self.broker_epoch,
             self._image.revision,
             self._turn.now_ms,
+            want_fence=self._wanted_fence,
             want_shut_down=self._want_shut_down,
         )
         self._heartbeat_out = True
@@ -263,6 +274,8 @@ class Registration:
             self._heartbeat_at_ms = self._turn.now_ms + STOP_RETRY_MS
         elif self._caught_up and not answer.caught_up:
             # It became true while this heartbeat was on its way: the controller waits for it.
+            self.heartbeat_soon()
+        elif self._wanted_fence and not self._lost.untold:
             self.heartbeat_soon()
 
     def _heartbeat_failed(self) -> None:

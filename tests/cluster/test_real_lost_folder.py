@@ -1,0 +1,159 @@
+"""Folders of a partition are removed while the brokers are down: what is left of its records
+stays, and a person decides whether to go on with that."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from real_cluster import (
+    PATIENCE_S,
+    QUICK_SESSIONS,
+    admin_client,
+    await_isr,
+    await_members,
+    eventually,
+    leader_of,
+    make_topic,
+    partition_dir,
+    read_values,
+    said,
+    segment_bytes,
+    send_all,
+)
+
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+BROKERS = (1, 2, 3)
+OLD = [b"old %d" % number for number in range(20)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
+        yield cluster
+
+
+def leader_as_told(cluster: LocalCluster, broker: int, topic: str) -> int:
+    return int(cluster.metadata(broker, [topic]).topics[topic][0].leader)
+
+
+def assignment(cluster: LocalCluster, topic: str) -> tuple[int, list[int]]:
+    """The leader, and the other replicas."""
+    with Cluster(cluster.bootstrap) as client:
+        known = client.refresh([topic]).topics[topic].partitions[0]
+    return known.leader, [broker for broker in known.replicas if broker != known.leader]
+
+
+def stop_all(cluster: LocalCluster, topic: str) -> tuple[int, int, int]:
+    """Everything down: the last leader, the other one in sync, and one that fell behind."""
+    make_topic(cluster.bootstrap, topic, replicas=3, configs={"min.insync.replicas": "1"})
+    send_all(cluster.bootstrap, topic, OLD, conf={"acks": "all"})
+    await_isr(cluster, topic, BROKERS)
+    leader, (second, third) = assignment(cluster, topic)
+    eventually(
+        lambda: segment_bytes(cluster, third, topic) == segment_bytes(cluster, leader, topic),
+        "all have all",
+    )
+    cluster.kill(third)
+    await_isr(cluster, topic, [leader, second])
+    send_all(cluster.bootstrap, topic, [b"the third lacks it"], conf={"acks": "all"})
+    for broker in (second, leader):
+        cluster.kill(broker)
+    return leader, second, third
+
+
+def start_again(cluster: LocalCluster) -> None:
+    for broker in BROKERS:
+        if not cluster.is_running(broker):
+            cluster.start_broker(broker, wait=False)
+    await_members(cluster)
+
+
+def test_the_records_of_the_sound_replica_survive(cluster: LocalCluster, name: str) -> None:
+    other = f"{name}-other"
+    make_topic(cluster.bootstrap, other, replicas=3, configs={"min.insync.replicas": "1"})
+    send_all(cluster.bootstrap, other, OLD, conf={"acks": "all"})
+    leader, second, third = stop_all(cluster, name)
+    for broker in (leader, second):
+        shutil.rmtree(partition_dir(cluster, broker, name))
+    kept = segment_bytes(cluster, third, name)
+    start_again(cluster)
+    # Other partitions of the same brokers go on.
+    await_isr(cluster, other, BROKERS)
+    assert read_values(cluster.bootstrap, other) == OLD
+    assert leader_as_told(cluster, third, name) == -1
+    assert segment_bytes(cluster, third, name) == kept
+    assert f"{name}-0: its folder is not in the log directory" in said(cluster, leader)
+    # And once more: the loss is not forgotten with the process.
+    for broker in BROKERS:
+        cluster.kill(broker)
+    start_again(cluster)
+    await_isr(cluster, other, BROKERS)
+    assert leader_as_told(cluster, third, name) == -1
+    assert segment_bytes(cluster, third, name) == kept
+
+    partition = TopicPartition(name, 0)
+    admin = admin_client(cluster.bootstrap)
+    found = admin.elect_leaders(ElectionType.UNCLEAN, [partition]).result(PATIENCE_S)
+    assert found[partition] is None
+    await_isr(cluster, name, BROKERS)
+    assert leader_of(cluster, name) == third
+    assert read_values(cluster.bootstrap, name) == OLD
+    assert segment_bytes(cluster, leader, name) == segment_bytes(cluster, third, name)
+
+
+def test_a_folder_that_is_brought_back_is_taken(cluster: LocalCluster, name: str) -> None:
+    leader, _, third = stop_all(cluster, name)
+    folder = partition_dir(cluster, leader, name)
+    aside = folder.parent.parent / "aside"
+    folder.rename(aside)
+    cluster.start_broker(leader, wait=False)
+    cluster.start_broker(third, wait=False)
+    eventually(
+        lambda: (
+            leader_as_told(cluster, leader, name) == -1
+            and f"{name}-0: its folder" in said(cluster, leader)
+        ),
+        "the loss is told",
+    )
+    eventually(
+        lambda: len(cluster.metadata(third).brokers) == 2, "both are members, and nobody leads"
+    )
+    assert not folder.exists()
+    cluster.kill(leader)
+    aside.rename(folder)
+    start_again(cluster)
+    await_isr(cluster, name, BROKERS)
+    assert read_values(cluster.bootstrap, name) == [*OLD, b"the third lacks it"]
+
+
+def test_a_sole_replica_begins_anew(cluster: LocalCluster, name: str) -> None:
+    make_topic(cluster.bootstrap, name, replicas=1)
+    send_all(cluster.bootstrap, name, OLD)
+    leader, _ = assignment(cluster, name)
+    cluster.kill(leader)
+    shutil.rmtree(partition_dir(cluster, leader, name))
+    cluster.start_broker(leader)
+    eventually(lambda: leader_as_told(cluster, leader, name) == leader, "it leads again")
+    assert read_values(cluster.bootstrap, name) == []
+    assert send_all(cluster.bootstrap, name, [b"new"]) == [0]
+    assert f"elected broker {leader} for {name}-0 uncleanly" in "".join(
+        said(cluster, broker) for broker in BROKERS
+    )
+
+
+def test_an_emptied_broker_catches_up(cluster: LocalCluster, name: str) -> None:
+    make_topic(cluster.bootstrap, name, replicas=3, configs={"min.insync.replicas": "1"})
+    send_all(cluster.bootstrap, name, OLD, conf={"acks": "all"})
+    leader, (second, _) = assignment(cluster, name)
+    cluster.kill(second)
+    shutil.rmtree(cluster.log_dir(second))
+    cluster.start_broker(second, wait=False)
+    await_isr(cluster, name, BROKERS)
+    eventually(
+        lambda: segment_bytes(cluster, second, name) == segment_bytes(cluster, leader, name),
+        "it has everything again",
+    )
+    assert read_values(cluster.bootstrap, name) == OLD

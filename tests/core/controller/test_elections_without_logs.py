@@ -1,0 +1,94 @@
+"""Who leads when some replicas have lost their logs."""
+
+from dataclasses import replace
+
+import pytest
+
+from tidelog.core.controller.election import ElectionRules, Target, next_registration
+from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.metadata.registrations import (
+    PartitionKey,
+    PartitionRegistration,
+    decode_partition,
+    encode_partition,
+)
+from tidelog.core.controller.partition_changes import find_log, lose_log
+
+TOPIC = bytes(16)
+OFFLINE = PartitionRegistration(TOPIC, 0, (1, 2, 3), (), None, 5, 9, last_known_elr=(1,))
+
+
+def rules(*active: int, min_isr: int = 1, unclean: bool = False) -> ElectionRules:
+    return ElectionRules(frozenset(active), min_isr, unclean)
+
+
+@pytest.mark.parametrize(
+    ("lost", "active", "unclean", "leader"),
+    [
+        pytest.param((), (1, 2, 3), False, 1, id="the last leader returns"),
+        pytest.param((2,), (1, 2, 3), False, 1, id="and others' losses do not matter"),
+        pytest.param((1,), (1, 2, 3), False, None, id="not without its log"),
+        pytest.param((1, 2), (1, 2, 3), False, None, id="as long as one has one"),
+        pytest.param((1, 2), (1, 2), False, None, id="be it away"),
+        pytest.param((1, 2, 3), (1, 2, 3), False, 1, id="if all lost theirs it begins anew"),
+        pytest.param((1, 2, 3), (2, 3), False, None, id="and nobody else"),
+        pytest.param((1, 2), (1, 2, 3), True, 3, id="unclean takes who has a log"),
+        pytest.param((1,), (1, 2, 3), True, 2, id="the first of them"),
+        pytest.param((1, 2), (1, 2), True, 1, id="or anybody, if no other is alive"),
+    ],
+)
+def test_who_leads(
+    lost: tuple[int, ...], active: tuple[int, ...], unclean: bool, leader: int | None
+) -> None:
+    before = replace(OFFLINE, lost=lost)
+    after = next_registration(before, Target(), rules(*active, unclean=unclean))
+    assert after.leader == leader
+    if unclean:
+        asked = next_registration(before, Target(election=ElectionType.UNCLEAN), rules(*active))
+        assert asked.leader == leader
+    if leader is None:
+        assert after is before
+    else:
+        assert after.isr == (leader,)
+        assert after.lost == tuple(broker for broker in lost if broker != leader)
+        assert after.unclean_election is not None
+
+
+def test_a_loss_takes_the_place_in_isr_and_elr() -> None:
+    before = PartitionRegistration(TOPIC, 0, (1, 2, 3), (1, 2), 1, 5, 9, elr=(3,))
+    in_isr = lose_log(before, 2, rules(1, 2, 3, min_isr=3))
+    assert (in_isr.isr, in_isr.elr, in_isr.lost, in_isr.leader) == ((1,), (3,), (2,), 1)
+    in_elr = lose_log(before, 3, rules(1, 2, 3, min_isr=3))
+    assert (in_elr.isr, in_elr.elr, in_elr.lost) == ((1, 2), (), (3,))
+    assert in_elr.leader_epoch == before.leader_epoch
+    assert in_elr.partition_epoch == before.partition_epoch + 1
+    assert lose_log(in_elr, 3, rules(1, 2, 3, min_isr=3)) is in_elr, "told twice"
+    assert lose_log(before, 4, rules(1, 2, 3)) is before, "not of its business"
+    shrunk = next_registration(in_elr, Target(isr=(2,)), rules(2, min_isr=3))
+    assert (shrunk.isr, shrunk.elr, shrunk.lost) == ((2,), (1,), (3,))
+
+
+def test_in_the_isr_again_nothing_is_lost() -> None:
+    before = PartitionRegistration(TOPIC, 0, (1, 2, 3), (1,), 1, 5, 9, lost=(2, 3))
+    after = next_registration(before, Target(isr=(1, 3)), rules(1, 2, 3))
+    assert (after.isr, after.lost) == ((1, 3), (2,))
+    gone = next_registration(after, Target(replicas=(1, 3)), rules(1, 2, 3))
+    assert gone.lost == (), "who is no replica any more has nothing to lose"
+
+
+def test_a_log_that_is_found_counts_for_the_last_leader_while_nobody_leads() -> None:
+    lost = replace(OFFLINE, lost=(1, 2))
+    found = find_log(lost, 1, rules(1, 2, 3))
+    assert (found.leader, found.lost) == (1, (2,))
+    fenced = find_log(lost, 1, rules(2, 3))
+    assert (fenced.leader, fenced.lost) == (None, (2,))
+    assert find_log(lost, 2, rules(1, 2, 3)) is lost, "its log may have been begun anew"
+    led = replace(lost, leader=3, isr=(3,), last_known_elr=())
+    assert find_log(led, 1, rules(1, 2, 3)) is led
+    assert find_log(OFFLINE, 1, rules(2, 3)) is OFFLINE
+
+
+def test_it_is_kept_in_the_store() -> None:
+    lost = replace(OFFLINE, lost=(1, 2))
+    assert decode_partition(PartitionKey(TOPIC, 0), encode_partition(lost)) == lost
+    assert b"lost" not in encode_partition(OFFLINE)

@@ -1,0 +1,109 @@
+"""A broker tells the controller which logs it lost."""
+
+from cluster_driver import KEY, TOPIC, Cluster
+
+from tidelog.core.controller import effects as do
+from tidelog.core.controller import events as on
+from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.controller.requests import narrowed
+from tidelog.core.errors import ErrorCode
+
+SECOND = PartitionKey(TOPIC, 1)
+UNKNOWN = PartitionKey(TOPIC, 7)
+
+
+def tell(
+    cluster: Cluster,
+    broker: int,
+    lost: tuple[PartitionKey, ...],
+    found: tuple[PartitionKey, ...] = (),
+    epoch: int | None = None,
+) -> do.PartitionErrorsAnswer:
+    told = cluster.hosts[broker].epoch if epoch is None else epoch
+    answer = cluster.request(on.LostLogsReceived(cluster.number(), broker, told, lost, found))
+    assert isinstance(answer, do.PartitionErrorsAnswer)
+    return answer
+
+
+def test_losses_are_written_and_answered() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3), (2, 3, 1))
+    answer = tell(cluster, 3, (KEY, SECOND, UNKNOWN))
+    assert answer.error is ErrorCode.NONE
+    assert answer.results == {
+        KEY: ErrorCode.NONE,
+        SECOND: ErrorCode.NONE,
+        UNKNOWN: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    for key in (KEY, SECOND):
+        assert cluster.partition(key).lost == (3,)
+        assert 3 not in cluster.partition(key).isr
+    before = cluster.partition()
+    assert tell(cluster, 3, (KEY,)).results == {KEY: ErrorCode.NONE}
+    assert cluster.partition() == before
+    cluster.alter(1, 2, 3)
+    assert cluster.partition().lost == ()
+    assert tell(cluster, 3, ()).results == {}
+
+
+def test_only_the_present_incarnation_is_believed() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    answer = tell(cluster, 3, (KEY,), epoch=1)
+    assert answer.error is ErrorCode.STALE_BROKER_EPOCH
+    assert cluster.partition().lost == ()
+
+
+def test_a_report_of_one_whom_the_controller_does_not_know_yet_waits() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    cluster.crash(3)
+    office = cluster.leader
+    cluster.deaf.add(office.broker)
+    host = cluster.start(3)
+    number = cluster.number()
+    cluster.step(office.broker, on.LostLogsReceived(number, 3, host.epoch, (KEY,)))
+    cluster.run()
+    assert number not in office.answers
+    cluster.deaf.clear()
+    cluster.run()
+    assert office.answers[number] == do.PartitionErrorsAnswer(ErrorCode.NONE, {KEY: ErrorCode.NONE})
+    assert cluster.partition().lost == (3,)
+
+
+def test_what_is_busy_is_decided_later() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3), (2, 3, 1))
+    office = cluster.leader
+    cluster.step(office.broker, cluster.proposal(1, 2))
+    number = cluster.number()
+    told = on.LostLogsReceived(number, 3, cluster.hosts[3].epoch, (KEY, SECOND))
+    cluster.step(office.broker, told)
+    assert number not in office.answers
+    cluster.run()
+    answer = office.answers[number]
+    assert isinstance(answer, do.PartitionErrorsAnswer)
+    assert set(answer.results) == {KEY, SECOND}
+    assert (cluster.partition().isr, cluster.partition().lost) == ((1, 2), (3,))
+
+
+def test_the_last_leader_waits_for_its_log() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2), min_insync_replicas="1")
+    cluster.alter(1)
+    cluster.crash(1)
+    cluster.start(1)
+    tell(cluster, 1, (KEY,))
+    cluster.heartbeat(1)
+    assert cluster.partition().leader is None
+    assert tell(cluster, 2, (), (KEY,)).results == {KEY: ErrorCode.NONE}
+    assert cluster.partition().leader is None
+    assert tell(cluster, 1, (), (KEY,)).results == {KEY: ErrorCode.NONE}
+    cluster.run()
+    assert cluster.partition().leader == 1
+    assert cluster.partition().lost == ()
+
+
+def test_a_part_of_a_report() -> None:
+    whole = on.LostLogsReceived(1, 3, 9, (KEY,), (SECOND,))
+    assert narrowed(whole, [SECOND]) == on.LostLogsReceived(1, 3, 9, (), (SECOND,))

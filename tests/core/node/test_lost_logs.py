@@ -1,0 +1,278 @@
+"""A partition's folder is taken away while its broker is down: whoever still has records keeps
+them, and whoever lost everything is never made leader over them by itself."""
+
+from typing import Any
+
+import pytest
+from node_cluster import ORDERS, Cluster
+
+from tidelog.core.controller.events import (
+    DeleteTopicReceived,
+    ElectionType,
+    ElectLeadersReceived,
+)
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.registrations import (
+    PartitionKey,
+    PartitionRegistration,
+    decode_partition,
+)
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node import events as on
+from tidelog.core.types import BrokerId
+
+KEY = PartitionKey(b"t" * 16, 0)
+FOLDER = "orders-0"
+LONG_MS = 40_000
+
+
+def known(cluster: Cluster) -> PartitionRegistration:
+    (kv,) = cluster.store.range(keys.partition(*KEY)).kvs
+    return decode_partition(KEY, kv.value)
+
+
+def running(**settings: Any) -> Cluster:
+    """Broker 1 leads; 3 left the ISR and lacks the last record."""
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(**settings)
+    assert [a.error for a in cluster.produce(1, b"a", b"b")] == [ErrorCode.NONE] * 2
+    cluster.run(1_000)
+    cluster.crash(3, proof=True)
+    cluster.run_until(lambda: known(cluster).isr == (1, 2))
+    assert cluster.produce(1, b"c")[0].error is ErrorCode.NONE
+    cluster.run(1_000)
+    return cluster
+
+
+def remove(cluster: Cluster, *brokers: BrokerId) -> None:
+    for broker in brokers:
+        assert cluster.disks[broker].is_dir(FOLDER)
+        cluster.disks[broker].delete_dir(FOLDER)
+
+
+def crash_and_remove(cluster: Cluster, *brokers: BrokerId) -> None:
+    for broker in list(cluster.nodes):
+        cluster.crash(broker)
+    remove(cluster, *brokers)
+
+
+def elect_uncleanly(cluster: Cluster) -> None:
+    request = ElectLeadersReceived(0, ElectionType.UNCLEAN, (KEY,))
+    answer = cluster.call(cluster.controller(), request)
+    assert answer.results[KEY] is ErrorCode.NONE
+
+
+def settled(cluster: Cluster) -> bool:
+    """All are back in the ISR, in the present life of each."""
+    partition = known(cluster)
+    return (
+        cluster.leader() is not None
+        and set(partition.isr) == set(partition.replicas)
+        and all(ORDERS in cluster.nodes[broker].replicas for broker in partition.replicas)
+    )
+
+
+def test_an_emptied_leader_does_not_come_back_over_a_replica_with_records() -> None:
+    cluster = running()
+    crash_and_remove(cluster, 1, 2)
+    cluster.start()
+    cluster.run(LONG_MS)
+    assert cluster.leader() is None
+    assert known(cluster).lost == (1, 2)
+    assert all(node.acting for node in cluster.nodes.values()), "for other partitions they serve"
+    assert len(cluster.log(3)) == 2, "the sound replica has what it had"
+    elect_uncleanly(cluster)
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.leader() == 3
+    assert cluster.consume(3) == [b"a", b"b"]
+    assert [len(cluster.log(broker)) for broker in (1, 2)] == [2, 2]
+    assert known(cluster).lost == ()
+
+
+def test_where_unclean_elections_are_allowed_records_win() -> None:
+    cluster = running(unclean_leader_election_enable="true")
+    crash_and_remove(cluster, 1, 2)
+    cluster.start(3)
+    cluster.start(1, 2)
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.consume(cluster.leader() or 0) == [b"a", b"b"]
+
+
+def test_a_sound_in_sync_replica_leads_and_nothing_is_lost() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(min_insync_replicas="3")
+    cluster.produce(1, b"a", b"b")
+    cluster.run(1_000)
+    for broker in (1, 2, 3):
+        cluster.step(broker, on.ShutdownRequested(cluster.now_ms))
+        cluster.run_until(lambda broker=broker: broker in cluster.halted)  # type: ignore[misc]
+    assert set(known(cluster).elr) == {1, 2, 3}
+    for path in cluster.disks[1].list_dir(""):
+        if path.startswith(FOLDER) or path.endswith("checkpoint"):
+            cluster.disks[1].delete_dir(path) if path == FOLDER else cluster.disks[1].delete(path)
+    cluster.start(1)
+    cluster.run(LONG_MS)
+    assert cluster.leader() is None
+    assert set(known(cluster).elr) == {2, 3}, "it stopped cleanly, but has nothing"
+    cluster.start(2, 3)
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.leader() in (2, 3)
+    assert cluster.consume(cluster.leader() or 0) == [b"a", b"b"]
+    assert known(cluster).unclean_election is None
+
+
+def test_the_loss_is_told_again_after_a_crash_before_it_was_taken() -> None:
+    cluster = running()
+    crash_and_remove(cluster, 1, 2)
+    cluster.start(1)
+    cluster.run_until(lambda: cluster.nodes[1].image.revision > 0)
+    assert not cluster.disks[1].exists(FOLDER), "while nobody knows, nothing hides the loss"
+    cluster.crash(1)
+    cluster.start()
+    cluster.run(LONG_MS)
+    assert cluster.leader() is None
+    assert set(known(cluster).lost) == {1, 2}
+
+
+def test_the_loss_is_not_forgotten_when_everybody_restarts() -> None:
+    cluster = running()
+    crash_and_remove(cluster, 1, 2)
+    cluster.start()
+    cluster.run_until(lambda: known(cluster).lost == (1, 2))
+    for _ in range(2):
+        for broker in list(cluster.nodes):
+            cluster.crash(broker)
+        cluster.start()
+        cluster.run(LONG_MS)
+        assert cluster.leader() is None
+    elect_uncleanly(cluster)
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.consume(3) == [b"a", b"b"]
+
+
+def test_an_emptied_replica_catches_up_while_others_lead() -> None:
+    cluster = running()
+    cluster.start(3)
+    cluster.run_until(lambda: settled(cluster))
+    cluster.crash(2, proof=True)
+    remove(cluster, 2)
+    cluster.start(2)
+    cluster.run_until(lambda: settled(cluster) and known(cluster).lost == ())
+    assert cluster.leader() == 1
+    assert cluster.log(2) == cluster.log(1)
+
+
+def test_a_folder_that_is_put_back_counts_again() -> None:
+    cluster = running()
+    for broker in (1, 2):
+        cluster.crash(broker)
+    cluster.disks[1].rename(FOLDER, "elsewhere")
+    cluster.start(1)
+    cluster.run_until(lambda: known(cluster).lost == (1,))
+    cluster.run(LONG_MS)
+    assert cluster.leader() is None
+    cluster.crash(1)
+    assert not cluster.disks[1].exists(FOLDER)
+    cluster.disks[1].rename("elsewhere", FOLDER)
+    cluster.start()
+    cluster.run_until(lambda: settled(cluster))
+    assert known(cluster).lost == ()
+    assert cluster.consume(cluster.leader() or 0) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("replicas", [(1,), (1, 2, 3)])
+def test_where_every_replica_lost_its_log_the_last_leader_begins_anew(
+    replicas: tuple[BrokerId, ...],
+) -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(replicas=replicas)
+    cluster.produce(1, b"a")
+    cluster.run(1_000)
+    crash_and_remove(cluster, *replicas)
+    cluster.start()
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.leader() == 1
+    assert cluster.consume(1) == []
+    assert known(cluster).lost == ()
+    unclean = known(cluster).unclean_election
+    assert unclean is not None
+    assert unclean.last_known_leader, "counted and recorded"
+    assert cluster.produce(1, b"b")[0].error is ErrorCode.NONE
+
+
+def test_folders_in_place_are_no_news() -> None:
+    cluster = running()
+    for broker in list(cluster.nodes):
+        cluster.crash(broker)
+    before = len(cluster.sent)
+    cluster.start()
+    cluster.run_until(lambda: settled(cluster))
+    told = {type(request).__name__ for _, _, request in cluster.sent[before:]}
+    assert "LostLogsReceived" not in told
+    assert cluster.consume(1) == [b"a", b"b", b"c"]
+    assert ORDERS in cluster.nodes[3].replicas
+
+
+def test_a_leader_that_died_before_it_saw_its_new_topic_lost_nothing() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.run_until(lambda: all(cluster.nodes[broker].acting for broker in cluster.brokers))
+    cluster.create_topic("first", topic_id=b"f" * 16)
+    cluster.storeless.add(3)
+    cluster.create_topic(replicas=(3, 2), wait=False)
+    cluster.run_until(lambda: ORDERS in cluster.nodes[2].replicas)
+    assert known(cluster).leader == 3
+    for broker in list(cluster.nodes):
+        cluster.crash(broker)
+    cluster.storeless.clear()
+    assert not cluster.disks[3].exists(FOLDER)
+    cluster.start()
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.produce(cluster.leader() or 0, b"a")[0].error is ErrorCode.NONE
+
+
+def test_a_folder_of_which_only_the_name_is_left_is_lost() -> None:
+    cluster = running()
+    crash_and_remove(cluster, 2)
+    for path in cluster.disks[1].list_dir(FOLDER):
+        cluster.disks[1].delete(f"{FOLDER}/{path}")
+    cluster.start()
+    cluster.run(LONG_MS)
+    assert cluster.leader() is None
+    assert known(cluster).lost == (1, 2)
+
+
+def test_the_loss_is_told_to_the_next_controller_if_the_first_one_dies() -> None:
+    cluster = running()
+    for broker in list(cluster.nodes):
+        cluster.crash(broker)
+    cluster.start(2, 3)
+    cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))
+    remove(cluster, 1)
+    controller = cluster.controller()
+    cluster.cut |= {(1, controller), (controller, 1)}
+    cluster.start(1)
+    cluster.run(3_000)
+    assert known(cluster).lost == ()
+    assert not cluster.nodes[1].acting
+    cluster.crash(controller, proof=True)
+    cluster.run_until(lambda: known(cluster).lost == (1,))
+    cluster.run_until(lambda: cluster.nodes[1].acting)
+
+
+def test_a_deleted_topic_is_not_missed_any_more() -> None:
+    cluster = running()
+    crash_and_remove(cluster, 1, 2)
+    cluster.start(2, 3)
+    cluster.run_until(lambda: known(cluster).lost == (2,))
+    controller = cluster.controller()
+    cluster.cut |= {(1, controller), (controller, 1)}
+    cluster.start(1)
+    cluster.run(1_000)
+    answer = cluster.call(controller, DeleteTopicReceived(0, "orders"))
+    assert answer.error is ErrorCode.NONE
+    cluster.cut.clear()
+    cluster.run_until(lambda: cluster.nodes[1].acting)
