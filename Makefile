@@ -8,7 +8,7 @@ SPARK_LOG := build/spark-setup.log
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-groups bench-spark bench-audit bench-decode bench-core bench-kafka test-all ci
+.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-scaling bench-groups bench-spark bench-audit bench-decode bench-core bench-kafka test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -101,13 +101,18 @@ bench: $(STAMP) ## throughput and latency beside librdkafka's mock: make bench R
 	$(BIN)/python benchmarks/how_fast_is_a_cluster.py --rows '$(ROWS)'
 
 bench-kafka: $(STAMP) ## the same work on us and on Apache Kafka, in turns: make bench-kafka QUICK=1 (needs gcc and Java)
-	$(BIN)/python benchmarks/how_fast_beside_kafka.py --rows '$(ROWS)' $(if $(QUICK),--quick) $(if $(JSON),--json '$(JSON)')
+	$(BIN)/python benchmarks/how_fast_beside_kafka.py --rows '$(ROWS)' $(if $(QUICK),--quick) \
+	  $(if $(JSON),--json '$(JSON)') $(if $(PLOT),--plot '$(PLOT)') \
+	  $(if $(DOCS),--json docs/images/beside-kafka.json --plot docs/images/beside-kafka.svg --page docs/explanation/beside-kafka.md)
 
 bench-failover: $(STAMP) ## from the kill of a leader, or its hang, to the next acknowledgement
 	$(BIN)/python benchmarks/how_fast_is_failover.py
 
 bench-scale: $(STAMP) ## many partitions on three brokers: make bench-scale TOPICS=1000
 	$(BIN)/python benchmarks/how_far_does_it_scale.py --topics $(or $(TOPICS),1000)
+
+bench-scaling: $(STAMP) ## how cost grows with partitions, connections, segments and more: make bench-scaling QUICK=1 ROWS=groups
+	$(BIN)/python benchmarks/how_does_cost_grow.py --rows '$(ROWS)' $(if $(QUICK),--quick) $(if $(JSON),--json '$(JSON)') $(if $(PLOT),--plot '$(PLOT)')
 
 bench-groups: $(STAMP) ## consumers that rebalance, groups that commit, idle connections: make bench-groups JOBS=commits
 	$(BIN)/python benchmarks/how_far_do_groups_scale.py --jobs '$(JOBS)'

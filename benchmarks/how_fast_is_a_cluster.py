@@ -16,14 +16,11 @@ third of its speed, and that says nothing about brokers.
 import argparse
 import json
 import os
-import sys
-import sysconfig
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from processes import built, cpu_s, library, machine_cpu_s, rss_mb, run_json
+from processes import Meter, built, interpreter, library, rss_mb, run_json
 
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.wire.codec import encode_request
@@ -152,19 +149,13 @@ def produce_frame(size: int, topic: str = "bench") -> bytes:
 
 def watched(command: list[Any], pids: list[int]) -> dict[str, Any]:
     """Run it; what it printed, and what the brokers and strangers burned meanwhile."""
-    before, all_before, began = sum(map(cpu_s, pids)), machine_cpu_s(), time.monotonic()
+    meter = Meter(lambda: pids)
     result = run_json(command)
-    wall = time.monotonic() - began
-    result["broker_cpu"] = sum(map(cpu_s, pids)) - before
-    strangers = machine_cpu_s() - all_before - result["broker_cpu"] - result["client_cpu"]
-    result["foreign_load"] = max(strangers, 0) / wall
-    return result
+    return {**result, **meter.read()}
 
 
 def heading() -> None:
-    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    build = "optimised" if optimised else "perhaps not optimised: then slower by a third"
-    print(f"Python {sys.version.split()[0]} ({build}), {os.cpu_count()} cores")
+    print(f"{interpreter()}, {os.cpu_count()} cores")
     print(
         f"{'row':32} {'result':>22} {'floor':>12} {'mock':>22} {'ratio':>6} {'worst':>6}"
         f" {'brokers CPU':>14} {'client CPU':>12} {'others':>7} {'RSS MB':>16}"
@@ -191,7 +182,7 @@ def line(result: dict[str, Any]) -> str:
     return (
         f"{row['name']:32} {said:>22} {row['floor']:>12} {mocked:>22} {ratio:>6}"
         f" {result['worst']:>5.1f}x"
-        f" {per_gb(result['broker_cpu']):>14} {per_gb(result['client_cpu']):>12}"
+        f" {per_gb(result['broker_cpu_s']):>14} {per_gb(result['client_cpu']):>12}"
         f" {result['foreign_load']:>7.2f} {'/'.join(str(round(r)) for r in result['rss_mb']):>16}"
     )
 

@@ -26,7 +26,8 @@ EVERY_S = 0.005
 class Writer:
     """Sends all the time; knows when each record was sent and acknowledged."""
 
-    def __init__(self, bootstrap: str, **settings: object) -> None:
+    def __init__(self, bootstrap: str, topic: str = TOPIC, **settings: object) -> None:
+        self._topic = topic
         self.sent = 0
         self.acknowledged: dict[int, float] = {}
         self.failed = 0
@@ -54,7 +55,7 @@ class Writer:
             else:
                 self.failed += 1
 
-        self._producer.produce(TOPIC, b"%d" % number, on_delivery=told)
+        self._producer.produce(self._topic, b"%d" % number, on_delivery=told)
         self._producer.poll(EVERY_S)
 
     def gap_after(self, moment: float, patience_s: float) -> float:

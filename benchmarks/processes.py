@@ -5,12 +5,20 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+PATIENCE_S = 300.0
+"""With one load."""
+FORGET_PEAK = "5"
+"""Written to /proc/PID/clear_refs: VmHWM begins anew."""
 
 
 def built(source: str, folder: Path) -> Path:
@@ -47,7 +55,8 @@ def script_says(script: str, folder: Path) -> str:
 
 
 def run_json(command: list[Any]) -> dict[str, Any]:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    said = list(map(str, command))
+    done = subprocess.run(said, capture_output=True, text=True, timeout=PATIENCE_S)
     if done.returncode:
         sys.exit(f"{command[2]}: {done.stderr}")
     result: dict[str, Any] = json.loads(done.stdout)
@@ -69,3 +78,71 @@ def machine_cpu_s() -> float:
 def rss_mb(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def peak_rss_mb(pid: int) -> float:
+    """The most memory since `forget_peak`."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return rss_mb(pid)
+
+
+def forget_peak(pid: int) -> None:
+    """Where that is not allowed, the peak stays that of the process's life."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text(FORGET_PEAK)
+
+
+class Meter:
+    """What brokers burned since it was made, the most memory they had, and who else worked.
+
+    Brokers may be killed and started meanwhile: one that is gone counts for nobody.
+    """
+
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids = pids
+        self._before = {pid: cpu_s(pid) for pid in pids()}
+        for pid in self._before:
+            forget_peak(pid)
+        self._machine = machine_cpu_s()
+        self._own = own_cpu_s()
+        self._began = time.monotonic()
+
+    def read(self) -> dict[str, float]:
+        """`foreign_load` is what strangers burned, in cores."""
+        wall = time.monotonic() - self._began
+        machine, own = machine_cpu_s() - self._machine, own_cpu_s() - self._own
+        now = {pid: cpu_s(pid) for pid in self._pids()}
+        brokers = sum(burned - self._before.get(pid, 0) for pid, burned in now.items())
+        # A child that has ended brings all that it ever burned into its parent's account.
+        own -= sum(burned for pid, burned in self._before.items() if pid not in now)
+        return {
+            "broker_cpu_s": brokers,
+            "client_cpu_s": own,
+            "foreign_load": max(machine - brokers - own, 0) / wall,
+            "rss_mb": sum(map(peak_rss_mb, now)),
+        }
+
+
+def own_cpu_s() -> float:
+    """Of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+def interpreter() -> str:
+    """Which Python runs, and whether it is built with profile-guided optimisation."""
+    told = " ".join(
+        str(sysconfig.get_config_var(name) or "") for name in ("CONFIG_ARGS", "PY_CORE_CFLAGS")
+    )
+    debians = Path("/etc/debian_version").exists()
+    return f"Python {sys.version.split()[0]} ({build(told, sys.base_prefix, debians)})"
+
+
+def build(told: str, prefix: str, debians: bool) -> str:
+    """What can be known of a build: Debian and Ubuntu optimise theirs without a word of it."""
+    if "--enable-optimizations" in told or "-fprofile-use" in told:
+        return "optimised build"
+    if debians and prefix == "/usr":
+        return "Debian's optimised build"
+    return "unknown build; if it is not optimised, small requests take a third longer"

@@ -7,33 +7,49 @@ from beside_kafka.rows import Row
 from beside_kafka.sides import KAFKA, TIDELOG
 
 LATENCY, REQUESTS = "us", "req/s"
+LESS_IS_BETTER = {LATENCY, "s", "MB", "cores"}
+CPU_PER = {LATENCY: "us", REQUESTS: "us", "MB/s": "s/GB", "s": "s"}
+"""What the brokers' CPU is given for: a request, a gigabyte, or all of it."""
+KEPT = ("p50_us", "p99_us", "p999_us", "ack_p50_us", "ack_p99_us", "ack_p999_us")
+MET, MISSED = "✓", "✗"
+WIDTH_MAX = 160
 
 
 def figure(row: Row, one: dict[str, Any]) -> float:
-    """What is compared: the rate in the row's unit, or half of all answers came so soon."""
-    if row.unit == LATENCY:
-        return float(one["p50_us"])
+    """What is compared: what the row names, or a rate in its unit."""
+    if row.take:
+        return float(one[row.take])
     if row.unit == REQUESTS:
         return float(one["messages"] / one["seconds"])
     return float(one["bytes"] / one["seconds"] / 1e6)
 
 
 def cpu(row: Row, one: dict[str, Any]) -> float:
-    """Brokers' CPU: seconds for a gigabyte, or microseconds for a request."""
-    if row.unit == REQUESTS or row.unit == LATENCY:
+    """Brokers' CPU: seconds for a gigabyte or for all, or microseconds for a request."""
+    if row.unit in (REQUESTS, LATENCY):
         return float(one["broker_cpu_s"] / one["messages"] * 1e6)
-    return float(one["broker_cpu_s"] / one["cpu_bytes"] * 1e9)
+    if row.unit == "MB/s":
+        return float(one["broker_cpu_s"] / one["cpu_bytes"] * 1e9)
+    return float(one["broker_cpu_s"])
 
 
-def summary(row: Row, rounds: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def better(row: Row, ours: float, theirs: float) -> float:
+    """How much better we are; what can't be seen on a clock counts as its smallest tick."""
+    if row.unit in LESS_IS_BETTER:
+        return theirs / max(ours, 1e-3 if row.unit == "cores" else 1e-9)
+    return ours / theirs
+
+
+def summary(row: Row, rounds: dict[str, list[dict[str, Any]]], note: str = "") -> dict[str, Any]:
     """The medians of the rounds, their ratio (above 1: we are better), and its spread."""
-    result: dict[str, Any] = {"row": row.name, "unit": row.unit}
+    result: dict[str, Any] = {"row": row.name, "unit": row.unit, "note": note}
     result |= {"goal": row.goal, "goal_cpu": row.goal_cpu}
     for name, each in rounds.items():
-        found = {"figure": statistics.median(figure(row, one) for one in each)}
-        found["cpu"] = statistics.median(cpu(row, one) for one in each)
+        found: dict[str, Any] = {"figure": statistics.median(figure(row, one) for one in each)}
+        if row.goal_cpu:
+            found["cpu"] = statistics.median(cpu(row, one) for one in each)
         found["rss_mb"] = max(one["rss_mb"] for one in each)
-        for part in ("p99_us", "p999_us", "ack_p50_us", "ack_p99_us"):
+        for part in KEPT:
             if part in each[0]:
                 found[part] = statistics.median(one[part] for one in each)
         result[name] = {**found, "rounds": each}
@@ -41,36 +57,78 @@ def summary(row: Row, rounds: dict[str, list[dict[str, Any]]]) -> dict[str, Any]
     ratios = sorted(better(row, figure(row, our), figure(row, their)) for our, their in pairs)
     result["ratio"] = statistics.median(ratios)
     result["spread"] = [ratios[0], ratios[-1]]
-    result["ratio_cpu"] = result[KAFKA]["cpu"] / max(result[TIDELOG]["cpu"], 1e-9)
+    if row.goal_cpu:
+        result["ratio_cpu"] = result[KAFKA]["cpu"] / max(result[TIDELOG]["cpu"], 1e-9)
     result["foreign_load"] = statistics.mean(o["foreign_load"] for e in rounds.values() for o in e)
     return result
 
 
-def better(row: Row, ours: float, theirs: float) -> float:
-    return theirs / ours if row.unit == LATENCY else ours / theirs
+def goals(result: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """Each goal of a row: by what, how much, and what was reached."""
+    asked = [("time", result["goal"], result["ratio"])]
+    if result["goal_cpu"]:
+        asked.append(("CPU", result["goal_cpu"], result["ratio_cpu"]))
+    return [each for each in asked if each[1]]
+
+
+def goals_met(results: list[dict[str, Any]]) -> str:
+    """How many of all, and which are missed."""
+    all_of_them = [(r["row"], *goal) for r in results if "error" not in r for goal in goals(r)]
+    missed = [
+        f"{row} by {by} ({ratio_of(got)}, goal {goal:.3g})"
+        for row, by, goal, got in all_of_them
+        if got < goal
+    ]
+    told = f"{len(all_of_them) - len(missed)} of {len(all_of_them)} goals are met"
+    return f"{told}; missed: {', '.join(missed)}" if missed else told
 
 
 def heading() -> str:
-    sides = " ".join(f"{name:>16} {'CPU':>10} {'RSS':>8}" for name in (TIDELOG, KAFKA))
-    end = f"{'ratio':>6} {'spread':>12} {'goal':>5} {'by CPU':>7} {'goal':>5} {'others':>6}"
-    return f"{'row':36} {sides} {end}"
+    sides = " ".join(f"{name:>18} {'CPU':>10} {'RSS':>7}" for name in (TIDELOG, KAFKA))
+    end = f"{'ratio':>6} {'spread':>11} {'goal':>6} {'by CPU':>6} {'goal':>5} {'others':>6}"
+    return f"{'row':34} {sides} {end}"
 
 
 def line(result: dict[str, Any]) -> str:
-    unit = result["unit"]
-    per = "us" if unit in (LATENCY, REQUESTS) else "s/GB"
+    """A row of the table; a note stands below it."""
+    if "error" in result:
+        return f"{result['row']:34} failed: {result['error']}"[:WIDTH_MAX]
 
-    def said(name: str) -> str:
+    def side(name: str) -> str:
         one = result[name]
-        shown = f"{one['figure']:.0f} {unit}"
-        if unit == LATENCY:
-            shown = f"{one['figure']:.0f}/{one['p99_us']:.0f} us"
-        return f"{shown:>16} {one['cpu']:>5.2f} {per:<4} {one['rss_mb']:>5.0f} MB"
+        memory = f"{one['rss_mb']:.0f} MB"
+        return f"{shown(result, one):>18} {shown_cpu(result, one):>10} {memory:>7}"
 
-    low, high = result["spread"]
-    goals = [f"{result[key]:.2g}" if result[key] else "-" for key in ("goal", "goal_cpu")]
-    return (
-        f"{result['row']:36} {said(TIDELOG)} {said(KAFKA)} {result['ratio']:>6.2f}"
-        f" {f'{low:.2f}-{high:.2f}':>12} {goals[0]:>5} {result['ratio_cpu']:>7.2f} {goals[1]:>5}"
+    low, high = map(ratio_of, result["spread"])
+    by_cpu = ratio_of(result["ratio_cpu"]) if result["goal_cpu"] else "-"
+    text = (
+        f"{result['row']:34} {side(TIDELOG)} {side(KAFKA)} {ratio_of(result['ratio']):>6}"
+        f" {f'{low}-{high}':>11} {mark(result['goal'], result['ratio']):>6}"
+        f" {by_cpu:>6} {mark(result['goal_cpu'], result.get('ratio_cpu', 0)):>5}"
         f" {result['foreign_load']:>6.2f}"
     )
+    return f"{text}\n    {result['note']}" if result["note"] else text
+
+
+def shown(result: dict[str, Any], one: dict[str, Any]) -> str:
+    """A side's figure; of a latency all percentiles, where it is the first."""
+    unit, value = result["unit"], one["figure"]
+    if unit == LATENCY and value == one["p50_us"]:
+        return f"{value:.0f}/{one['p99_us']:.0f}/{one['p999_us']:.0f} us"
+    return f"{value:.{DIGITS.get(unit, 0)}f} {unit}"
+
+
+DIGITS = {"s": 2, "cores": 3}
+
+
+def shown_cpu(result: dict[str, Any], one: dict[str, Any]) -> str:
+    return f"{one['cpu']:.2f} {CPU_PER[result['unit']]}" if "cpu" in one else "-"
+
+
+def ratio_of(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def mark(goal: float, reached: float) -> str:
+    """The goal, and whether it is met; a dash if none is set."""
+    return f"{goal:.3g}{MET if reached >= goal else MISSED}" if goal else "-"

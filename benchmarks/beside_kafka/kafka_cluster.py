@@ -6,13 +6,13 @@ after `close` no process and no folder is left.
 """
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,7 +30,8 @@ FLAGS = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 CLUSTER_ID = "dGlkZWxvZy1iZW5jaC1rYQ"
-STOP_S = 60.0
+JAVA_AT_LEAST = 17
+NEEDS_JAVA = "Kafka needs Java 17 or newer: install openjdk-17-jre-headless (Debian, Ubuntu)"
 
 
 def class_path() -> str:
@@ -41,8 +42,25 @@ def class_path() -> str:
 def java() -> str:
     found = shutil.which("java")
     if found is None:
-        sys.exit("Kafka needs Java 17 or newer: install openjdk-17-jre-headless (Debian, Ubuntu)")
+        sys.exit(NEEDS_JAVA)
     return found
+
+
+def java_version() -> str:
+    """What runs; ends with one line if it is none, or too old for Kafka."""
+    said = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr
+    found = re.search(r'version "(\d+)[^"]*"', said)
+    if found is None or int(found[1]) < JAVA_AT_LEAST:
+        line = said.splitlines()[0] if said else "it says nothing"
+        sys.exit(f"{NEEDS_JAVA}; this one: {line}")
+    return f"Java {found[1]}"
+
+
+def release() -> str:
+    """Of the jars that are listed: "Apache Kafka 4.3.1"."""
+    lines = (ROOT / "scripts" / "kafka_jars.txt").read_text().splitlines()
+    [version] = {words[2] for words in map(str.split, lines) if words[1:2] == ["kafka-clients"]}
+    return f"Apache Kafka {version}"
 
 
 def free_ports(count: int) -> list[int]:
@@ -137,18 +155,6 @@ class KafkaCluster:
 
     def resume(self, broker: int) -> None:
         os.kill(self.pid(broker), signal.SIGCONT)
-
-    def stop_all(self) -> None:
-        running = [process for process in self._processes.values() if process.poll() is None]
-        for process in running:
-            process.terminate()
-        end = time.monotonic() + STOP_S
-        for process in running:
-            try:
-                process.wait(max(end - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
     def close(self) -> None:
         for process in self._processes.values():

@@ -1,16 +1,14 @@
 """What is asked of a side: librdkafka from C, Kafka's own ProducerPerformance, bare requests.
 
 Each load is a process of its own, so that the client's speed is not ours. Each answers with
-what it did, the seconds it took, its CPU seconds, those of the brokers, and `foreign_load`:
-what strangers burned meanwhile, in cores.
+what it did, the seconds it took, its CPU seconds, those of the brokers, their largest memory
+meanwhile, and `foreign_load`: what strangers burned, in cores.
 """
 
 import json
-import os
 import re
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 from beside_kafka.kafka_cluster import class_path, java
 from beside_kafka.sides import Side
 from how_fast_is_a_cluster import produce_frame
-from processes import built, library, machine_cpu_s, run_json
+from processes import PATIENCE_S, Meter, built, library, run_json
 
 BULK = ("linger.ms=5", "batch.size=1000000", "queue.buffering.max.messages=1000000")
 BULK += ("queue.buffering.max.kbytes=1000000",)
@@ -88,8 +86,8 @@ class Loads:
         command += ["--record-size", str(size), "--throughput", "-1"]
         command += ["--bootstrap-server", side.bootstrap]
         command += ["--command-property", f"acks={acks}", *JAVA_BULK]
-        meter = Meter(side)
-        done = subprocess.run(command, capture_output=True, text=True)
+        meter = Meter(side.pids)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         told = TOLD.findall(done.stdout)
         if done.returncode or not told:
             raise SystemExit(f"ProducerPerformance: {done.stdout[-300:]} {done.stderr[-700:]}")
@@ -98,38 +96,9 @@ class Loads:
         return {**result, **meter.read(), "cpu_bytes": (count + warm) * size}
 
 
-class Meter:
-    """CPU of a side, of our children and of strangers, since it was made."""
-
-    def __init__(self, side: Side) -> None:
-        self._side = side
-        self._brokers = side.cpu_s()
-        self._machine = machine_cpu_s()
-        self._children = children_cpu_s()
-        self._began = time.monotonic()
-
-    def read(self) -> dict[str, float]:
-        wall = time.monotonic() - self._began
-        brokers = self._side.cpu_s() - self._brokers
-        own = children_cpu_s() - self._children
-        strangers = machine_cpu_s() - self._machine - brokers - own
-        return {
-            "broker_cpu_s": brokers,
-            "client_cpu_s": own,
-            "foreign_load": max(strangers, 0) / wall,
-            "rss_mb": self._side.rss_mb(),
-        }
-
-
-def children_cpu_s() -> float:
-    """Of those that have ended."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
 def watched(side: Side, commands: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """All at once; together they took as long as the slowest."""
-    meter = Meter(side)
+    meter = Meter(side.pids)
     if len(commands) == 1:
         result = run_json(list(commands[0]))
     else:
@@ -139,7 +108,12 @@ def watched(side: Side, commands: Sequence[Sequence[Any]]) -> dict[str, Any]:
 
 def together(commands: list[list[str]]) -> dict[str, Any]:
     running = [subprocess.Popen(one, stdout=subprocess.PIPE, text=True) for one in commands]
-    told = [json.loads(process.communicate()[0]) for process in running]
+    try:
+        told = [json.loads(process.communicate(timeout=PATIENCE_S)[0]) for process in running]
+    finally:
+        for process in running:
+            process.kill()  # nothing, if it has ended
+            process.wait()
     result = {name: sum(each[name] for each in told) for name in ("messages", "failed", "bytes")}
     result["seconds"] = max(each["seconds"] for each in told)
     return result

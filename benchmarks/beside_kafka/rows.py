@@ -1,19 +1,30 @@
 """What is measured: each row is one kind of work, done by both sides in turns.
 
-A row's `figure` is what its ratio is made of; `more` says whether more of it is better. Every
-round works on a topic of its own, which is dropped behind it.
+Neighbours with the same work share its rounds, and take another figure from them. Every round
+works on a topic of its own, which is dropped behind it. Goals are of ratios: above 1 we are
+better. Where none is set for the brokers' CPU, it is 1: nowhere dearer than Kafka.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from itertools import count as numbers
 from typing import Any, NamedTuple
 
+from beside_kafka import events
 from beside_kafka.loads import BULK, Loads
 from beside_kafka.sides import Side
 
 Work = Callable[[Loads, Side, float], dict[str, Any]]
 _numbers = numbers()
+
+
+class Where(Enum):
+    """On which clusters a row's work is done."""
+
+    SHARED = "on clusters that stay up and are warm"
+    OWN = "on clusters of rows with the same settings"
+    FRESH = "on clusters that were started for the round"
 
 
 class Row(NamedTuple):
@@ -24,10 +35,20 @@ class Row(NamedTuple):
     unit: str
     goal: float = 0
     """Of the ratio by time; 0: none was set."""
-    goal_cpu: float = 0
-    """Of the ratio by the brokers' CPU."""
+    goal_cpu: float = 1
+    """Of the ratio by the brokers' CPU; 0: it is not compared."""
     quick: bool = False
     """Also in the short run."""
+    take: str = ""
+    """The figure's name in what the work answers; else it is a rate."""
+    where: Where = Where.SHARED
+    settings: Mapping[str, str] = {}
+    rounds: int = 0
+    """0: as many as asked for."""
+    at_once: bool = False
+    """Both sides at the same time."""
+    takes_s: float = 20
+    """All rounds together, about."""
 
 
 @contextmanager
@@ -85,9 +106,9 @@ def one_in_flight(replicas: int) -> Work:
 
     def work(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
         with topic(side, 1, replicas) as name:
-            return loads.librdkafka(
-                side, "latency", name, 1, scaled(5000, scale), 100, "linger.ms=0", acks
-            )
+            messages = scaled(5000 if replicas > 1 else 12_000, scale)
+            options = ("linger.ms=0", acks)
+            return loads.librdkafka(side, "latency", name, 1, messages, 100, *options)
 
     return work
 
@@ -102,6 +123,23 @@ def paced(rate: float, size: int, seconds: float) -> Work:
     return work
 
 
+class HalfOfMaximum:
+    """Paced at half of what the slower side took in a burst, so that both do the same."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self._size, self._seconds = size, seconds
+        self.rate = 0.0
+
+    def find(self, loads: Loads, sides: Sequence[Side], scale: float) -> str:
+        burst = produce(self._size, 0.6, 3, 3)
+        found = [burst(loads, side, scale) for side in sides]
+        self.rate = min(one["messages"] / one["seconds"] for one in found) / 2
+        return f"{self.rate:,.0f} records a second: half of what the slower side took in a burst"
+
+    def __call__(self, loads: Loads, side: Side, scale: float) -> dict[str, Any]:
+        return paced(self.rate, self._size, self._seconds)(loads, side, scale)
+
+
 def requests(connections: int, window: int, count: int, replicas: int = 1) -> Work:
     def work(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
         with topic(side, 1, replicas) as name:
@@ -110,34 +148,91 @@ def requests(connections: int, window: int, count: int, replicas: int = 1) -> Wo
     return work
 
 
+def latency(name: str, work: Work, goals: tuple[float, float], quick: bool = False) -> list[Row]:
+    """Half of all came so soon, and 99 of a hundred."""
+    return [
+        Row(name, work, "us", goals[0], quick=quick, take="p50_us", takes_s=25),
+        Row(f"{name}, p99", work, "us", goals[1], 0, quick=quick, take="p99_us", takes_s=0),
+    ]
+
+
 LZ4, ZSTD = "compression.codec=lz4", "compression.codec=zstd"
-ROWS = (
+FSYNC = {"log.flush.interval.messages": "1"}
+OWN, FRESH = Where.OWN, Where.FRESH
+BULK_ROWS = (
     Row("produce RF3 1 KB", produce(1000, 1.0, 1, 3), "MB/s", 2, 2, quick=True),
-    Row("produce RF3 1 KB, 6 partitions", produce(1000, 1.0, 6, 3), "MB/s"),
+    Row("produce RF3 1 KB, 6 partitions", produce(1000, 1.0, 6, 3), "MB/s", 2, 2),
     Row("produce RF3 100 B", produce(100, 0.6, 1, 3), "MB/s", 0, 1.5, quick=True),
-    Row("produce RF3 100 B, 6 partitions", produce(100, 0.6, 6, 3), "MB/s"),
-    Row("produce RF1 1 KB", produce(1000, 1.5, 1, 1), "MB/s", 1.5, 2.5, quick=True),
-    Row("produce RF1 1 KB, 6 partitions", produce(1000, 1.5, 6, 1), "MB/s"),
+    Row("produce RF3 100 B, 6 partitions", produce(100, 0.6, 6, 3), "MB/s", 0, 1.5),
+    Row("produce RF1 1 KB", produce(1000, 2.4, 1, 1), "MB/s", 1.5, 2.5, quick=True),
+    Row("produce RF1 1 KB, 6 partitions", produce(1000, 2.4, 6, 1), "MB/s", 1.5, 2.5),
     Row("produce RF1 100 B", produce(100, 0.8, 1, 1), "MB/s", 0, 1.2),
-    Row("produce RF1 100 B, 6 partitions", produce(100, 0.8, 6, 1), "MB/s"),
+    Row("produce RF1 100 B, 6 partitions", produce(100, 0.8, 6, 1), "MB/s", 0, 1.2),
     Row("produce RF3 1 KB lz4", produce(1000, 1.0, 1, 3, LZ4), "MB/s"),
     Row("produce RF3 1 KB zstd", produce(1000, 1.0, 1, 3, ZSTD), "MB/s"),
-    Row("produce RF3 1 KB, 1,000 partitions", produce(1000, 0.6, 1000, 3), "MB/s"),
-    Row("Java RF3 1 KB, 3 partitions", produce_java(1000, 1.0, 3, 3), "MB/s"),
-    Row("Java RF3 100 B, 3 partitions", produce_java(100, 0.4, 3, 3), "MB/s"),
-    Row("Java RF1 1 KB, 3 partitions", produce_java(1000, 1.0, 3, 1), "MB/s"),
-    Row("Java RF1 100 B, 3 partitions", produce_java(100, 0.4, 3, 1), "MB/s"),
-    Row("consume 1 KB", consume(1000, 1.5, 1), "MB/s", 0, 1.2, quick=True),
-    Row("consume 1 KB, 3 consumers", consume(1000, 1.5, 3), "MB/s", 0, 1.2),
+    Row("Java RF3 1 KB, 3 partitions", produce_java(1000, 0.8, 3, 3), "MB/s", takes_s=45),
+    Row("Java RF3 100 B, 3 partitions", produce_java(100, 0.3, 3, 3), "MB/s", takes_s=35),
+    Row("Java RF1 1 KB, 3 partitions", produce_java(1000, 0.8, 3, 1), "MB/s", takes_s=35),
+    Row("Java RF1 100 B, 3 partitions", produce_java(100, 0.3, 3, 1), "MB/s", takes_s=30),
+    Row("consume 1 KB", consume(1000, 2.4, 1), "MB/s", 0, 1.2, quick=True, takes_s=35),
+    Row("consume 1 KB, 3 consumers", consume(1000, 2.4, 3), "MB/s", 0, 1.2, takes_s=35),
     Row("consume 100 B", consume(100, 0.6, 1), "MB/s", 0, 1.2),
     Row("consume 100 B, 3 consumers", consume(100, 0.6, 3), "MB/s", 0, 1.2),
     Row("consume 1 KB lz4", consume(1000, 1.5, 1, LZ4), "MB/s", 0, 1.2),
-    Row("one in flight RF3", one_in_flight(3), "us", 1.25, 1, quick=True),
-    Row("one in flight RF1", one_in_flight(1), "us", 0.9, 1, quick=True),
-    Row("end to end, 1,000 a second", paced(1000, 100, 8), "us"),
-    Row("end to end, 20,000 a second", paced(20_000, 100, 8), "us"),
+)
+SMALL_ROWS = (
+    *latency("one in flight RF3", one_in_flight(3), (1.25, 1), quick=True),
+    *latency("one in flight RF1", one_in_flight(1), (1 / 1.1, 0), quick=True),
+    *latency("end to end, 1,000 a second", paced(1000, 100, 5), (0, 0)),
+    *latency("end to end, 20,000 a second", paced(20_000, 100, 5), (0, 0)),
+    *latency("end to end, half of maximum", HalfOfMaximum(1000, 5), (0, 0)),
     Row("requests, window 32", requests(1, 32, 60_000), "req/s"),
     Row("requests, 16 connections", requests(16, 1, 40_000), "req/s", quick=True),
     Row("requests, 500 connections", requests(500, 1, 40_000), "req/s"),
     Row("requests RF3, 16 connections", requests(16, 1, 20_000, 3), "req/s"),
+    # Kafka removes what was deleted a minute later: thousands of folders, so nothing comes after.
+    Row("produce RF3 1 KB, 1,000 partitions", produce(1000, 0.6, 1000, 3), "MB/s", takes_s=50),
 )
+EVENT_ROWS = (
+    Row("idle memory", events.idle, "MB", 10, 0, True, "rss_mb", OWN, at_once=True, takes_s=55),
+    Row("idle CPU", events.idle, "cores", 2, 0, True, "cores", OWN, at_once=True, takes_s=0),
+    Row("empty follower catches up, 2 GB", events.catch_up, "MB/s", 1, where=OWN, takes_s=90),
+    Row("failover after kill -9", events.kill, "s", 10, 0, True, "seconds", OWN, takes_s=75),
+    *(
+        Row(name, work, "s", goal, 0, False, "seconds", OWN, events.EQUAL, takes_s=60)
+        for name, work, goal in (
+            ("failover, kill, equal sessions", events.kill, 10),
+            ("failover, hang, equal sessions", events.hang, 0),
+        )
+    ),
+    *(
+        Row(name, work, unit, where=OWN, settings=FSYNC, takes_s=25)
+        for name, work, unit in (
+            ("flushed, requests, window 32", requests(1, 32, 12_000), "req/s"),
+            ("flushed, produce RF1 1 KB", produce(1000, 0.5, 1, 1), "MB/s"),
+            ("flushed, produce RF3 1 KB", produce(1000, 0.4, 1, 3), "MB/s"),
+        )
+    ),
+    Row("start-up to ready", events.start_up, "s", 20, 1, True, "seconds", FRESH, takes_s=45),
+    Row(
+        "unclean restart, 2 GB",
+        events.restart,
+        "s",
+        0,
+        1,
+        False,
+        "seconds",
+        FRESH,
+        {},
+        0,
+        False,
+        140,
+    ),
+    Row(
+        *("unclean restart, 3,000 partitions", events.restart_with_many, "s", 2, 1),
+        *(False, "seconds", FRESH),
+        rounds=1,
+        takes_s=150,
+    ),
+)
+ROWS = (*BULK_ROWS, *SMALL_ROWS, *EVENT_ROWS)

@@ -1,0 +1,51 @@
+"""The machine on which a run happens: what it is, and what must be done before figures count."""
+
+import os
+import resource
+import time
+from datetime import UTC, datetime
+from mmap import mmap
+from pathlib import Path
+
+from beside_kafka.kafka_cluster import java_version, release
+from processes import interpreter
+
+GIGABYTE = 10**9
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def described() -> dict[str, str]:
+    """Ends with one line where Java is missing."""
+    java = java_version()
+    cpus = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    memory = os.sysconf("SC_PHYS_PAGES") * PAGE / (1 << 30)
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} cores ({cpus[0] if cpus else os.uname().machine}),"
+        f" {memory:.0f} GiB, Linux {os.uname().release}",
+        "ours": f"Tidelog on {interpreter()}",
+        "theirs": f"{release()} on {java}",
+    }
+
+
+def allow_many_files() -> None:
+    """Brokers inherit it; a Kafka broker with 3,000 partitions has 10,000 files open."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def touch_memory(gigabytes: int) -> str:
+    """Fill free memory once and give it back: pages that a virtual machine never touched are
+    several times dearer, and the first side to work would pay for them."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * PAGE
+    wanted = min(gigabytes * GIGABYTE, free * 3 // 4)
+    began = time.monotonic()
+    with mmap(-1, max(wanted, PAGE)) as pages:
+        for at in range(0, wanted, PAGE):
+            pages[at] = 1
+    seconds = time.monotonic() - began
+    return f"{wanted / GIGABYTE:.1f} GB of memory were touched first, in {seconds:.0f} s"

@@ -1,0 +1,64 @@
+"""The docs' page: its figures stand between two marks and are written from what a run found.
+
+Always true: the prose around the marks is left as it is.
+"""
+
+from typing import Any
+
+from beside_kafka.figures import figure, goals_met, mark, ratio_of, shown, shown_cpu
+from beside_kafka.rows import ROWS
+from beside_kafka.sides import KAFKA, TIDELOG
+
+BEGIN, END = "<!-- figures: written by the bench -->", "<!-- end of figures -->"
+COLUMNS = ("", "Tidelog", "Kafka", "ratio (spread)", "goal", "CPU", "CPU, Kafka")
+COLUMNS += ("by CPU", "goal", "RSS, MB", "others")
+
+
+def renewed(page: str, found: dict[str, Any]) -> str:
+    """The page with these figures; ValueError if it has no place for them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n{section(found)}{END}{after}"
+
+
+def section(found: dict[str, Any]) -> str:
+    kind = "a quick run" if found.get("quick") else "a full run"
+    lines = [
+        "",
+        f"{found['date']}, {kind}. {found['machine']}. {found['ours']}; {found['theirs']}.",
+        f"{found['touched']}. {goals_met(found['rows'])}.",
+        "",
+    ]
+    if found["cold"]:
+        first = ROWS[0]
+        told = " and ".join(
+            f"{figure(first, one):.0f} {first.unit} ({name})" for name, one in found["cold"].items()
+        )
+        lines += [f"Before anything was warm, {first.name}: {told}.", ""]
+    lines += [f"| {' | '.join(COLUMNS)} |", "|---" + "|---:" * (len(COLUMNS) - 1) + "|"]
+    lines += [*map(row_of_table, found["rows"]), "", ""]
+    return "\n".join(lines)
+
+
+def row_of_table(result: dict[str, Any]) -> str:
+    if "error" in result:
+        return f"| {result['row']} | failed: {result['error']} |" + " |" * (len(COLUMNS) - 2)
+    ours, theirs = result[TIDELOG], result[KAFKA]
+    low, high = map(ratio_of, result["spread"])
+    by_cpu = f"**{ratio_of(result['ratio_cpu'])}**" if result["goal_cpu"] else ""
+    cells = [
+        f"{result['row']}: {result['note']}" if result["note"] else result["row"],
+        shown(result, ours),
+        shown(result, theirs),
+        f"**{ratio_of(result['ratio'])}** ({low}–{high})",
+        mark(result["goal"], result["ratio"]),
+        shown_cpu(result, ours),
+        shown_cpu(result, theirs),
+        by_cpu,
+        mark(result["goal_cpu"], result.get("ratio_cpu", 0)),
+        f"{ours['rss_mb']:.0f} / {theirs['rss_mb']:.0f}",
+        f"{result['foreign_load']:.2f}",
+    ]
+    return "| " + " | ".join(cell.replace(" us", " µs") for cell in cells) + " |"

@@ -1,0 +1,48 @@
+"""Where a run stands, on stderr: row i of n, and about how long it will take."""
+
+import sys
+import time
+from collections.abc import Sequence
+
+
+class Progress:
+    """On a terminal one line that changes; elsewhere a line for each row."""
+
+    def __init__(self, expected_s: Sequence[float], before_s: float) -> None:
+        """Of each row, and of what comes before the first."""
+        self._expected = list(expected_s)
+        self._before = before_s
+        self._began = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    def say(self, row: int, text: str, done: float = 0) -> None:
+        """`done`: the share of this row that is behind us."""
+        elapsed = time.monotonic() - self._began
+        left = left_s(self._before, self._expected, row, done, elapsed)
+        told = f"[{row + 1}/{len(self._expected)}] {text}; about {minutes(left)} left"
+        if self._terminal:
+            sys.stderr.write(f"\r{told[:100]:100}")
+        elif not done:
+            sys.stderr.write(f"{told}\n")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Before a line of the table."""
+        if self._terminal:
+            sys.stderr.write(f"\r{'':100}\r")
+            sys.stderr.flush()
+
+
+def left_s(
+    before: float, expected: Sequence[float], row: int, done: float, elapsed: float
+) -> float:
+    """As much as is expected, stretched by how the run went so far."""
+    behind = before + sum(expected[:row]) + done * expected[row]
+    ahead = sum(expected[row:]) - done * expected[row]
+    # A run that has just begun says little about its pace.
+    pace = (elapsed + 30) / (behind + 30)
+    return ahead * pace
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -1,0 +1,155 @@
+"""Rows are measured in turns: who comes first changes with each round.
+
+Rows on shared clusters come first; these are closed before others are started, so that never
+more than one Kafka cluster is up. Always true: a row that fails does not end the run, and what
+was found before is kept.
+"""
+
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
+from typing import Any, TypeVar
+
+from beside_kafka.figures import figure, line, summary
+from beside_kafka.loads import Loads
+from beside_kafka.progress import Progress
+from beside_kafka.rows import ROWS, HalfOfMaximum, Row, Where, consume, produce, requests
+from beside_kafka.sides import KAFKA, TIDELOG, Side
+
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.supervisor.cluster import ClusterFailed
+
+FAILURES = (SystemExit, ClientError, ClusterFailed, OSError, subprocess.SubprocessError)
+SIDES = (TIDELOG, KAFKA)
+WARM_UP = (
+    produce(1000, 1.0, 1, 3),
+    produce(1000, 1.0, 1, 1),
+    produce(100, 0.4, 6, 3),
+    consume(1000, 1.0, 1),
+    requests(16, 1, 20_000),
+)
+WARM_UP_S = 15.0
+START_S = 12.0
+T = TypeVar("T")
+Rounds = dict[str, list[dict[str, Any]]]
+
+
+class Turns:
+    """One run over the rows."""
+
+    def __init__(self, rows: Sequence[Row], scale: float, rounds: int, warm_up: int) -> None:
+        self._groups = grouped(rows)
+        self._scale, self._rounds, self._warm_up = scale, rounds, warm_up
+        shared = any(row.where is Where.SHARED for row in rows)
+        expected = [
+            sum(row.takes_s for row in group) * self._rounds_of(group[0]) / 3
+            for group in self._groups
+        ]
+        before = (START_S + warm_up * WARM_UP_S * scale) if shared else 0
+        self._progress = Progress(expected, before)
+        self._number = 0
+        self._loads = Loads()
+        self.cold: dict[str, Any] = {}
+        self.results: list[dict[str, Any]] = []
+
+    def run(self, keep: Callable[[], None]) -> None:
+        """`keep` is called after each row."""
+        try:
+            for (where, settings), groups in groupby(
+                self._groups, key=lambda group: place(group[0])
+            ):
+                with self._clusters(where, dict(settings)) as sides:
+                    for group in groups:
+                        self._measure(group, sides)
+                        keep()
+        finally:
+            self._progress.clear()
+            self._loads.close()
+
+    @contextmanager
+    def _clusters(self, where: Where, settings: dict[str, str]) -> Iterator[list[Side]]:
+        with ExitStack() as stack:
+            sides: list[Side] = []
+            if where is not Where.FRESH:
+                self._progress.say(self._number, "both clusters start")
+                sides = [stack.enter_context(Side(name, settings)) for name in SIDES]
+            if where is Where.SHARED:
+                self._warm(sides)
+            yield sides
+
+    def _warm(self, sides: list[Side]) -> None:
+        """First what a developer or a CI job meets; then Kafka's JVMs get their gigabytes."""
+        row = ROWS[0]
+        self.cold = {side.name: row.work(self._loads, side, self._scale) for side in sides}
+        told = (f"{name} {figure(row, one):.0f} {row.unit}" for name, one in self.cold.items())
+        self._progress.clear()
+        print(f"cold, {row.name}: {', '.join(told)}", flush=True)
+        for turn in range(self._warm_up):
+            self._progress.say(0, f"Kafka warms up, {turn + 1} of {self._warm_up}")
+            for work in WARM_UP:
+                work(self._loads, sides[1], self._scale)
+
+    def _measure(self, group: list[Row], sides: list[Side]) -> None:
+        first, note = group[0], ""
+        self._progress.say(self._number, first.name)
+        try:
+            if isinstance(first.work, HalfOfMaximum):
+                note = first.work.find(self._loads, sides, self._scale)
+            if first.where is Where.OWN and first.goal_cpu:  # its JVMs are cold
+                first.work(self._loads, sides[1], self._scale / 2)
+            found = self._rounds_of_both(first, sides)
+            made = [summary(row, found, note if row is first else "") for row in group]
+        except FAILURES as error:
+            made = [{"row": row.name, "error": " ".join(str(error).split())} for row in group]
+        self._progress.clear()
+        for result in made:
+            print(line(result), flush=True)
+        self.results += made
+        self._number += 1
+
+    def _rounds_of_both(self, row: Row, sides: list[Side]) -> Rounds:
+        found: Rounds = {name: [] for name in SIDES}
+        rounds = self._rounds_of(row)
+        for turn in range(rounds):
+            if turn:
+                self._progress.say(self._number, row.name, turn / rounds)
+            for name, one in self._round(row, sides, turn):
+                found[name].append(one)
+        return found
+
+    def _round(
+        self, row: Row, sides: list[Side], turn: int
+    ) -> Iterable[tuple[str, dict[str, Any]]]:
+        def work(side: Side) -> tuple[str, dict[str, Any]]:
+            return side.name, row.work(self._loads, side, self._scale)
+
+        if row.at_once:
+            with ThreadPoolExecutor(len(sides)) as both:
+                return list(both.map(work, sides))
+        if row.where is Where.FRESH:
+            return list(self._fresh(row, in_turn(SIDES, turn)))
+        return [work(side) for side in in_turn(sides, turn)]
+
+    def _fresh(self, row: Row, names: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name in names:
+            with Side(name, row.settings) as side:
+                yield name, row.work(self._loads, side, self._scale)
+
+    def _rounds_of(self, row: Row) -> int:
+        return row.rounds or self._rounds
+
+
+def grouped(rows: Sequence[Row]) -> list[list[Row]]:
+    """Neighbours that share their rounds: the same work at the same place."""
+    return [list(group) for _, group in groupby(rows, key=lambda row: (row.work, place(row)))]
+
+
+def place(row: Row) -> tuple[Where, tuple[tuple[str, str], ...]]:
+    """Neighbours at one place share their clusters."""
+    return row.where, tuple(sorted(row.settings.items()))
+
+
+def in_turn(sides: Sequence[T], turn: int) -> Iterable[T]:
+    return sides if turn % 2 == 0 else reversed(sides)
