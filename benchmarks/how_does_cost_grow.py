@@ -1,0 +1,103 @@
+"""How the cost of real brokers grows with what they have: partitions, connections, segments,
+followers, groups, producers, the size of a request; and their memory under overload.
+
+Each cost is taken at sizes that grow by two to four times, as CPU seconds of the brokers where
+that is possible, for they say nearly the same on a busy machine. The power of the size that a
+cost goes with is fitted to the upper half of the sizes: 0 is flat, 1 is linear. Rows that grow
+faster than they may are marked; the exit code is 1 only if something went wrong.
+
+    make bench-scaling                 all of it, ten minutes at most
+    make bench-scaling QUICK=1 ROWS=segments
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scaling import (
+    connections,
+    followers,
+    groups,
+    overload,
+    partitions,
+    plots,
+    producer_ids,
+    request_sizes,
+    segments,
+)
+from scaling.laws import Book
+
+
+class Part(NamedTuple):
+    """Something that grows."""
+
+    name: str
+    measure: Callable[[Book, tuple[int, ...]], None]
+    sizes: tuple[int, ...]
+    quick: tuple[int, ...]
+
+
+OVERLOAD = "overload"
+PARTS = tuple(
+    Part(name, module.measure, module.SIZES, module.QUICK)
+    for name, module in (
+        ("partitions", partitions),
+        ("connections", connections),
+        ("segments", segments),
+        ("followers", followers),
+        ("groups", groups),
+        ("producers", producer_ids),
+        ("request sizes", request_sizes),
+    )
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="", help="only what has this in its name")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes, two minutes at most")
+    parser.add_argument("--json", type=Path, help="write the results there too")
+    parser.add_argument("--plot", type=Path, help="draw the pictures into this folder")
+    parser.add_argument("--again", type=Path, help="measure nothing, read these results")
+    asked = parser.parse_args()
+    if asked.again is None:
+        results = measured(asked.rows, asked.quick)
+    else:
+        results = json.loads(asked.again.read_text())
+    print(f"Python {results['python']}, {results['cores']} cores, {results['date']}")
+    print(Book.from_json(results["rows"]).table())
+    if results["overload"]:
+        print("\n" + overload.table(results["overload"]))
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(results) + "\n")
+    if asked.plot is not None:
+        for path in plots.draw(results, asked.plot):
+            print(f"drawn: {path}", file=sys.stderr)
+
+
+def measured(rows: str, quick: bool) -> dict[str, Any]:
+    book = Book()
+    known = [*(part.name for part in PARTS), OVERLOAD]
+    if not any(rows in name for name in known):
+        sys.exit(f"nothing is called {rows!r}; there are {', '.join(known)}")
+    for part in PARTS:
+        if rows in part.name:
+            began = time.monotonic()
+            part.measure(book, part.quick if quick else part.sizes)
+            print(f"{part.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return {
+        "python": sys.version.split()[0],
+        "cores": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "rows": book.as_json(),
+        "overload": overload.measure(quick) if rows in OVERLOAD else [],
+    }
+
+
+if __name__ == "__main__":
+    main()

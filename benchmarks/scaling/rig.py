@@ -1,0 +1,286 @@
+"""Real brokers, a client that costs little, and what the brokers burned.
+
+Requests are made beforehand and sent as bytes; answers are counted, and of each kind the first is
+looked into. CPU is read from the brokers' own CPU clocks, in nanoseconds: it says the same on a
+busy machine as on a calm one, nearly.
+"""
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from struct import Struct
+from tempfile import TemporaryDirectory
+
+from processes import rss_mb
+
+from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.wire.codec import Struct as Body
+from tidelog.core.wire.codec import decode_response, encode_request
+from tidelog.shell.client.admin import await_leaders
+from tidelog.shell.client.administration.topics import NewTopic, create_topics
+from tidelog.shell.client.api_keys import FETCH, PRODUCE
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+PATIENCE_S = 60.0
+WINDOW = 8
+"""Requests in flight where many are sent on one connection."""
+RECEIVE_BYTES = 1 << 20
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+MEMORY_DISK = Path("/dev/shm")
+FREE_BYTES_MIN = 8_000_000_000
+QUIET = {"auto.create.topics.enable": "false"}
+_LENGTH = Struct(">I")
+
+
+def clock_of(pid: int) -> int:
+    """The id of another process' CPU clock, as Linux numbers them."""
+    return (~pid << 3) | 2
+
+
+class Spent:
+    """What a piece of work took: CPU seconds of the brokers, and seconds."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._clocks = [clock_of(pid) for pid in pids]
+        self._cpu, self._wall = self._burned(), time.perf_counter()
+        self.cpu_s = self.wall_s = 0.0
+
+    def _burned(self) -> float:
+        return sum(map(time.clock_gettime, self._clocks))
+
+    def stop(self) -> "Spent":
+        self.wall_s = time.perf_counter() - self._wall
+        self.cpu_s = self._burned() - self._cpu
+        return self
+
+
+class Brokers:
+    """A cluster and what it burns."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.cluster.pid(each) for each in self.cluster.ids]
+
+    @property
+    def clocks(self) -> list[int]:
+        """Of their CPU; each began when its process did."""
+        return list(map(clock_of, self.pids))
+
+    def spend(self, work: Callable[[], object]) -> Spent:
+        spent = Spent(self.pids)
+        work()
+        return spent.stop()
+
+    def least(self, work: Callable[[], object], times: int = 3) -> Spent:
+        """Of several rounds the one that burned least."""
+        return min((self.spend(work) for _ in range(times)), key=lambda spent: spent.cpu_s)
+
+    def rss_mb(self) -> float:
+        return sum(map(rss_mb, self.pids))
+
+    def idle(self, seconds: float) -> float:
+        """CPU seconds a second, of all brokers, when nobody asks anything."""
+        spent = self.spend(lambda: time.sleep(seconds))
+        return spent.cpu_s / spent.wall_s
+
+    def create(
+        self,
+        name: str,
+        partitions: int = 1,
+        replicas: Sequence[int] = (1,),
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """A topic whose partitions all have these replicas, the first of them leading."""
+        with Cluster(self.cluster.bootstrap, timeout_s=PATIENCE_S) as client:
+            assigned = [list(replicas)] * partitions
+            [(made, _, _)] = create_topics(
+                client, [NewTopic(name, -1, -1, assigned, configs or {})]
+            )
+            if made.error:
+                raise SystemExit(f"topic {name}: {made.error} {made.message}")
+            await_leaders(client, name)
+
+    def line(self, broker: int = 1) -> "Line":
+        return Line(self.cluster.port(broker))
+
+
+@contextmanager
+def brokers(count: int = 1, settings: Mapping[str, str] | None = None) -> Iterator[Brokers]:
+    """Fresh ones, with as few replicas of the group's topic as there are brokers. Their files are
+    in memory where that is possible: what a file system takes to make a thousand folders depends
+    on what was deleted there a minute ago."""
+    folder = MEMORY_DISK if MEMORY_DISK.is_dir() and _free(MEMORY_DISK) > FREE_BYTES_MIN else None
+    wanted = {**QUIET, **(settings or {})}
+    with (
+        TemporaryDirectory(prefix="tidelog-scaling-", dir=folder) as data,
+        LocalCluster(brokers=count, data=data, settings=wanted) as cluster,
+    ):
+        yield Brokers(cluster)
+
+
+def _free(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+class Line:
+    """One connection that sends bytes and counts answers."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = bytearray()
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def ask(self, frame: bytes) -> bytes:
+        """One request, and its answer without the length."""
+        self.socket.sendall(frame)
+        return self.take()
+
+    def call(self, api: int, version: int, body: Body) -> Body:
+        """The same, with its answer decoded."""
+        frame = encode_request(api, version, 1, "bench", body)
+        return decode_response(api, version, self.ask(frame))[1]
+
+    def take(self) -> bytes:
+        """The next answer."""
+        while (answer := self._whole()) is None:
+            got = self.socket.recv(RECEIVE_BYTES)
+            if not got:
+                raise SystemExit("a broker hung up")
+            self._received += got
+        return answer
+
+    def _whole(self) -> bytes | None:
+        received = self._received
+        if len(received) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(received)[0]
+        if len(received) < end:
+            return None
+        answer = bytes(received[_LENGTH.size : end])
+        del received[:end]
+        return answer
+
+    def pipeline(self, frames: Sequence[bytes], window: int = WINDOW) -> None:
+        """All of them, so many in flight."""
+        for number, frame in enumerate(frames):
+            self.socket.sendall(frame)
+            if number >= window:
+                self.take()
+        for _ in range(min(window, len(frames))):
+            self.take()
+
+
+def all_at_once(lines: Sequence[Line], frames: Sequence[bytes], rounds: int) -> None:
+    """On each connection its frame, so many times, one in flight."""
+    left = dict.fromkeys(lines, rounds)
+    with selectors.DefaultSelector() as selector:
+        for line, frame in zip(lines, frames, strict=True):
+            selector.register(line.socket, selectors.EVENT_READ, (line, frame))
+            line.socket.sendall(frame)
+        while left:
+            ready = selector.select(PATIENCE_S)
+            if not ready:
+                raise SystemExit(f"{len(left)} connections had no answer in {PATIENCE_S:g} s")
+            for key, _ in ready:
+                line, frame = key.data
+                line.take()
+                left[line] -= 1
+                if left[line]:
+                    line.socket.sendall(frame)
+                else:
+                    del left[line]
+                    selector.unregister(line.socket)
+
+
+# -- frames ----------------------------------------------------------------------------------
+
+
+def batch(
+    records: int = 1, value: int = 100, producer: Producer = NO_PRODUCER, timestamp: int = 0
+) -> bytes:
+    stamp = timestamp or time.time_ns() // 1_000_000
+    return bytes(
+        encode_batch([Record(None, bytes(value), stamp) for _ in range(records)], producer=producer)
+    )
+
+
+def produce(topic: str, batches: Mapping[int, bytes], acks: int = 1) -> bytes:
+    """One batch for each of these partitions."""
+    listed = [{"index": index, "records": records} for index, records in batches.items()]
+    body = {
+        "transactional_id": None,
+        "acks": acks,
+        "timeout_ms": 30_000,
+        "topic_data": [{"name": topic, "partition_data": listed}],
+    }
+    return encode_request(PRODUCE, PRODUCE_VERSION, 1, "bench", body)
+
+
+def fetch(
+    topic: str,
+    offsets: Mapping[int, int],
+    *,
+    session: tuple[int, int] = (0, -1),
+    max_bytes: int = 1 << 20,
+    max_wait_ms: int = 0,
+) -> bytes:
+    """From these offsets. `session`: its id and epoch; without one if the epoch is -1."""
+    listed = [
+        {
+            "partition": index,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": max_bytes,
+        }
+        for index, offset in offsets.items()
+    ]
+    body = {
+        "replica_id": -1,
+        "max_wait_ms": max_wait_ms,
+        "min_bytes": 1,
+        "max_bytes": max_bytes,
+        "isolation_level": 0,
+        "session_id": session[0],
+        "session_epoch": session[1],
+        "topics": [{"topic": topic, "partitions": listed}] if listed else [],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return encode_request(FETCH, FETCH_VERSION, 1, "bench", body)
+
+
+def produced_well(answer: bytes) -> None:
+    """Raises SystemExit if any part of a Produce was refused."""
+    body = decode_response(PRODUCE, PRODUCE_VERSION, answer)[1]
+    codes = {
+        part["error_code"] for topic in body["responses"] for part in topic["partition_responses"]
+    }
+    if codes != {0}:
+        raise SystemExit(f"a produce was refused: {sorted(codes)}")
+
+
+def fetched(answer: bytes) -> Body:
+    """Raises SystemExit if a Fetch was refused."""
+    body = decode_response(FETCH, FETCH_VERSION, answer)[1]
+    codes = {p["error_code"] for topic in body["responses"] for p in topic["partitions"]}
+    if body["error_code"] or codes - {0}:
+        raise SystemExit(f"a fetch was refused: {body['error_code']} {sorted(codes)}")
+    return body

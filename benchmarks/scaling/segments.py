@@ -1,0 +1,117 @@
+"""Segments of one partition: each holds a single small batch, so that two thousand fit anywhere."""
+
+import time
+
+from scaling.laws import FLAT, LINEAR, Book
+from scaling.rig import Brokers, Line, batch, brokers, fetch, fetched, produce, produced_well
+
+from tidelog.core.wire.codec import decode_response, encode_request
+from tidelog.shell.client.api_keys import LIST_OFFSETS
+
+AXIS = "segments"
+SIZES = (10, 40, 160, 640, 2560)
+QUICK = (10, 100, 1000)
+TOPIC = "old"
+SEGMENT_BYTES = 200
+START_MS = 1_700_000_000_000
+STEP_MS = 1000
+LIST_OFFSETS_VERSION = 7
+MAX_TIMESTAMP = -3
+DELETE_RECORDS = 21
+REQUESTS = 500
+RETENTION_CHECK_MS = 50
+
+
+def measure(book: Book, sizes: tuple[int, ...]) -> None:
+    settings = {"log.retention.check.interval.ms": str(RETENTION_CHECK_MS)}
+    for size in sizes:
+        with brokers(1, settings) as cluster:
+            configs = {"retention.ms": "-1", "retention.bytes": str(1 << 40)}
+            cluster.create(TOPIC, 1, (1,), {**configs, "segment.bytes": str(SEGMENT_BYTES)})
+            cluster.create("empty", 1)
+            _OneSize(book, cluster, size).run()
+
+
+def stamped(at: int) -> bytes:
+    return produce(TOPIC, {0: batch(value=100, timestamp=START_MS + at * STEP_MS)})
+
+
+class _OneSize:
+    """All costs with so many segments."""
+
+    def __init__(self, book: Book, cluster: Brokers, size: int) -> None:
+        self.book = book
+        self.brokers = cluster
+        self.size = size
+
+    def note(self, name: str, cost: float, unit: str, may_be: str) -> None:
+        self.book.note(AXIS, name, self.size, cost, unit, may_be)
+
+    def run(self) -> None:
+        with self.brokers.line() as line:
+            produced_well(line.ask(stamped(0)))
+            before = self.brokers.rss_mb()
+            line.pipeline([stamped(at) for at in range(1, self.size)])
+            self.note("memory", self.brokers.rss_mb() - before, "MB", LINEAR)
+            self.readers(line)
+        idle = self.brokers.idle(2.0) * RETENTION_CHECK_MS / 1000
+        self.note("retention check and rest, CPU", idle * 1e6, "µs", LINEAR)
+        self.starts()
+        with self.brokers.line() as line:
+            more = [stamped(self.size + at) for at in range(50)]
+            spent = self.brokers.spend(lambda: line.pipeline(more))
+            self.note("roll, CPU for each", spent.cpu_s / 50 * 1e6, "µs", FLAT)
+            self.drop(line)
+
+    def readers(self, line: Line) -> None:
+        for name, at in (("old", self.size // 2), ("last", self.size - 1)):
+            frame = fetch(TOPIC, {0: at})
+            found = fetched(line.ask(frame))["responses"][0]["partitions"][0]
+            assert found["records"], f"nothing at offset {at}"
+            spent = self.brokers.least(lambda: line.pipeline([frame] * REQUESTS))  # noqa: B023
+            self.note(f"fetch of the {name} record, CPU", spent.cpu_s / REQUESTS * 1e6, "µs", FLAT)
+        last = self.size - 1
+        for name, stamp, expected in (
+            ("first", START_MS, 0),
+            ("last", START_MS + last * STEP_MS, last),
+            ("largest", MAX_TIMESTAMP, last),
+        ):
+            frame = self.list_offsets(stamp)
+            answer = decode_response(LIST_OFFSETS, LIST_OFFSETS_VERSION, line.ask(frame))[1]
+            found = answer["topics"][0]["partitions"][0]
+            assert found["offset"] == expected, f"{found} is not at {expected}"
+            spent = self.brokers.least(lambda: line.pipeline([frame] * 200))  # noqa: B023
+            may_be = LINEAR if stamp == MAX_TIMESTAMP else FLAT
+            self.note(f"ListOffsets, {name} time, CPU", spent.cpu_s / 200 * 1e6, "µs", may_be)
+
+    def list_offsets(self, stamp: int) -> bytes:
+        part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": stamp}
+        body = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": TOPIC, "partitions": [part]}],
+        }
+        return encode_request(LIST_OFFSETS, LIST_OFFSETS_VERSION, 1, "bench", body)
+
+    def starts(self) -> None:
+        """Until the log is served again."""
+        cluster = self.brokers.cluster
+        cluster.stop(1)
+        self.started("clean stop")
+        cluster.kill(1)
+        self.started("kill -9")
+
+    def started(self, after: str) -> None:
+        began = time.perf_counter()
+        self.brokers.cluster.start_broker(1)
+        took = time.perf_counter() - began
+        burned = time.clock_gettime(self.brokers.clocks[0])
+        self.note(f"start after {after}, CPU", burned * 1e3, "ms", LINEAR)
+        self.note(f"start after {after}", took * 1e3, "ms", LINEAR)
+
+    def drop(self, line: Line) -> None:
+        """DeleteRecords of all but the last."""
+        part = {"partition_index": 0, "offset": self.size}
+        body = {"topics": [{"name": TOPIC, "partitions": [part]}], "timeout_ms": 30_000}
+        spent = self.brokers.spend(lambda: line.call(DELETE_RECORDS, 1, body))
+        self.note("drop all but 50, CPU", spent.cpu_s * 1e3, "ms", LINEAR)
