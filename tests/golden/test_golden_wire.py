@@ -21,8 +21,9 @@ from tidelog.core.storage.disk import Region
 from tidelog.core.types import EpochEnd, TopicPartition
 from tidelog.core.wire.apis import APIS, FETCH, PRODUCE
 from tidelog.core.wire.codec import decode_request, decode_response, encode_request, encode_response
-from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, FollowerFetches, decode_fetch
+from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, decode_fetch
 from tidelog.core.wire.fetch_response import encode_fetch_response
+from tidelog.core.wire.follower_fetch import FollowerFetches
 from tidelog.core.wire.frames import LENGTH_SIZE, parse_request_header
 from tidelog.core.wire.produce import decode_produce, encode_produce_response
 from tidelog.core.wire.topic_ids import unresolved

@@ -14,7 +14,7 @@ from tidelog.core.node.messages import Fetch, FetchPartition, Forwarded
 from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO, SET_FAULTS
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import decode_call, encode_call
-from tidelog.core.wire.fetch_request import FollowerFetches
+from tidelog.core.wire.follower_fetch import FollowerFetches
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from wire_structs import MESSAGES
 
 from tidelog.core.wire.apis import APIS, FETCH, PRODUCE
 from tidelog.core.wire.codec import REQUEST, decode_request, decode_response, encode_request
-from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, FollowerFetches, decode_fetch
+from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, decode_fetch
+from tidelog.core.wire.follower_fetch import FollowerFetches
 from tidelog.core.wire.frames import parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.core.wire.produce import decode_produce

@@ -13,6 +13,7 @@ from tidelog.core.replication.replica import Replica
 from tidelog.core.types import BrokerId, EpochEnd, Offset
 
 _NONE = ErrorCode.NONE
+_FINE = (_NONE, None)
 
 
 def check_position(
@@ -23,6 +24,11 @@ def check_position(
     Below the log start it is out of range even when it diverges: the answer to a
     divergence would lead nowhere (KAFKA-12996).
     """
+    if (
+        last_fetched_epoch == replica.epochs.latest
+        and replica.log_start_offset <= offset <= replica.log_end_offset
+    ):
+        return _FINE
     end: EpochEnd | None = None
     if last_fetched_epoch is not None:
         end = replica.epochs.end_offset_for(last_fetched_epoch, replica.log_end_offset)
@@ -85,20 +91,27 @@ def serving_error(replica: Replica, *, any_replica: bool) -> ErrorCode:
 def fetch_again(
     replica: Replica, answer: do.AnswerFetch, reader: BrokerId | None, *, read_committed: bool
 ) -> do.AnswerFetch:
-    """Renew the answer to a fetch that was parked; its progress was noted the first time.
+    """Renew the answer to a fetch that was parked; its progress was noted the first time. It
+    is the same object: nobody else has it yet.
 
     A change of leader epoch fails whoever is parked, so only the range can have become
     wrong meanwhile.
     """
-    renewed = failed_fetch(replica, answer.request, answer.offset, _NONE)
+    offset = answer.offset
+    answer.error = _NONE
+    answer.upto = offset
+    answer.high_watermark = replica.high_watermark
+    answer.last_stable_offset = replica.last_stable_offset
+    answer.log_start_offset = replica.log_start_offset
+    answer.diverging = None
     if replica.offline:
-        renewed.error = ErrorCode.KAFKA_STORAGE_ERROR
-    elif not replica.log_start_offset <= answer.offset <= replica.log_end_offset:
-        renewed.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        answer.error = ErrorCode.KAFKA_STORAGE_ERROR
+    elif not replica.log_start_offset <= offset <= replica.log_end_offset:
+        answer.error = ErrorCode.OFFSET_OUT_OF_RANGE
     else:
         end = readable_end(replica, reader, read_committed=read_committed)
-        renewed.upto = max(answer.offset, end)
-    return renewed
+        answer.upto = max(offset, end)
+    return answer
 
 
 def readable_end(replica: Replica, reader: BrokerId | None, *, read_committed: bool) -> Offset:

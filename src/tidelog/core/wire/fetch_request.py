@@ -1,21 +1,17 @@
-"""Fetch requests, written by hand: read from clients and followers, written as a follower.
+"""Fetch requests, read by hand: from clients and followers.
 
 Versions 4 to 18. Sessions since 7, leader epochs since 9, the reader's rack since 11; from 12
 on lengths are compact and a follower names the epoch it fetched last; from 13 on topics are
 named by id; from 15 on a follower says who it is, and in which incarnation, in a tagged
 field. None stands where the wire says -1.
-
-As a follower this broker speaks version 18 only, to brokers of its own kind.
+How a follower writes them is in follower_fetch.py.
 """
 
 from struct import Struct
 
-from tidelog.core.node.messages import SESSIONLESS, Fetch, FetchPartition, FetchResponse
+from tidelog.core.node.messages import SESSIONLESS, Fetch, FetchPartition
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import TopicId, TopicPartition
-from tidelog.core.wire.apis import FETCH
-from tidelog.core.wire.fetch_response import decode_fetch_response
-from tidelog.core.wire.frames import begin_request, finish, parse_response_header
 from tidelog.core.wire.primitives import (
     INT32,
     UNREADABLE,
@@ -26,7 +22,6 @@ from tidelog.core.wire.primitives import (
     read_string,
     read_tags,
     skip_tags,
-    uvarint,
 )
 from tidelog.core.wire.topic_ids import TopicNames, unresolved
 
@@ -43,14 +38,15 @@ READ_COMMITTED = 1
 _LIMITS = Struct(">iiib")
 """Wait, least and most bytes, isolation."""
 _SESSION = Struct(">ii")
-_PARTITION = Struct(">iiqiqi")
+PARTITION = Struct(">iiqiqi")
 _PARTITION_9 = Struct(">iiqqi")
 _PARTITION_5 = Struct(">iqqi")
 _PARTITION_4 = Struct(">iqi")
-_REPLICA_STATE = Struct(">iq")
-_HEAD = Struct(">iiibii")
-_TAIL = Struct(">BBBBiqB")
-"""Empty rack; one tagged field: the replica's state."""
+REPLICA_STATE = Struct(">iq")
+HEAD = Struct(">iiibii")
+LONE = Struct(">iiibiiB16sBiiqiqiBBBBBBBiqBB")
+"""As HEAD, one topic, its id, one partition, nothing forgotten, who asks, no more tags."""
+LONE_REST = [0, 0, 1, 1, 1, REPLICA_STATE_TAG, REPLICA_STATE.size + 1]
 _TOPIC_SIZE_MIN = 3
 
 new = tuple.__new__
@@ -60,6 +56,10 @@ new = tuple.__new__
 def decode_fetch(version: int, frame: Buffer, position: int, names: TopicNames) -> Fetch:
     """Raises MalformedRequest."""
     try:
+        if version >= FIRST_WITH_REPLICA_STATE and len(frame) == position + LONE.size:
+            lone = _decode_lone(frame, position, names)
+            if lone is not None:
+                return lone
         if version >= FIRST_FLEXIBLE:
             return _decode_flexible(version, frame, position, names)
         return _decode_plain(version, frame, position)
@@ -67,22 +67,73 @@ def decode_fetch(version: int, frame: Buffer, position: int, names: TopicNames) 
         raise MalformedRequest(f"Fetch {version}: {reason}") from reason
 
 
+def _decode_lone(data: Buffer, position: int, names: TopicNames) -> Fetch | None:
+    """A follower's next fetch, of which one partition is told anew: most fetches between
+    brokers. None if this is another one that happens to be as long."""
+    (
+        max_wait,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        topics,
+        topic_id,
+        count,
+        index,
+        epoch,
+        offset,
+        fetched,
+        start,
+        size,
+        *rest,
+        replica,
+        broker_epoch,
+        state_tags,
+        more_tags,
+    ) = LONE.unpack_from(data, position)
+    topic = names.get(topic_id)
+    if topic is None or topics != 2 or count != 2 or rest != LONE_REST or state_tags or more_tags:
+        return None
+    asked = FetchPartition(
+        new(TopicPartition, (topic, index)),
+        topic_id,
+        offset,
+        size,
+        None if epoch < 0 else epoch,
+        None if fetched < 0 else fetched,
+        start,
+    )
+    return Fetch(
+        None if replica < 0 else replica,
+        None if broker_epoch < 0 else broker_epoch,
+        max_wait,
+        min_bytes,
+        max_bytes,
+        [asked],
+        session_id,
+        session_epoch,
+        [],
+        isolation == READ_COMMITTED,
+    )
+
+
 def _decode_flexible(version: int, data: Buffer, position: int, names: TopicNames) -> Fetch:
     replica, broker_epoch = -1, -1
     if version < FIRST_WITH_REPLICA_STATE:
         (replica,) = INT32.unpack_from(data, position)
         position += 4
-    max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD.unpack_from(
+    max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = HEAD.unpack_from(
         data, position
     )
-    topics, position = read_compact_count(data, position + _HEAD.size, _TOPIC_SIZE_MIN)
+    topics, position = read_compact_count(data, position + HEAD.size, _TOPIC_SIZE_MIN)
     partitions: list[FetchPartition] = []
     for _ in range(topics):
         topic, topic_id, position = _read_topic(version, data, position, names)
-        count, position = read_compact_count(data, position, _PARTITION.size + 1)
+        count, position = read_compact_count(data, position, PARTITION.size + 1)
         for _ in range(count):
-            index, epoch, offset, fetched, start, size = _PARTITION.unpack_from(data, position)
-            position += _PARTITION.size
+            index, epoch, offset, fetched, start, size = PARTITION.unpack_from(data, position)
+            position += PARTITION.size
             partitions.append(
                 FetchPartition(
                     new(TopicPartition, (topic, index)),
@@ -105,7 +156,7 @@ def _decode_flexible(version: int, data: Buffer, position: int, names: TopicName
     if data[position]:
         tags, _ = read_tags(data, position)
         if version >= FIRST_WITH_REPLICA_STATE and REPLICA_STATE_TAG in tags:
-            replica, broker_epoch = _REPLICA_STATE.unpack_from(tags[REPLICA_STATE_TAG])
+            replica, broker_epoch = REPLICA_STATE.unpack_from(tags[REPLICA_STATE_TAG])
     return Fetch(
         None if replica < 0 else replica,
         None if broker_epoch < 0 else broker_epoch,
@@ -213,87 +264,3 @@ def _read_plain_partitions(
                 )
             )
     return partitions, position
-
-
-class FollowerFetches:
-    """Fetches from one leader over one connection.
-
-    Remembers which topic has which id: a session forgets a topic by its id, and the answers
-    speak of ids only.
-    """
-
-    __slots__ = ("_client_id", "_ids", "_names")
-
-    def __init__(self, client_id: str) -> None:
-        self._client_id = client_id
-        self._ids: dict[str, TopicId] = {}
-        self._names: dict[TopicId, str] = {}
-
-    def encode(self, correlation_id: int, request: Fetch) -> bytes:
-        """The whole frame, its length in front."""
-        frame = begin_request(FETCH, FOLLOWER_VERSION, correlation_id, self._client_id)
-        frame += _HEAD.pack(
-            request.max_wait_ms,
-            request.min_bytes,
-            request.max_bytes,
-            0,
-            request.session_id,
-            request.session_epoch,
-        )
-        if request.partitions:
-            self._add_partitions(frame, request.partitions)
-        else:
-            frame.append(1)
-        if request.forgotten:
-            self._add_forgotten(frame, request.forgotten)
-        else:
-            frame.append(1)
-        assert request.replica is not None, "only followers ask through this"
-        epoch = -1 if request.broker_epoch is None else request.broker_epoch
-        size = _REPLICA_STATE.size + 1
-        frame += _TAIL.pack(1, 1, REPLICA_STATE_TAG, size, request.replica, epoch, 0)
-        frame.append(0)
-        return finish(frame)
-
-    def _add_partitions(self, frame: bytearray, partitions: list[FetchPartition]) -> None:
-        by_topic: dict[TopicId, list[bytes]] = {}
-        for asked in partitions:
-            topic_id = asked.topic_id
-            assert topic_id is not None, "a follower knows the id of what it follows"
-            found = by_topic.get(topic_id)
-            if found is None:
-                found = by_topic[topic_id] = []
-                topic = asked.topic_partition.topic
-                self._ids[topic] = topic_id
-                self._names[topic_id] = topic
-            epoch, fetched = asked.leader_epoch, asked.last_fetched_epoch
-            found.append(
-                _PARTITION.pack(
-                    asked.topic_partition.partition,
-                    -1 if epoch is None else epoch,
-                    asked.offset,
-                    -1 if fetched is None else fetched,
-                    asked.log_start_offset,
-                    asked.max_bytes,
-                )
-            )
-        frame += uvarint(len(by_topic) + 1)
-        for topic_id, found in by_topic.items():
-            found.append(b"\0")  # the topic's tags, after those of its last partition
-            frame += topic_id + uvarint(len(found)) + b"\0".join(found)
-
-    def _add_forgotten(self, frame: bytearray, forgotten: list[TopicPartition]) -> None:
-        by_topic: dict[str, list[bytes]] = {}
-        for topic, partition in forgotten:
-            by_topic.setdefault(topic, []).append(INT32.pack(partition))
-        frame += uvarint(len(by_topic) + 1)
-        for topic, found in by_topic.items():
-            frame += self._ids[topic] + uvarint(len(found) + 1) + b"".join(found) + b"\0"
-
-    def decode(self, frame: Buffer) -> tuple[int, FetchResponse]:
-        """The correlation id and the answer. Raises MalformedRequest.
-
-        The records are slices of `frame`.
-        """
-        correlation_id, position = parse_response_header(FETCH, FOLLOWER_VERSION, frame)
-        return correlation_id, decode_fetch_response(frame, position, self._names)

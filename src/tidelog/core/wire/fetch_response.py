@@ -50,6 +50,13 @@ _PARTITION = Struct(">ihqqq")
 _FLEXIBLE_PARTITION = Struct(">ihqqqBi")
 """With no aborted transactions, which is the rule, and the preferred replica."""
 _PARTITION_4 = Struct(">ihqq")
+_LONE = Struct(">iiBihiB16sBihqqqBi")
+"""As _FLEXIBLE_HEAD, one topic, its id, one partition, as _FLEXIBLE_PARTITION."""
+_NO_MORE_TAGS = bytes(3)
+"""Of the partition, of the topic, of the answer; and with that the frame ends."""
+_LONE_SIZE = _LONE.size + len(_NO_MORE_TAGS) - INT32.size
+_LONE_BODY = Struct(">ihiB16sBihqqqBi")
+"""The same from the throttle time on."""
 _ABORTED = Struct(">qq")
 _TAGGED_ABORTED = Struct(">qqb")
 _DIVERGING = Struct(">iqb")
@@ -70,6 +77,16 @@ def encode_fetch_response(
     version: int, correlation_id: int, response: FetchResponse, leader_of: LeaderOf | None = None
 ) -> list[Chunk]:
     """What to send, in this order; the first chunk begins with the length of all."""
+    if version >= FIRST_WITH_TOPIC_IDS and len(response.partitions) == 1:
+        part = response.partitions[0]
+        if part.error is _NONE and part.diverging is None and part.aborted is None:
+            return _encode_lone(correlation_id, response, part)
+    return _encode_all(version, correlation_id, response, leader_of)
+
+
+def _encode_all(
+    version: int, correlation_id: int, response: FetchResponse, leader_of: LeaderOf | None
+) -> list[Chunk]:
     flexible = version >= FIRST_FLEXIBLE
     hints = None
     if leader_of is not None and version >= FIRST_WITH_HINTS:
@@ -103,6 +120,38 @@ def encode_fetch_response(
         chunks.append(frame)
     chunks[0] = finish(first, more + len(frame) - len(first))
     return chunks
+
+
+def _encode_lone(
+    correlation_id: int, response: FetchResponse, part: FetchPartitionResponse
+) -> list[Chunk]:
+    """News of one partition, and nothing wrong: what readers mostly wait for."""
+    records, preferred = part.records, part.preferred_read_replica
+    size = 0
+    if records is not None:
+        size = records.length if type(records) is Region else len(records)
+    length = uvarint(size + 1)
+    head = _LONE.pack(
+        _LONE_SIZE + len(length) + size,
+        correlation_id,
+        0,
+        0,
+        response.error,
+        response.session_id,
+        2,
+        part.topic_id or NO_ID,
+        2,
+        part.topic_partition.partition,
+        0,
+        part.high_watermark,
+        part.last_stable_offset,
+        part.log_start_offset,
+        0,
+        -1 if preferred is None else preferred,
+    )
+    if size and records is not None:
+        return [head + length, records, _NO_MORE_TAGS]
+    return [head + length + _NO_MORE_TAGS]
 
 
 def _begin(version: int, correlation_id: int, response: FetchResponse, topics: int) -> bytearray:
@@ -202,9 +251,50 @@ def _partition_tags(part: FetchPartitionResponse, hints: LeaderHints | None) -> 
 def decode_fetch_response(frame: Buffer, position: int, names: TopicNames) -> FetchResponse:
     """The body of version 18 that begins at `position`. Raises MalformedRequest."""
     try:
-        return _decode(frame, position, names)
+        return _decode_lone(frame, position, names) or _decode(frame, position, names)
     except UNREADABLE as reason:
         raise MalformedRequest(f"Fetch response: {reason}") from reason
+
+
+def _decode_lone(data: Buffer, position: int, names: TopicNames) -> FetchResponse | None:
+    """What `_encode_lone` wrote; None if this is another answer."""
+    if len(data) < position + _LONE_BODY.size + 4 or data[position + 10] != 2:
+        return None
+    (
+        _throttle,
+        error,
+        session_id,
+        _topics,
+        topic_id,
+        count,
+        index,
+        code,
+        high_watermark,
+        last_stable,
+        log_start,
+        aborted,
+        preferred,
+    ) = _LONE_BODY.unpack_from(data, position)
+    topic = names.get(topic_id)
+    if topic is None or count != 2 or error or code or aborted:
+        return None
+    size, start = read_uvarint(data, position + _LONE_BODY.size)
+    end = start + size - 1
+    if not size or end + 3 != len(data) or data[end:] != _NO_MORE_TAGS:
+        return None
+    part = FetchPartitionResponse(
+        new(TopicPartition, (topic, index)),
+        topic_id,
+        _NONE,
+        high_watermark,
+        last_stable,
+        log_start,
+        None,
+        data[start:end] if size > 1 else None,
+        None,
+        None if preferred < 0 else preferred,
+    )
+    return FetchResponse(_NONE, session_id, [part])
 
 
 def _decode(data: Buffer, position: int, names: TopicNames) -> FetchResponse:

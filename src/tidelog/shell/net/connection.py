@@ -47,18 +47,19 @@ class Bounds(NamedTuple):
 class Slot:
     """The place of one answer in the line."""
 
-    __slots__ = ("_chunks", "_connection", "size")
+    __slots__ = ("_connection", "chunks", "size")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection: Connection | None = connection
-        self._chunks: Sequence[Chunk | Stretch] | None = None
+        self.chunks: Sequence[Chunk | Stretch] | None = None
+        """The answer, once it is there."""
         self.size = 0
         """What the answer takes in memory, or a little more."""
 
     def fill(self, chunks: list[Chunk]) -> None:
         """The answer; an empty one only gives the place free (acks=0)."""
         if self._connection is not None:
-            self._chunks = chunks
+            self.chunks = chunks
             # A stretch of a file counts as a few bytes, which is near enough.
             self.size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
             self._connection.answered(self)
@@ -70,18 +71,14 @@ class Slot:
     def abandon(self) -> None:
         """The connection is gone. Who works on the answer may still do so for long, and must
         not keep the connection's memory."""
-        for chunk in self._chunks or ():
+        for chunk in self.chunks or ():
             if isinstance(chunk, Stretch):
                 chunk.release()
-        self._connection = self._chunks = None
+        self._connection = self.chunks = None
 
     def hold_files(self, outbox: Outbox) -> None:
-        if self._chunks is not None:
-            self._chunks = outbox.hold_files(self._chunks)
-
-    @property
-    def chunks(self) -> Sequence[Chunk | Stretch] | None:
-        return self._chunks
+        if self.chunks is not None:
+            self.chunks = outbox.hold_files(self.chunks)
 
 
 class Connection:
@@ -204,7 +201,7 @@ class Connection:
         self._loop.at_end_of_turn(self.flush)
 
     def ready(self, events: int) -> None:
-        self.active_ms = self._loop.clock.now_ms()
+        self.active_ms = self._loop.now_ms
         if events & WRITABLE:
             self._flush()
         if events & READABLE:
@@ -279,7 +276,7 @@ class Connection:
 
     def _receive(self, buffer: FrameBuffer) -> None:
         until_ns = monotonic_ns() + TURN_NS
-        if not self._handle_frames(until_ns):
+        if buffer.partial and not self._handle_frames(until_ns):
             return
         for _ in range(RECEIVES_PER_TURN):
             count = buffer.receive(self._sock)
@@ -351,12 +348,16 @@ class Connection:
             return
         slots, outbox = self._slots, self._outbox
         try:
-            while slots and slots[0].chunks is not None:
-                slot = slots.popleft()
-                assert slot.chunks is not None
-                self._made -= slot.size
-                outbox.put(slot.chunks)
-            outbox.send(self._sock)
+            while slots:
+                chunks = slots[0].chunks
+                if chunks is None:
+                    break
+                self._made -= slots.popleft().size
+                outbox.put(chunks)
+            if outbox.send(self._sock) and not slots and self._events == READABLE:
+                if self._held:
+                    self._hold()
+                return
         except (OSError, DiskError) as error:
             # A log that was deleted since the answer was made is no reason to do more.
             self.close(str(error))

@@ -76,19 +76,23 @@ class EventLoop:
         self._next: list[Act] = []
         self._tickers: list[Ticker] = []
         self._tick_at_ms = 0
+        self._due_ms = 0
+        """When a timer or a ticker is due: asked for before each wait."""
         self._stopped = False
+        self.now_ms = clock.now_ms()
+        """When this turn began: for what needs no more than that."""
         self._poller: _Poller
-        self._wait: Callable[[int], list[tuple[int, int]]]
+        self._poll: Callable[[float], list[tuple[int, int]]]
         self._close_poller: Act
         if hasattr(select, "epoll"):
             epoll = select.epoll()
             self._poller = epoll
-            self._wait = lambda timeout_ms: epoll.poll(timeout_ms / 1000)
+            self._poll, self._poll_unit_ms = epoll.poll, 1000
             self._close_poller = epoll.close
         else:
             poll = select.poll()
             self._poller = poll
-            self._wait = poll.poll
+            self._poll, self._poll_unit_ms = poll.poll, 1
             self._close_poller = lambda: None
         self._waker = _Waker(self)
 
@@ -112,6 +116,8 @@ class EventLoop:
     def at(self, when_ms: int, act: Act) -> Timer:
         timer = Timer(act)
         heappush(self._timers, (when_ms, next(self._order), timer))
+        if when_ms < self._due_ms:
+            self._due_ms = when_ms
         return timer
 
     def after(self, delay_ms: int, act: Act) -> Timer:
@@ -158,9 +164,10 @@ class EventLoop:
         put_off: list[Act] | None = None
         if self._next:
             put_off, self._next = self._next, []
-        ready = self._wait(patience_ms)
+        ready = self._poll(patience_ms / self._poll_unit_ms)
         turns = self.turns
         turns.began_ns = began_ns = perf_counter_ns()
+        self.now_ms = now_ms = self.clock.now_ms()
         for fd, events in ready:
             one = watched.get(fd)
             if one is not None:
@@ -172,7 +179,8 @@ class EventLoop:
             left, self._left_by_threads = self._left_by_threads, []
             for act in left:
                 act()
-        self._run_timers(self.clock.now_ms())
+        if now_ms >= self._due_ms:
+            self._run_timers(now_ms)
         while self._ending:
             ending, self._ending = self._ending, {}
             for act in ending:
@@ -189,6 +197,7 @@ class EventLoop:
 
     def _patience_ms(self) -> int:
         if self._left_by_threads or self._ending or self._next or self._stopped:
+            self._due_ms = 0
             return 0
         now = self.clock.now_ms()
         due_ms = now + IDLE_MS
@@ -202,6 +211,7 @@ class EventLoop:
             heappop(timers)
         if timers and timers[0][0] < due_ms:
             due_ms = timers[0][0]
+        self._due_ms = due_ms
         return due_ms - now if due_ms > now else 0
 
     def _run_timers(self, now_ms: int) -> None:

@@ -12,13 +12,15 @@ import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import Region, read_region
 from tidelog.shell.os_disk import OsDisk
 
 SENDFILE_MIN = 16 * 1024
+JOINED_MAX = 16 * 1024
+"""So few bytes are copied for less than the system takes to gather them."""
 GATHER_MAX = 64
 
 
@@ -46,10 +48,27 @@ def held(disk: OsDisk, region: Region) -> Buffer | Stretch:
     """The bytes if they are few, else a hold on the file: whatever becomes of its name."""
     if region.length >= SENDFILE_MIN:
         return Stretch(disk, region)
+    if region is _last_read.region:
+        return _last_read.records
     records = read_region(disk, region) if region.length else b""
     if len(records) < region.length:
         raise FileEnded(f"{region.path} ended before {region.position + region.length}")
+    _last_read.region, _last_read.records = region, records
     return records
+
+
+class _LastRead:
+    """What was read last. A node gives two followers at the same place the very same region:
+    that object means the bytes as they were promised, whatever becomes of the file."""
+
+    __slots__ = ("records", "region")
+
+    def __init__(self) -> None:
+        self.region: Region | None = None
+        self.records = b""
+
+
+_last_read = _LastRead()
 
 
 class Outbox:
@@ -86,10 +105,12 @@ class Outbox:
             return chunks
         return [held(self._disk, c) if isinstance(c, Region) else c for c in chunks]
 
-    def send(self, sock: socket.socket) -> None:
-        """Send as much as the socket takes."""
+    def send(self, sock: socket.socket) -> bool:
+        """Send as much as the socket takes; whether that is all."""
         chunks = self._chunks
         try:
+            if self.size <= JOINED_MAX and chunks and not self.in_files:
+                return self._send_joined(sock, chunks)
             while chunks:
                 first = chunks[0]
                 if isinstance(first, Stretch):
@@ -100,7 +121,17 @@ class Outbox:
                 else:
                     self._sent(sock.sendmsg(self._run()))
         except BlockingIOError:
-            return
+            return False
+        return True
+
+    def _send_joined(self, sock: socket.socket, chunks: deque[Any]) -> bool:
+        data: Buffer = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        left = self.size - sock.send(data)
+        chunks.clear()
+        if left:
+            chunks.append(memoryview(data)[-left:])
+        self.size = left
+        return not left
 
     def close(self) -> None:
         for chunk in self._chunks:

@@ -15,7 +15,7 @@ from tidelog.core.types import BrokerId
 from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
-from tidelog.core.wire.fetch_request import FollowerFetches
+from tidelog.core.wire.follower_fetch import FollowerFetches
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX, FrameBuffer, FrameRefused

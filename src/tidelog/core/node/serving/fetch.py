@@ -18,14 +18,17 @@ from tidelog.core.node.serving.fetch_sessions import (
     UNTOLD,
     FetchSession,
     FetchSessions,
+    Sessionless,
     SessionPartition,
 )
 from tidelog.core.node.serving.gate import Gate
-from tidelog.core.node.serving.long_poll import FetchPart, PendingFetch, failed
+from tidelog.core.node.serving.long_poll import FetchPart, PendingFetch, Reads, failed
 from tidelog.core.node.serving.replica_selection import preferred_read_replica
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication import events as on
 from tidelog.core.types import TopicPartition
+
+_NONE = ErrorCode.NONE
 
 
 class FetchService:
@@ -54,20 +57,23 @@ class FetchService:
     def fetch(self, peer: Peer, correlation: int, request: Fetch) -> None:
         now = self._turn.now_ms
         session = self._sessions.open(request, now)
-        if isinstance(session, ErrorCode):
-            self._turn.emit(Respond(peer, correlation, FetchResponse(session, 0, [])))
-            return
-        pending = PendingFetch(peer, correlation, request, session, now + request.max_wait_ms, [])
         waits = request.max_wait_ms > 0
+        until_ms = now + request.max_wait_ms
         if isinstance(session, FetchSession):
+            pending = PendingFetch(peer, correlation, request, session, until_ms, [])
             self._look_at_all(pending, session)
             waits = waits and bool(session.partitions)
-        else:
+        elif isinstance(session, Sessionless):
+            pending = PendingFetch(peer, correlation, request, session, until_ms, [])
+            stale = self._is_stale(request)
             for known in session.active.values():
-                part = self._read(request, known, now)
+                part = self._read(request, known, stale, now)
                 part.told = part.answer.high_watermark
                 pending.add(part)
             waits = waits and bool(pending.parts)
+        else:
+            self._turn.emit(Respond(peer, correlation, FetchResponse(session, 0, [])))
+            return
         if waits and not self._is_due(pending):
             self._park(pending)
         else:
@@ -78,15 +84,17 @@ class FetchService:
         earlier = self._polling.get(session.id)
         if earlier is not None:
             self._unpark(earlier)
+        request, now_ms = pending.request, self._turn.now_ms
+        stale = self._is_stale(request)
         for known in session.active.values():
-            pending.add(self._read(pending.request, known, self._turn.now_ms))
+            pending.add(self._read(request, known, stale, now_ms))
 
-    def _read(self, request: Fetch, known: SessionPartition, now_ms: int) -> FetchPart:
+    def _read(self, request: Fetch, known: SessionPartition, stale: bool, now_ms: int) -> FetchPart:
         asked = known.asked
         replica = self._gate.find(asked.topic_partition, asked.topic_id)
-        if not isinstance(replica, ErrorCode) and self._is_stale(request):
+        if stale and isinstance(replica, HostedReplica):
             replica = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if isinstance(replica, ErrorCode):
+        if not isinstance(replica, HostedReplica):
             return FetchPart(known, asked, None, UNTOLD, failed(asked, replica))
         part = FetchPart(known, asked, replica, known.high_watermark, _NO_ANSWER)
         self._replicas.step(replica, _event(request, part, now_ms))
@@ -142,8 +150,8 @@ class FetchService:
     def _respond(self, pending: PendingFetch) -> None:
         request, session = pending.request, pending.session
         committed = request.read_committed
-        answers = [part.response(read_committed=committed) for part in pending.parts]
-        _count(pending.parts, to_a_replica=request.replica is not None)
+        answers = [part.response(committed) for part in pending.parts]
+        _count(pending.parts, request.replica is not None)
         told = session.answer(answers)
         if isinstance(session, FetchSession) and not session.closed:
             for part in pending.parts:
@@ -151,7 +159,7 @@ class FetchService:
                 if known is part.known and part.is_settled(request.replica):
                     assert part.replica is not None, "only replicas can be settled"
                     session.rest(known, part.replica)
-        response = FetchResponse(ErrorCode.NONE, session.id, told)
+        response = FetchResponse(_NONE, session.id, told)
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
     # -- when something happens ------------------------------------------------------------
@@ -187,7 +195,8 @@ class FetchService:
             self._fail(replica, error)
         while replicas.touched:
             replica, _ = replicas.touched.popitem()
-            self.rouse(replica)
+            if replica.resting:
+                self.rouse(replica)
             self._look_again(replica)
 
     def _fail(self, replica: HostedReplica, error: ErrorCode) -> None:
@@ -199,14 +208,16 @@ class FetchService:
             self._unpark(pending)
 
     def _look_again(self, replica: HostedReplica) -> None:
+        if not replica.polls:
+            return
+        reads: Reads = {}
         for pending, part in list(replica.polls.items()):
-            if part.answer.error is ErrorCode.NONE and part.answer.diverging is None:
+            answer, request = part.answer, pending.request
+            if answer.error is _NONE and answer.diverging is None:
                 part.answer = replica.partition.fetch_again(
-                    part.answer,
-                    pending.request.replica,
-                    read_committed=pending.request.read_committed,
+                    answer, request.replica, read_committed=request.read_committed
                 )
-            pending.look(part)
+            pending.look(part, reads)
             if self._is_due(pending):
                 self._unpark(pending)
 
@@ -224,7 +235,7 @@ class FetchService:
         return self._parked.next_ms()
 
 
-def _count(parts: list[FetchPart], *, to_a_replica: bool) -> None:
+def _count(parts: list[FetchPart], to_a_replica: bool) -> None:
     for part in parts:
         if part.replica is None:
             continue
@@ -236,7 +247,7 @@ def _count(parts: list[FetchPart], *, to_a_replica: bool) -> None:
         traffic.fetch_requests += 1
         if region is not None:
             traffic.bytes_out += region.length
-        elif part.answer.error is not ErrorCode.NONE:
+        elif part.answer.error is not _NONE:
             traffic.failed_fetch_requests += 1
 
 

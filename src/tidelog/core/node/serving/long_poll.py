@@ -12,6 +12,8 @@ that part of it: a follower of a thousand partitions costs nothing while nine hu
 Only the first look notes the follower's progress.
 """
 
+from typing import TypeAlias
+
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.events import Peer
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
@@ -25,6 +27,11 @@ from tidelog.core.storage.log import Log
 from tidelog.core.types import BrokerId, Offset
 
 NOTHING: Offset = -1
+_NONE = ErrorCode.NONE
+
+Reads: TypeAlias = dict[tuple[Offset, int, Offset], Region]
+"""What was found in one log from an offset on, in so many bytes, below another offset: readers
+who are at the same place get the same answer, which is then read from the file once."""
 
 
 @slotted(eq=False)
@@ -44,36 +51,33 @@ class FetchPart:
     withheld: int = 0
     """How many more bytes the reader would take, but the next batch is larger."""
 
-    @property
-    def size(self) -> int:
-        return 0 if self.region is None else self.region.length
-
     def is_settled(self, reader: BrokerId | None) -> bool:
         """Whether the reader has all there is, and knows it. A follower must also be in the
         ISR: outside of it every fetch is another try to get in."""
         answer = self.answer
         return (
-            self.replica is not None
-            and answer.error is ErrorCode.NONE
+            answer.upto <= answer.offset
+            and self.replica is not None
+            and answer.error is _NONE
             and answer.diverging is None
-            and answer.upto <= answer.offset
             and self.preferred is None
             and self.known.high_watermark == self.replica.partition.high_watermark
             and (reader is None or reader in self.replica.partition.isr.members)
         )
 
-    def response(self, *, read_committed: bool) -> FetchPartitionResponse:
-        answer = self.answer
+    def response(self, read_committed: bool) -> FetchPartitionResponse:
+        answer, asked = self.answer, self.asked
         response = FetchPartitionResponse(
-            self.asked.topic_partition,
-            self.asked.topic_id,
+            asked.topic_partition,
+            asked.topic_id,
             answer.error,
             answer.high_watermark,
             answer.last_stable_offset,
             answer.log_start_offset,
             answer.diverging,
             self.region,
-            preferred_read_replica=self.preferred,
+            None,
+            self.preferred,
         )
         if read_committed and self.region is not None and self.replica is not None:
             log = self.replica.log
@@ -129,28 +133,34 @@ class PendingFetch:
         self.parts.append(part)
         self.look(part)
 
-    def look(self, part: FetchPart) -> None:
-        """Take in what this part has to say now."""
+    def look(self, part: FetchPart, reads: Reads | None = None) -> None:
+        """Take in what this part has to say now; `reads` of its log were made just before."""
         answer = part.answer
-        self.size -= part.size
-        self.withheld -= part.withheld
-        part.region = None
-        part.withheld = 0
-        if (
-            answer.error is not ErrorCode.NONE
-            or answer.diverging is not None
-            or part.preferred is not None
-        ):
+        if part.region is not None:
+            self.size -= part.region.length
+            part.region = None
+        if part.withheld:
+            self.withheld -= part.withheld
+            part.withheld = 0
+        if answer.error is not _NONE or answer.diverging is not None or part.preferred is not None:
             self.urgent = True
             return
-        if self.request.replica is not None and answer.high_watermark > part.told:
+        request, offset, upto = self.request, answer.offset, answer.upto
+        if request.replica is not None and answer.high_watermark > part.told:
             self.behind = True
-        room = self.request.max_bytes - self.size
-        if part.replica is None or answer.upto <= answer.offset or (room <= 0 and self.size):
+        if upto <= offset or part.replica is None:
+            return
+        room = request.max_bytes - self.size
+        if room <= 0 and self.size:
             return
         limit = min(part.asked.max_bytes, room)
-        region = part.replica.log.read(answer.offset, limit, answer.upto)
-        if region.length == HEADER_SIZE and self.request.replica is None:
+        place = (offset, limit, upto)
+        region = reads.get(place) if reads is not None else None
+        if region is None:
+            region = part.replica.log.read(offset, limit, upto)
+            if reads is not None:
+                reads[place] = region
+        if region.length == HEADER_SIZE and request.replica is None:
             region = past_emptied(part.replica.log, region, answer, limit)
         # The first batch comes whole however large it is, or a reader would be stuck
         # (KIP-74); in an answer that has something already, too large is left for later.
@@ -168,5 +178,6 @@ class PendingFetch:
             return
         upto = part.answer.upto
         end = active.size if upto >= log.log_end_offset else active.locate(upto)
-        part.withheld = max(0, min(limit, end - region.position) - part.size)
+        taken = 0 if part.region is None else part.region.length
+        part.withheld = max(0, min(limit, end - region.position) - taken)
         self.withheld += part.withheld

@@ -1,0 +1,164 @@
+"""What a follower asks its leader, and how it reads the answer.
+
+It speaks version 18 only, to brokers of its own kind. Requests that tell one partition anew,
+as nearly all do, are written in one go.
+"""
+
+from struct import Struct
+
+from tidelog.core.node.messages import Fetch, FetchPartition, FetchResponse
+from tidelog.core.record.crc32c import Buffer
+from tidelog.core.types import TopicId, TopicPartition
+from tidelog.core.wire.apis import FETCH
+from tidelog.core.wire.fetch_request import (
+    FOLLOWER_VERSION,
+    HEAD,
+    LONE,
+    LONE_REST,
+    PARTITION,
+    REPLICA_STATE,
+    REPLICA_STATE_TAG,
+)
+from tidelog.core.wire.fetch_response import decode_fetch_response
+from tidelog.core.wire.frames import (
+    LENGTH_SIZE,
+    begin_request,
+    finish,
+    parse_response_header,
+)
+from tidelog.core.wire.primitives import INT32, uvarint
+
+_START = Struct(">ihhi")
+"""Length, key, version, correlation id."""
+_TAIL = Struct(">BBBBiqB")
+"""Empty rack; one tagged field: the replica's state."""
+
+
+class FollowerFetches:
+    """Fetches from one leader over one connection.
+
+    Remembers which topic has which id: a session forgets a topic by its id, and the answers
+    speak of ids only.
+    """
+
+    __slots__ = ("_client_id", "_header", "_ids", "_names")
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._header = bytes(begin_request(FETCH, FOLLOWER_VERSION, 0, client_id)[_START.size :])
+        """What stands between the number of a request and its body."""
+        self._ids: dict[str, TopicId] = {}
+        self._names: dict[TopicId, str] = {}
+
+    def encode(self, correlation_id: int, request: Fetch) -> bytes:
+        """The whole frame, its length in front."""
+        if len(request.partitions) == 1 and not request.forgotten:
+            return self._encode_lone(correlation_id, request, request.partitions[0])
+        frame = begin_request(FETCH, FOLLOWER_VERSION, correlation_id, self._client_id)
+        frame += HEAD.pack(
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            0,
+            request.session_id,
+            request.session_epoch,
+        )
+        if request.partitions:
+            self._add_partitions(frame, request.partitions)
+        else:
+            frame.append(1)
+        if request.forgotten:
+            self._add_forgotten(frame, request.forgotten)
+        else:
+            frame.append(1)
+        assert request.replica is not None, "only followers ask through this"
+        epoch = -1 if request.broker_epoch is None else request.broker_epoch
+        size = REPLICA_STATE.size + 1
+        frame += _TAIL.pack(1, 1, REPLICA_STATE_TAG, size, request.replica, epoch, 0)
+        frame.append(0)
+        return finish(frame)
+
+    def _encode_lone(self, correlation_id: int, request: Fetch, asked: FetchPartition) -> bytes:
+        topic, topic_id = asked.topic_partition.topic, asked.topic_id
+        assert topic_id is not None, "a follower knows the id of what it follows"
+        assert request.replica is not None, "only followers ask through this"
+        self._ids[topic] = topic_id
+        self._names[topic_id] = topic
+        epoch, fetched, incarnation = (
+            asked.leader_epoch,
+            asked.last_fetched_epoch,
+            request.broker_epoch,
+        )
+        header = self._header
+        size = _START.size - LENGTH_SIZE + len(header) + LONE.size
+        return b"".join(
+            (
+                _START.pack(size, FETCH, FOLLOWER_VERSION, correlation_id),
+                header,
+                LONE.pack(
+                    request.max_wait_ms,
+                    request.min_bytes,
+                    request.max_bytes,
+                    0,
+                    request.session_id,
+                    request.session_epoch,
+                    2,
+                    topic_id,
+                    2,
+                    asked.topic_partition.partition,
+                    -1 if epoch is None else epoch,
+                    asked.offset,
+                    -1 if fetched is None else fetched,
+                    asked.log_start_offset,
+                    asked.max_bytes,
+                    *LONE_REST,
+                    request.replica,
+                    -1 if incarnation is None else incarnation,
+                    0,
+                    0,
+                ),
+            )
+        )
+
+    def _add_partitions(self, frame: bytearray, partitions: list[FetchPartition]) -> None:
+        by_topic: dict[TopicId, list[bytes]] = {}
+        for asked in partitions:
+            topic_id = asked.topic_id
+            assert topic_id is not None, "a follower knows the id of what it follows"
+            found = by_topic.get(topic_id)
+            if found is None:
+                found = by_topic[topic_id] = []
+                topic = asked.topic_partition.topic
+                self._ids[topic] = topic_id
+                self._names[topic_id] = topic
+            epoch, fetched = asked.leader_epoch, asked.last_fetched_epoch
+            found.append(
+                PARTITION.pack(
+                    asked.topic_partition.partition,
+                    -1 if epoch is None else epoch,
+                    asked.offset,
+                    -1 if fetched is None else fetched,
+                    asked.log_start_offset,
+                    asked.max_bytes,
+                )
+            )
+        frame += uvarint(len(by_topic) + 1)
+        for topic_id, found in by_topic.items():
+            found.append(b"\0")  # the topic's tags, after those of its last partition
+            frame += topic_id + uvarint(len(found)) + b"\0".join(found)
+
+    def _add_forgotten(self, frame: bytearray, forgotten: list[TopicPartition]) -> None:
+        by_topic: dict[str, list[bytes]] = {}
+        for topic, partition in forgotten:
+            by_topic.setdefault(topic, []).append(INT32.pack(partition))
+        frame += uvarint(len(by_topic) + 1)
+        for topic, found in by_topic.items():
+            frame += self._ids[topic] + uvarint(len(found) + 1) + b"".join(found) + b"\0"
+
+    def decode(self, frame: Buffer) -> tuple[int, FetchResponse]:
+        """The correlation id and the answer. Raises MalformedRequest.
+
+        The records are slices of `frame`.
+        """
+        correlation_id, position = parse_response_header(FETCH, FOLLOWER_VERSION, frame)
+        return correlation_id, decode_fetch_response(frame, position, self._names)

@@ -1,0 +1,113 @@
+"""What a connection has to send leaves in order and whole, however little the socket takes."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.core.storage.disk import DiskError, Region
+from tidelog.shell.net.outbox import JOINED_MAX, SENDFILE_MIN, Outbox
+from tidelog.shell.os_disk import OsDisk
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    here, there = socket.socketpair()
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    here.setblocking(False)
+    there.setblocking(False)
+    with here, there:
+        yield here, there
+
+
+def received(there: socket.socket) -> bytes:
+    try:
+        return there.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+@pytest.mark.parametrize("sizes", [[1], [5, 7, 9], [3000] * 5, [JOINED_MAX, 1], [40_000, 3, 50]])
+def test_bytes_leave_whole_and_in_order(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket], sizes: list[int]
+) -> None:
+    here, there = pair
+    outbox = Outbox(OsDisk(str(tmp_path)))
+    chunks = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    outbox.put([chunks[0]])
+    outbox.put([b"", *chunks[1:]])
+    assert outbox.size == sum(sizes)
+    got = b""
+    for _ in range(1000):
+        done = outbox.send(here)
+        assert done == (not outbox)
+        got += received(there)
+        if done:
+            break
+    assert got + received(there) == b"".join(chunks)
+    assert outbox.size == 0
+
+
+def test_a_full_socket_keeps_what_waits(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    here, there = pair
+    outbox = Outbox(OsDisk(str(tmp_path)))
+    sent = 0
+    while True:
+        outbox.put([b"x" * 1000])
+        sent += 1000
+        if not outbox.send(here):
+            break
+    outbox.put([b"y" * 10])
+    waits = outbox.size
+    assert not outbox.send(here)
+    assert outbox.size == waits
+    got = b""
+    while outbox or len(got) < sent + 10:
+        got += received(there)
+        outbox.send(here)
+    assert got == b"x" * sent + b"y" * 10
+
+
+def test_two_readers_of_one_region_get_what_was_promised(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """Even if the file is another by the time the second one is served."""
+    here, there = pair
+    disk = OsDisk(str(tmp_path))
+    disk.append("log", [b"0123456789"])
+    one, other = Outbox(disk), Outbox(disk)
+    region = Region("log", 2, 5)
+    one.put([b"<", region, b">"])
+    disk.truncate("log", 2)
+    disk.append("log", [b"another one"])
+    other.put([region])
+    anew = Outbox(disk)
+    anew.put([Region("log", 2, 5)])
+    for outbox in (one, other, anew):
+        assert outbox.send(here)
+    assert received(there) == b"<23456>" + b"23456" + b"anoth"
+    disk.close()
+
+
+def test_long_stretches_are_sent_from_the_file(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    here, there = pair
+    disk = OsDisk(str(tmp_path))
+    records = bytes(range(256)) * (SENDFILE_MIN // 128)
+    disk.append("log", [records])
+    outbox = Outbox(disk)
+    outbox.put([b"head", Region("log", 0, len(records)), b"tail"])
+    assert outbox.in_files == len(records)
+    disk.delete("log")
+    got = b""
+    while outbox:
+        outbox.send(here)
+        got += received(there)
+    assert got + received(there) == b"head" + records + b"tail"
+    with pytest.raises(DiskError):
+        outbox.put([Region("log", 0, 3)])
+    disk.close()
