@@ -54,6 +54,14 @@ def test_append_gathers_and_tells_where(disk: Disk) -> None:
     assert disk.size("f") == 8
 
 
+def test_append_of_more_bytes_than_one_call_takes(disk: Disk) -> None:
+    some, more = bytes(range(256)) * 4000, bytes(range(255, -1, -1)) * 9000
+    disk.append("f", [b"begin"])
+    assert disk.append("f", [some, b"-", more, b"."]) == 5
+    assert disk.append("f", [more]) == 5 + len(some) + len(more) + 2
+    assert disk.read("f", 0, 1 << 24) == b"begin" + some + b"-" + more + b"." + more
+
+
 def test_append_of_more_buffers_than_one_call_takes(disk: Disk) -> None:
     disk.append("f", [b"%06d" % n for n in range(3000)])
     assert read_file(disk, "f") == b"".join(b"%06d" % n for n in range(3000))

@@ -28,6 +28,9 @@ from tidelog.core.storage.disk import (
 
 _GATHER_MAX = 1024
 """Buffers in one system call (IOV_MAX on Linux and macOS)."""
+_WRITE_MAX = 1024 * 1024
+"""Bytes in one system call. From 2 MB on the page cache takes huge pages, and in a virtual
+machine whose host takes free memory back, those are the ones that it took: ten times the CPU."""
 _FALLOC_KEEP_SIZE = 1
 _SYNCFS_TELLS_ERRORS = (5, 8)
 _SYNCFS_FROM = 16
@@ -120,13 +123,13 @@ class OsDisk:
         file = self._opened(path, create=True)
         position = file.size
         try:
-            if len(buffers) == 1:
-                written, wanted = os.write(file.fd, buffers[0]), len(buffers[0])
+            wanted = sum(map(len, buffers))
+            if len(buffers) == 1 and wanted <= _WRITE_MAX:
+                written = os.write(file.fd, buffers[0])
+                if written < wanted:
+                    _write_rest(file.fd, buffers, written)
             else:
-                wanted = sum(map(len, buffers))
-                written = os.writev(file.fd, buffers[:_GATHER_MAX]) if wanted else 0
-            if written < wanted:
-                _write_rest(file.fd, buffers, written)
+                _write_gathered(file.fd, buffers)
         except OSError as error:
             # The size is unknown now: another open finds it out.
             self._forget(path)
@@ -292,13 +295,31 @@ class OsDisk:
         return f"{self.root}/{path}" if path else self.root
 
 
+def _write_gathered(fd: int, buffers: Sequence[Buffer]) -> None:
+    """All of them, in as few calls as their limits allow."""
+    gathered: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        rest = memoryview(buffer)
+        while rest:
+            part = rest[: _WRITE_MAX - size]
+            rest = rest[len(part) :]
+            gathered.append(part)
+            size += len(part)
+            if size == _WRITE_MAX or len(gathered) == _GATHER_MAX:
+                _write_rest(fd, gathered, os.writev(fd, gathered))
+                gathered, size = [], 0
+    if gathered:
+        _write_rest(fd, gathered, os.writev(fd, gathered))
+
+
 def _write_rest(fd: int, buffers: Sequence[Buffer], written: int) -> None:
     """Write on after `written` bytes: a call may write less than it was given."""
     for buffer in buffers:
         rest = memoryview(buffer)[written:]
         written = max(0, written - len(buffer))
         while rest:
-            rest = rest[os.write(fd, rest) :]
+            rest = rest[os.write(fd, rest[:_WRITE_MAX]) :]
 
 
 def _disk_error(error: OSError, path: str) -> DiskError:

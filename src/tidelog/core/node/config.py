@@ -40,7 +40,7 @@ class NodeConfig:
     replica_lag_time_max_ms: int = 30_000
     replica_fetch_wait_max_ms: int = 500
     replica_fetch_min_bytes: int = 1
-    replica_fetch_max_bytes: int = 1_048_576
+    replica_fetch_max_bytes: int = 2_097_152
     replica_fetch_response_max_bytes: int = 10_485_760
     replica_fetch_backoff_ms: int = 1000
     high_watermark_linger_ms: int = 5

@@ -17,8 +17,9 @@ REPLICATION = (
     Setting(
         "replica.fetch.max.bytes",
         "int",
-        1_048_576,
-        "How much a follower asks for of one partition; a larger batch still comes through.",
+        2_097_152,
+        "How much a follower asks for of one partition; a larger batch still comes through. "
+        "*Kafka's default is 1048576, one batch of a busy producer at a time.*",
         "bytes",
         0,
     ),

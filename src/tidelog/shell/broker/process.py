@@ -25,6 +25,7 @@ from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import NEVER, CannotListen, Limits, Listener, Shares, bind
 from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
+from tidelog.shell.net.same_host import listen_beside
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError, prepare
 from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
@@ -126,7 +127,9 @@ class BrokerRun:
         listener, internal = self._settings.listener, self._settings.internal_listener
         backlog = self._settings.get("socket.listen.backlog.size")
         clients = bind(listener.host, listener.port, backlog)
-        return clients, bind(internal.host, internal.port, backlog)
+        between_brokers = bind(internal.host, internal.port, backlog)
+        beside = [listen_beside(sock, backlog) for sock in between_brokers]
+        return clients, between_brokers + [sock for sock in beside if sock is not None]
 
     def _open_node(self, client: socket.socket, internal: socket.socket) -> Node:
         settings = self._settings

@@ -13,6 +13,7 @@ from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import Bounds, Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
+from tidelog.shell.net.same_host import widen
 from tidelog.shell.os_disk import OsDisk
 
 BACKLOG = 4096
@@ -166,7 +167,9 @@ class Listener:
                 if error.errno in _OUT_OF_FILES:
                     self._pause(OUT_OF_FILES_PAUSE_MS)
                 return
-            self._take(sock, str(address[0]), int(address[1]))
+            # A Unix socket's peer has no address.
+            ip, port = address[:2] if address else ("127.0.0.1", 0)
+            self._take(sock, str(ip), int(port))
 
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -190,7 +193,10 @@ class Listener:
             return
         try:
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if sock.family == socket.AF_UNIX:
+                widen(sock)
+            else:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if limits.send_buffer != SYSTEM_DEFAULT:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
             if limits.receive_buffer != SYSTEM_DEFAULT:

@@ -20,6 +20,7 @@ from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX, FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Outbox
+from tidelog.shell.net.same_host import connect_beside
 from tidelog.shell.os_disk import OsDisk
 
 FRAME_MAX = 256 * 1024 * 1024
@@ -131,12 +132,8 @@ class PeerLink:
         address = self._address_of()
         if address is None:
             return False
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if sock.connect_ex(address) not in _UNDER_WAY:
-            sock.close()
+        sock = connect_beside(*address) or _connect_by_tcp(address)
+        if sock is None:
             return False
         self._sock = sock
         self._connecting = True
@@ -199,6 +196,18 @@ class PeerLink:
             _, answer = decode_response(CONTROLLER_CALL, 0, frame)
             response = decode_call(answer["document"])
         self._tell.answered(correlation, response)
+
+
+def _connect_by_tcp(address: tuple[str, int]) -> socket.socket | None:
+    """On its way to being connected; None if that can't be."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sock.connect_ex(address) not in _UNDER_WAY:
+        sock.close()
+        return None
+    return sock
 
 
 def hello_frame(broker: BrokerId, secret: str, client_id: str) -> bytes:

@@ -1,0 +1,112 @@
+"""Brokers of one machine talk over a Unix socket, if it is one of their own; else over TCP."""
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from net_stage import FRAME_MAX, Stage, finish, framed
+
+from tidelog.shell.net import same_host
+from tidelog.shell.net.clock import Clock
+from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.listener import Limits, Listener, bind
+from tidelog.shell.net.peer_link import LinkEvents, PeerLink
+from tidelog.shell.net.same_host import connect_beside, listen_beside
+from tidelog.shell.os_disk import OsDisk
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux has names without files"
+)
+
+
+@pytest.fixture
+def doors() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A TCP socket that listens, and the one beside it."""
+    with ExitStack() as stack:
+        [door] = map(stack.enter_context, bind("127.0.0.1", 0))
+        beside = listen_beside(door, 5)
+        assert beside is not None
+        yield door, stack.enter_context(beside)
+
+
+def address_of(door: socket.socket) -> tuple[str, int]:
+    return "127.0.0.1", door.getsockname()[1]
+
+
+def family_of_link(tmp_path: Path, door: socket.socket) -> int:
+    """How a link to the door's address goes."""
+    loop, disk = EventLoop(Clock()), OsDisk(str(tmp_path))
+    told = LinkEvents(lambda _number, _answer: None, lambda _number: None, lambda: None)
+    link = PeerLink(loop, disk, "test", b"hello", lambda: address_of(door), told)
+    assert link._connect()
+    assert link._sock is not None
+    family = link._sock.family
+    link.close()
+    disk.close()
+    loop.close()
+    return family
+
+
+def test_a_link_takes_the_shorter_way(
+    tmp_path: Path, doors: tuple[socket.socket, socket.socket]
+) -> None:
+    assert family_of_link(tmp_path, doors[0]) == socket.AF_UNIX
+
+
+def test_where_nobody_listens_beside_there_is_tcp(
+    tmp_path: Path, doors: tuple[socket.socket, socket.socket]
+) -> None:
+    doors[1].close()
+    assert family_of_link(tmp_path, doors[0]) == socket.AF_INET
+
+
+def test_a_name_taken_by_another_user_is_not_talked_to(
+    tmp_path: Path, doors: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert family_of_link(tmp_path, doors[0]) == socket.AF_INET
+
+
+def test_a_system_that_grants_little_room_gets_tcp(
+    doors: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(same_host, "BUFFER_BYTES_MIN", 1 << 30)
+    assert connect_beside(*address_of(doors[0])) is None
+    with bind("127.0.0.1", 0)[0] as other:
+        assert listen_beside(other, 5) is None
+
+
+def test_only_a_loopback_address_has_one() -> None:
+    with bind("0.0.0.0", 0)[0] as door:
+        assert listen_beside(door, 5) is None
+    assert connect_beside("192.0.2.1", 9092) is None
+
+
+def test_a_name_that_is_taken_is_left_alone(doors: tuple[socket.socket, socket.socket]) -> None:
+    assert listen_beside(doors[0], 5) is None
+
+
+def test_a_listener_serves_it_as_any_other(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    beside = listen_beside(stage.listener._sock, 5)
+    assert beside is not None
+    limits = Limits(frame_max=FRAME_MAX)
+    second = Listener(stage.loop, beside, stage.disk, stage.echo, limits, stage.shares)
+    sock = connect_beside("127.0.0.1", stage.listener.port)
+    assert sock is not None
+    stage.peers.append(sock)
+    large = framed(bytes(1_000_000))  # more than the system's default takes at once
+    sock.settimeout(5)
+    sender = threading.Thread(target=lambda: sock.sendall(large))
+    sender.start()
+    stage.until(lambda: stage.echo.frames == 1)
+    sender.join()
+    assert stage.received(sock, len(large)) == large
+    second.close()
+    finish(stage)
