@@ -37,6 +37,7 @@ OTHER_DEFAULT = {
     "log.preallocate": "in small steps, so it costs little",
     "preallocate": "in small steps, so it costs little",
     "queued.max.request.bytes": "memory is bounded unless somebody wants it otherwise",
+    "replica.fetch.max.bytes": "more than one batch of a busy producer at a time",
     "socket.listen.backlog.size": "many clients may come at once",
     "socket.receive.buffer.bytes": "the system chooses",
     "socket.send.buffer.bytes": "the system chooses",
