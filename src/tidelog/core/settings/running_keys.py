@@ -18,10 +18,10 @@ REPLICATION = (
         "replica.fetch.max.bytes",
         "int",
         2_097_152,
-        "How much a follower asks for of one partition; a larger batch still comes through. "
-        "*Kafka's default is 1048576, one batch of a busy producer at a time.*",
+        "How much a follower asks for of one partition; a larger batch still comes through.",
         "bytes",
         0,
+        note="Kafka's default is 1048576, one batch of a busy producer at a time.",
     ),
     Setting(
         "replica.fetch.min.bytes",
