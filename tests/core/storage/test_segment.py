@@ -272,9 +272,9 @@ def test_segments_find_each_other(disk: MemoryDisk) -> None:
     for segment in made[1:]:
         segments.add(segment)
     assert (len(segments), segments.first, segments.active) == (3, made[0], made[2])
-    assert segments.from_offset(5) == made
-    assert segments.from_offset(25) == made[1:]
-    assert segments.from_offset(99) == made[2:]
+    assert list(segments.from_offset(5)) == made
+    assert list(segments.from_offset(25)) == made[1:]
+    assert list(segments.from_offset(99)) == made[2:]
     assert [segments.end_of(segment) for segment in made] == [20, 30, None]
     assert segments.remove_below(29) == made[:1]
     assert segments.remove_above(20) == made[2:]

@@ -30,8 +30,7 @@ def read_region_at(
 ) -> Region:
     """Batches from the one that holds `offset`, none that reaches `upto` or beyond."""
     active = segments.active
-    candidates = [active] if offset >= active.base_offset else segments.from_offset(offset)
-    for segment in candidates:
+    for segment in (active,) if offset >= active.base_offset else segments.from_offset(offset):
         start = segment.locate(offset)
         # Compaction may have emptied the rest of a segment: then the next one goes on.
         if start < segment.size:
@@ -45,7 +44,7 @@ def offset_for_timestamp(
     disk: Disk, segments: Segments, timestamp: int, log_start_offset: Offset
 ) -> TimestampAndOffset | None:
     """The first record at or after the log start with that timestamp or a later one."""
-    for segment in segments.from_offset(log_start_offset):
+    for segment in segments.from_timestamp(timestamp, log_start_offset):
         if segment.max_timestamp < timestamp:
             continue
         from_offset = max(segment.time_index.floor(timestamp), log_start_offset)
@@ -61,7 +60,7 @@ def offset_of_max_timestamp(
     disk: Disk, segments: Segments, log_start_offset: Offset
 ) -> TimestampAndOffset | None:
     """The first record that has the largest timestamp of all."""
-    largest = max(segment.max_timestamp for segment in segments)
+    largest = segments.max_timestamp
     if largest < 0:
         return None
     found = offset_for_timestamp(disk, segments, largest, log_start_offset)

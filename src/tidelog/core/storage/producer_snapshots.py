@@ -8,7 +8,7 @@ A snapshot keeps only the last batch of each producer, but a retry of any of the
 must be recognised; the missing ones are read back from the headers near the log's end.
 """
 
-from bisect import insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -47,20 +47,21 @@ class ProducerSnapshots:
         """Not synced: a torn one is recognised by its checksum. The path written."""
         path = self._path(offset)
         self._disk.write(path, producers.encode_snapshot())
-        if offset not in self._offsets:
-            insort(self._offsets, offset)
+        at = bisect_left(self._offsets, offset)
+        if at == len(self._offsets) or self._offsets[at] != offset:
+            self._offsets.insert(at, offset)
         return path
 
     def _delete(self, offsets: list[Offset]) -> None:
         for offset in offsets:
             self._disk.delete(self._path(offset))
-            self._offsets.remove(offset)
+            del self._offsets[bisect_left(self._offsets, offset)]
 
     def delete_below(self, start: Offset) -> None:
-        self._delete([offset for offset in self._offsets if offset < start])
+        self._delete(self._offsets[: bisect_left(self._offsets, start)])
 
     def delete_above(self, end: Offset) -> None:
-        self._delete([offset for offset in self._offsets if offset > end])
+        self._delete(self._offsets[bisect_right(self._offsets, end) :])
 
     def delete_all(self) -> None:
         self._delete(self._offsets.copy())

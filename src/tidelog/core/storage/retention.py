@@ -28,7 +28,9 @@ def retention_point(
     """Where the log should begin by time and size; None if nothing has to go."""
     if not config.cleanup_delete:
         return None
-    excess = sum(segment.size for segment in segments) - config.retention_bytes
+    excess = 0
+    if config.retention_bytes >= 0:
+        excess = sum(segment.size for segment in segments) - config.retention_bytes
     point = None
     for segment in segments:
         end = segments.end_of(segment)

@@ -109,7 +109,7 @@ def test_young_records_are_left_alone(log: Log) -> None:
 def test_old_records_are_cleaned_however_few_they_are(log: Log) -> None:
     log.config = replace(COMPACT, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=500)
     fourth = bases(log)[3]
-    since = log.segments.from_offset(fourth)[0].first_timestamp
+    since = next(log.segments.from_offset(fourth)).first_timestamp
     assert since is not None
     assert look(log, fourth, now_ms=since + 500) is None
     found = look(log, fourth, now_ms=since + 501)

@@ -69,7 +69,7 @@ class HostedShard:
         """A damaged header: nobody can tell where in this file the next batch begins."""
         self.damaged += 1
         segments = self.replica.log.segments
-        here = segments.from_offset(self._position)[0]
+        here = next(segments.from_offset(self._position))
         following = segments.end_of(here)
         self._position = self.target if following is None else min(following, self.target)
 
