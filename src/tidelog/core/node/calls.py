@@ -32,12 +32,12 @@ class Call:
 class Calls:
     """Sends, and hands each answer to whoever asked."""
 
-    __slots__ = ("_deadlines", "_next", "_open", "_turn")
+    __slots__ = ("_next", "_open", "_turn", "deadlines")
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._open: dict[int, Call] = {}
-        self._deadlines: Deadlines[int] = Deadlines()
+        self.deadlines: Deadlines[int] = Deadlines()
         self._next = 0
 
     def send(
@@ -53,7 +53,7 @@ class Calls:
         self._next += 1
         call = Call(answered, failed, self._turn.now_ms + timeout_ms)
         self._open[correlation] = call
-        self._deadlines.add(correlation, call.deadline_ms)
+        self.deadlines.add(correlation, call.deadline_ms)
         self._turn.emit(Send(broker, correlation, request))
         return correlation
 
@@ -73,14 +73,14 @@ class Calls:
 
     def tick(self) -> None:
         """Give up what was not answered in time."""
-        for correlation in self._deadlines.due(self._turn.now_ms):
+        for correlation in self.deadlines.due(self._turn.now_ms):
             self.fail(correlation)
 
     def next_ms(self) -> int | None:
-        return self._deadlines.next_ms()
+        return self.deadlines.next_ms()
 
     def _take(self, correlation: int) -> Call | None:
         call = self._open.pop(correlation, None)
         if call is not None:
-            self._deadlines.remove(correlation, call.deadline_ms)
+            self.deadlines.remove(correlation, call.deadline_ms)
         return call

@@ -7,18 +7,26 @@ Entries of the same millisecond share a bucket, and the heap holds only millisec
 Always true: a bucket's millisecond is in the heap exactly once.
 """
 
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 Item = TypeVar("Item")
+
+FAR_MS = 1 << 62
+
+NextMs: TypeAlias = Callable[[], int | None]
+"""When there is something to do; None if nothing is known of."""
 
 
 class Deadlines(Generic[Item]):
     """Items by the time they are due, each in at most one place."""
 
-    __slots__ = ("_buckets", "_order")
+    __slots__ = ("_buckets", "_order", "earliest_ms")
 
     def __init__(self) -> None:
+        self.earliest_ms = FAR_MS
+        """Nothing is due before this; `next_ms` makes it exact again."""
         self._buckets: dict[int, dict[Item, None]] = {}
         self._order: list[int] = []
 
@@ -30,6 +38,8 @@ class Deadlines(Generic[Item]):
         if bucket is None:
             bucket = self._buckets[at_ms] = {}
             heappush(self._order, at_ms)
+            if at_ms < self.earliest_ms:
+                self.earliest_ms = at_ms
         bucket[item] = None
 
     def remove(self, item: Item, at_ms: int) -> None:
@@ -50,6 +60,50 @@ class Deadlines(Generic[Item]):
         while self._order:
             first = self._order[0]
             if self._buckets[first]:
+                self.earliest_ms = first
                 return first
             del self._buckets[heappop(self._order)]
+        self.earliest_ms = FAR_MS
         return None
+
+
+class WakeTime:
+    """When a node with many clocks has something to do: exactly, or for less not too late.
+
+    Frequent events only add to the deadlines in `often`, and may change what `ask` says. After
+    any other event `forget` is to be called.
+    """
+
+    __slots__ = ("_ask", "_clocks", "_known_ms", "_often")
+
+    def __init__(
+        self, clocks: tuple[NextMs, ...], often: tuple[Deadlines[Any], ...], ask: NextMs
+    ) -> None:
+        self._clocks = (*clocks, ask)
+        self._often = often
+        self._ask = ask
+        self._known_ms = 0
+
+    def forget(self) -> None:
+        """Anything may be due now."""
+        self._known_ms = 0
+
+    def exact(self) -> int:
+        soonest = FAR_MS
+        for next_ms in self._clocks:
+            at = next_ms()
+            if at is not None and at < soonest:
+                soonest = at
+        self._known_ms = soonest
+        return soonest
+
+    def bound(self, now_ms: int) -> int:
+        """Nothing is due before this."""
+        soonest = self._known_ms
+        for deadlines in self._often:
+            if deadlines.earliest_ms < soonest:
+                soonest = deadlines.earliest_ms
+        if soonest <= now_ms:
+            return self.exact()
+        at = self._ask()
+        return soonest if at is None or at > soonest else at

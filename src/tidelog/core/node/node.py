@@ -19,6 +19,7 @@ from tidelog.core.node import events as on
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.coordinating.coordination import Coordination
+from tidelog.core.node.deadlines import FAR_MS, WakeTime
 from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.measuring.measured import Measured
@@ -35,6 +36,7 @@ from tidelog.core.node.membership.store_reading import StoreReading
 from tidelog.core.node.messages import (
     DeleteRecords,
     Fetch,
+    FetchResponse,
     Forwarded,
     InitProducerId,
     ListOffsets,
@@ -62,6 +64,7 @@ from tidelog.core.storage.log_directory import LogDirectory, Progress
 from tidelog.core.types import BrokerEpoch, TopicPartition
 
 CONTROLLER_TICK_MS = 500
+_FREQUENT = (Produce, Fetch, FetchResponse)
 
 
 class Node:
@@ -118,9 +121,12 @@ class Node:
         self._store = StoreReading(turn, self.image, self._advance, self._metadata.set_aside_strays)
         parts = (self._producer_ids, self._groups, self.cleaning)
         self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
-        self._clocks = (self._registration.next_ms, *(part.next_ms for part in self._timed))
+        # What is added to with every produce and every fetch, each way.
+        often = (self._calls.deadlines, self._produces.deadlines, self._fetches.deadlines)
+        clocks = (self._own_next_ms, self._registration.next_ms, *(p.next_ms for p in self._timed))
+        self._wake = WakeTime(clocks, often, self._ask_next_ms)
         self._controller_tick_ms = now_ms
-        self._stop_by_ms: int | None = None
+        self._stop_by_ms = FAR_MS
         self._stopping = False
         self._handlers = self._handlers_by_event()
         self._serve = self._services_by_request()
@@ -128,7 +134,6 @@ class Node:
     def _handlers_by_event(self) -> dict[type, Callable[[Any], None]]:
         return {
             on.Started: self._on_started,
-            on.RequestReceived: self._on_request,
             on.ResponseReceived: lambda e: self._calls.answer(e.correlation, e.response),
             on.RequestFailed: lambda e: self._calls.fail(e.correlation),
             on.SessionOpened: self._on_session_opened,
@@ -140,7 +145,9 @@ class Node:
             on.TransactionAnswered: self._on_transaction,
             on.FlushCompleted: lambda e: self._flushing.completed(e.flush, e.error),
             on.LogCleaned: lambda e: self.cleaning.told(e.cleaning, e.told),
-            on.BrokerDied: self._on_broker_died,
+            on.BrokerDied: lambda e: self._seat.step(
+                controller_on.BrokerDied(e.broker, e.broker_epoch)
+            ),
             on.Ticked: self._on_ticked,
             on.ShutdownRequested: self._on_shutdown_requested,
         }
@@ -208,12 +215,22 @@ class Node:
         events at hand takes them all first, so that whoever polls is woken once."""
         if self.halted is not None:
             return
-        self._turn.now_ms = max(self._turn.now_ms, event.now_ms)
+        if event.now_ms > self._turn.now_ms:
+            self._turn.now_ms = event.now_ms
         try:
             if self._registration.lapsed:
                 self._registration.step_back()
                 self._reconsider_acting()
-            self._handlers[type(event)](event)
+                self._wake.forget()
+            if isinstance(event, on.RequestReceived):
+                said = event.request
+                serve = self._serve.get(type(said)) or self._groups.serve
+                serve(event.peer, event.correlation, said)
+            else:
+                said = event.response if isinstance(event, on.ResponseReceived) else None
+                self._handlers[type(event)](event)
+            if type(said) not in _FREQUENT:
+                self._wake.forget()
         except (DiskError, LogOffline) as error:
             self._fail(error)
 
@@ -230,15 +247,18 @@ class Node:
         """Let every part go on as far as it can."""
         while True:
             stirred = self._groups.pump()
+            if stirred:
+                self._wake.forget()
             self._fetches.wake()
             self._flushing.pump()
-            self._proposals.pump(self.broker_epoch, acting=self._gate.acting)
-            self._fetchers.pump(self.broker_epoch)
+            epoch = self._registration.broker_epoch
+            self._proposals.pump(epoch, acting=self._gate.acting)
+            self._fetchers.pump(epoch)
             if not (self._replicas.touched or self._replicas.deposed or stirred):
                 break
         self._replicas.write_epochs()
         if self._lost.untold or self._lost.found:
-            self._lost.pump(self.broker_epoch)
+            self._lost.pump(epoch)
         if self._replicas.truncated:
             self._replicas.truncated = False
             self.directory.write_recovery_points()
@@ -248,20 +268,22 @@ class Node:
 
     def next_deadline_ms(self) -> int | None:
         """When to step with Ticked, if nothing else happens; None once halted."""
-        if self.halted is not None:
-            return None
-        soonest = min(self._duties.next_ms, self._controller_tick_ms)
-        for next_ms in self._clocks:  # every turn comes by here: no lists, no look-ups
-            at = next_ms()
-            if at is not None and at < soonest:
-                soonest = at
+        return self._wake.exact() if self.halted is None else None
+
+    def wake_ms(self) -> int | None:
+        """The same or earlier, at a fraction of the price: for who asks in every turn."""
+        return self._wake.bound(self._turn.now_ms) if self.halted is None else None
+
+    def _own_next_ms(self) -> int:
+        return min(self._duties.next_ms, self._controller_tick_ms, self._stop_by_ms)
+
+    def _ask_next_ms(self) -> int:
+        """When another broker is to be asked something that waits now."""
+        epoch, lost, soonest = self.broker_epoch, self._lost, FAR_MS
         for at in (
-            self._stop_by_ms,
+            self._fetchers.next_ms() if epoch is not None else None,
             self._proposals.next_ms() if self._gate.acting else None,
-            self._fetchers.next_ms() if self._registration.broker_epoch is not None else None,
-            self._lost.next_ms(self.broker_epoch)
-            if self._lost.untold or self._lost.found
-            else None,
+            lost.next_ms(epoch) if lost.untold or lost.found else None,
         ):
             if at is not None and at < soonest:
                 soonest = at
@@ -272,10 +294,6 @@ class Node:
     def _on_started(self, _event: on.Started) -> None:
         self._registration.start()
         self._store.read()
-
-    def _on_request(self, event: on.RequestReceived) -> None:
-        serve = self._serve.get(type(event.request)) or self._groups.serve
-        serve(event.peer, event.correlation, event.request)
 
     # -- the store -------------------------------------------------------------------------
 
@@ -345,11 +363,8 @@ class Node:
         if now >= self._controller_tick_ms:
             self._controller_tick_ms = now + CONTROLLER_TICK_MS
             self._seat.step(controller_on.Ticked(now))
-        if self._stop_by_ms is not None and now >= self._stop_by_ms:
+        if now >= self._stop_by_ms:
             self._prepare_to_stop()
-
-    def _on_broker_died(self, event: on.BrokerDied) -> None:
-        self._seat.step(controller_on.BrokerDied(event.broker, event.broker_epoch))
 
     def _on_shutdown_requested(self, _event: on.ShutdownRequested) -> None:
         if self.broker_epoch is None or not self.config.controlled_shutdown_enable:
@@ -368,11 +383,7 @@ class Node:
         epoch = self.broker_epoch
         self._cease_acting()
         self._fetches.wake()
-        high_watermarks = self._duties.high_watermarks()
-        if epoch is None:
-            self.directory.close(high_watermarks)
-        else:
-            self.directory.close(high_watermarks, epoch)
+        self.directory.close(self._duties.high_watermarks(), *(() if epoch is None else (epoch,)))
         self._halt(Halt("shut down", clean=True))
 
     def _fail(self, error: Exception) -> None:

@@ -138,8 +138,7 @@ class Replicas:
     # -- the log ---------------------------------------------------------------------------
 
     def _append_records(self, replica: HostedReplica, effect: do.AppendRecords) -> None:
-        if self._unwritten:
-            self.write_epochs()
+        self.write_epochs()
         batches: Any = effect.batches
         replica.log.append(batches, self._turn.now_ms)
         traffic, partition = replica.traffic, replica.partition
@@ -210,6 +209,8 @@ class Replicas:
     def write_epochs(self) -> None:
         """Put the leader epochs on disk that changed in this step, all with one sync: before
         a record of a new epoch is appended, and before the step's effects leave."""
+        if not self._unwritten:
+            return
         unwritten, self._unwritten = self._unwritten, {}
         logs = [r.log for r in unwritten if self.hosted.get(r.topic_partition) is r]
         if len(logs) == 1:

@@ -32,7 +32,8 @@ class NodeSurroundings:
 
     def log_changed(self, replica: HostedReplica) -> None:
         self._flushing.log_changed(replica)
-        self._fetchers.stir(replica)
+        if not replica.partition.is_leader:
+            self._fetchers.stir(replica)
 
     def flushed(self, replica: HostedReplica) -> None:
         self._fetchers.stir(replica)

@@ -173,7 +173,7 @@ class BrokerHost:
         self._drain()
 
     def next_deadline_ms(self) -> int | None:
-        return self.node.next_deadline_ms()
+        return self.node.wake_ms()
 
     def tick(self) -> None:
         deadline_ms = self.node.next_deadline_ms()

@@ -82,7 +82,7 @@ class IsrProposals:
 
     def pump(self, broker_epoch: BrokerEpoch | None, *, acting: bool) -> None:
         """Send what waits, if it is time."""
-        if not acting or broker_epoch is None or self._in_flight is not None:
+        if not self._waiting or not acting or broker_epoch is None or self._in_flight is not None:
             return
         if self._retry_at_ms is not None and self._turn.now_ms < self._retry_at_ms:
             return

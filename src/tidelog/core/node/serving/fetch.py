@@ -50,7 +50,7 @@ class FetchService:
         self._replicas = replicas
         self._gate = gate
         self._sessions = sessions
-        self._parked: Deadlines[PendingFetch] = Deadlines()
+        self.deadlines: Deadlines[PendingFetch] = Deadlines()
         self._polling: dict[int, PendingFetch] = {}
         """The parked fetch of each session."""
 
@@ -77,7 +77,7 @@ class FetchService:
         if waits and not self._is_due(pending):
             self._park(pending)
         else:
-            self._parked.remove(pending, pending.deadline_ms)
+            self.deadlines.remove(pending, pending.deadline_ms)
             self._respond(pending)
 
     def _look_at_all(self, pending: PendingFetch, session: FetchSession) -> None:
@@ -126,13 +126,13 @@ class FetchService:
             return False
         soon_ms = self._turn.now_ms + self._linger_ms
         if soon_ms < pending.deadline_ms:
-            self._parked.remove(pending, pending.deadline_ms)
+            self.deadlines.remove(pending, pending.deadline_ms)
             pending.deadline_ms = soon_ms
-            self._parked.add(pending, soon_ms)
+            self.deadlines.add(pending, soon_ms)
         return pending.deadline_ms <= self._turn.now_ms
 
     def _park(self, pending: PendingFetch) -> None:
-        self._parked.add(pending, pending.deadline_ms)
+        self.deadlines.add(pending, pending.deadline_ms)
         if pending.session.id:
             self._polling[pending.session.id] = pending
         for part in pending.parts:
@@ -140,7 +140,7 @@ class FetchService:
                 part.replica.polls[pending] = part
 
     def _unpark(self, pending: PendingFetch) -> None:
-        self._parked.remove(pending, pending.deadline_ms)
+        self.deadlines.remove(pending, pending.deadline_ms)
         self._polling.pop(pending.session.id, None)
         for part in pending.parts:
             if part.replica is not None:
@@ -223,16 +223,16 @@ class FetchService:
 
     def tick(self) -> None:
         """Answer those who have waited long enough."""
-        for pending in self._parked.due(self._turn.now_ms):
+        for pending in self.deadlines.due(self._turn.now_ms):
             self._unpark(pending)
 
     @property
     def waiting(self) -> int:
         """How many requests wait for their answers."""
-        return len(self._parked)
+        return len(self.deadlines)
 
     def next_ms(self) -> int | None:
-        return self._parked.next_ms()
+        return self.deadlines.next_ms()
 
 
 def _count(parts: list[FetchPart], to_a_replica: bool) -> None:

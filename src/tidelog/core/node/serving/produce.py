@@ -61,7 +61,7 @@ class ProduceService:
         self._gate = gate
         self._rouse = rouse
         """Tells the leader how far its resting followers have come."""
-        self._waiting: Deadlines[Pending] = Deadlines()
+        self.deadlines: Deadlines[Pending] = Deadlines()
         self._opening: Opening | None = None
         """Of the request under way, once it needs it."""
 
@@ -86,7 +86,7 @@ class ProduceService:
             for index, asked in enumerate(partitions):
                 self._append(request, asked, Part(pending, index))
         if not pending.done:
-            self._waiting.add(pending, until_ms)
+            self.deadlines.add(pending, until_ms)
 
     def _produce_unanswered(self, peer: Peer, correlation: int, request: Produce) -> None:
         none = ErrorCode.NONE
@@ -189,13 +189,13 @@ class ProduceService:
         part.pending.settle(part.index, answer)
 
     def _finish(self, pending: Pending) -> None:
-        self._waiting.remove(pending, pending.deadline_ms)
+        self.deadlines.remove(pending, pending.deadline_ms)
         response = ProduceResponse(pending.answers)
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
     def tick(self) -> None:
         """Answer those whose time is over with what was preset."""
-        expired = self._waiting.due(self._turn.now_ms)
+        expired = self.deadlines.due(self._turn.now_ms)
         for pending in expired:
             pending.time_out()
             for answer in pending.answers:
@@ -207,10 +207,10 @@ class ProduceService:
     @property
     def waiting(self) -> int:
         """How many requests wait for their answers."""
-        return len(self._waiting)
+        return len(self.deadlines)
 
     def next_ms(self) -> int | None:
-        return self._waiting.next_ms()
+        return self.deadlines.next_ms()
 
 
 def _ignore(_pending: Pending) -> None:
