@@ -10,6 +10,8 @@ from tidelog.core.controller.events import (
     DeleteTopicReceived,
     ElectionType,
     ElectLeadersReceived,
+    HeartbeatReceived,
+    LostLogsReceived,
 )
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.registrations import (
@@ -276,3 +278,32 @@ def test_a_deleted_topic_is_not_missed_any_more() -> None:
     assert answer.error is ErrorCode.NONE
     cluster.cut.clear()
     cluster.run_until(lambda: cluster.nodes[1].acting)
+
+
+def test_a_broker_does_not_act_before_its_loss_is_known() -> None:
+    cluster = running()
+    for broker in list(cluster.nodes):
+        cluster.crash(broker)
+    remove(cluster, 1)
+    cluster.start(2, 3)
+    cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))
+    controller = cluster.controller()
+
+    def lose_its_word(sender: BrokerId, target: BrokerId, request: Any) -> None:
+        if isinstance(request, LostLogsReceived):
+            cluster.cut.add((sender, target))
+            cluster.at(cluster.now_ms + 2, lambda: cluster.cut.discard((sender, target)))
+
+    cluster.on_send = lose_its_word
+    cluster.start(1)
+    cluster.run(LONG_MS)
+    beats = [s for s, t, r in cluster.sent if isinstance(r, HeartbeatReceived) and t == controller]
+    assert 1 in beats
+    assert known(cluster).lost == ()
+    assert not cluster.nodes[1].acting
+    assert cluster.leader() is None
+    cluster.on_send = lambda *_: None
+    cluster.run_until(lambda: cluster.nodes[1].acting)
+    cluster.run(LONG_MS)
+    assert cluster.leader() is None
+    assert known(cluster).lost == (1,)

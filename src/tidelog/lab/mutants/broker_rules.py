@@ -247,6 +247,42 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "emptied-leader-returns",
+        "the last leader does not return without its log while another has one",
+        "Kafka's last known leader, after its folder was removed",
+        (
+            Change(
+                f"{_CONTROLLER}.election",
+                "    return last not in draft.lost or set(draft.replicas) <= set(draft.lost)\n",
+                "    return True\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "emptied-replica-chosen",
+        "an unclean election takes a replica with a log, if one is alive",
+        "Kafka takes the first replica that is alive",
+        (
+            Change(
+                f"{_CONTROLLER}.election",
+                "min(alive, key=draft.lost.__contains__)",
+                "alive[0]",
+            ),
+        ),
+    ),
+    Mutant(
+        "folder-hides-the-loss",
+        "a lost folder is not made anew before the loss is told",
+        "killed in between, a broker would find an empty log and miss nothing",
+        (
+            Change(
+                f"{_NODE}.membership.lost_logs",
+                "        if key in self.untold:\n            return True\n",
+                "",
+            ),
+        ),
+    ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (
@@ -259,6 +295,18 @@ ESCAPED: tuple[Mutant, ...] = (
                 f"{_REPLICATION}.follower",
                 "    if replica.durable_end_offset < replica.log_end_offset:\n",
                 "    if replica.durable_end_offset < 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "acts-before-its-loss-is-told",
+        "a broker stays fenced until the cluster knows which logs it lost",
+        "it may be elected before the word of its loss arrives",
+        (
+            Change(
+                f"{_NODE}.membership.registration",
+                "        self._wanted_fence = bool(self._lost.untold)\n",
+                "        self._wanted_fence = False\n",
             ),
         ),
     ),

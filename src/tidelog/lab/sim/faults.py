@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tidelog.core.controller.events import ElectionType
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.node import events as on
+from tidelog.core.storage.layout import partition_dir
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
 from tidelog.lab.sim.clients.producer import SimProducer
@@ -37,6 +38,7 @@ KINDS = (
     "disk full",
     "disk error",
     "slow sync",
+    "folder removed",
     "store unavailable",
     "outcome unknown, applied",
     "outcome unknown, applied late",
@@ -82,6 +84,8 @@ class Faults:
             "break-disk": self._break_disk,
             "die-in-write": self._die_in_write,
             "slow-disk": self._slow_disk,
+            "lose-folder": self._lose_folder,
+            "lose-folders-everywhere": self._lose_folders_everywhere,
             "cut-watch": self._cut_watch,
             "compact-store": self._compact_store,
             "elect": self._elect,
@@ -266,6 +270,25 @@ class Faults:
 
     def _slow_disk(self, process: Process, action: Action) -> None:
         process.disk.slow_until_ms = self._world.now_ms + action.amounts[0]
+
+    def _lose_folder(self, process: Process, action: Action) -> None:
+        """Somebody removes a partition's folder while its broker is down."""
+        self._kill(process, action)
+        self._remove_folder(process, action)
+
+    def _lose_folders_everywhere(self, _process: Process, action: Action) -> None:
+        """All brokers are down, and the folder goes from some of them."""
+        for number, process in enumerate(self._site.brokers.values()):
+            self._kill(process, action)
+            if action.amounts[2] >> number & 1:
+                self._remove_folder(process, action)
+
+    def _remove_folder(self, process: Process, action: Action) -> None:
+        name = TopicPartition("t", action.amounts[2] % self._plan.partitions)
+        if process.disk.exists(partition_dir(name)):
+            self._world.count("folder removed")
+            process.disk.remove_by_hand(partition_dir(name))
+            self._site.observer.emptied(process, name)
 
     # -- the store -------------------------------------------------------------------------
 

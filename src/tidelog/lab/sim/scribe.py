@@ -117,6 +117,10 @@ class Scribe:
             self._say(f"crash {self._names[process.id]}")
         self._oracle.stopped(process, clean=clean)
 
+    def emptied(self, process: Process, partition: TopicPartition) -> None:
+        """Told as a loss when the process starts."""
+        self._oracle.emptied(process, partition)
+
     def started(self, process: Process) -> None:
         self._oracle.started(process)
         if process.id not in self._stopped_at:

@@ -1,9 +1,10 @@
 """One run: build a cluster from a plan, let it suffer, heal it, demand that it settles.
 
 In the first phase the plan's actions strike and every event is judged. Then faults stop,
-whoever is down is started, and every partition must get a leader and all its replicas into
-the ISR with equal logs; no producer may still wait, every consumer must reach the end. If
-nothing moves for `STUCK_MS` before that is so, it never will be.
+whoever is down is started (where folders are lost and nobody may lead, an operator decides),
+and every partition must get a leader and all its replicas into the ISR with equal logs; no
+producer may still wait, every consumer must reach the end. If nothing moves for `STUCK_MS`
+before that is so, it never will be.
 """
 
 import traceback
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from tidelog.core.controller.events import CreateTopicReceived
+from tidelog.core.controller.events import CreateTopicReceived, ElectionType
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
@@ -44,6 +45,8 @@ STUCK_MS = 20_000
 SETTLE_MAX_MS = 150_000
 """Replicas that cut and copy the same records over and over move too."""
 SETTLE_STEP_MS = 200
+OPERATOR_MS = 6_000
+"""Longer than any session: who has not come back by himself will not."""
 TOPIC = "t"
 
 
@@ -243,6 +246,7 @@ class Simulation:
         why = self._why_not_settled()
         end = begun + SETTLE_MAX_MS
         while why is not None and self.world.now_ms < min(moved + STUCK_MS, end):
+            self._decide_on_lost_folders(begun)
             self.world.run_until(self.world.now_ms + SETTLE_STEP_MS)
             why = self._why_not_settled()
             if progress != (progress := self._progress()):
@@ -252,6 +256,16 @@ class Simulation:
             self._report("settles", f"{waited:g} s after the last fault: {why}")
         self.result.settled_ms = self.world.now_ms - begun
         self.oracle.check_settled()
+
+    def _decide_on_lost_folders(self, begun_ms: int) -> None:
+        """All are back, and nobody may lead by himself: an operator goes on with what is left."""
+        brokers = [process.node for process in self.site.brokers.values()]
+        if self.world.now_ms < begun_ms + OPERATOR_MS or not all(n and n.acting for n in brokers):
+            return
+        known = [t.registration for t in self.oracle.truths.values() if t.registration is not None]
+        waiting = tuple(one.key for one in known if one.leader is None and one.lost)
+        if waiting:
+            self.admin.elect(ElectionType.UNCLEAN, waiting)
 
     def _progress(self) -> list[int]:
         """Changes as long as records move: a slow replica is not a stuck one."""

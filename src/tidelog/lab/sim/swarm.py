@@ -186,6 +186,8 @@ FAULTS = (
     "reassign",
     "delete-records",
 )
+BY_HAND = ("lose-folder", "lose-folders-everywhere")
+"""Drawn apart from the others: a folder is removed while its broker is down."""
 RESTLESS = ("chase-leader", "elect", "shut-down", "kill")
 _WEIGHTS = {
     "kill": 3,
@@ -228,6 +230,7 @@ def draw_plan(seed: int) -> Plan:
     # An operator's unclean election takes all partitions: of this one no loss is allowed.
     plan.compacted = plan.compacted and not plan.unclean
     _draw_faults(draw, plan, RESTLESS if restless else None)
+    _draw_lost_folders(plan)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
     return plan
@@ -291,6 +294,17 @@ def _draw_faults(draw: Random, plan: Plan, kinds: Sequence[str] | None) -> None:
         duration = draw.choice((20, 200, 600, 1_500, 4_000))
         amounts = (duration, draw.randint(1, plan.brokers), draw.randrange(1 << 16))
         plan.actions.append(Action(at, kind, target, amounts))
+
+
+def _draw_lost_folders(plan: Plan) -> None:
+    """In one run of six, once or twice."""
+    draw = Random(f"{plan.seed}/folders")
+    if draw.random() < 1 / 6:
+        for _ in range(draw.randint(1, 2)):
+            at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
+            kind, target = draw.choice(BY_HAND), _draw_target(draw, plan)
+            amounts = (draw.choice((20, 200, 600, 1_500)), 0, draw.randrange(1 << 16))
+            plan.actions.append(Action(at, kind, target, amounts))
 
 
 def _draw_target(draw: Random, plan: Plan) -> int:

@@ -38,10 +38,12 @@ class SimAdmin:
         self._ask(find_broker(self._site, self._random), self._topic)
         self._world.after(RETRY_MS, self.create_topic)
 
-    def elect(self, election: ElectionType) -> None:
+    def elect(
+        self, election: ElectionType, partitions: tuple[PartitionKey, ...] | None = None
+    ) -> None:
         """Preferred: give every partition back to its first replica, if that is in sync.
         Unclean: give those without a leader to anybody."""
-        request = ElectLeadersReceived(0, election)
+        request = ElectLeadersReceived(0, election, partitions)
         self._ask(find_broker(self._site, self._random), request)
 
     def reassign(self, key: PartitionKey, replicas: tuple[BrokerId, ...]) -> None:

@@ -257,6 +257,14 @@ class SimDisk:
                     del self._names[path]
         self.cuts += 1
 
+    def remove_by_hand(self, path: str) -> None:
+        """A directory is gone for good, whatever its broker made of it before."""
+        for name in self._subtree(path):
+            del self._names[name]
+        for directory in ("", path):
+            self._journals.pop(directory, None)
+        self.cuts += 1
+
     def _lose_bytes(self, inode: Inode) -> None:
         stable = inode.data[: inode.synced] if inode.durable is None else inode.durable
         if inode.durable is None and len(inode.data) == inode.synced:

@@ -23,7 +23,7 @@ from tidelog.core.node.node import Node
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.cleaning.plan import Told
 from tidelog.core.storage.disk import DiskError, Region, read_region
-from tidelog.core.types import BrokerId
+from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.machine.cleaner import SimCleaner
 from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
 from tidelog.lab.sim.machine.network import Address, Network
@@ -45,6 +45,8 @@ class Observer(Protocol):
     def stepped(self, process: "Process") -> None: ...
 
     def stopped(self, process: "Process", *, clean: bool) -> None: ...
+
+    def emptied(self, process: "Process", partition: TopicPartition) -> None: ...
 
 
 class Client(Protocol):
@@ -256,8 +258,9 @@ class Process:
     def _plan_wake(self) -> None:
         if self.node is None:
             return
-        deadline = self.node.next_deadline_ms()
+        wake_ms, deadline = self.node.wake_ms(), self.node.next_deadline_ms()
         if deadline is not None:
+            assert (wake_ms or 0) <= deadline, "a host that trusts `wake_ms` sleeps too long"
             at = max(deadline - self.skew_ms, self._world.now_ms + 1)
             if self._wake_ms is None or at < self._wake_ms:
                 self._wake_ms = at

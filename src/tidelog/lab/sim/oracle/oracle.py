@@ -2,9 +2,10 @@
 
 Only what changed is looked at: a step changes one broker, and of that broker only the
 replicas whose offsets or epochs are not what they were. The invariants bear the names that
-stories use (lab/spec/invariants.py), and four more that need a whole run to be seen:
+stories use (lab/spec/invariants.py), and five more that need a whole run to be seen:
 
 flushed-records-survive  with flush-before-ack a power failure takes nothing committed
+emptied-never-leads      whose folder was removed does not lead while another has records
 losses-reported          what a replica throws away is what it says it threw away
 no-duplicates            an idempotent producer's batch is in the log at most once
 settles                  once faults stop, all replicas become equal and in sync
@@ -117,6 +118,13 @@ class Oracle:
             truth.shadows[process.id].forget_run()
             if not clean:
                 truth.promise.stopped_uncleanly(process.id, self._revision)
+
+    def emptied(self, process: Process, partition: TopicPartition) -> None:
+        """A replica's folder was removed while its broker was down."""
+        truth = self.truths[partition]
+        shadow = truth.shadows[process.id]
+        truth.promise.emptied(process.id, self._revision, shadow.start)
+        shadow.start, shadow.entries = 0, []
 
     def started(self, process: Process) -> None:
         """See what the disk kept."""

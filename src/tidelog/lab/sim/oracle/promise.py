@@ -8,13 +8,16 @@ its records, and consumers only see such records. The promise:
 - without it, power failures lose nothing as long as fewer than min.insync.replicas replicas
   are unsettled at a time. A replica is unsettled from an unclean stop until it is in the ISR
   again: a kill counts as much as a power failure, because the cluster can't tell them apart;
+- a folder removed by hand counts as an unclean stop that lost everything. Whose folder is
+  gone never makes others throw records away: it leads only if nobody else has any, or if
+  an unclean election had no other choice;
 - an unclean election, where allowed, may lose whatever the new leader lacks. It must be
   recorded in the partition's registration, and what replicas then throw away must be
   reported by them, range for range.
 
 acks=1 promises only that the leader has the record while it leads; acks=0 nothing.
 
-This file keeps the third rule's books for one partition.
+This file keeps the books of the third and fourth rule for one partition.
 """
 
 from collections.abc import Collection
@@ -25,15 +28,23 @@ from tidelog.core.types import BrokerId, Offset
 class Promise:
     """Who is unsettled, who really lost something, and from where on the promise is void."""
 
-    __slots__ = ("min_isr", "unsettled", "void_from", "wounded")
+    __slots__ = ("folderless", "min_isr", "unsettled", "void_from", "wounded")
 
     def __init__(self, min_isr: int) -> None:
         self.min_isr = min_isr
         self.unsettled: dict[BrokerId, int] = {}
         """With the store's revision when it stopped: registrations before it are not news."""
         self.wounded: dict[BrokerId, Offset] = {}
-        """The first committed record that a power failure took from it."""
+        """The first committed record that a power failure, or a person, took from it."""
         self.void_from: Offset | None = None
+        self.folderless: set[BrokerId] = set()
+        """Whose folder was removed, and who has not been in the ISR since."""
+
+    def emptied(self, broker: BrokerId, revision: int, offset: Offset) -> None:
+        """Its folder is gone, with all records from this offset on."""
+        self.folderless.add(broker)
+        self.unsettled[broker] = revision
+        self.lost(broker, offset)
 
     def stopped_uncleanly(self, broker: BrokerId, revision: int) -> None:
         self.unsettled[broker] = revision
@@ -47,6 +58,7 @@ class Promise:
         """It is in the ISR again, and has everything."""
         self.unsettled.pop(broker, None)
         self.wounded.pop(broker, None)
+        self.folderless.discard(broker)
         if not self.wounded:
             self.void_from = None
 

@@ -117,6 +117,8 @@ class Truth:
     ) -> None:
         """The new leader lacks committed records from `offset` on."""
         unclean = self._elected_uncleanly(before, epoch)
+        if shadow.broker in self.promise.folderless and not unclean:
+            self._check_emptied(shadow.broker, epoch, offset)
         if not unclean and not self.promise.allows_loss_from(offset):
             acked = [at for at in self.acked if at >= offset]
             invariant = "acked-records-survive" if acked else "leader-complete"
@@ -129,6 +131,13 @@ class Truth:
         del self.committed[offset:]
         for at in [at for at in self.acked if at >= offset]:
             del self.acked[at]
+
+    def _check_emptied(self, leader: BrokerId, epoch: LeaderEpoch, offset: Offset) -> None:
+        replicas = () if self.registration is None else self.registration.replicas
+        for broker in replicas:
+            if self.shadows[broker].entry(offset) == self.committed[offset]:
+                what = f"broker {leader}, whose folder was removed, leads epoch {epoch}"
+                self.report("emptied-never-leads", f"{what}; broker {broker} still has {offset}")
 
     def advanced(self, shadow: Shadow, old: Offset, new: Offset) -> None:
         """A replica's high watermark rose."""
