@@ -1,5 +1,4 @@
 # Every verb of the project. `make` alone lists them.
-PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -17,9 +16,9 @@ setup: $(STAMP) ## make .venv with all that is needed
 
 # Reinstalls only when pyproject.toml changed.
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	@$(or $(PYTHON),python3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "tidelog needs Python 3.11 or newer: run make PYTHON=/path/to/python3.11"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/python || "$(or $(PYTHON),$$(python3 scripts/faster_python.py))" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m compileall -q src  # a broker starts in half the time, also where nobody may write
 	@touch $@
