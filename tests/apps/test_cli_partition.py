@@ -246,6 +246,12 @@ def test_an_offline_partition_says_who_may_lead() -> None:
     assert text.endswith("✗ 0 of 1 partitions are whole\n")
 
 
+def test_who_lost_its_log_is_told_and_what_can_be_done() -> None:
+    lines = " ".join(shown(partition(leader=None, isr=[], lost=[1])).split())
+    assert "lost its log: broker 1; the others keep theirs until the last leader's folder" in lines
+    assert "unclean" not in shown(partition(lost=[1]))
+
+
 def test_losses_are_told() -> None:
     election = {"leader": 2, "leader_epoch": 3, "old_leader": 1, "old_isr": [1], "old_elr": []}
     loss = {

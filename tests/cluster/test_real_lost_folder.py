@@ -20,6 +20,7 @@ from real_cluster import (
     said,
     segment_bytes,
     send_all,
+    state_of,
 )
 
 from tidelog.shell.client.cluster import Cluster
@@ -86,6 +87,7 @@ def test_the_records_of_the_sound_replica_survive(cluster: LocalCluster, name: s
     assert leader_as_told(cluster, third, name) == -1
     assert segment_bytes(cluster, third, name) == kept
     assert f"{name}-0: its folder is not in the log directory" in said(cluster, leader)
+    assert set(state_of(cluster, third, name)["lost"]) == {leader, second}
     # And once more: the loss is not forgotten with the process.
     for broker in BROKERS:
         cluster.kill(broker)

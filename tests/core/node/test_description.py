@@ -83,6 +83,7 @@ def test_a_leader_and_its_followers(cluster: Cluster) -> None:
         "isr": [2, 3, 1],
         "maximal_isr": [1, 2, 3],
         "elr": [],
+        "lost": [],
         "min_isr": 1,
         "unclean_election": None,
         "followers": one["followers"],

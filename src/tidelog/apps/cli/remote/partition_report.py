@@ -84,6 +84,8 @@ class Partition(NamedTuple):
     replicas: list[Replica]
     unclean_election: dict[str, Any] | None
     losses: list[dict[str, Any]]
+    lost: list[BrokerId] | None = None
+    """Whose folder was gone when it started, and who has not caught up since."""
 
     @property
     def name(self) -> str:
@@ -192,7 +194,8 @@ def _from_states(
         address = cluster.metadata.brokers.get(broker)
         why = unreachable.get(broker)
         if why is None and broker in states and broker not in hosted:
-            why = "it has no replica of this partition yet"
+            lost = broker in best.get("lost", ())
+            why = f"it has no replica of this partition {'any more' if lost else 'yet'}"
         replicas.append(row._replace(address=address and str(address), unreachable=why))
     losses = [
         {"broker": broker, **loss}
@@ -213,6 +216,7 @@ def _from_states(
         replicas=replicas,
         unclean_election=best.get("unclean_election"),
         losses=losses,
+        lost=best.get("lost"),
     )
 
 

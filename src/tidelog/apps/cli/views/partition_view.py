@@ -152,6 +152,12 @@ def _notes(partition: Partition) -> list[Text]:
     if partition.leader is None:
         able = f"; {_names(partition.elr)} may lead" if partition.elr else ""
         notes.append(Text(f"nobody leads: it is neither written nor read{able}", output.BAD))
+    if partition.lost:
+        gone = f"lost its log: {_names(partition.lost)}"
+        if partition.leader is None:
+            gone += "; the others keep theirs until the last leader's folder is back, or an unclean"
+            gone += " election goes on with what they have"
+        notes.append(Text(gone, output.BAD))
     if partition.min_isr is not None and len(partition.isr) < partition.min_isr:
         told = f"{len(partition.isr)} in sync, {partition.min_isr} wanted: acks=all is refused"
         notes.append(Text(told, output.BAD))
