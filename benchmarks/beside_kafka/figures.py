@@ -75,7 +75,7 @@ def goals_met(results: list[dict[str, Any]]) -> str:
     """How many of all, and which are missed."""
     all_of_them = [(r["row"], *goal) for r in results if "error" not in r for goal in goals(r)]
     missed = [
-        f"{row} by {by} ({ratio_of(got)}, goal {goal:.3g})"
+        f"{row} by {by} ({ratio_of(got)}, goal {goal_of(goal)})"
         for row, by, goal, got in all_of_them
         if got < goal
     ]
@@ -114,11 +114,15 @@ def shown(result: dict[str, Any], one: dict[str, Any]) -> str:
     """A side's figure; of a latency all percentiles, where it is the first."""
     unit, value = result["unit"], one["figure"]
     if unit == LATENCY and value == one["p50_us"]:
-        return f"{value:.0f}/{one['p99_us']:.0f}/{one['p999_us']:.0f} us"
+        parts = (value, one["p99_us"], one["p999_us"])
+        if parts[2] < LONG_US:
+            return f"{'/'.join(f'{part:.0f}' for part in parts)} us"
+        return f"{'/'.join(f'{part / 1000:.3g}' for part in parts)} ms"
     return f"{value:.{DIGITS.get(unit, 0)}f} {unit}"
 
 
 DIGITS = {"s": 2, "cores": 3}
+LONG_US = 10_000
 
 
 def shown_cpu(result: dict[str, Any], one: dict[str, Any]) -> str:
@@ -131,4 +135,8 @@ def ratio_of(value: float) -> str:
 
 def mark(goal: float, reached: float) -> str:
     """The goal, and whether it is met; a dash if none is set."""
-    return f"{goal:.3g}{MET if reached >= goal else MISSED}" if goal else "-"
+    return f"{goal_of(goal)}{MET if reached >= goal else MISSED}" if goal else "-"
+
+
+def goal_of(goal: float) -> str:
+    return f"{goal:.2f}".rstrip("0").rstrip(".")

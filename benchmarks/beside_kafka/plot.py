@@ -91,6 +91,8 @@ def head() -> Iterator[str]:
     yield text("small", x + 18, 49, "goal")
     yield line("spread", x + 66, 45, x + 90, 45)
     yield text("small", x + 96, 49, "spread of the rounds")
+    yield text("missed", x + 226, 49, "0.9")
+    yield text("small", x + 254, 49, "goal missed")
     yield text("small", WIDTH - RIGHT + 12, TOP - 12, "time")
     yield text("small", WIDTH - RIGHT + 68, TOP - 12, "CPU")
 

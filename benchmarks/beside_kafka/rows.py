@@ -16,6 +16,8 @@ from beside_kafka.loads import BULK, Loads
 from beside_kafka.sides import Side
 
 Work = Callable[[Loads, Side, float], dict[str, Any]]
+LINGER = "linger.ms=5"
+BURST_RECORDS = 400_000
 _numbers = numbers()
 
 
@@ -115,12 +117,18 @@ def one_in_flight(replicas: int) -> Work:
 
 def paced(rate: float, size: int, seconds: float) -> Work:
     def work(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
-        records = scaled(int(rate * seconds), scale)
-        options = (str(rate), "linger.ms=1", "acks=all")
-        with topic(side, 3, 3) as name:
-            return loads.librdkafka(side, "paced", name, 3, records, size, *options)
+        return at_pace(loads, side, rate, scaled(int(rate * seconds), scale), size, "linger.ms=1")
 
     return work
+
+
+def at_pace(
+    loads: Loads, side: Side, rate: float, records: int, size: int, linger: str
+) -> dict[str, Any]:
+    """A producer that sends so many a second, and a consumer of them."""
+    with topic(side, 3, 3) as name:
+        options = (str(rate), linger, "acks=all")
+        return loads.librdkafka(side, "paced", name, 3, records, size, *options)
 
 
 class HalfOfMaximum:
@@ -131,13 +139,14 @@ class HalfOfMaximum:
         self.rate = 0.0
 
     def find(self, loads: Loads, sides: Sequence[Side], scale: float) -> str:
-        burst = produce(self._size, 0.6, 3, 3)
-        found = [burst(loads, side, scale) for side in sides]
+        records = scaled(BURST_RECORDS, scale)
+        found = [at_pace(loads, side, 1e9, records, self._size, LINGER) for side in sides]
         self.rate = min(one["messages"] / one["seconds"] for one in found) / 2
         return f"{self.rate:,.0f} records a second: half of what the slower side took in a burst"
 
     def __call__(self, loads: Loads, side: Side, scale: float) -> dict[str, Any]:
-        return paced(self.rate, self._size, self._seconds)(loads, side, scale)
+        records = scaled(int(self.rate * self._seconds), scale)
+        return at_pace(loads, side, self.rate, records, self._size, LINGER)
 
 
 def requests(connections: int, window: int, count: int, replicas: int = 1) -> Work:

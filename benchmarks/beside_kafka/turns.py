@@ -32,6 +32,7 @@ WARM_UP = (
 )
 WARM_UP_S = 15.0
 START_S = 12.0
+USUAL_ROUNDS = 3
 T = TypeVar("T")
 Rounds = dict[str, list[dict[str, Any]]]
 
@@ -44,7 +45,9 @@ class Turns:
         self._scale, self._rounds, self._warm_up = scale, rounds, warm_up
         shared = any(row.where is Where.SHARED for row in rows)
         expected = [
-            sum(row.takes_s for row in group) * self._rounds_of(group[0]) / 3
+            sum(row.takes_s for row in group)
+            * (scale if group[0].where is Where.SHARED else 1)
+            * (1 if group[0].rounds else rounds / USUAL_ROUNDS)
             for group in self._groups
         ]
         before = (START_S + warm_up * WARM_UP_S * scale) if shared else 0
