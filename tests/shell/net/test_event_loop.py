@@ -90,6 +90,57 @@ def test_a_ticker_is_woken_at_its_deadline() -> None:
     loop.close()
 
 
+class Waits:
+    """Stands before the loop's poll and notes how long it was willing to wait."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self.asked: list[float] = []
+        self._poll, loop._poll = loop._poll, self
+
+    def __call__(self, timeout: float) -> list[tuple[int, int]]:
+        self.asked.append(timeout)
+        return self._poll(timeout)
+
+
+def test_a_busy_loop_looks_on_only_after_it_served_somebody() -> None:
+    loop = EventLoop(Clock())
+    loop.busy_poll_us = 2000
+    one, waits = Listed(loop), Waits(loop)
+    loop.after(20, lambda: None)
+    loop.turn()
+    assert len(waits.asked) == 1, "nobody was served before: it sleeps at once"
+    one.there.send(b"x")
+    loop.turn()
+    assert one.heard == [READABLE]
+    waits.asked.clear()
+    loop.after(20, lambda: None)
+    loop.turn()
+    assert waits.asked[0] == 0
+    assert waits.asked[-1] > 0, "in the end it sleeps"
+    waits.asked.clear()
+    one.there.send(b"x")
+    loop.turn()
+    one.there.send(b"x")
+    loop.turn()
+    assert one.heard == [READABLE] * 3
+    assert waits.asked[-1] == 0, "what came while it looked on was found without sleep"
+    one.close()
+    loop.close()
+
+
+def test_a_loop_that_is_not_busy_sleeps_at_once() -> None:
+    loop = EventLoop(Clock())
+    one, waits = Listed(loop), Waits(loop)
+    one.there.send(b"x")
+    loop.after(20, lambda: None)
+    loop.turn()
+    loop.after(20, lambda: None)
+    loop.turn()
+    assert len(waits.asked) == 2
+    one.close()
+    loop.close()
+
+
 def test_a_call_after_the_end_is_no_error() -> None:
     loop = EventLoop(Clock())
     loop.close()

@@ -133,6 +133,17 @@ _OWN = (
         0,
     ),
     Setting(
+        "tidelog.busy.poll.us",
+        "int",
+        0,
+        "How long a broker that has served somebody looks for the next request before it sleeps:"
+        " a sleeping core wakes late. For machines with cores to spare.",
+        "us",
+        0,
+        1_000_000,
+        importance=LOW,
+    ),
+    Setting(
         "tidelog.request.receive.timeout.ms",
         "int",
         60_000,

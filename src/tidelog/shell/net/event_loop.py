@@ -5,6 +5,7 @@ asked to be called at the end of the turn. So answers to all requests of one tur
 together, once.
 """
 
+import os
 import select
 import socket
 from collections.abc import Callable
@@ -22,6 +23,9 @@ WRITABLE = select.POLLOUT
 """Of the same value for poll and epoll."""
 
 IDLE_MS = 60_000
+
+_give_way = getattr(os, "sched_yield", lambda: None)
+"""Whoever is ready to run goes first, where the system offers that."""
 
 Act: TypeAlias = Callable[[], None]
 
@@ -79,6 +83,10 @@ class EventLoop:
         self._due_ms = 0
         """When a timer or a ticker is due: asked for before each wait."""
         self._stopped = False
+        self.busy_poll_us = 0
+        """How long the next request is looked for without sleeping, once one was served: on a
+        core that sleeps it is found later. Costs a core, so it is not done unless asked for."""
+        self._served = False
         self.now_ms = clock.now_ms()
         """When this turn began: for what needs no more than that."""
         self._poller: _Poller
@@ -164,7 +172,11 @@ class EventLoop:
         put_off: list[Act] | None = None
         if self._next:
             put_off, self._next = self._next, []
-        ready = self._poll(patience_ms / self._poll_unit_ms)
+        if self.busy_poll_us and self._served and patience_ms:
+            ready = self._look_on(patience_ms)
+        else:
+            ready = self._poll(patience_ms / self._poll_unit_ms)
+        self._served = bool(ready)
         turns = self.turns
         turns.began_ns = began_ns = perf_counter_ns()
         self.now_ms = now_ms = self.clock.now_ms()
@@ -194,6 +206,17 @@ class EventLoop:
     def close(self) -> None:
         self._waker.close()
         self._close_poller()
+
+    def _look_on(self, patience_ms: int) -> list[tuple[int, int]]:
+        """Look for what is next without sleeping, for a while; then wait as usual."""
+        poll = self._poll
+        until_ns = perf_counter_ns() + self.busy_poll_us * 1000
+        while perf_counter_ns() < until_ns:
+            ready = poll(0)
+            if ready:
+                return ready
+            _give_way()
+        return poll(patience_ms / self._poll_unit_ms)
 
     def _patience_ms(self) -> int:
         if self._left_by_threads or self._ending or self._next or self._stopped:
