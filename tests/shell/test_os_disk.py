@@ -245,13 +245,36 @@ def test_a_lease_outlives_deletion_and_ends(real: OsDisk) -> None:
     """M05: a fetch in progress neither fails nor keeps the file open for ever."""
     real.append("f", [b"0123456789"])
     before = len(os.listdir("/dev/fd"))
-    with real.lease(Region("f", 2, 3)) as fd:
-        real.rename("f", "f.deleted")
-        real.delete("f.deleted")
-        assert os.pread(fd, 3, 2) == b"234"
+    one, other = (real.lease(Region("f", 2, 3)) for _ in range(2))
+    real.rename("f", "f.deleted")
+    real.delete("f.deleted")
+    one.release()
+    assert os.pread(other.fd, 3, 2) == b"234"
+    other.release()
     assert len(os.listdir("/dev/fd")) < before
-    with pytest.raises(MissingFile), real.lease(Region("f", 0, 1)):
-        pass
+    with pytest.raises(MissingFile):
+        real.lease(Region("f", 0, 1))
+
+
+def test_a_lease_outlives_its_place_in_the_list_of_open_files(real: OsDisk) -> None:
+    real.max_open_files = 2
+    real.append("f", [b"0123456789"])
+    before = len(os.listdir("/dev/fd"))
+    held = real.lease(Region("f", 2, 3))
+    for name in "abc":
+        real.append(name, [b"x"])
+    real.append("f", [b"!"])  # opened anew
+    assert os.pread(held.fd, 99, 2) == b"23456789!"
+    held.release()
+    assert len(os.listdir("/dev/fd")) <= before + 1
+
+
+def test_a_lease_leaves_descriptors_for_writing(real: OsDisk) -> None:
+    real.append("f", [b"0123456789"])
+    real.lease_descriptor_max = 2
+    with pytest.raises(DiskError, match="too many files"):
+        real.lease(Region("f", 0, 1))
+    assert real.append("f", [b"!"]) == 10
 
 
 def test_sync_works_from_another_thread(real: OsDisk) -> None:

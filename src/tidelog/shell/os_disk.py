@@ -4,8 +4,8 @@ Open files are kept in a bounded list, least recently used first out, so that th
 segments need no thousands of descriptors. Descriptors are for the one thread that serves;
 `sync` opens its own, so that a host may call it from another.
 
-A reader that is sending a file takes a `lease`: a descriptor of its own. It goes on working
-after the file is renamed or deleted, and the file's space is free once it is given back (M05).
+A reader that is sending a file takes a `lease`: its descriptor goes on working after the file
+is renamed, deleted or put out of the list, and is closed once everybody gave it back (M05).
 """
 
 import errno
@@ -91,25 +91,35 @@ def _sync_data(fd: int) -> None:
         os.fdatasync(fd)
 
 
-class _OpenFile:
-    """A descriptor for reading and appending, and where the file ends."""
+class OpenFile:
+    """A descriptor for reading and appending, and where the file ends. Closed when the disk
+    has forgotten it and nobody holds it any more."""
 
-    __slots__ = ("fd", "size")
+    __slots__ = ("_holders", "fd", "size")
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd = fd
         self.size = size
+        self._holders = 1
+
+    def hold(self) -> None:
+        self._holders += 1
+
+    def release(self) -> None:
+        self._holders -= 1
+        if not self._holders:
+            os.close(self.fd)
 
 
 class OsDisk:
     """One log directory at `root`, which is created if it is missing."""
 
-    def __init__(self, root: str, max_open_files: int = 1024) -> None:
+    def __init__(self, root: str, max_open_files: int = 4096) -> None:
         self.root = root
         self.max_open_files = max_open_files
         self.lease_descriptor_max = 1 << 30
         """Leases get no higher descriptor: writing needs some too."""
-        self._open_files: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._open_files: OrderedDict[str, OpenFile] = OrderedDict()
         os.makedirs(root, exist_ok=True)
 
     def close(self) -> None:
@@ -249,24 +259,19 @@ class OsDisk:
 
     # -- descriptors
 
-    @contextmanager
-    def lease(self, region: Region) -> Iterator[int]:
-        """A descriptor of the region's file that outlives renaming and deletion; found also
-        if its segment was deleted a moment ago (`read_region`)."""
+    def lease(self, region: Region) -> OpenFile:
+        """The region's file, open until it is released, whatever becomes of its name; found
+        also if its segment was deleted a moment ago (`read_region`)."""
         try:
             file = self._opened(region.path)
         except MissingFile:
             file = self._opened(region.path + DELETED_SUFFIX)
-        with _as_disk_error(region.path):
-            fd = os.dup(file.fd)
-        try:
-            if fd > self.lease_descriptor_max:
-                raise DiskError("too many files are being sent", region.path)
-            yield fd
-        finally:
-            os.close(fd)
+        if file.fd > self.lease_descriptor_max:
+            raise DiskError("too many files are being sent", region.path)
+        file.hold()
+        return file
 
-    def _opened(self, path: str, create: bool = False) -> _OpenFile:
+    def _opened(self, path: str, create: bool = False) -> OpenFile:
         file = self._open_files.get(path)
         if file is not None:
             self._open_files.move_to_end(path)
@@ -274,7 +279,7 @@ class OsDisk:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _as_disk_error(path):
             fd = os.open(self._absolute(path), flags, 0o644)
-            file = _OpenFile(fd, os.fstat(fd).st_size)
+            file = OpenFile(fd, os.fstat(fd).st_size)
         while len(self._open_files) >= self.max_open_files:
             self._forget(next(iter(self._open_files)))
         self._open_files[path] = file
@@ -283,7 +288,7 @@ class OsDisk:
     def _forget(self, path: str) -> None:
         file = self._open_files.pop(path, None)
         if file is not None:
-            os.close(file.fd)
+            file.release()
 
     def _forget_under(self, path: str) -> None:
         """A file, or all files of a directory."""

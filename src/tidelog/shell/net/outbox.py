@@ -11,7 +11,6 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
@@ -30,11 +29,11 @@ class Stretch:
     __slots__ = ("fd", "left", "position", "release")
 
     def __init__(self, disk: OsDisk, region: Region) -> None:
-        held = ExitStack()
-        self.fd = held.enter_context(disk.lease(region))
+        file = disk.lease(region)
+        self.fd = file.fd
         self.position = region.position
         self.left = region.length
-        self.release = held.close
+        self.release = file.release
 
 
 Chunk: TypeAlias = Buffer | Region
