@@ -64,7 +64,7 @@ class BrokerRun:
         disk = FaultyDisk(path) if settings.get("tidelog.fault.switches") else OsDisk(path)
         self._disk = disk
         descriptors = _descriptors()
-        disk.max_open_files = min(disk.max_open_files, descriptors // 8)
+        disk.max_open_files = min(disk.max_open_files, descriptors // 4)
         disk.lease_descriptor_max = descriptors * 7 // 8
         self._connection_descriptors = descriptors // 2
         store_path = settings.metadata_store.removeprefix("sqlite:")

@@ -26,6 +26,10 @@ GRACE_S = 30.0
 """For a clean stop once the starter is gone; then the process ends itself."""
 REPORT_MAX = 4000
 """Bytes of a line: what a pipe takes whole or not at all."""
+YOUNG_OBJECTS = 10_000
+"""So many may be new before the garbage collector looks through them. A request about thousands of
+partitions makes more than Python's 700, lives until it is answered, and would be looked through
+again and again."""
 
 Run: TypeAlias = Callable[[list[Any], Callable[[dict[str, object]], None]], int]
 
@@ -45,6 +49,7 @@ def serve(run: Run, settings: list[Any]) -> NoReturn:
         report = reporter(settings[0].get("tidelog.log.format"))
         os.set_blocking(1, False)
         gc.enable()  # a starter may have left it off
+        gc.set_threshold(YOUNG_OBJECTS)
         _start_following()
         status = run(settings, report)
     except Exception as error:  # noqa: BLE001 - a process's last words
