@@ -23,8 +23,10 @@ def measure(book: Book, sizes: tuple[int, ...]) -> None:
             _one_size(book, cluster, size)
 
 
-def _of(producer: int, sequence: int, timestamp: int = 0) -> bytes:
-    records = batch(producer=Producer(producer, 0, sequence), timestamp=timestamp)
+def _of(producer: int, sequence: int, hour: int = 0) -> bytes:
+    """A batch that is some days old, so that later ones are not of the future."""
+    stamp = time.time_ns() // 1_000_000 - 100 * HOUR_MS + hour * HOUR_MS
+    records = batch(producer=Producer(producer, 0, sequence), timestamp=stamp)
     return produce(TOPIC, {0: records})
 
 
@@ -49,10 +51,9 @@ def _one_size(book: Book, cluster: Brokers, size: int) -> None:
 
 def _rolls(book: Book, cluster: Brokers, line: Line, size: int) -> None:
     """Each batch is some hours younger than the one before, so each begins a segment."""
-    now_ms = time.time_ns() // 1_000_000
-    rolling = [_of(0, APPENDS + 1 + at, now_ms - (ROLLS - at) * 2 * HOUR_MS) for at in range(ROLLS)]
+    rolling = [_of(0, APPENDS + 1 + at, 2 + at * 2) for at in range(ROLLS)]
     produced_well(line.ask(_of(1, 1)))
     spent = cluster.spend(lambda: line.pipeline(rolling, 1))
-    produced_well(line.ask(_of(2, 1, now_ms)))
+    produced_well(line.ask(_of(2, 1, 3 + ROLLS * 2)))
     cost = spent.cpu_s / ROLLS * 1e6
     book.note(AXIS, "roll with a snapshot, CPU", size, cost, "µs", LINEAR)
