@@ -152,3 +152,26 @@ def test_a_very_large_frame_comes_whole(
         there.sendall(stream[start : start + 50_000])
         got += taken(buffer, here)
     assert got == bodies
+
+
+@pytest.mark.parametrize(
+    ("sent", "lone"),
+    [
+        (framed(b"abc"), b"abc"),
+        (framed(b""), b""),
+        (framed(b"abc") + framed(b"d"), None),
+        (framed(b"abc") + b"\0", None),
+        (framed(b"abc")[:-1], None),
+        (b"\0\0", None),
+        (framed(bytes(101)), None),
+    ],
+)
+def test_a_lone_frame_is_whole_and_all_there_is(sent: bytes, lone: bytes | None) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(sent)
+        buffer = FrameBuffer(100)
+        assert buffer.receive(here) == len(sent)
+        assert buffer.lone_frame() == lone
+        assert buffer.partial == (lone is None)
+        buffer.release()

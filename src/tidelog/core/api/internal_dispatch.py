@@ -97,15 +97,15 @@ class InternalDispatch:
     def _take(self, line: PeerLine, frame: memoryview) -> None:
         header = parse_request_header(frame)
         key, correlation_id = header.api_key, header.correlation_id
-        if key == HELLO:
+        if key == FETCH and line.session is not None:
+            self._fetch(line, header.api_version, correlation_id, frame, header.position)
+        elif key == HELLO:
             line.session = self._greet(self._document(header, frame))
         elif key == SET_FAULTS and self._set_faults is not None:
             told = json.dumps(self._set_faults(self._document(header, frame))).encode()
             line.send_now([encode_response(SET_FAULTS, 0, correlation_id, {"document": told})])
         elif line.session is None:
             raise Refused("a request before the Hello")
-        elif key == FETCH:
-            self._fetch(line, header.api_version, correlation_id, frame, header.position)
         elif key == CONTROLLER_CALL:
             body = decode_request(key, 0, frame, header.position)["document"]
             exchange = ControllerExchange(line, correlation_id)

@@ -28,6 +28,8 @@ from tidelog.core.wire.frames import (
 )
 from tidelog.core.wire.primitives import INT32, uvarint
 
+_NO_TAGS_AT = 4
+"""Behind the correlation id."""
 _START = Struct(">ihhi")
 """Length, key, version, correlation id."""
 _TAIL = Struct(">BBBBiqB")
@@ -160,5 +162,8 @@ class FollowerFetches:
 
         The records are slices of `frame`.
         """
-        correlation_id, position = parse_response_header(FETCH, FOLLOWER_VERSION, frame)
+        if len(frame) > _NO_TAGS_AT and not frame[_NO_TAGS_AT]:
+            (correlation_id,), position = INT32.unpack_from(frame), _NO_TAGS_AT + 1
+        else:
+            correlation_id, position = parse_response_header(FETCH, FOLLOWER_VERSION, frame)
         return correlation_id, decode_fetch_response(frame, position, self._names)

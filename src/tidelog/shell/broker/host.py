@@ -59,7 +59,6 @@ class BrokerHost:
         tell: Tell,
     ) -> None:
         self.node = node
-        self.clients = ClientService(self)
         self.brokers = BrokerService(self)
         self._loop = loop
         self._disk = disk
@@ -98,6 +97,7 @@ class BrokerHost:
         settled = self._deaths.when_settled
         fault = self.chronicle.fault
         self.dispatch = Dispatch(broker, self.take, now_ms, settled, self.times, fault)
+        self.clients = ClientService(self)
         self.internal_dispatch = InternalDispatch(
             self.dispatch,
             identity.secret,
@@ -254,9 +254,7 @@ class ClientService:
 
     def __init__(self, host: BrokerHost) -> None:
         self._host = host
-
-    def frame(self, connection: Connection, frame: memoryview) -> None:
-        self._host.dispatch.frame(connection, frame)
+        self.frame: Callable[[Connection, memoryview], None] = host.dispatch.frame
 
     def closed(self, connection: Connection) -> None:
         """What it asked for is answered to nobody."""

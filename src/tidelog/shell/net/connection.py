@@ -275,8 +275,22 @@ class Connection:
             self._bounds.requests.wake()
 
     def _receive(self, buffer: FrameBuffer) -> None:
+        fresh = not buffer.partial
+        if fresh:
+            count = buffer.receive(self._sock)
+            if not count:
+                if count == 0:
+                    self.close("the peer closed it")
+                return
+            frame = buffer.lone_frame()
+            if frame is not None:
+                self.began_ms = 0
+                self._handle(self, frame)
+                if self._is_full():
+                    self._want(self._events & ~READABLE)
+                return
         until_ns = monotonic_ns() + TURN_NS
-        if buffer.partial and not self._handle_frames(until_ns):
+        if not self._handle_frames(until_ns) or (fresh and not buffer.waiting_for):
             return
         for _ in range(RECEIVES_PER_TURN):
             count = buffer.receive(self._sock)
@@ -289,18 +303,13 @@ class Connection:
 
     def _handle_frames(self, until_ns: int) -> bool:
         """What has come whole; False if that is enough for now."""
-        slots, handle, outbox = self._slots, self._handle, self._outbox
-        in_flight_max = self._bounds.in_flight_max
+        handle = self._handle
         for frame in self._buffer.frames():
             self.began_ms = 0
             handle(self, frame)
             if not self.open:
                 return False
-            if (
-                len(slots) >= in_flight_max
-                or outbox.size >= UNSENT_MAX
-                or self._made >= UNSENT_MADE_MAX
-            ):
+            if self._is_full():
                 self._want(self._events & ~READABLE)
                 return False
             if monotonic_ns() > until_ns:
@@ -326,19 +335,22 @@ class Connection:
 
     def _resume(self) -> None:
         """The reason why it was not read from is gone."""
-        if self.open and not self._events & READABLE and not self._overloaded():
+        if not self.open or self._starved or self._events & READABLE:
+            return
+        if not self._is_full():
             if self.began_ms:
                 self.began_ms = self._loop.clock.now_ms()
             self._want(self._events | READABLE)
             self._put_off = True
             self._loop.next_turn(self._read_on)
 
-    def _overloaded(self) -> bool:
+    def _is_full(self) -> bool:
+        """Whether so much waits for this peer that nothing more is read from it."""
+        outbox = self._outbox
         return (
-            self._starved
-            or len(self._slots) >= self._bounds.in_flight_max
-            or self._outbox.size >= UNSENT_MAX
-            or self._made + self._outbox.size - self._outbox.in_files >= UNSENT_MADE_MAX
+            len(self._slots) >= self._bounds.in_flight_max
+            or outbox.size >= UNSENT_MAX
+            or self._made + outbox.size - outbox.in_files >= UNSENT_MADE_MAX
         )
 
     # -- out -------------------------------------------------------------------------------
@@ -366,7 +378,7 @@ class Connection:
             return
         if not self._events & READABLE:
             self._resume()
-        elif (slots or outbox) and self._overloaded():
+        elif (slots or outbox) and (self._starved or self._is_full()):
             self._want(self._events & ~READABLE)
         readable = self._events & READABLE
         self._want(readable | WRITABLE if outbox else readable)

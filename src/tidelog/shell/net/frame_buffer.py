@@ -77,6 +77,17 @@ class FrameBuffer:
             self._start = begin + length
             yield self._view[begin : begin + length]
 
+    def lone_frame(self) -> memoryview | None:
+        """The frame, if there is just one, whole, and nothing after it: the usual case."""
+        begin = self._start + PREFIX.size
+        length = self._end - begin
+        if not 0 <= length <= self.frame_max:
+            return None
+        if PREFIX.unpack_from(self._buffer, self._start)[0] != length:
+            return None
+        self._start = self._end
+        return self._view[begin : self._end]
+
     @property
     def waiting_for(self) -> int:
         """How many bytes the frame under way still lacks; 0 if that can't be said."""
