@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from how_fast_is_failover import Writer
 from processes import Meter
 
-REST_S = 3.0
+REST_S = 5.0
 IDLE_S = 10.0
 PATIENCE_S = 60.0
 PARTITIONS = 3

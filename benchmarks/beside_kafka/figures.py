@@ -126,7 +126,9 @@ LONG_US = 10_000
 
 
 def shown_cpu(result: dict[str, Any], one: dict[str, Any]) -> str:
-    return f"{one['cpu']:.2f} {CPU_PER[result['unit']]}" if "cpu" in one else "-"
+    if "cpu" not in one:
+        return "-"
+    return f"{one['cpu']:.{2 if one['cpu'] < 100 else 0}f} {CPU_PER[result['unit']]}"
 
 
 def ratio_of(value: float) -> str:

@@ -11,6 +11,7 @@ from typing import Protocol
 from beside_kafka.kafka_cluster import KafkaCluster
 from processes import Meter, rss_mb
 
+from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.admin import create_topic, delete_topic
 from tidelog.shell.client.administration.reassignments import alter_reassignments
@@ -24,6 +25,7 @@ TIDELOG, KAFKA = "tidelog", "kafka"
 PATIENCE_S = 240.0
 LOOK_S = 0.02
 TOPICS_AT_ONCE = 100
+MADE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 class Brokers(Protocol):
@@ -114,7 +116,9 @@ class Side:
             some = topics[first : first + TOPICS_AT_ONCE]
             wanted = [NewTopic(name, partitions, replicas, (), {}) for name in some]
             with Cluster(self.bootstrap, timeout_s=60) as client:
-                refused = [made for made, _, _ in create_topics(client, wanted) if made.error]
+                made = [outcome for outcome, _, _ in create_topics(client, wanted)]
+            # The client asks again when an answer is late: then they exist.
+            refused = [each for each in made if each.error not in MADE]
             if refused:
                 raise SystemExit(f"{self.name}: {refused[0]}")
         self.wait_in_sync(topics, partitions * replicas)

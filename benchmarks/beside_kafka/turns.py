@@ -100,7 +100,7 @@ class Turns:
         try:
             if isinstance(first.work, HalfOfMaximum):
                 note = first.work.find(self._loads, sides, self._scale)
-            if first.where is Where.OWN and first.goal_cpu:  # its JVMs are cold
+            if first.warm:
                 first.work(self._loads, sides[1], self._scale / 2)
             found = self._rounds_of_both(first, sides)
             made = [summary(row, found, note if row is first else "") for row in group]
