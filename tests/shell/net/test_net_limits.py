@@ -4,6 +4,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,23 @@ def test_nobody_takes_the_whole_turn(staged: Callable[..., Stage]) -> None:
 
 
 # -- memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("peers", [5, 40])
+def test_many_who_sent_much_share_a_turn(
+    staged: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, peers: int
+) -> None:
+    """By a clock that goes on by a millisecond when somebody looks at it."""
+    clock = count(0, 1_000_000)
+    monkeypatch.setattr("tidelog.shell.net.connection.monotonic_ns", lambda: next(clock))
+    stage = staged()
+    for peer in [stage.connect() for _ in range(peers)]:
+        peer.sendall(framed(*[b"much"] * 50))
+    most = before = 0
+    while stage.echo.frames < peers * 50:
+        stage.turns(1)
+        most, before = max(most, stage.echo.frames - before), stage.echo.frames
+    assert most <= 100, "one turn is no longer than another, but for one request of each"
 
 
 def test_an_idle_connection_has_no_buffer(staged: Callable[..., Stage]) -> None:

@@ -87,6 +87,8 @@ class EventLoop:
         """How long the next request is looked for without sleeping, once one was served: on a
         core that sleeps it is found later. Costs a core, so it is not done unless asked for."""
         self._served = False
+        self.busy = 1
+        """How many have something to do in this turn: they share it."""
         self.now_ms = clock.now_ms()
         """When this turn began: for what needs no more than that."""
         self._poller: _Poller
@@ -177,6 +179,7 @@ class EventLoop:
         else:
             ready = self._poll(patience_ms / self._poll_unit_ms)
         self._served = bool(ready)
+        self.busy = len(ready) if put_off is None else len(ready) + len(put_off)
         turns = self.turns
         turns.began_ns = began_ns = perf_counter_ns()
         self.now_ms = now_ms = self.clock.now_ms()
