@@ -305,7 +305,7 @@ ESCAPED: tuple[Mutant, ...] = (
         (
             Change(
                 f"{_NODE}.membership.registration",
-                "        self._wanted_fence = bool(self._lost.untold)\n",
+                "        self._wanted_fence = self._lost.undecided\n",
                 "        self._wanted_fence = False\n",
             ),
         ),

@@ -1,10 +1,10 @@
 """Logs that should be on this disk when the broker starts, and are not.
 
 Somebody removed a folder, or the disk is another one. The controller may hold this broker for
-one that has every committed record; so it is told, and this broker wants to stay fenced until
-the image shows the loss. Until then the folder is not made anew: after a crash the loss would
-be found again. And where nobody leads it is not made at all: there is nothing to put into it,
-and somebody may yet bring the old one back.
+one that has every committed record; so it is told, and from its first heartbeat on this broker
+wants to stay fenced until the image shows the loss. Until then the folder is not made anew:
+after a crash the loss would be found again. And where nobody leads it is not made at all: there
+is nothing to put into it, and somebody may yet bring the old one back.
 
 Looked for only once, in the first image: a log that is missing later is of a new replica. So
 is one that was made later than this disk knows of (`LogDirectory.revision`), when the broker
@@ -59,12 +59,18 @@ class LostLogs:
                 self._look(key)
             if self._directory.revision is None:
                 self._directory.write_revision(self._image.revision)
-        elif self.untold or self.found:
-            self.untold = {key: None for key in self.untold if self._is_news(key, lost=True)}
-            self.found = {key: None for key in self.found if self._is_news(key, lost=False)}
+        elif self.untold:
+            self.untold = {key: None for key in self.untold if self._is_lost(key)}
+        found = [key for key in (*self.found, *delta.partitions) if self._is_found(key)]
+        self.found = dict.fromkeys(sorted(found))
         if delta.controller:
             # Whoever was asked may never answer: ask the new one.
             self._again(0)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether there may be losses that the cluster does not know of."""
+        return not self._looked or bool(self.untold)
 
     def withheld(self, key: PartitionKey) -> bool:
         """Whether this partition's log is not to be made yet."""
@@ -74,11 +80,8 @@ class LostLogs:
         return known.leader is None and self._config.broker_id in known.lost and not self._has(key)
 
     def _look(self, key: PartitionKey) -> None:
-        me, known = self._config.broker_id, self._image.partitions[key]
-        if self._has(key):
-            if self._is_news(key, lost=False):
-                self.found[key] = None
-        elif me not in known.adding and self._was_here(key) and self._is_news(key, lost=True):
+        adding = self._config.broker_id in self._image.partitions[key].adding
+        if self._is_lost(key) and not adding and self._was_here(key) and not self._has(key):
             self.untold[key] = None
             self._turn.journal.note("log_lost", *self._image.name_of(key) or ())
 
@@ -94,15 +97,20 @@ class LostLogs:
         upto = self._directory.revision
         return upto is None or self._image.created[key] <= upto
 
-    def _is_news(self, key: PartitionKey, *, lost: bool) -> bool:
-        """Whether the controller should hear that this log is lost, or is not."""
-        me = self._config.broker_id
+    def _is_lost(self, key: PartitionKey) -> bool:
+        """Whether the image still holds this broker for one that has a log."""
         if not self._image.committed(key):
             return False
-        known = self._image.partitions[key]
-        if lost:
-            return me in known.replicas and me not in known.lost
-        return known.leader is None and me in known.lost and me in known.last_known_elr
+        me, known = self._config.broker_id, self._image.partitions[key]
+        return me in known.replicas and me not in known.lost
+
+    def _is_found(self, key: PartitionKey) -> bool:
+        """Whether the last leader's log is here, and the image says that it is lost."""
+        known = self._image.partitions.get(key)
+        if known is None or known.leader is not None or not known.lost:
+            return False
+        me = self._config.broker_id
+        return me in known.lost and me in known.last_known_elr and self._has(key)
 
     # -- telling ---------------------------------------------------------------------------
 
@@ -120,6 +128,7 @@ class LostLogs:
         def answered(answer: PartitionErrorsAnswer) -> None:
             if this_round == self._round:
                 if answer.error is ErrorCode.NONE:
+                    # Told is enough: what the image says next is looked at again.
                     for key in found:
                         self.found.pop(key, None)
                 self._again(RETRY_MS)

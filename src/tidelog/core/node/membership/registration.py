@@ -8,7 +8,7 @@ another broker may lead what this one leads. From there on this broker fences it
 acknowledges nothing, proposes nothing. A renewal that still comes lets it go on; a lost
 session means to register anew, under a new broker epoch.
 
-While this broker has lost logs that the cluster does not know of, it wants to stay fenced.
+While this broker may have lost logs that the cluster does not know of, it wants to stay fenced.
 
 Always true: `acting` implies that the own image shows this very incarnation unfenced.
 """
@@ -129,7 +129,9 @@ class Registration:
     @property
     def lapsed(self) -> bool:
         """Whether the session has come too near its end since this was last looked at."""
-        return self._candidate and not self.session_valid
+        return self._candidate and (
+            self._session is None or self._turn.now_ms >= self._deadline_ms - self._margin_ms
+        )
 
     @property
     def may_act(self) -> bool:
@@ -226,7 +228,7 @@ class Registration:
         if not self._caught_up and self._image.revision >= self.broker_epoch:
             self._caught_up = True
             self.heartbeat_soon()
-        if self._wanted_fence and not self._lost.untold:
+        if self._wanted_fence and not self._lost.undecided:
             self.heartbeat_soon()
 
     def _registration_lost(self) -> None:
@@ -244,7 +246,7 @@ class Registration:
         self._heartbeat_at_ms = self._turn.now_ms + self._config.broker_heartbeat_interval_ms
         if self.broker_epoch is None or self._heartbeat_out:
             return
-        self._wanted_fence = bool(self._lost.untold)
+        self._wanted_fence = self._lost.undecided
         request = on.HeartbeatReceived(
             0,
             self._config.broker_id,
@@ -275,7 +277,7 @@ class Registration:
         elif self._caught_up and not answer.caught_up:
             # It became true while this heartbeat was on its way: the controller waits for it.
             self.heartbeat_soon()
-        elif self._wanted_fence and not self._lost.untold:
+        elif self._wanted_fence and not self._lost.undecided:
             self.heartbeat_soon()
 
     def _heartbeat_failed(self) -> None:
