@@ -25,7 +25,7 @@ from playbook import (
 )
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.lineage.producer_state import ProducerState
+from tidelog.core.lineage.producer_state import EndedTransaction, ProducerState
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER
@@ -83,6 +83,16 @@ def test_effective_min_isr(configured: int, replicas: tuple[int, ...], effective
 )
 def test_m03_last_stable_offset(opened: dict[int, int], stable: int) -> None:
     partition = replica(log=(2, 8), hw=6, producers=ProducerState(8, open_transactions=opened))
+    assert partition.last_stable_offset == stable
+
+
+@pytest.mark.parametrize(("marker", "stable"), [(5, 7), (7, 3)])
+def test_m03_a_transaction_that_ended_holds_nobody_back_once_its_marker_is_committed(
+    marker: int, stable: int
+) -> None:
+    partition = replica(
+        log=(0, 10), hw=7, producers=ProducerState(ended=[EndedTransaction(3, marker)])
+    )
     assert partition.last_stable_offset == stable
 
 
