@@ -7,8 +7,10 @@ from node_cluster import Cluster
 
 from tidelog.core.controller.events import CreateTopicReceived, DeleteTopicReceived
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.messages import Produce, ProducePartition
+from tidelog.core.node.messages import Fetch, Produce, ProducePartition
+from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.record.encoder import encode_value
+from tidelog.core.replication.events import Event
 from tidelog.core.storage import checkpoint
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.types import EpochEntry, TopicPartition
@@ -128,3 +130,34 @@ def test_a_topic_made_and_deleted_in_one_look_leaves_no_epochs(cluster: Cluster)
     cluster.run(100)
     assert not cluster.nodes[1].replicas
     assert 1 not in cluster.halted
+
+
+def test_a_record_costs_the_partitions_beside_it_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty partitions are in each follower's fetch session; steps are taken by the one that got
+    a record, and no request names another."""
+    make_topic(cluster)
+    cluster.run(3000)
+    name = names()[7]
+    leader = cluster.leader(name)
+    assert leader is not None
+    stepped: set[TopicPartition] = set()
+    named: set[TopicPartition] = set()
+    step = Replicas.step
+
+    def counted(replicas: Replicas, replica: HostedReplica, event: Event) -> None:
+        stepped.add(replica.topic_partition)
+        step(replicas, replica, event)
+
+    def watched(_sender: int, _target: int, request: object) -> None:
+        if isinstance(request, Fetch):
+            named.update(asked.topic_partition for asked in request.partitions)
+
+    monkeypatch.setattr(Replicas, "step", counted)
+    cluster.on_send = watched
+    for value in (b"one", b"two", b"three"):
+        produced = Produce(-1, 1000, [ProducePartition(name, encode_value(value))])
+        assert cluster.call(leader, produced).partitions[0].error is ErrorCode.NONE
+        cluster.run(50)
+    assert named == stepped == {name}
