@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import ElectionType, TopicPartition
 from real_cluster import (
     PATIENCE_S,
@@ -23,6 +24,7 @@ from real_cluster import (
     state_of,
 )
 
+from tidelog.apps.cli.main import cli
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -72,7 +74,22 @@ def start_again(cluster: LocalCluster) -> None:
     await_members(cluster)
 
 
-def test_the_records_of_the_sound_replica_survive(cluster: LocalCluster, name: str) -> None:
+def elect_uncleanly(cluster: LocalCluster, topic: str, way: str) -> None:
+    if way == "setting":
+        changed = ["--set", "unclean.leader.election.enable=true", "-b", cluster.bootstrap]
+        told = CliRunner().invoke(cli, ["config", "alter", "topic", topic, *changed])
+        assert told.exit_code == 0, told.output
+    else:
+        partition = TopicPartition(topic, 0)
+        admin = admin_client(cluster.bootstrap)
+        found = admin.elect_leaders(ElectionType.UNCLEAN, [partition]).result(PATIENCE_S)
+        assert found[partition] is None
+
+
+@pytest.mark.parametrize("way", ["setting", "administrator"])
+def test_the_records_of_the_sound_replica_survive(
+    cluster: LocalCluster, name: str, way: str
+) -> None:
     other = f"{name}-other"
     make_topic(cluster.bootstrap, other, replicas=3, configs={"min.insync.replicas": "1"})
     send_all(cluster.bootstrap, other, OLD, conf={"acks": "all"})
@@ -96,10 +113,7 @@ def test_the_records_of_the_sound_replica_survive(cluster: LocalCluster, name: s
     assert leader_as_told(cluster, third, name) == -1
     assert segment_bytes(cluster, third, name) == kept
 
-    partition = TopicPartition(name, 0)
-    admin = admin_client(cluster.bootstrap)
-    found = admin.elect_leaders(ElectionType.UNCLEAN, [partition]).result(PATIENCE_S)
-    assert found[partition] is None
+    elect_uncleanly(cluster, name, way)
     await_isr(cluster, name, BROKERS)
     assert leader_of(cluster, name) == third
     assert read_values(cluster.bootstrap, name) == OLD
