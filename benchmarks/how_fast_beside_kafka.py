@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from beside_kafka.figures import goals_met, heading
+from beside_kafka.figures import goals_met, heading, line
 from beside_kafka.machine import allow_many_files, described, touch_memory
 from beside_kafka.page import renewed
 from beside_kafka.plot import plot
@@ -49,9 +49,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # all clusters are closed
     if asked.from_json is not None:
         found = json.loads(asked.from_json.read_text())
+        print("\n".join([heading(), *map(line, found["rows"])]))
     else:
         found = measured(asked)
-        print(goals_met(found["rows"]))
+    print(goals_met(found["rows"]))
     if asked.plot is not None:
         asked.plot.parent.mkdir(parents=True, exist_ok=True)
         asked.plot.write_text(plot(found))

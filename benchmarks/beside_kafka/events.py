@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from how_fast_is_failover import Writer
 from processes import Meter
 
-REST_S = 5.0
+REST_S = 10.0
 IDLE_S = 10.0
 PATIENCE_S = 60.0
 PARTITIONS = 3
@@ -36,8 +36,8 @@ def start_up(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
 
 
 def idle(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
-    """Nobody asks for anything."""
-    time.sleep(REST_S)
+    """Nobody asks for anything; what a start leaves behind is over."""
+    time.sleep(max(side.ready_at + REST_S - time.monotonic(), 0))
     meter = Meter(side.pids)
     time.sleep(IDLE_S)
     found = meter.read()
@@ -49,7 +49,7 @@ def kill(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
     name = f"killed-{next(_numbers)}"
     side.make(name, 1, REPLICAS)
     writer = Writer(side.bootstrap, name)
-    writer.go_on(2.0)
+    writer.go_on(1.0)
     leader, meter, moment = side.leader(name), Meter(side.pids), time.monotonic()
     side.brokers.kill(leader)
     found = {"seconds": writer.gap_after(moment, PATIENCE_S), **meter.read()}
@@ -62,7 +62,7 @@ def hang(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
     name = f"hung-{next(_numbers)}"
     side.make(name, 1, REPLICAS)
     writer = Writer(side.bootstrap, name, **HASTY)
-    writer.go_on(2.0)
+    writer.go_on(1.0)
     leader, meter, moment = side.leader(name), Meter(side.pids), time.monotonic()
     side.brokers.pause(leader)
     try:

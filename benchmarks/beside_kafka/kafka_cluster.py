@@ -31,6 +31,7 @@ FLAGS = (
 )
 CLUSTER_ID = "dGlkZWxvZy1iZW5jaC1rYQ"
 JAVA_AT_LEAST = 17
+_formatted: dict[int, dict[str, bytes]] = {}
 NEEDS_JAVA = "Kafka needs Java 17 or newer: install openjdk-17-jre-headless (Debian, Ubuntu)"
 
 
@@ -106,6 +107,21 @@ class KafkaCluster:
         self._settings_file(broker).write_text(text)
 
     def _format(self) -> None:
+        """With Kafka's own tool the first time; what it made is remembered for later clusters."""
+        if not _formatted:
+            self._run_format()
+            for broker in self.ids:
+                made = self.log_dir(broker)
+                files = (path for path in made.rglob("*") if path.is_file())
+                _formatted[broker] = {str(f.relative_to(made)): f.read_bytes() for f in files}
+            return
+        for broker in self.ids:
+            for name, content in _formatted[broker].items():
+                path = self.log_dir(broker) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+
+    def _run_format(self) -> None:
         tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]
         started = [
             subprocess.Popen(

@@ -199,8 +199,8 @@ BULK_ROWS = (
     Row("Java RF3 100 B, 3 partitions", produce_java(100, 0.3, 3, 3), "MB/s", takes_s=35),
     Row("Java RF1 1 KB, 3 partitions", produce_java(1000, 0.8, 3, 1), "MB/s", takes_s=35),
     Row("Java RF1 100 B, 3 partitions", produce_java(100, 0.3, 3, 1), "MB/s", takes_s=30),
-    Row("consume 1 KB", consume(1000, 2.4, 1), "MB/s", 0, 1.2, quick=True, takes_s=35),
-    Row("consume 1 KB, 3 consumers", consume(1000, 2.4, 3), "MB/s", 0, 1.2, takes_s=35),
+    Row("consume 1 KB", consume(1000, 2.0, 1), "MB/s", 0, 1.2, quick=True, takes_s=30),
+    Row("consume 1 KB, 3 consumers", consume(1000, 2.0, 3), "MB/s", 0, 1.2, takes_s=30),
     Row("consume 100 B", consume(100, 0.6, 1), "MB/s", 0, 1.2),
     Row("consume 100 B, 3 consumers", consume(100, 0.6, 3), "MB/s", 0, 1.2),
     Row("consume 1 KB lz4", consume(1000, 1.5, 1, LZ4), "MB/s", 0, 1.2),
@@ -219,7 +219,7 @@ SMALL_ROWS = (
     Row("produce RF3 1 KB, 1,000 partitions", produce(1000, 0.6, 1000, 3), "MB/s", takes_s=50),
 )
 EVENT_ROWS = (
-    Row("idle memory", events.idle, "MB", 10, 0, True, "rss_mb", OWN, at_once=True, takes_s=60),
+    Row("idle memory", events.idle, "MB", 10, 0, True, "rss_mb", OWN, at_once=True, takes_s=50),
     Row("idle CPU", events.idle, "cores", 2, 0, True, "cores", OWN, at_once=True, takes_s=0),
     Row(
         "empty follower catches up, 2 GB",
@@ -236,7 +236,7 @@ EVENT_ROWS = (
     flushed("flushed, requests, window 32", requests(1, 32, 12_000), "req/s"),
     flushed("flushed, produce RF1 1 KB", produce(1000, 0.5, 1, 1), "MB/s"),
     flushed("flushed, produce RF3 1 KB", produce(1000, 0.4, 1, 3), "MB/s"),
-    event("start-up to ready", events.start_up, 20, 45, FRESH, quick=True),
+    event("start-up to ready", events.start_up, 20, 30, FRESH, quick=True),
     event("unclean restart, 2 GB", events.restart, 0, 140, FRESH),
     event("unclean restart, 3,000 partitions", events.restart_with_many, 2, 150, FRESH, rounds=1),
 )

@@ -72,9 +72,9 @@ class Side:
             for broker in self.brokers.ids:
                 self._theirs.start_broker(broker)
         self.wait_ready()
-        seconds = time.monotonic() - began
+        self.ready_at = time.monotonic()
         born.extend(self.pids())
-        return {"seconds": seconds, **meter.read()}
+        return {"seconds": self.ready_at - began, **meter.read()}
 
     def __enter__(self) -> "Side":
         return self
