@@ -4,16 +4,19 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
+from threading import Event
 
 import pytest
 from net_stage import FRAME_MAX, Echo, Stage, finish, framed
 
 from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import UNSENT_MADE_MAX, Connection
-from tidelog.shell.net.frame_buffer import PREFIX, SMALL
+from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer
 from tidelog.shell.net.listener import Listener, bind
+from tidelog.shell.net.memory_budget import PORTION, RequestMemory
 from tidelog.shell.net.outbox import Chunk
 
 KB = 1024
@@ -177,6 +180,85 @@ def test_many_who_sent_much_share_a_turn(
         stage.turns(1)
         most, before = max(most, stage.echo.frames - before), stage.echo.frames
     assert most <= 100, "one turn is no longer than another, but for one request of each"
+
+
+def test_many_large_requests_come_in_by_turns(
+    staged: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By such a clock, too: nobody reads until its whole request is there."""
+    clock = count(0, 1_000_000)
+    monkeypatch.setattr("tidelog.shell.net.connection.monotonic_ns", lambda: next(clock))
+    received = 0
+    receive = FrameBuffer.receive
+
+    def counted(buffer: FrameBuffer, sock: socket.socket) -> int | None:
+        nonlocal received
+        received += 1
+        return receive(buffer, sock)
+
+    monkeypatch.setattr(FrameBuffer, "receive", counted)
+    for name in ("GRAIN", "TAKEN_ON_TRUST"):
+        monkeypatch.setattr(f"tidelog.shell.net.frame_buffer.{name}", 4 * KB)
+    stage = staged()
+    for peer in [stage.connect() for _ in range(40)]:
+        peer.sendall(framed(bytes(100 * KB)))
+    most = before = 0
+    while stage.echo.frames < 40:
+        stage.turns(1)
+        most, before = max(most, received - before), received
+    assert most <= 3 * 40
+
+
+def test_the_thousandth_that_waits_for_memory_asks_nobody() -> None:
+    class Buffer:
+        size = asked = 0
+
+        def shrink(self) -> None:
+            self.asked += 1
+
+    memory = RequestMemory(100)
+    holders = [Buffer() for _ in range(100)]
+    for holder in holders:
+        assert memory.grow(holder, 1)
+        holder.size = 1
+    favoured, *others = [Buffer() for _ in range(1000)]
+    assert memory.grow(favoured, 1), "one may always go on"
+    for other in others:
+        assert not memory.grow(other, 1)
+        memory.wait(Event().set)
+    assert sum(holder.asked for holder in holders) <= 2 * len(holders)
+    memory.wake(holders[0])
+    assert sum(holder.asked for holder in holders) <= 2 * len(holders) + 1
+
+
+def test_as_many_are_woken_as_there_is_memory_for() -> None:
+    class Buffer:
+        size = 0
+
+        def shrink(self) -> None:
+            pass
+
+    memory = RequestMemory(10 * PORTION)
+    full, favoured = Buffer(), Buffer()
+    assert memory.grow(full, 10 * PORTION)
+    assert memory.grow(favoured, PORTION)
+    woken: list[int] = []
+    for number in range(1000):
+        memory.wait(partial(woken.append, number))
+    memory.wake()
+    assert not woken, "nothing was given back"
+    memory.give_back(full, 4 * PORTION)
+    memory.wake()
+    assert woken == [0, 1, 2]
+    memory.wake()
+    assert woken == [0, 1, 2, 3, 4, 5], "those before did not take it"
+    memory.wait(partial(woken.append, 1000))
+    memory.give_back(favoured, 2 * PORTION)
+    for _ in range(1000):
+        memory.wake()
+    assert woken == list(range(1001)), "each of them once"
+    memory.wake()
+    assert not memory.waiting
 
 
 def test_an_idle_connection_has_no_buffer(staged: Callable[..., Stage]) -> None:

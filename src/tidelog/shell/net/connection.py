@@ -274,7 +274,7 @@ class Connection:
         except OSError as error:
             self.close(str(error))
         if self._bounds.requests.waiting:
-            self._bounds.requests.wake()
+            self._bounds.requests.wake(buffer)
 
     def _receive(self, buffer: FrameBuffer) -> None:
         fresh = not buffer.partial
@@ -302,6 +302,8 @@ class Connection:
                 return
             if not self._handle_frames(until_ns) or not buffer.waiting_for:
                 return
+            if monotonic_ns() > until_ns:
+                return  # the rest is still in the socket, which will tell
 
     def _handle_frames(self, until_ns: int) -> bool:
         """What has come whole; False if that is enough for now."""

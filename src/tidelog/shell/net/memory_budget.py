@@ -1,21 +1,26 @@
 """How much memory the peers of one broker may take, all together.
 
 Requests under way: buffers that grew beyond the small one every connection has are counted.
-A connection that gets no more stops reading, and its peer is held up by TCP. Those that
-wait try again, in the order in which they came, when memory was given back.
+A connection that gets no more stops reading, and its peer is held up by TCP. When memory was
+given back those that wait try again, each once, in the order in which they last did, and no
+more of them at a time than there is memory for: a thousand may wait.
 
 Answers nobody takes: bytes that were made and not sent. Holding them up would hold up the
 broker, so past the limit the connection with the most of them is closed.
 
 Always true: one request may go beyond the limit, so somebody can always go on; a request
-that takes too long is dropped (listener.py), so the others get their turn.
+that takes too long is dropped (listener.py), so the others get their turn; while anybody waits,
+no large buffer is empty, but the one that is being read into.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
 UNLIMITED = 1 << 62
 """In bytes: what -1 in Kafka's settings means."""
+PORTION = 128 * 1024
+"""What one that waits is expected to need."""
 
 
 class Holder(Protocol):
@@ -40,10 +45,11 @@ class RequestMemory:
         self._holders: set[Holder] = set()
         self._favoured: Holder | None = None
         """The one that may go beyond the limit."""
-        self.waiting: dict[Callable[[], None], None] = {}
-        """Who would take what is given back."""
-        self._given_back = False
-        """Since somebody was woken: else waking is of no use, and the loop would spin."""
+        self._returns = 0
+        """How often memory was given back."""
+        self.waiting: OrderedDict[Callable[[], None], int] = OrderedDict()
+        """Who would take what is given back, and after which return each last tried: there is no
+        use in another try before the next, and the loop would spin. They are in that order."""
 
     @property
     def plenty(self) -> bool:
@@ -54,7 +60,10 @@ class RequestMemory:
         """Let a buffer become this large; False if it has to wait, or do without."""
         more = size - holder.size
         if self.used + more > self.limit:
-            self._reclaim(holder)
+            if not self.waiting:
+                # Else all was taken back that could be, when the first of them came to wait,
+                # and what was read since then gave its own back: no need to ask a thousand.
+                self._reclaim(holder)
             if self.used + more > self.limit:
                 if not needed or self._favoured not in (None, holder):
                     return False
@@ -66,29 +75,37 @@ class RequestMemory:
     def give_back(self, holder: Holder, size: int) -> None:
         """A buffer holds so many bytes less, and no longer counts."""
         self.used -= size
-        self._given_back = True
+        self._returns += 1
         self._holders.discard(holder)
         if self._favoured is holder:
             self._favoured = None
 
     def wait(self, act: Callable[[], None]) -> None:
         """Call this when there may be memory again."""
-        self.waiting[act] = None
+        self.waiting[act] = self._returns
+        self.waiting.move_to_end(act)
 
     def forget(self, act: Callable[[], None]) -> None:
         self.waiting.pop(act, None)
 
-    def wake(self) -> None:
-        """Requests were handled, or connections are gone: let those that wait try again."""
-        self._reclaim(None)
-        if not self._given_back:
-            return
-        self._given_back = False
-        waiting, self.waiting = self.waiting, {}
-        for act in waiting:
+    def wake(self, read: Holder | None = None) -> None:
+        """Requests of this one were handled, or connections are gone: let those that wait try
+        again."""
+        if read is not None:
+            read.shrink()
+        waiting = self.waiting
+        portions = (self.limit - self.used) // PORTION
+        if self._favoured is None:
+            portions = max(portions, 1)
+        while portions > 0 and waiting:
+            act = next(iter(waiting))
+            if waiting[act] == self._returns:
+                return
+            del waiting[act]
             act()
+            portions -= 1
 
-    def _reclaim(self, asking: Holder | None) -> None:
+    def _reclaim(self, asking: Holder) -> None:
         """Take back what large buffers keep for a next request."""
         for holder in [each for each in self._holders if each is not asking]:
             holder.shrink()
