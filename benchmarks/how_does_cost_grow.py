@@ -13,6 +13,7 @@ faster than they may are marked; the exit code is 1 only if something went wrong
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from scaling import (
     followers,
     groups,
     overload,
+    page,
     partitions,
     plots,
     producer_ids,
@@ -63,21 +65,31 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes, two minutes at most")
     parser.add_argument("--json", type=Path, help="write the results there too")
     parser.add_argument("--plot", type=Path, help="draw the pictures into this folder")
+    parser.add_argument("--page", type=Path, help="renew the figures in this page")
     parser.add_argument("--again", type=Path, help="measure nothing, read these results")
     asked = parser.parse_args()
     if asked.again is None:
         results = measured(asked.rows, asked.quick)
     else:
         results = json.loads(asked.again.read_text())
-    print(f"Python {results['python']}, {results['cores']} cores, {results['date']}")
+    said = f"Python {results['python']}, {results['cores']} cores, {results['date']}"
+    print(f"{said}, load of the machine before: {results['load']:.1f}")
     print(Book.from_json(results["rows"]).table())
     if results["overload"]:
         print("\n" + overload.table(results["overload"]))
     if asked.json is not None:
-        asked.json.write_text(json.dumps(results) + "\n")
+        asked.json.write_text(compact(results))
+    if asked.page is not None:
+        asked.page.write_text(page.renewed(asked.page.read_text(), results))
     if asked.plot is not None:
         for path in plots.draw(results, asked.plot):
             print(f"drawn: {path}", file=sys.stderr)
+
+
+def compact(results: dict[str, Any]) -> str:
+    """JSON with a row a line, and no more digits than mean something."""
+    rounded = json.loads(json.dumps(results), parse_float=lambda text: float(f"{float(text):.4g}"))
+    return re.sub(r", (?=\{)", ",\n", json.dumps(rounded)) + "\n"
 
 
 def measured(rows: str, quick: bool) -> dict[str, Any]:
@@ -85,6 +97,7 @@ def measured(rows: str, quick: bool) -> dict[str, Any]:
     known = [*(part.name for part in PARTS), OVERLOAD]
     if not any(rows in name for name in known):
         sys.exit(f"nothing is called {rows!r}; there are {', '.join(known)}")
+    load = os.getloadavg()[0]
     for part in PARTS:
         if rows in part.name:
             began = time.monotonic()
@@ -94,6 +107,7 @@ def measured(rows: str, quick: bool) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "cores": os.cpu_count(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "load": load,
         "rows": book.as_json(),
         "overload": overload.measure(quick) if rows in OVERLOAD else [],
     }

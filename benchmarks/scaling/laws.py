@@ -92,7 +92,7 @@ class Book:
             if (axis, sizes) != (row.axis, found):
                 axis, sizes = row.axis, found
                 lines += ["", f"{axis:50}" + "".join(f"{size:>9,.0f}" for size in sizes)]
-            costs = "".join(f"{_short(cost):>9}" for _, cost in row.points)
+            costs = "".join(f"{short(cost):>9}" for _, cost in row.points)
             power = "" if row.power is None else f"  ^{row.power:5.2f}"
             mark = "" if row.as_it_should else f"  MORE THAN {row.may_be.upper()}"
             lines.append(f"  {row.name + ', ' + row.unit:48}{costs}{power}  {row.verdict}{mark}")
@@ -113,5 +113,6 @@ class Book:
         return book
 
 
-def _short(cost: float) -> str:
-    return f"{cost:.0f}" if cost >= 1000 else f"{cost:.3g}"
+def short(cost: float) -> str:
+    """Three digits of it."""
+    return f"{cost:,.0f}" if cost >= 1000 else f"{cost:.3g}"

@@ -21,7 +21,8 @@ from tidelog.shell.client.api_keys import METADATA
 
 SAMPLE_S = 0.05
 TROUBLE_S = 5.0
-AFTER_S = 2.0
+AFTER_S, AFTER_MB = 2.0, 50.0
+PATIENCE_S = 10.0
 POLITE_S = 0.02
 SEND_BYTES = 65_536
 LIMIT_BYTES = 2_500_000_000
@@ -109,7 +110,7 @@ def _one(trouble: Trouble, cluster: Brokers) -> dict[str, Any]:
             while watcher.in_time:
                 time.sleep(SAMPLE_S)
         ended = time.monotonic() - watcher.began
-        time.sleep(AFTER_S)
+        _settle(cluster, before)
     with cluster.line() as line:
         produced_well(line.ask(produce(HURT, {0: batch()}, acks=-1)))
     return {
@@ -124,6 +125,14 @@ def _one(trouble: Trouble, cluster: Brokers) -> dict[str, Any]:
         "polite_max_ms": max(watcher.waits) * 1e3,
         "samples": watcher.samples,
     }
+
+
+def _settle(cluster: Brokers, before: float) -> None:
+    """What is left in sockets still comes in; then the memory is given back."""
+    until = time.monotonic() + PATIENCE_S
+    time.sleep(AFTER_S)
+    while rss_mb(cluster.pids[0]) > before + AFTER_MB and time.monotonic() < until:
+        time.sleep(SAMPLE_S)
 
 
 def _push(

@@ -80,7 +80,7 @@ class Brokers:
         work()
         return spent.stop()
 
-    def least(self, work: Callable[[], object], times: int = 3) -> Spent:
+    def least(self, work: Callable[[], object], times: int = 5) -> Spent:
         """Of several rounds the one that burned least."""
         return min((self.spend(work) for _ in range(times)), key=lambda spent: spent.cpu_s)
 
