@@ -30,10 +30,6 @@ HELD_MIN = 64 * 1024
 """Less is not counted while an earlier answer is waited for."""
 RECEIVES_PER_TURN = 32
 """A peer that never stops sending does not keep the others waiting for longer."""
-TURN_NS = 5_000_000
-"""Nor does one that has sent a great deal."""
-SHARED_TURN_NS = 50_000_000
-"""Nor do many such: they share this, and each has one request done at least."""
 _GONE = select.POLLERR | select.POLLHUP
 
 
@@ -291,7 +287,7 @@ class Connection:
                 if self._is_full():
                     self._want(self._events & ~READABLE)
                 return
-        until_ns = monotonic_ns() + min(TURN_NS, SHARED_TURN_NS // (self._loop.busy or 1))
+        until_ns = monotonic_ns() + self._loop.share_ns()
         if not self._handle_frames(until_ns) or (fresh and not buffer.waiting_for):
             return
         for _ in range(RECEIVES_PER_TURN):

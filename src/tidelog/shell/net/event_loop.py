@@ -29,6 +29,11 @@ _give_way = getattr(os, "sched_yield", lambda: None)
 
 Act: TypeAlias = Callable[[], None]
 
+SHARE_NS_MAX = 5_000_000
+SHARED_NS = 50_000_000
+"""Of a turn: one who has sent a great deal does not keep the others waiting for longer, nor do
+many such, but for one request of each."""
+
 
 class Watched(Protocol):
     """Something with a socket."""
@@ -146,6 +151,10 @@ class EventLoop:
     def at_end_of_turn(self, act: Act) -> None:
         """Once, however often it is asked for in this turn."""
         self._ending[act] = None
+
+    def share_ns(self) -> int:
+        """What one of those who are busy may take of this turn."""
+        return min(SHARE_NS_MAX, SHARED_NS // (self.busy or 1))
 
     def next_turn(self, act: Act) -> None:
         """After all others that are ready have had their turn."""
