@@ -101,7 +101,7 @@ class Log:
         for batch in batches:
             if batch.base_offset != expected:
                 self._check_gap(batch.base_offset, expected)
-            expected = batch.next_offset
+            expected = batch.last_offset + 1
         try:
             self._append_in_groups(batches, now_ms)
         except DiskError:

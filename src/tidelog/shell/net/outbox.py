@@ -88,6 +88,10 @@ class Outbox:
 
     def put(self, chunks: Iterable[Chunk | Stretch]) -> None:
         for chunk in chunks:
+            if type(chunk) is bytes and chunk:  # nearly all are
+                self._chunks.append(chunk)
+                self.size += len(chunk)
+                continue
             if isinstance(chunk, Region):
                 chunk = held(self._disk, chunk)
             if isinstance(chunk, Stretch):

@@ -28,7 +28,8 @@ def must_roll(
         waited = now_ms - active.created_ms
         if first is not None and first >= 0:
             waited = batch.max_timestamp - first
-        if waited > _age_max_ms(config) - config.segment_jitter_ms:
+        age_max_ms = _age_max_ms(config) if config.cleanup_compact else config.segment_ms
+        if waited > age_max_ms - config.segment_jitter_ms:
             return True
     return active.is_full
 
@@ -40,7 +41,5 @@ def next_base_offset(active: Segment, batch: RecordBatch) -> Offset:
 
 
 def _age_max_ms(config: LogConfig) -> int:
-    """Only closed segments are compacted: records must not wait there for too long."""
-    if config.cleanup_compact and config.max_compaction_lag_ms < config.segment_ms:
-        return config.max_compaction_lag_ms
-    return config.segment_ms
+    """Of a compacted log. Only closed segments are compacted: records must not wait for long."""
+    return min(config.max_compaction_lag_ms, config.segment_ms)
