@@ -16,7 +16,7 @@ from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import UNSENT_MADE_MAX, Connection
 from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer
 from tidelog.shell.net.listener import Listener, bind
-from tidelog.shell.net.memory_budget import PORTION, RequestMemory
+from tidelog.shell.net.memory_budget import PORTION, RequestMemory, give_to_system
 from tidelog.shell.net.outbox import Chunk
 
 KB = 1024
@@ -259,6 +259,32 @@ def test_as_many_are_woken_as_there_is_memory_for() -> None:
     assert woken == list(range(1001)), "each of them once"
     memory.wake()
     assert not memory.waiting
+
+
+def test_memory_goes_back_to_the_system_after_an_overload(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Buffer:
+        size = 0
+
+        def shrink(self) -> None:
+            pass
+
+    given: list[int] = []
+    memory = RequestMemory(1600)
+    monkeypatch.setattr(
+        "tidelog.shell.net.memory_budget.give_to_system", lambda: given.append(memory.used)
+    )
+    some, most = Buffer(), Buffer()
+    for _ in range(2):
+        assert memory.grow(some, 800)
+        memory.give_back(some, 800)
+        assert not given, "half of it is nothing unusual"
+        assert memory.grow(some, 800)
+        assert memory.grow(most, 300)
+        memory.give_back(some, 800)
+        assert not given
+        memory.give_back(most, 300)
+        assert given.pop() == 0
+    give_to_system()
 
 
 def test_an_idle_connection_has_no_buffer(staged: Callable[..., Stage]) -> None:

@@ -45,6 +45,8 @@ class RequestMemory:
         self._holders: set[Holder] = set()
         self._favoured: Holder | None = None
         """The one that may go beyond the limit."""
+        self._swollen = False
+        """Much was used, and the system was not given it back since."""
         self._returns = 0
         """How often memory was given back."""
         self.waiting: OrderedDict[Callable[[], None], int] = OrderedDict()
@@ -70,6 +72,8 @@ class RequestMemory:
                 self._favoured = holder
         self.used += more
         self._holders.add(holder)
+        if self.used > self.limit // 2:
+            self._swollen = True
         return True
 
     def give_back(self, holder: Holder, size: int) -> None:
@@ -79,6 +83,9 @@ class RequestMemory:
         self._holders.discard(holder)
         if self._favoured is holder:
             self._favoured = None
+        if self._swollen and self.used < self.limit // 16:
+            self._swollen = False
+            give_to_system()
 
     def wait(self, act: Callable[[], None]) -> None:
         """Call this when there may be memory again."""
@@ -109,6 +116,16 @@ class RequestMemory:
         """Take back what large buffers keep for a next request."""
         for holder in [each for each in self._holders if each is not asking]:
             holder.shrink()
+
+
+def give_to_system() -> None:
+    """glibc keeps free memory that lies between other things: after an overload that may be
+    hundreds of megabytes. Asked for it, it gives it to the system."""
+    from contextlib import suppress
+    from ctypes import CDLL
+
+    with suppress(OSError, AttributeError):
+        CDLL(None).malloc_trim(0)
 
 
 class Hoarder(Protocol):
