@@ -79,7 +79,8 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
     print(heading(), flush=True)
 
     def keep() -> None:
-        found.update(quick=asked.quick, scale=scale, cold=turns.cold, rows=turns.results)
+        found.update(quick=asked.quick, scale=scale, warm_up=asked.warm_up)
+        found.update(cold=turns.cold, rows=turns.results)
         if asked.json is not None:
             asked.json.write_text(json.dumps(found, indent=1) + "\n")
 

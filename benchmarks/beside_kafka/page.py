@@ -10,6 +10,8 @@ from beside_kafka.rows import ROWS
 from beside_kafka.sides import KAFKA, TIDELOG
 
 BEGIN, END = "<!-- figures: written by the bench -->", "<!-- end of figures -->"
+CALM = 0.3
+"""Cores of strangers."""
 COLUMNS = ("", "Tidelog", "Kafka", "ratio (spread)", "goal", "CPU", "CPU, Kafka")
 COLUMNS += ("by CPU", "goal", "RSS, MB", "others")
 
@@ -28,7 +30,10 @@ def section(found: dict[str, Any]) -> str:
     lines = [
         "",
         f"{found['date']}, {kind}. {found['machine']}. {found['ours']}; {found['theirs']}.",
-        f"{found['touched']}. {goals_met(found['rows'])}.",
+        *([f"**{found['remark']}**"] if "remark" in found else []),
+        *busy(found["rows"]),
+        f"{found['touched']}. Kafka warmed up {found['warm_up']} times."
+        f" {goals_met(found['rows'])}.",
         "",
     ]
     if found["cold"]:
@@ -40,6 +45,14 @@ def section(found: dict[str, Any]) -> str:
     lines += [f"| {' | '.join(COLUMNS)} |", "|---" + "|---:" * (len(COLUMNS) - 1) + "|"]
     lines += [*map(row_of_table, found["rows"]), "", ""]
     return "\n".join(lines)
+
+
+def busy(rows: list[dict[str, Any]]) -> list[str]:
+    """A warning, if strangers worked too much for times to mean anything."""
+    most = max((row["foreign_load"] for row in rows if "error" not in row), default=0)
+    if most <= CALM:
+        return []
+    return [f"**Strangers burned up to {most:.1f} cores meanwhile: look at CPU, not at time.**"]
 
 
 def row_of_table(result: dict[str, Any]) -> str:

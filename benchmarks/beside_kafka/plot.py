@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from beside_kafka.figures import ratio_of
 
-WIDTH, LABELS, RIGHT, TOP, ROW, FOOT = 980, 290, 120, 84, 25, 64
+WIDTH, LABELS, RIGHT, TOP, ROW, FOOT = 980, 290, 120, 84, 25, 76
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 STYLE = """
   text { font: 12px system-ui, sans-serif; fill: #1f2328 }
@@ -76,7 +76,7 @@ def reach(row: dict[str, Any]) -> list[float]:
 
 def head() -> Iterator[str]:
     yield text(
-        "title", 16, 26, "How much better Tidelog is than Apache Kafka, same machine, same run"
+        "title", 16, 26, "How much better Tidelog is than Apache Kafka, on one machine, in turns"
     )
     x = 16
     for shape, label, step in (
@@ -136,6 +136,8 @@ def foot(found: dict[str, Any], y: float) -> Iterator[str]:
     kind = "a quick run" if found.get("quick") else "a full run"
     yield text("small", 16, y, f"{found['date']}, {kind}: {found['machine']}")
     yield text("small", 16, y + 16, f"{found['ours']}; {found['theirs']}")
+    if "remark" in found:
+        yield text("missed", 16, y + 36, found["remark"].partition(". ")[0])
 
 
 def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:

@@ -123,7 +123,9 @@ class Side:
                 raise SystemExit(f"{self.name}: {refused[0]}")
         self.wait_in_sync(topics, partitions * replicas)
 
-    def wait_in_sync(self, topics: Sequence[str], replicas: int) -> None:
+    def wait_in_sync(
+        self, topics: Sequence[str], replicas: int, patience_s: float = PATIENCE_S
+    ) -> None:
         """Until each topic has so many replicas in sync, all its partitions together."""
 
         def all_there(client: Cluster) -> bool:
@@ -131,7 +133,7 @@ class Side:
             listed = len(known.brokers) == len(self.brokers.ids)
             return listed and all(in_sync(known.topics[name]) == replicas for name in topics)
 
-        self.until(all_there)
+        self.until(all_there, patience_s)
 
     def add_replica(self, topic: str) -> None:
         """The first partition goes to all brokers, whoever had it."""
@@ -151,8 +153,8 @@ class Side:
         with Cluster(self.bootstrap) as client:
             return client.leader(topic, partition).leader
 
-    def until(self, true: Callable[[Cluster], bool]) -> None:
-        give_up = time.monotonic() + PATIENCE_S
+    def until(self, true: Callable[[Cluster], bool], patience_s: float = PATIENCE_S) -> None:
+        give_up = time.monotonic() + patience_s
         while time.monotonic() < give_up:
             with suppress(ClientError, OSError), Cluster(self.bootstrap, timeout_s=5) as client:
                 while time.monotonic() < give_up:
@@ -162,7 +164,7 @@ class Side:
                     # To ask about thousands of partitions is work: not more than half the time.
                     time.sleep(max(LOOK_S, time.monotonic() - began))
             time.sleep(LOOK_S)
-        raise SystemExit(f"{self.name}: not so after {PATIENCE_S:.0f} s")
+        raise SystemExit(f"{self.name}: not so after {patience_s:.0f} s")
 
 
 def in_sync(topic: TopicMetadata) -> int:

@@ -1,5 +1,6 @@
 """The bench beside Kafka: what it makes of its rounds, its plot, its page, and a missing Java."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHES = ROOT / "benchmarks"
+PAGE = ROOT / "docs" / "explanation" / "beside-kafka.md"
+IMAGES = ROOT / "docs" / "images"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def found(bench: Any) -> dict[str, Any]:
         {"row": "a row < that failed", "error": "why"},
     ]
     told = {"date": "2026-01-31", "machine": "2 cores", "ours": "Tidelog", "theirs": "Kafka"}
-    return {**told, "touched": "1 GB", "cold": {}, "quick": False, "rows": rows}
+    return {**told, "touched": "1 GB", "warm_up": 3, "cold": {}, "quick": False, "rows": rows}
 
 
 def test_the_ratio_is_that_of_the_median_round_and_the_spread_of_the_extremes(bench: Any) -> None:
@@ -174,6 +177,27 @@ def test_only_figures_of_the_page_are_renewed(bench: Any) -> None:
     assert len(set(tables)) == 1, "each row has all columns"
     with pytest.raises(ValueError, match="the page has no"):
         page.renewed("# Title\n", found(bench))
+
+
+def test_a_page_of_a_busy_machine_says_so(bench: Any) -> None:
+    run = found(bench)
+    section = bench("beside_kafka.page").section
+    assert "Strangers" not in section(run)
+    run["rows"][0]["foreign_load"] = 0.9
+    assert "**Strangers burned up to 0.9 cores meanwhile" in section(run)
+
+
+def test_a_remark_stands_in_the_page_and_under_the_plot(bench: Any) -> None:
+    run = {**found(bench), "remark": "Not one run. More of it."}
+    assert "**Not one run. More of it.**" in bench("beside_kafka.page").section(run)
+    assert "Not one run<" in bench("beside_kafka.plot").plot(run)
+
+
+def test_the_committed_page_and_plot_are_what_the_committed_figures_say(bench: Any) -> None:
+    run = json.loads((IMAGES / "beside-kafka.json").read_text())
+    assert bench("beside_kafka.page").renewed(PAGE.read_text(), run) == PAGE.read_text()
+    assert bench("beside_kafka.plot").plot(run) == (IMAGES / "beside-kafka.svg").read_text()
+    assert len(run["rows"]) > 10
 
 
 def test_a_build_of_python_that_does_not_say_is_called_unknown(bench: Any) -> None:
