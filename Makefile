@@ -111,7 +111,9 @@ bench-scale: $(STAMP) ## many partitions on three brokers: make bench-scale TOPI
 	$(BIN)/python benchmarks/how_far_does_it_scale.py --topics $(or $(TOPICS),1000)
 
 bench-scaling: $(STAMP) ## how cost grows with partitions, connections, segments and more: make bench-scaling QUICK=1 ROWS=groups
-	$(BIN)/python benchmarks/how_does_cost_grow.py --rows '$(ROWS)' $(if $(QUICK),--quick) $(if $(JSON),--json '$(JSON)') $(if $(PLOT),--plot '$(PLOT)')
+	$(BIN)/python benchmarks/how_does_cost_grow.py --rows '$(ROWS)' $(if $(QUICK),--quick) \
+	  $(if $(JSON),--json '$(JSON)') $(if $(PLOT),--plot '$(PLOT)') \
+	  $(if $(DOCS),--json docs/images/how-cost-grows.json --plot docs/images --page docs/explanation/how-cost-grows.md)
 
 bench-groups: $(STAMP) ## consumers that rebalance, groups that commit, idle connections: make bench-groups JOBS=commits
 	$(BIN)/python benchmarks/how_far_do_groups_scale.py --jobs '$(JOBS)'
