@@ -117,8 +117,13 @@ def shown(result: dict[str, Any], one: dict[str, Any]) -> str:
         parts = (value, one["p99_us"], one["p999_us"])
         if parts[2] < LONG_US:
             return f"{'/'.join(f'{part:.0f}' for part in parts)} us"
-        return f"{'/'.join(f'{part / 1000:.3g}' for part in parts)} ms"
+        return f"{'/'.join(milliseconds(part) for part in parts)} ms"
     return f"{value:.{DIGITS.get(unit, 0)}f} {unit}"
+
+
+def milliseconds(us: float) -> str:
+    """Three digits, or as many as there are."""
+    return f"{us / 1e3:.3g}" if us < 999_500 else f"{us / 1e3:.0f}"
 
 
 DIGITS = {"s": 2, "cores": 3}

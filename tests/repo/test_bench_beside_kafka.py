@@ -107,6 +107,13 @@ def test_lines_fit_and_a_failed_row_says_so(bench: Any) -> None:
     assert "failed: why" in lines[-1]
 
 
+@pytest.mark.parametrize(
+    ("us", "told"), [(811, "0.811"), (33_300, "33.3"), (999_700, "1000"), (3_630_000, "3630")]
+)
+def test_long_latencies_are_told_in_milliseconds(bench: Any, us: float, told: str) -> None:
+    assert bench("beside_kafka.figures").milliseconds(us) == told
+
+
 def test_rows_have_names_of_their_own_and_rows_on_shared_clusters_come_first(bench: Any) -> None:
     rows, where = bench("beside_kafka.rows").ROWS, bench("beside_kafka.rows").Where
     assert len({each.name for each in rows}) == len(rows)
