@@ -83,9 +83,13 @@ class KafkaCluster:
         self._ports = dict(zip(self.ids, ports, strict=False))
         self._controllers = dict(zip(self.ids, ports[len(self.ids) :], strict=True))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        for broker in self.ids:
-            self._write_settings(broker, settings or {})
-        self._format()
+        try:
+            for broker in self.ids:
+                self._write_settings(broker, settings or {})
+            self._format()
+        except BaseException:
+            self.close()
+            raise
 
     def _write_settings(self, broker: int, settings: Mapping[str, str]) -> None:
         voters = ",".join(f"{each}@127.0.0.1:{port}" for each, port in self._controllers.items())
