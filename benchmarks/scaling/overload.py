@@ -20,7 +20,7 @@ from tidelog.core.wire.codec import encode_request
 from tidelog.shell.client.api_keys import METADATA
 
 SAMPLE_S = 0.05
-TROUBLE_S = 5.0
+TROUBLE_S, QUICK_TROUBLE_S = 5.0, 2.0
 AFTER_S, AFTER_MB = 2.0, 50.0
 PATIENCE_S = 10.0
 POLITE_S = 0.02
@@ -48,8 +48,9 @@ class Trouble(NamedTuple):
 class Watcher:
     """Memory of the first broker, and bytes sent so far, again and again; and a polite client."""
 
-    def __init__(self, cluster: Brokers) -> None:
+    def __init__(self, cluster: Brokers, trouble_s: float) -> None:
         self.sent = 0
+        self._trouble_s = trouble_s
         self.samples: list[tuple[float, float, float]] = []
         self.waits: list[float] = []
         self.began = time.monotonic()
@@ -60,7 +61,7 @@ class Watcher:
 
     @property
     def in_time(self) -> bool:
-        return time.monotonic() - self.began < TROUBLE_S and self.sent < LIMIT_BYTES
+        return time.monotonic() - self.began < self._trouble_s and self.sent < LIMIT_BYTES
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -97,13 +98,13 @@ def measure(quick: bool) -> list[dict[str, Any]]:
             cluster.create(POLITE, 1)
             if trouble.make is metadata_unread:
                 cluster.create(WIDE, WIDE_PARTITIONS // (4 if quick else 1))
-            found.append(_one(trouble, cluster))
+            found.append(_one(trouble, cluster, QUICK_TROUBLE_S if quick else TROUBLE_S))
     return found
 
 
-def _one(trouble: Trouble, cluster: Brokers) -> dict[str, Any]:
+def _one(trouble: Trouble, cluster: Brokers, trouble_s: float) -> dict[str, Any]:
     before = rss_mb(cluster.pids[0])
-    watcher = Watcher(cluster)
+    watcher = Watcher(cluster, trouble_s)
     with watcher.at_work():
         with ExitStack() as held:
             trouble.make(cluster, held, watcher)
