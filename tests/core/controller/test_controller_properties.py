@@ -189,8 +189,10 @@ def check_change(before: PartitionRegistration, after: PartitionRegistration) ->
     assert set(after.isr) <= set(after.replicas)
     assert not set(after.isr) & set(after.elr)
     assert set(after.elr) <= set(after.replicas)
-    assert set(after.lost) <= set(after.replicas)
-    assert not set(after.lost) & {*after.isr, *after.elr}
+    assert {*after.lost, *after.behind} <= set(after.replicas)
+    assert not {*after.lost, *after.behind} & {*after.isr, *after.elr}
+    assert not set(after.lost) & set(after.behind)
+    assert after.leader is None or not after.lost
     if len(after.isr) >= min(MIN_ISR, len(after.replicas)):
         assert not after.elr
     assert set(after.adding) | set(after.removing) <= set(after.replicas)
@@ -208,7 +210,7 @@ def check_change(before: PartitionRegistration, after: PartitionRegistration) ->
         assert after.unclean_election.leader == after.leader
         assert after.isr == (after.leader,)
         if after.unclean_election.last_known_leader and after.leader in before.lost:
-            assert set(after.replicas) <= {*before.lost, *after.lost}
+            assert set(after.replicas) <= {*before.lost, *after.behind}
     elif not before.isr and fresh:
         assert fresh <= set(before.elr)
 

@@ -50,36 +50,37 @@ def test_who_leads(
         assert after is before
     else:
         assert after.isr == (leader,)
-        assert after.lost == tuple(broker for broker in lost if broker != leader)
+        assert after.lost == (), "with somebody to follow they begin new logs"
+        assert after.behind == tuple(broker for broker in lost if broker != leader)
         assert after.unclean_election is not None
 
 
 def test_a_loss_takes_the_place_in_isr_and_elr() -> None:
     before = PartitionRegistration(TOPIC, 0, (1, 2, 3), (1, 2), 1, 5, 9, elr=(3,))
     in_isr = lose_log(before, 2, rules(1, 2, 3, min_isr=3))
-    assert (in_isr.isr, in_isr.elr, in_isr.lost, in_isr.leader) == ((1,), (3,), (2,), 1)
+    assert (in_isr.isr, in_isr.elr, in_isr.behind, in_isr.leader) == ((1,), (3,), (2,), 1)
     in_elr = lose_log(before, 3, rules(1, 2, 3, min_isr=3))
-    assert (in_elr.isr, in_elr.elr, in_elr.lost) == ((1, 2), (), (3,))
+    assert (in_elr.isr, in_elr.elr, in_elr.behind) == ((1, 2), (), (3,))
     assert in_elr.leader_epoch == before.leader_epoch
     assert in_elr.partition_epoch == before.partition_epoch + 1
     assert lose_log(in_elr, 3, rules(1, 2, 3, min_isr=3)) is in_elr, "told twice"
     assert lose_log(before, 4, rules(1, 2, 3)) is before, "not of its business"
     shrunk = next_registration(in_elr, Target(isr=(2,)), rules(2, min_isr=3))
-    assert (shrunk.isr, shrunk.elr, shrunk.lost) == ((2,), (1,), (3,))
+    assert (shrunk.isr, shrunk.elr, shrunk.behind) == ((2,), (1,), (3,))
 
 
 def test_in_the_isr_again_nothing_is_lost() -> None:
-    before = PartitionRegistration(TOPIC, 0, (1, 2, 3), (1,), 1, 5, 9, lost=(2, 3))
+    before = PartitionRegistration(TOPIC, 0, (1, 2, 3), (1,), 1, 5, 9, behind=(2, 3))
     after = next_registration(before, Target(isr=(1, 3)), rules(1, 2, 3))
-    assert (after.isr, after.lost) == ((1, 3), (2,))
+    assert (after.isr, after.behind) == ((1, 3), (2,))
     gone = next_registration(after, Target(replicas=(1, 3)), rules(1, 2, 3))
-    assert gone.lost == (), "who is no replica any more has nothing to lose"
+    assert gone.behind == (), "who is no replica any more has nothing to lose"
 
 
 def test_a_log_that_is_found_counts_for_the_last_leader_while_nobody_leads() -> None:
     lost = replace(OFFLINE, lost=(1, 2))
     found = find_log(lost, 1, rules(1, 2, 3))
-    assert (found.leader, found.lost) == (1, (2,))
+    assert (found.leader, found.lost, found.behind) == (1, (), (2,))
     fenced = find_log(lost, 1, rules(2, 3))
     assert (fenced.leader, fenced.lost) == (None, (2,))
     assert find_log(lost, 2, rules(1, 2, 3)) is lost, "its log may have been begun anew"
@@ -88,7 +89,18 @@ def test_a_log_that_is_found_counts_for_the_last_leader_while_nobody_leads() -> 
     assert find_log(OFFLINE, 1, rules(2, 3)) is OFFLINE
 
 
+def test_a_new_log_that_is_not_full_yet_is_more_than_none() -> None:
+    before = replace(OFFLINE, lost=(1, 2), behind=(3,))
+    assert next_registration(before, Target(), rules(1, 2, 3)) is before, "3 may have records"
+    asked = next_registration(before, Target(election=ElectionType.UNCLEAN), rules(1, 2, 3))
+    assert (asked.leader, asked.lost, asked.behind) == (3, (), (1, 2))
+    full = replace(OFFLINE, last_known_elr=(), behind=(1, 3))
+    assert next_registration(full, Target(), rules(1, 2, 3, unclean=True)).leader == 2
+    again = lose_log(before, 3, rules(1, 2))
+    assert (again.leader, again.behind) == (1, (2, 3)), "now nobody has any"
+
+
 def test_it_is_kept_in_the_store() -> None:
-    lost = replace(OFFLINE, lost=(1, 2))
+    lost = replace(OFFLINE, lost=(1, 2), behind=(3,))
     assert decode_partition(PartitionKey(TOPIC, 0), encode_partition(lost)) == lost
     assert b"lost" not in encode_partition(OFFLINE)

@@ -36,13 +36,13 @@ def test_losses_are_written_and_answered() -> None:
         UNKNOWN: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     for key in (KEY, SECOND):
-        assert cluster.partition(key).lost == (3,)
+        assert cluster.partition(key).behind == (3,)
         assert 3 not in cluster.partition(key).isr
     before = cluster.partition()
     assert tell(cluster, 3, (KEY,)).results == {KEY: ErrorCode.NONE}
     assert cluster.partition() == before
     cluster.alter(1, 2, 3)
-    assert cluster.partition().lost == ()
+    assert cluster.partition().behind == ()
     assert tell(cluster, 3, ()).results == {}
 
 
@@ -68,7 +68,7 @@ def test_a_report_of_one_whom_the_controller_does_not_know_yet_waits() -> None:
     cluster.deaf.clear()
     cluster.run()
     assert office.answers[number] == do.PartitionErrorsAnswer(ErrorCode.NONE, {KEY: ErrorCode.NONE})
-    assert cluster.partition().lost == (3,)
+    assert cluster.partition().behind == (3,)
 
 
 def test_what_is_busy_is_decided_later() -> None:
@@ -84,7 +84,7 @@ def test_what_is_busy_is_decided_later() -> None:
     answer = office.answers[number]
     assert isinstance(answer, do.PartitionErrorsAnswer)
     assert set(answer.results) == {KEY, SECOND}
-    assert (cluster.partition().isr, cluster.partition().lost) == ((1, 2), (3,))
+    assert (cluster.partition().isr, cluster.partition().behind) == ((1, 2), (3,))
 
 
 def test_the_last_leader_waits_for_its_log() -> None:

@@ -161,7 +161,7 @@ def test_an_emptied_replica_catches_up_while_others_lead() -> None:
     cluster.crash(2, proof=True)
     remove(cluster, 2)
     cluster.start(2)
-    cluster.run_until(lambda: settled(cluster) and known(cluster).lost == ())
+    cluster.run_until(lambda: settled(cluster) and known(cluster).behind == ())
     assert cluster.leader() == 1
     assert cluster.log(2) == cluster.log(1)
 
@@ -308,3 +308,25 @@ def test_a_broker_does_not_act_before_its_loss_is_known() -> None:
     cluster.run(LONG_MS)
     assert cluster.leader() is None
     assert known(cluster).lost == (1,)
+
+
+def test_who_has_begun_a_new_log_keeps_the_last_records() -> None:
+    """Broker 2 lost its folder, copied some of it anew, and then all others lose theirs."""
+    cluster = running(min_insync_replicas="1")
+    cluster.crash(2, proof=True)
+    remove(cluster, 2)
+    cluster.start(2)
+    cluster.run_until(lambda: known(cluster).behind == (2,))
+    cluster.run_until(lambda: ORDERS in cluster.nodes[2].replicas)
+    cluster.run_until(lambda: cluster.replica(2).log.log_end_offset == 3)
+    for broker in list(cluster.nodes):
+        cluster.crash(broker)
+    remove(cluster, 1, 3)
+    cluster.start()
+    cluster.run(LONG_MS)
+    assert known(cluster).leader is None
+    assert (known(cluster).lost, known(cluster).behind) == ((1, 3), (2,))
+    elect_uncleanly(cluster)
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.leader() == 2
+    assert cluster.consume(2) == [b"a", b"b", b"c"]

@@ -15,7 +15,7 @@ TOPIC_ID = b"t" * 16
 def test_it_is_written_with_the_logs() -> None:
     disk = MemoryDisk()
     directory = LogDirectory.open(disk, 0)
-    assert directory.revision is None
+    assert LogDirectory.open(disk, 0).revision is None
     directory.write_revision(7)
     assert LogDirectory.open(disk, 0).revision == 7
     directory.create_all([NewLog(ORDERS, TOPIC_ID, LogConfig())], 0, 12)

@@ -8,8 +8,8 @@ Always true of what it returns: the leader is None or in the ISR and acceptable 
 chosen; ISR and ELR are disjoint and within the replicas; ELR is empty whenever the ISR has
 at least min.insync.replicas members (KIP-966: only then may the high watermark move, so a
 replica that was in the ISR when it shrank below still has every committed record);
-nobody in `lost`, whose log is gone, is in ISR or ELR; leader_epoch rises exactly when the
-leader changes or replicas are taken away, not when an ISR shrinks (KAFKA-15021);
+nobody in `lost` or `behind`, whose log is gone, is in ISR or ELR; leader_epoch rises exactly
+when the leader changes or replicas are taken away, not when an ISR shrinks (KAFKA-15021);
 partition_epoch rises with every change.
 """
 
@@ -70,6 +70,7 @@ class _Draft:
     elr: tuple[BrokerId, ...]
     last_known_elr: tuple[BrokerId, ...]
     lost: tuple[BrokerId, ...]
+    behind: tuple[BrokerId, ...]
 
 
 class Outcome(NamedTuple):
@@ -99,7 +100,7 @@ def next_registration(
         # The leader just elected may commit alone, so nobody else is eligible any more.
         draft.elr = ()
     last_known = _last_known(draft, partition, outcome, rules)
-    lost = tuple(r for r in draft.replicas if r in draft.lost and r not in draft.isr)
+    lost, behind = _without_logs(draft, leader)
     if (
         draft.isr == partition.isr
         and leader == partition.leader
@@ -107,7 +108,7 @@ def next_registration(
         and draft.replicas == partition.replicas
         and (draft.adding, draft.removing) == (partition.adding, partition.removing)
         and (recovery, last_known) == (partition.recovery, partition.last_known_elr)
-        and lost == partition.lost
+        and (lost, behind) == (partition.lost, partition.behind)
     ):
         return partition
     removed = not set(partition.replicas) <= set(draft.replicas)
@@ -128,6 +129,7 @@ def next_registration(
         partition.controller_epoch,
         _unclean_election(partition, outcome, epoch),
         lost,
+        behind,
     )
 
 
@@ -153,8 +155,28 @@ def _elect(
     if target.election is ElectionType.UNCLEAN or rules.unclean_allowed:
         alive = [replica for replica in draft.replicas if replica in rules.active]
         if alive:
-            return Outcome(min(alive, key=draft.lost.__contains__), unclean=True)
+            return Outcome(min(alive, key=lambda r: _emptiness(r, draft)), unclean=True)
     return Outcome(None)
+
+
+def _emptiness(replica: BrokerId, draft: _Draft) -> int:
+    """Who has a log comes first, then who is filling a new one, then who has none."""
+    return 2 if replica in draft.lost else int(replica in draft.behind)
+
+
+def _without_logs(
+    draft: _Draft, leader: BrokerId | None
+) -> tuple[tuple[BrokerId, ...], tuple[BrokerId, ...]]:
+    """Who has nothing, and who had nothing and has not been in the ISR since. With somebody to
+    follow a replica begins a new log: from then on it may have some records."""
+    out = set(draft.isr)
+    lost = tuple(r for r in draft.replicas if r in draft.lost and r not in out)
+    if leader is None:
+        out.update(lost)
+        behind = tuple(r for r in draft.replicas if r in draft.behind and r not in out)
+        return lost, behind
+    emptied = {*draft.behind, *lost} - out
+    return (), tuple(r for r in draft.replicas if r in emptied)
 
 
 def _has_most(last: BrokerId, draft: _Draft) -> bool:
@@ -175,6 +197,7 @@ def _draft(partition: PartitionRegistration, target: Target) -> _Draft:
         partition.elr,
         partition.last_known_elr,
         tuple(r for r in replicas if r in lost),
+        partition.behind,
     )
 
 

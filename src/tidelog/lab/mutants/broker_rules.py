@@ -266,7 +266,7 @@ RULES: tuple[Mutant, ...] = (
         (
             Change(
                 f"{_CONTROLLER}.election",
-                "min(alive, key=draft.lost.__contains__)",
+                "min(alive, key=lambda r: _emptiness(r, draft))",
                 "alive[0]",
             ),
         ),

@@ -58,10 +58,11 @@ class UncleanElection:
 class PartitionRegistration:
     """What the cluster has agreed on about one partition.
 
-    `isr`, `elr`, `last_known_elr` and `lost` are kept in assignment order, so that equal
-    states are equal values. Who is in `lost` had no log when it started, and has not been in
-    the ISR since. `controller_epoch` and `partition_epoch` together are unique to one
-    write: they tell a controller whether a transaction of unknown outcome was its own.
+    `isr`, `elr`, `last_known_elr`, `lost` and `behind` are kept in assignment order, so that
+    equal states are equal values. Who is in `lost` had no log when it started, and nobody has
+    led since; who is in `behind` had none, and has not been in the ISR since.
+    `controller_epoch` and `partition_epoch` together are unique to one write: they tell a
+    controller whether a transaction of unknown outcome was its own.
     """
 
     topic_id: TopicId
@@ -79,6 +80,7 @@ class PartitionRegistration:
     controller_epoch: int = 0
     unclean_election: UncleanElection | None = None
     lost: tuple[BrokerId, ...] = ()
+    behind: tuple[BrokerId, ...] = ()
 
     @property
     def key(self) -> PartitionKey:
@@ -175,7 +177,7 @@ def encode_partition(value: PartitionRegistration) -> bytes:
         "controller_epoch": value.controller_epoch,
         "recovery": int(value.recovery),
     }
-    for name in ("adding", "removing", "elr", "last_known_elr", "lost"):
+    for name in ("adding", "removing", "elr", "last_known_elr", "lost", "behind"):
         if getattr(value, name):
             fields[name] = getattr(value, name)
     if (unclean := value.unclean_election) is not None:
@@ -207,6 +209,7 @@ def decode_partition(key: PartitionKey, value: bytes) -> PartitionRegistration:
         fields["controller_epoch"],
         None if unclean is None else UncleanElection(**unclean),
         tuple(fields.get("lost", ())),
+        tuple(fields.get("behind", ())),
     )
 
 

@@ -102,7 +102,8 @@ class LostLogs:
         if not self._image.committed(key):
             return False
         me, known = self._config.broker_id, self._image.partitions[key]
-        return me in known.replicas and me not in known.lost
+        told = me in known.lost or (known.leader is not None and me in known.behind)
+        return me in known.replicas and not told
 
     def _is_found(self, key: PartitionKey) -> bool:
         """Whether the last leader's log is here, and the image says that it is lost."""

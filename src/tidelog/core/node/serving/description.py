@@ -77,7 +77,7 @@ def _replica(node: "Node", replica: HostedReplica, now_ms: int) -> Json:
         "isr": [] if known is None else list(known.isr),
         "maximal_isr": sorted(partition.isr.maximal) if partition.is_leader else None,
         "elr": [] if known is None else list(known.elr),
-        "lost": [] if known is None else list(known.lost),
+        "lost": [] if known is None else [*known.lost, *known.behind],
         "min_isr": partition.min_isr,
         "unclean_election": None,
         "followers": [],
