@@ -165,9 +165,21 @@ def read_values(
 
 
 def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
-    found = client.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
-    assert found is not None
-    return found
+    """Asked again where the leader has just moved: this call alone does not do that itself."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            found = client.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=PATIENCE_S
+            )
+        except KafkaException as error:
+            moved = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not moved or time.monotonic() > give_up:
+                raise
+            time.sleep(0.05)
+        else:
+            assert found is not None
+            return found
 
 
 # -- topics ----------------------------------------------------------------------------------
