@@ -339,3 +339,10 @@ def test_the_largest_number_of_a_batch_has_its_place_too(broker: LocalCluster) -
     again = run_task(options, origin, Attempt("again", 0), rows)
     assert again.delivered is None
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
+
+
+def test_the_ledger_is_made_though_a_broker_has_just_died() -> None:
+    with LocalCluster(3) as cluster, Cluster(cluster.bootstrap) as client:
+        cluster.kill(cluster.ids[-1])
+        assert Ledger(client, "ledger").find("a query") is None
+        assert client.topic("ledger").partitions

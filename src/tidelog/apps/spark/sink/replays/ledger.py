@@ -23,7 +23,7 @@ from tidelog.core.record.record_batch import MAX_SEQUENCE
 from tidelog.core.types import Offset
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
-from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster import Cluster, Deadline
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.partitioner import partition_of_key
@@ -117,6 +117,17 @@ class Ledger:
         return partition_of_key(query.encode(), len(self.cluster.topic(self.topic).partitions))
 
     def _create(self) -> None:
+        deadline = Deadline(self.cluster.timeout_s)
+        while True:
+            try:
+                return self._create_now()
+            except BrokerError as error:
+                # A broker that has just died is still named, but can't take a replica.
+                if error.code != ErrorCode.INVALID_REPLICATION_FACTOR:
+                    raise
+                deadline.pause(error)
+
+    def _create_now(self) -> None:
         replicas = min(REPLICAS, len(self.cluster.refresh([]).brokers))
         configs = {
             "cleanup.policy": "compact",
