@@ -11,7 +11,7 @@ STATES_MAX = 600_000
 """How far the checker goes before it calls a mutant not found."""
 
 
-SEEDS_MAX = 1_000
+SEEDS_MAX = 2_000
 """How many runs the simulator makes before it calls a mutant not found."""
 
 
