@@ -293,7 +293,8 @@ static void run_paced(struct pace *pace, const char *bootstrap, const char *name
 	pthread_t sender;
 	pthread_create(&sender, NULL, send_paced, pace);
 	for (int64_t arrived = 0; arrived < pace->count && !failed;) {
-		ssize_t n = consume_batch_queue(queue, 100, messages, AT_ONCE);
+		/* One at a time: it waits for as many as it is asked for. */
+		ssize_t n = consume_batch_queue(queue, 100, messages, 1);
 		double now = seconds(CLOCK_MONOTONIC), sent;
 		for (ssize_t i = 0; i < n; i++) {
 			if (!messages[i]->err && messages[i]->len == pace->size) {
