@@ -4,9 +4,11 @@ Every wait is bounded. Clients' own log lines are turned off: a broker that is k
 purpose is no news.
 """
 
+import random
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -180,6 +182,17 @@ def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
         else:
             assert found is not None
             return found
+
+
+def lasting_port(count: int = 3) -> int:
+    """The first of some free ports that no other socket gets by chance while a broker is down:
+    below those that the system gives away."""
+    while True:
+        first = random.randrange(15_000, 30_000)
+        with ExitStack() as held, suppress(OSError):
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
 
 
 # -- topics ----------------------------------------------------------------------------------
