@@ -9,7 +9,7 @@ is better: by time, and by the brokers' CPU; a goal is marked as met or missed. 
 that all three brokers had during the load. `others` is what strangers burned meanwhile, in
 cores: with more than 0.3 look at the CPU rather than at the time.
 
-    make bench-kafka                    all rows, three rounds, about 25 minutes
+    make bench-kafka                    all rows, three rounds, about 35 minutes
     make bench-kafka QUICK=1            the most telling ones, in less than five minutes
     make bench-kafka ROWS='RF3 1 KB'    rows whose name contains that
     make bench-kafka JSON=found.json    the figures as JSON too

@@ -8,8 +8,8 @@ from typing import Any
 from beside_kafka.figures import figure, goals_met, mark, ratio_of, shown, shown_cpu
 from beside_kafka.rows import ROWS
 from beside_kafka.sides import KAFKA, TIDELOG
+from docs_figures import with_figures
 
-BEGIN, END = "<!-- figures: written by the bench -->", "<!-- end of figures -->"
 CALM = 0.3
 """Cores of strangers."""
 COLUMNS = ("", "Tidelog", "Kafka", "ratio (spread)", "goal", "CPU", "CPU, Kafka")
@@ -18,11 +18,7 @@ COLUMNS += ("by CPU", "goal", "RSS, MB", "others")
 
 def renewed(page: str, found: dict[str, Any]) -> str:
     """The page with these figures; ValueError if it has no place for them."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n{section(found)}{END}{after}"
+    return with_figures(page, section(found))
 
 
 def section(found: dict[str, Any]) -> str:

@@ -3,18 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from docs_figures import with_figures
 from scaling.laws import Book, Row, short
-
-BEGIN, END = "<!-- figures: written by the bench -->", "<!-- end of figures -->"
 
 
 def renewed(page: str, results: Mapping[str, Any]) -> str:
     """The page with these figures, its prose as it was."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"the page has no place for figures: {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n{_section(results)}{END}{after}"
+    return with_figures(page, _section(results))
 
 
 def _section(results: Mapping[str, Any]) -> str:

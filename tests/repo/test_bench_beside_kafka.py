@@ -171,11 +171,11 @@ def test_a_ratio_below_one_goes_to_the_left(bench: Any) -> None:
 
 
 def test_only_figures_of_the_page_are_renewed(bench: Any) -> None:
-    page = bench("beside_kafka.page")
-    before = f"# Title\n\nprose\n\n{page.BEGIN}\nold\n{page.END}\n\nmore prose\n"
+    page, marks = bench("beside_kafka.page"), bench("docs_figures")
+    before = f"# Title\n\nprose\n\n{marks.BEGIN}\nold\n{marks.END}\n\nmore prose\n"
     after = page.renewed(before, found(bench))
-    assert after.startswith(before.partition(page.BEGIN)[0])
-    assert after.endswith(before.partition(page.END)[2])
+    assert after.startswith(before.partition(marks.BEGIN)[0])
+    assert after.endswith(before.partition(marks.END)[2])
     assert "old" not in after
     assert "| some row: with a note | 500 MB/s | 250 MB/s | **2.00** (2.00–2.00) | 2✓ |" in after
     assert "100/200/300 µs" in after
