@@ -9,6 +9,7 @@ import pytest
 
 LIMIT_S = 600
 """Under a minute on two idle cores; Spark is ten times slower where others use them too."""
+LOG_CHARS = 8_000
 
 
 @pytest.mark.spark
@@ -18,7 +19,9 @@ def test_a_spark_job_goes_on_when_the_leader_is_killed(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
-    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
+    log = tmp_path / "spark.log"  # it is there when the job failed
+    why = log.read_text()[-LOG_CHARS:] if log.exists() else ""
+    assert done.returncode == 0, done.stderr + done.stdout[-2000:] + why
     found = json.loads(done.stdout)
     spark = found["spark"]
     promised = found["acknowledged"]

@@ -9,7 +9,6 @@ the process.
 import json
 import os
 import platform
-import re
 import signal
 import sys
 import threading
@@ -20,14 +19,15 @@ from typing import Any, TextIO
 
 from tidelog.apps.demo import orders
 from tidelog.apps.demo.lean_home import lean_home
+from tidelog.apps.pipeline.failure import said
 from tidelog.apps.pipeline.plan import AggregatePlan, Decode, LandPlan, Origin
 from tidelog.apps.pipeline.report import Progress
 
 SCHEMA = "number long, shop string, cents long"
 TRIGGER = "500 milliseconds"
+MASTER = "local[2,4]"
+"""A task that is lost is tried again, as on a cluster; `local[2]` would give up."""
 END_S = 10.0
-LINE_CHARS = 300
-_NAMES_AN_ERROR = re.compile(r"[\w.]*(Error|Exception|Failed|Lost)\b.*: ")
 SETTINGS = {
     # It runs for a minute: code that starts soon is worth more than code that is fast later.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -35,6 +35,9 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
+    # Should a Python worker crash, the log says where.
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 
 Send = Callable[..., None]
@@ -48,7 +51,7 @@ def main() -> None:
     try:
         _serve(bootstrap, work, send, inbox)
     except Exception as error:
-        send("failed", why=_said(error))
+        send("failed", why=said(error))
         raise
 
 
@@ -93,7 +96,7 @@ def _serve(bootstrap: str, work: str, send: Send, inbox: "_Inbox") -> None:
     home = lean_home(work)
     if home is not None:
         os.environ.setdefault("SPARK_HOME", home)
-    spark = spark_session("tidelog-demo", "local[2]", {**SETTINGS, **local})
+    spark = spark_session("tidelog-demo", MASTER, {**SETTINGS, **local})
     spark.sparkContext.setLogLevel("WARN")
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - a query for it would cost seconds
     java = jvm.System.getProperty("java.version")
@@ -128,7 +131,7 @@ def _start(
         try:
             what(spark, plan, stop, tell(plan.name))
         except Exception as error:  # noqa: BLE001 - told to the demo, which ends
-            send("failed", why=f"{plan.name}: {_said(error)}")
+            send("failed", why=f"{plan.name}: {said(error)}")
             print_exc()
 
     threads = [
@@ -146,14 +149,6 @@ def _audit(spark: Any, folders: list[str], send: Send) -> None:
     began = time.monotonic()
     report = audit(spark, folders)
     send("audit", report=report.as_data(), took_s=time.monotonic() - began)
-
-
-def _said(error: Exception) -> str:
-    """One line out of a trace in a trace: the innermost that names an error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if _NAMES_AN_ERROR.match(line)]
-    best = named[-1] if named else lines[0] if lines else type(error).__name__
-    return best[:LINE_CHARS]
 
 
 class _Inbox:

@@ -32,23 +32,34 @@ _CONTINUE = "; run it again to go on where it was, --verbose shows the trace"
 
 def one_line(error: BaseException) -> str:
     """What went wrong, and what to do next."""
+    text, next_is_clear = _told(error)
+    return text if next_is_clear else text + _CONTINUE
+
+
+def said(error: BaseException) -> str:
+    """What went wrong."""
+    return _told(error)[0]
+
+
+def _told(error: BaseException) -> tuple[str, bool]:
+    """What went wrong, and whether the text says what to do next."""
     if isinstance(error, OUR_OWN):
-        return str(error)
+        return str(error), True
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in (
         "pyspark",
         "pyarrow",
         "numpy",
     ):
-        return f"pipelines need {error.name}: pip install 'tidelog[spark]'"
+        return f"pipelines need {error.name}: pip install 'tidelog[spark]'", True
     text = str(error)
     if ours := _OURS.findall(text):
-        return _cut(ours[-1][1])
+        return _cut(ours[-1][1]), True
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'a file'}: {error.strerror}{_CONTINUE}"
+        return f"{error.filename or 'a file'}: {error.strerror}", False
     if python := _PYTHON.findall(text):
-        kind, said = python[-1]
-        return _cut(f"{kind}: {said}") + _CONTINUE
-    return reason(error) + _CONTINUE
+        kind, what = python[-1]
+        return _cut(f"{kind}: {what}"), False
+    return reason(error), False
 
 
 def reason(error: BaseException) -> str:
