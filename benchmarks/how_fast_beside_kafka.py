@@ -10,7 +10,7 @@ that all three brokers had during the load. `others` is what strangers burned me
 cores: with more than 0.3 look at the CPU rather than at the time.
 
     make bench-kafka                    all rows, three rounds, about 35 minutes
-    make bench-kafka QUICK=1            the most telling ones, in less than five minutes
+    make bench-kafka QUICK=1            the most telling ones, a quarter of the work, 5 minutes
     make bench-kafka ROWS='RF3 1 KB'    rows whose name contains that
     make bench-kafka JSON=found.json    the figures as JSON too
     make bench-kafka DOCS=1             all rows, and the docs' page, plot and JSON are renewed
@@ -30,17 +30,18 @@ from beside_kafka.plot import plot
 from beside_kafka.rows import ROWS
 from beside_kafka.turns import Turns
 
-QUICK_SCALE = 0.5
-TOUCHED_GB, TOUCHED_GB_QUICK = 6, 3
+SCALE, QUICK_SCALE = 1.0, 0.25
+WARM_UP, QUICK_WARM_UP = 3, 2
+TOUCHED_GB, QUICK_TOUCHED_GB = 6, 3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
-    parser.add_argument("--quick", action="store_true", help="few rows, half of the work")
+    parser.add_argument("--quick", action="store_true", help="few rows, less work")
     parser.add_argument("--rounds", type=int, default=3, help="of each row, at least one")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the work in each row")
-    parser.add_argument("--warm-up", type=int, default=3, help="times that all kinds are done")
+    parser.add_argument("--scale", type=float, help="of the work in each row")
+    parser.add_argument("--warm-up", type=int, help="times that all kinds are done")
     parser.add_argument("--json", type=Path, help="write the results there too")
     parser.add_argument("--plot", type=Path, help="draw the ratios there, as SVG")
     parser.add_argument("--page", type=Path, help="renew the figures in that Markdown page")
@@ -72,14 +73,17 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
     allow_many_files()
     for part in ("machine", "ours", "theirs"):
         print(found[part])
-    found["touched"] = touch_memory(TOUCHED_GB_QUICK if asked.quick else TOUCHED_GB)
+    found["touched"] = touch_memory(QUICK_TOUCHED_GB if asked.quick else TOUCHED_GB)
     print(found["touched"])
-    scale = asked.scale * (QUICK_SCALE if asked.quick else 1)
-    turns = Turns(rows, scale, max(asked.rounds, 1), asked.warm_up)
+    usual = (QUICK_SCALE, QUICK_WARM_UP) if asked.quick else (SCALE, WARM_UP)
+    scale = usual[0] if asked.scale is None else asked.scale
+    warm_up = usual[1] if asked.warm_up is None else asked.warm_up
+    rounds = max(asked.rounds, 1)
+    turns = Turns(rows, scale, warm_up, rounds, rounds_of_events=1 if asked.quick else rounds)
     print(heading(), flush=True)
 
     def keep() -> None:
-        found.update(quick=asked.quick, scale=scale, warm_up=asked.warm_up)
+        found.update(quick=asked.quick, scale=scale, warm_up=warm_up)
         found.update(cold=turns.cold, rows=turns.results)
         if asked.json is not None:
             asked.json.write_text(json.dumps(found, indent=1) + "\n")
