@@ -48,10 +48,11 @@ ifneq ($(SPARK),0)
 	@test $(SPARK_STAMP) -nt $(STAMP) || { echo "Spark is set up meanwhile; its log: $(SPARK_LOG)"; \
 	  $(BIN)/python scripts/set_up_spark.py >$(SPARK_LOG) 2>&1 </dev/null & }
 endif
-	$(BIN)/pytest -n 2 -m 'not slow and not ci' tests/core tests/golden tests/shell --cov --cov-report=
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow and not ci' tests/core tests/golden tests/shell --cov --cov-report=
 	$(BIN)/coverage report --include='src/tidelog/core/replication/*' --fail-under=100
 	$(BIN)/coverage report --include='src/tidelog/core/*' --fail-under=95 --skip-covered
-	$(BIN)/pytest -n 2 -m 'not slow and not ci and not spark' --ignore tests/repo/test_shape.py \
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow and not ci and not spark' \
+	  --ignore tests/repo/test_shape.py \
 	  tests/apps tests/clients tests/cluster tests/fuzz tests/lab tests/repo tests/scenarios tests/spark
 ifeq ($(SPARK),0)
 	@echo "SPARK=0: Spark is left out; its smoke test did not run"

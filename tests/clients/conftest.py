@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from real_cluster import QUICK_SESSIONS
+from real_cluster import QUICK_SESSIONS, assert_all_run
 
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -13,14 +13,16 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "4",
+    "replica.fetch.wait.max.ms": "50",
 }
+"""A new topic is followed once the fetch before it is over."""
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(settings=SETTINGS) as cluster:
         yield cluster
-        assert all(cluster.is_running(broker) for broker in cluster.ids)
+        assert_all_run(cluster)
 
 
 @pytest.fixture

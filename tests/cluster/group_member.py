@@ -74,7 +74,14 @@ class Confluent:
         return sorted(at.partition for at in self._consumer.assignment())
 
     def commit(self) -> None:
-        self._consumer.commit(asynchronous=False)
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            self._consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            # It has read nothing since its partitions came to it; others commit nothing then.
+            if error.args[0].code() != KafkaError._NO_OFFSET:
+                raise
 
     def committed(self, partitions: list[int]) -> dict[int, int | None]:
         from confluent_kafka import TopicPartition

@@ -4,11 +4,9 @@ Every wait is bounded. Clients' own log lines are turned off: a broker that is k
 purpose is no news.
 """
 
-import random
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +22,7 @@ from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 T = TypeVar("T")
 PATIENCE_S = 30.0
+LAST_WORDS = 3000
 LOOK_S = 0.02
 DESCRIBE_CLUSTER = 60
 QUICK_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
@@ -184,17 +183,6 @@ def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
             return found
 
 
-def lasting_port(count: int = 3) -> int:
-    """The first of some free ports that no other socket gets by chance while a broker is down:
-    below those that the system gives away."""
-    while True:
-        first = random.randrange(15_000, 30_000)
-        with ExitStack() as held, suppress(OSError):
-            for port in range(first, first + count):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
-
-
 # -- topics ----------------------------------------------------------------------------------
 
 
@@ -277,7 +265,11 @@ def await_members(cluster: LocalCluster) -> None:
                 return False
         return True
 
-    eventually(all_counted, "all brokers are members")
+    try:
+        eventually(all_counted, "all brokers are members")
+    except AssertionError:
+        assert_all_run(cluster)
+        raise
 
 
 def state_of(cluster: LocalCluster, broker: int, topic: str, partition: int = 0) -> dict[str, Any]:
@@ -306,6 +298,12 @@ def segment_bytes(cluster: LocalCluster, broker: int, topic: str, partition: int
 def said(cluster: LocalCluster, broker: int) -> str:
     """The broker's text log."""
     return Path(cluster.log_path(broker)).read_text()
+
+
+def assert_all_run(cluster: LocalCluster) -> None:
+    """Else the last words of those that ended, before their logs go with the cluster."""
+    ended = [broker for broker in cluster.ids if not cluster.is_running(broker)]
+    assert not ended, "\n".join(said(cluster, broker)[-LAST_WORDS:] for broker in ended)
 
 
 def resident_mb(pid: int) -> float:

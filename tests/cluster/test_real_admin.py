@@ -269,7 +269,7 @@ def test_a_partition_moves(cluster: LocalCluster, name: str) -> None:
             assert answer["responses"][0]["partitions"][0]["error_code"] == 0, answer
 
         client.ask_controller(ask)
-        send_all(cluster.bootstrap, name, [b"meanwhile"], conf={"acks": "all"})
+        send_all(cluster.bootstrap, name, [b"meanwhile"], conf={"enable.idempotence": True})
 
         def moved() -> bool:
             found = client.refresh([name]).topics[name].partitions[0]

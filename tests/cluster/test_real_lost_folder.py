@@ -14,7 +14,6 @@ from real_cluster import (
     await_isr,
     await_members,
     eventually,
-    lasting_port,
     leader_of,
     make_topic,
     partition_dir,
@@ -35,7 +34,7 @@ OLD = [b"old %d" % number for number in range(20)]
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(port=lasting_port(), settings=QUICK_SESSIONS) as cluster:
+    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
         yield cluster
 
 

@@ -98,6 +98,7 @@ def test_replay_tells_every_event() -> None:
     assert result == run_seed(5)
 
 
+@pytest.mark.ci
 def test_truncating_by_high_watermark_loses_and_forks() -> None:
     found: set[str] = set()
     for seed in range(200):
@@ -162,6 +163,7 @@ def test_a_failure_tells_how_to_see_it_again_and_shrinks() -> None:
     assert f"to {len(shrunk.plan.actions)} actions" in next(shrunk_lines(shrunk))
 
 
+@pytest.mark.ci
 def test_a_failure_can_be_told_as_a_story_that_shows_it() -> None:
     """Not every one can; among the first few some must."""
     policy = "high-watermark"

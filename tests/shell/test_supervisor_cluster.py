@@ -70,6 +70,29 @@ def test_a_killed_broker_comes_back_on_its_port(cluster: LocalCluster) -> None:
     assert cluster.metadata(1).brokers[1][1] == port
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ports can't be shared like that")
+def test_nobody_gets_the_port_of_a_broker_that_is_down(cluster: LocalCluster) -> None:
+    cluster.kill(1)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", cluster.port(1)))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", cluster.port(1)), 5)
+    cluster.start_broker(1)
+    port = cluster.port(1)
+    cluster.close()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+
+
+def test_a_cluster_is_started_again_on_its_ports(tmp_path: Path) -> None:
+    cluster = LocalCluster(brokers=2, data=str(tmp_path), entry=FAKE)
+    with cluster:
+        ports = [cluster.port(broker) for broker in cluster.ids]
+    with cluster:
+        assert [cluster.port(broker) for broker in cluster.ids] == ports
+
+
 def test_a_clean_stop_and_a_restart(cluster: LocalCluster) -> None:
     assert cluster.stop(2) == 0
     cluster.start_broker(2)

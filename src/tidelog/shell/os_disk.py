@@ -23,6 +23,7 @@ from tidelog.core.storage.disk import (
     DiskFull,
     MissingFile,
     Region,
+    parent,
     sync_each,
 )
 
@@ -120,6 +121,8 @@ class OsDisk:
         self.lease_descriptor_max = 1 << 30
         """Leases get no higher descriptor: writing needs some too."""
         self._open_files: OrderedDict[str, OpenFile] = OrderedDict()
+        self._open_in: dict[str, set[str]] = {}
+        """The same paths by their directories."""
         os.makedirs(root, exist_ok=True)
 
     def close(self) -> None:
@@ -283,17 +286,23 @@ class OsDisk:
         while len(self._open_files) >= self.max_open_files:
             self._forget(next(iter(self._open_files)))
         self._open_files[path] = file
+        self._open_in.setdefault(parent(path), set()).add(path)
         return file
 
     def _forget(self, path: str) -> None:
         file = self._open_files.pop(path, None)
         if file is not None:
+            directory = parent(path)
+            beside = self._open_in[directory]
+            beside.discard(path)
+            if not beside:
+                del self._open_in[directory]
             file.release()
 
     def _forget_under(self, path: str) -> None:
         """A file, or all files of a directory."""
         self._forget(path)
-        for name in [name for name in self._open_files if name.startswith(path + "/")]:
+        for name in list(self._open_in.get(path, ())):
             self._forget(name)
 
     def _absolute(self, path: str) -> str:

@@ -120,6 +120,11 @@ class Cluster:
         out: list[do.ControllerEffect] = []
         for event in events:
             out += host.controller.step(event)
+        return self._carry_out_of(host, out)
+
+    def _carry_out_of(
+        self, host: Host, out: list[do.ControllerEffect]
+    ) -> list[do.ControllerEffect]:
         for effect in out:
             host.seen.append(effect)
             if isinstance(effect, do.StoreTransaction):
@@ -155,6 +160,9 @@ class Cluster:
             for broker in list(self.hosts):
                 while self.hosts[broker].queue:
                     self.carry_out(broker)
+                    moved = True
+                if (controller := self.hosts[broker].controller).unfinished:
+                    self._carry_out_of(self.hosts[broker], controller.go_on())
                     moved = True
                 if broker not in self.deaf:
                     moved |= self.watch(broker)

@@ -70,6 +70,8 @@ class Cluster:
     """Brokers that can't reach the store."""
     unrenewed: set[BrokerId] = field(default_factory=set)
     """Brokers whose sessions are not renewed, though they hear from the store."""
+    turn_ms: int = 0
+    """How long a broker's turn takes at least: between two ticks others get theirs."""
     flush_held: bool = False
     cleanings: list[tuple[BrokerId, Node, do.CleanLog]] = field(default_factory=list)
     """Held back while `cleaning_held`."""
@@ -86,6 +88,7 @@ class Cluster:
     _watching: dict[BrokerId, int] = field(default_factory=dict)
     _leases: dict[BrokerId, Lease] = field(default_factory=dict)
     _flushes: list[tuple[BrokerId, Node, do.Flush]] = field(default_factory=list)
+    _next_turn_ms: dict[BrokerId, int] = field(default_factory=dict)
     _starts: int = 0
     _idle: int = 0
     _correlation: int = 0
@@ -148,7 +151,8 @@ class Cluster:
     def _happen(self, end_ms: int) -> bool:
         """The next thing, if it is due by then."""
         due = [(n.next_deadline_ms(), b) for b, n in self.nodes.items()]
-        tick, broker = min(((at, b) for at, b in due if at is not None), default=(end_ms + 1, -1))
+        turns = [(max(at, self._next_turn_ms.get(b, 0)), b) for at, b in due if at is not None]
+        tick, broker = min(turns, default=(end_ms + 1, -1))
         message = self._queue[0][0] if self._queue else end_ms + 1
         if min(tick, message) > end_ms:
             return False
@@ -160,6 +164,7 @@ class Cluster:
             act()
         else:
             self.now_ms = max(self.now_ms, tick)
+            self._next_turn_ms[broker] = self.now_ms + self.turn_ms
             self.step(broker, on.Ticked(self.now_ms))
         return True
 

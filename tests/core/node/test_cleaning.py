@@ -236,6 +236,7 @@ def test_a_topic_made_anew_is_not_touched_by_the_old_ones_cleaning() -> None:
     node = cluster.nodes[broker]
     told = list(clean(cluster.disks[broker], effect.plan))
     node._metadata._drop(ORDERS, node.replicas[ORDERS].topic_id)
+    node._metadata._delete_dropped()
     tell(cluster, broker, effect, told)
     assert cluster.stopped_cleanings == [effect.cleaning]
     assert not cluster.disks[broker].exists("orders-0")

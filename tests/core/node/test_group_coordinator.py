@@ -17,6 +17,8 @@ from tidelog.core.groups.messages import (
     SyncGroup,
 )
 from tidelog.core.groups.partitioning import OFFSETS_TOPIC
+from tidelog.core.node import effects as do
+from tidelog.core.node import events as on
 from tidelog.core.node.coordinating import hosted_shard
 from tidelog.core.types import TopicPartition
 
@@ -160,6 +162,19 @@ def test_who_waits_is_told_when_the_leader_moves() -> None:
     beat = Heartbeat("g", joined.generation_id, joined.member_id, None)
     refused = cluster.call(leader, beat).error_code
     assert refused in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def test_who_asked_to_be_let_go_tells_no_commits() -> None:
+    """Its leadership moves, and it may be the last to hear of it."""
+    cluster = cluster_with_groups(replicas=(2, 3, 1))
+    assert error_of(cluster.call(2, commit(1))) is ErrorCode.NONE
+    assert committed(cluster, 2) == 1
+    cluster.step(2, on.ShutdownRequested(cluster.now_ms))
+    node, question = cluster.nodes[2], OffsetFetch("g", [TopicPartition("orders", 0)])
+    assert node.acting
+    effects = node.step(on.RequestReceived("client", 1, question, cluster.now_ms))
+    (told,) = (effect.response for effect in effects if isinstance(effect, do.Respond))
+    assert told.error_code is ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
 
 
 def test_too_few_replicas_refuse_commits() -> None:

@@ -39,7 +39,7 @@ class CountedSyncs(MemoryDisk):
 
 @pytest.fixture
 def cluster() -> Cluster:
-    cluster = Cluster()
+    cluster = Cluster(settings={"partitions_at_once": COUNT})
     cluster.disks = {broker: CountedSyncs() for broker in (1, 2, 3)}
     cluster.start()
     cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))

@@ -211,3 +211,73 @@ def test_indexes_that_are_right_are_left_alone_after_a_crash() -> None:
     LogDirectory.open(disk, 0, lambda _: config)
     assert disk.files[index] is not before
     assert disk.files[index][:-1] == before[:-1]
+
+
+def test_deleting_many_takes_the_syncs_of_one() -> None:
+    disk = CountingDisk()
+    directory = made(disk)
+    disk.syncs = 0
+    directory.delete(NAMES[0], 0)
+    assert disk.syncs == 1
+    directory.delete_all(NAMES[1:], 0)
+    assert disk.syncs == 2
+    directory.delete_all([], 0)
+    assert disk.syncs == 2
+    assert not directory.logs
+
+
+def test_a_crash_while_deleting_leaves_each_log_whole_or_gone() -> None:
+    done = False
+    changes = 0
+    while not done:
+        disk = StoppingDisk()
+        directory = made(disk)
+        for log in directory.logs.values():
+            written(log)
+            log.flush()
+        disk.changes = changes
+        try:
+            directory.delete_all(NAMES, 0)
+        except Crash:
+            pass
+        else:
+            done = True
+        after = LogDirectory.open(disk.survivor(), 0)
+        assert {log.log_end_offset for log in after.logs.values()} <= {2}
+        leaving = [name for name in after.disk.list_dir("") if name.endswith("-delete")]
+        assert len(after.logs) + len(leaving) == len(NAMES)
+        changes += 1
+    assert changes > len(NAMES)
+
+
+def test_deleted_logs_are_removed_a_few_at_a_time() -> None:
+    disk = MemoryDisk()
+    directory = made(disk)
+    directory.delete_all(NAMES, 0)
+
+    def left() -> int:
+        return len(disk.list_dir(""))
+
+    assert not directory.delete_due(59_999, 2)
+    assert [(directory.delete_due(60_000, 2), left()) for _ in range(4)] == [
+        (True, 3),
+        (True, 1),
+        (False, 0),
+        (False, 0),
+    ]
+
+
+def test_a_topic_knows_its_logs() -> None:
+    disk = MemoryDisk()
+    directory = made(disk)
+    other = directory.create(TopicPartition("bills", 3), b"b" * 16, 0)
+    assert directory.of_topic("orders") == NAMES
+    assert directory.of_topic("bills") == [TopicPartition("bills", 3)]
+    directory.delete(NAMES[1], 0)
+    directory.set_aside(NAMES[2:])
+    assert directory.of_topic("orders") == [NAMES[0]]
+    directory.delete(NAMES[0], 0)
+    assert directory.of_topic("orders") == []
+    assert directory.of_topic("nobody") == []
+    assert other.log_end_offset == 0
+    assert LogDirectory.open(disk, 0).of_topic("bills") == [TopicPartition("bills", 3)]

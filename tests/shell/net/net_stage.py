@@ -1,13 +1,15 @@
 """A listener on a real socket, with an echo behind it, turned by the test."""
 
+import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tidelog.shell.net.admission import Admission, ConnectionLimits
+from tidelog.shell.net.answer_slot import Slot
 from tidelog.shell.net.clock import Clock
-from tidelog.shell.net.connection import Connection, Slot
+from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import Limits, Listener, Shares, bind
@@ -119,3 +121,29 @@ def finish(stage: Stage) -> None:
 
 def framed(*bodies: bytes) -> bytes:
     return b"".join(PREFIX.pack(len(body)) + body for body in bodies)
+
+
+def stages(root: Path) -> Iterator[Callable[..., Stage]]:
+    """Sets stages up as they are asked for, and takes them down in the end."""
+    made: list[Stage] = []
+
+    def make(admitted: ConnectionLimits | None = None, **limits: int) -> Stage:
+        made.append(Stage(root, admitted, **limits))
+        return made[-1]
+
+    yield make
+    for stage in made:
+        finish(stage)
+
+
+def send_part(stage: Stage, peer: socket.socket, data: bytes) -> bytes:
+    """As much as the broker takes; what is left."""
+    peer.setblocking(False)
+    idle = 0
+    while data and idle < 20:
+        with contextlib.suppress(BlockingIOError):
+            data = data[peer.send(data) :]
+            idle = -1
+        idle += 1
+        stage.turns(1)
+    return data

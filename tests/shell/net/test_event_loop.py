@@ -102,42 +102,53 @@ class Waits:
         return self._poll(timeout)
 
 
-def test_a_busy_loop_looks_on_only_after_it_served_somebody() -> None:
+class Asking(Listed):
+    """What it hears are small requests, each alone."""
+
+    def ready(self, events: int) -> None:
+        self.loop.lone_request = True
+        super().ready(events)
+
+
+def test_a_loop_looks_for_the_next_request_after_a_small_one_that_came_alone() -> None:
     loop = EventLoop(Clock())
-    loop.busy_poll_us = 2000
-    one, waits = Listed(loop), Waits(loop)
-    loop.after(20, lambda: None)
+    loop.lookout.us = 2000
+    plain, asking, waits = Listed(loop), Asking(loop), Waits(loop)
+    for one in (plain, asking):
+        one.there.send(b"x")
+        loop.turn()
+        waits.asked.clear()
+        loop.after(20, lambda: None)
+        loop.turn()
+        assert (waits.asked[0] == 0) is (one is asking)
+        assert waits.asked[-1] > 0, "in the end it sleeps"
+    for one in (plain, asking):
+        one.there.send(b"x")
     loop.turn()
-    assert len(waits.asked) == 1, "nobody was served before: it sleeps at once"
-    one.there.send(b"x")
-    loop.turn()
-    assert one.heard == [READABLE]
     waits.asked.clear()
     loop.after(20, lambda: None)
     loop.turn()
-    assert waits.asked[0] == 0
-    assert waits.asked[-1] > 0, "in the end it sleeps"
-    waits.asked.clear()
-    one.there.send(b"x")
-    loop.turn()
-    one.there.send(b"x")
-    loop.turn()
-    assert one.heard == [READABLE] * 3
-    assert waits.asked[-1] == 0, "what came while it looked on was found without sleep"
-    one.close()
+    assert waits.asked[0] > 0, "two came in one turn"
+    plain.close()
+    asking.close()
     loop.close()
 
 
-def test_a_loop_that_is_not_busy_sleeps_at_once() -> None:
+def test_a_loop_does_not_look_past_what_is_due() -> None:
     loop = EventLoop(Clock())
-    one, waits = Listed(loop), Waits(loop)
-    one.there.send(b"x")
-    loop.after(20, lambda: None)
+    loop.lookout.us = 1_000_000
+    asking, said = Asking(loop), list[str]()
+    asking.there.send(b"x")
     loop.turn()
-    loop.after(20, lambda: None)
-    loop.turn()
-    assert len(waits.asked) == 2
-    one.close()
+    assert asking.heard == [READABLE]
+    thread = threading.Timer(0.3, lambda: loop.call_from_thread(lambda: said.append("thread")))
+    thread.start()
+    loop.after(10, lambda: said.append("timer"))
+    while len(said) < 2:
+        loop.turn()
+    assert said == ["timer", "thread"]
+    thread.join()
+    asking.close()
     loop.close()
 
 

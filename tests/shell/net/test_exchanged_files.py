@@ -64,3 +64,17 @@ def test_a_file_that_is_gone_already_closes_the_connection(stage: Stage) -> None
     (connection,) = stage.listener.connections
     connection.hold_files()
     assert "a.log" in connection.broken_by
+
+
+def test_holds_of_an_answer_that_can_not_be_held_whole_are_let_go(stage: Stage) -> None:
+    stage.disk.append("a.log", [bytes(200_000)])
+    stage.echo.answer = lambda _: [Region("a.log", 0, 200_000), Region("b.log", 0, 200_000)]
+    peer = stage.connect()
+    peer.sendall(framed(b"wait", b"give"))
+    stage.until(lambda: stage.echo.frames == 2)
+    (connection,) = stage.listener.connections
+    connection.hold_files()
+    assert "b.log" in connection.broken_by
+    before = len(os.listdir("/proc/self/fd"))
+    stage.disk.delete("a.log")
+    assert len(os.listdir("/proc/self/fd")) == before - 1, "nobody holds it open"

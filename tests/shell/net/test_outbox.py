@@ -111,3 +111,35 @@ def test_long_stretches_are_sent_from_the_file(
     with pytest.raises(DiskError):
         outbox.put([Region("log", 0, 3)])
     disk.close()
+
+
+def test_an_answer_that_comes_alone_leaves_at_once_or_waits_as_any_other(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    here, there = pair
+    outbox = Outbox(OsDisk(str(tmp_path)))
+    sent = b""
+    while not outbox:
+        answer = bytes([len(sent) % 251]) * JOINED_MAX
+        if not outbox.send_lone(here, [answer]):
+            assert not outbox, "nothing of it was sent"
+            outbox.put([answer])
+        sent += answer
+    assert not outbox.send_lone(here, [b"z"]), "something waits before it"
+    got = b""
+    while outbox or len(got) < len(sent):
+        got += received(there)
+        outbox.send(here)
+    assert got == sent
+
+
+@pytest.mark.parametrize(
+    "chunks", [None, [], [b"a", b"b"], [bytearray(1)], [bytes(JOINED_MAX + 1)]]
+)
+def test_only_small_answers_of_one_piece_leave_at_once(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket], chunks: list[bytes] | None
+) -> None:
+    here, there = pair
+    outbox = Outbox(OsDisk(str(tmp_path)))
+    assert not outbox.send_lone(here, chunks)
+    assert received(there) == b""

@@ -92,12 +92,44 @@ def test_a_name_that_is_taken_is_left_alone(doors: tuple[socket.socket, socket.s
     assert listen_beside(doors[0], 5) is None
 
 
-def test_a_listener_serves_it_as_any_other(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+def beside_of(stage: Stage, limits: Limits) -> Listener:
+    """A second listener of the stage, on the Unix socket."""
     beside = listen_beside(stage.listener._sock, 5)
     assert beside is not None
-    limits = Limits(frame_max=FRAME_MAX)
-    second = Listener(stage.loop, beside, stage.disk, stage.echo, limits, stage.shares)
+    return Listener(stage.loop, beside, stage.disk, stage.echo, limits, stage.shares)
+
+
+@pytest.mark.parametrize("name", ["{folder}/peer.sock", "\0", "\0{folder}"])
+def test_a_peer_may_have_a_name_of_its_own(tmp_path: Path, name: str) -> None:
+    stage = Stage(tmp_path)
+    second = beside_of(stage, Limits(frame_max=FRAME_MAX))
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(5)
+        sock.bind(name.format(folder=tmp_path))
+        sock.connect(same_host._name("127.0.0.1", stage.listener.port))
+        sock.sendall(framed(b"hello"))
+        assert stage.received(sock, 9) == framed(b"hello")
+    second.close()
+    finish(stage)
+
+
+def test_a_size_for_tcp_does_not_take_its_room(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    second = beside_of(stage, Limits(frame_max=FRAME_MAX, send_buffer=102_400))
+    sock = connect_beside("127.0.0.1", stage.listener.port)
+    assert sock is not None
+    stage.peers.append(sock)
+    stage.until(lambda: bool(second.connections))
+    (connection,) = second.connections
+    granted = connection._sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    assert granted >= same_host.BUFFER_BYTES_MIN
+    second.close()
+    finish(stage)
+
+
+def test_a_listener_serves_it_as_any_other(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    second = beside_of(stage, Limits(frame_max=FRAME_MAX))
     sock = connect_beside("127.0.0.1", stage.listener.port)
     assert sock is not None
     stage.peers.append(sock)
@@ -110,3 +142,25 @@ def test_a_listener_serves_it_as_any_other(tmp_path: Path) -> None:
     assert stage.received(sock, len(large)) == large
     second.close()
     finish(stage)
+
+
+def congestion_control(sock: socket.socket) -> bytes:
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+
+def test_a_client_over_loopback_is_sent_to_without_pacing(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.connect()
+    stage.until(lambda: bool(stage.listener.connections))
+    (connection,) = stage.listener.connections
+    assert congestion_control(connection._sock) == b"reno"
+    finish(stage)
+
+
+def test_elsewhere_the_systems_congestion_control_stays() -> None:
+    with socket.socket() as sock:
+        before = congestion_control(sock)
+        same_host.unpace(sock, "192.0.2.1")
+        assert congestion_control(sock) == before
+        same_host.unpace(sock, "127.0.0.1")
+        assert congestion_control(sock) == b"reno"

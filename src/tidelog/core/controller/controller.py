@@ -42,7 +42,6 @@ from tidelog.core.controller.events import (
     Ticked,
     TransactionAnswered,
 )
-from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import Revision, TxnResult
 from tidelog.core.controller.metadata.registrations import PartitionKey
@@ -62,6 +61,8 @@ class ControllerSettings:
     session_timeout_ms: int = 9000
     rebalance_interval_ms: int = 300_000
     last_known_leader: bool = True
+    partitions_at_once: int = 150
+    """How many partitions are looked at before others have their turn."""
     unclean_leader_election: bool = False
     """`unclean.leader.election.enable` where neither topic nor cluster say anything."""
 
@@ -76,6 +77,7 @@ class Controller:
         "_look_at",
         "_next_rebalance_ms",
         "_out",
+        "_room",
         "_stirred",
         "_waiting",
         "broker",
@@ -100,6 +102,8 @@ class Controller:
         self._waiting: list[Request] = []
         self._look_at: set[PartitionKey] = set()
         self._next_rebalance_ms = 0
+        self._room = self.settings.partitions_at_once
+        """How many partitions may still be looked at before the clock ticks again."""
         self._stirred = False
         self._out: list[ControllerEffect] = []
 
@@ -111,6 +115,19 @@ class Controller:
         """Take in what happened; the effects are to be carried out in order."""
         self._HANDLERS[type(event)](self, event)
         self._pursue_office()
+        return self._finish()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there are more partitions to look at than were looked at at once: `go_on`."""
+        return self._stirred and self.requests is not None
+
+    def go_on(self) -> list[ControllerEffect]:
+        """Look at the next ones; the effects are to be carried out in order."""
+        self._room = self.settings.partitions_at_once
+        return self._finish()
+
+    def _finish(self) -> list[ControllerEffect]:
         if self.requests is not None and self._stirred:
             self._keep_up(self.requests.office)
         out = list(self._out)
@@ -183,11 +200,12 @@ class Controller:
         self._out.append(Answer(event.request, refusal(event, ErrorCode.NOT_CONTROLLER)))
 
     def _keep_up(self, office: Office) -> None:
-        self._stirred = False
         busy = self.transactions.busy
-        look_at = self._look_at
-        self._look_at = {key for key in look_at if keys.partition(*key) in busy}
-        self._send(upkeep(office, self.liveness, busy, look_at))
+        groups, left = upkeep(office, self.liveness, busy, self._look_at, self._room)
+        self._room = max(self._room - sum(map(len, groups)), 0)
+        self._stirred = left.some
+        self._look_at = left.look_at
+        self._send(groups)
 
     def _send(self, groups: Iterable[list[Write]]) -> None:
         for writes in pack(groups):
@@ -250,6 +268,7 @@ class Controller:
         requests.look_again()
 
     def _on_ticked(self, event: Ticked) -> None:
+        self._room = self.settings.partitions_at_once
         self.liveness.tick(event.now_ms)
         self._emit(self.candidacy.resend())
         if self.requests is None:

@@ -378,8 +378,8 @@ def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:
     """The same request, for some of its partitions only."""
     match event:
         case AlterPartitionReceived():
-            kept = tuple(p for p in event.proposals if p.key in set(wanted))
-            return replace(event, proposals=kept)
+            some = set(wanted)
+            return replace(event, proposals=tuple(p for p in event.proposals if p.key in some))
         case LostLogsReceived():
             some = set(wanted)
             lost = tuple(key for key in event.lost if key in some)

@@ -87,7 +87,7 @@ def pack(groups: Iterable[list[Write]]) -> list[list[Write]]:
         wanted = {guard for write in group for guard in write.guards}
         fits = (
             packed
-            and len(guards | wanted) < GUARDS_MAX
+            and len(guards) + len(wanted - guards) < GUARDS_MAX
             and len(packed[-1]) + len(group) <= OPERATIONS_MAX
         )
         if not fits:

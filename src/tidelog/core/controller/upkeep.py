@@ -2,10 +2,12 @@
 
 Looked at as a whole and as often as anything changes, not as a reaction to single events:
 whatever an earlier controller left half done, or a lost race left undone, is found here
-again. Only partitions of inactive brokers and those named by the caller are looked at.
+again. Only partitions of inactive brokers and those named by the caller are looked at, and so
+many at once as the caller says: a broker that led thousands must not stop the one that decides.
 """
 
-from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness, deregistration_transaction
 from tidelog.core.controller.effects import ControllerEffect, Elected, ElectedUncleanly
@@ -77,10 +79,24 @@ class Office:
         return replace(partition, controller_epoch=self.controller_epoch)
 
 
+class Left(NamedTuple):
+    """What is to be looked at again."""
+
+    look_at: set[PartitionKey]
+    """Partitions that may have got a chance to be led: they are busy, or did not get their turn."""
+    some: bool
+    """Whether any did not get their turn."""
+
+
 def upkeep(
-    office: Office, liveness: BrokerLiveness, busy: set[str], look_at: Iterable[PartitionKey]
-) -> list[list[Write]]:
-    """Groups of writes, none to be split, the urgent first.
+    office: Office,
+    liveness: BrokerLiveness,
+    busy: set[str],
+    look_at: AbstractSet[PartitionKey],
+    most: int,
+) -> tuple[list[list[Write]], Left]:
+    """Groups of writes, none to be split, the urgent first, for so many partitions at most; and
+    what is left.
 
     `look_at` names partitions that may have got a chance to be led.
     """
@@ -91,7 +107,7 @@ def upkeep(
     leaving = {b.id for b, state in states.items() if state.fenced or state.shutting_down}
     active = image.active - leaving - {broker.id for broker in dead}
     arriving = [broker for broker in brokers if broker.awaits_admission and broker not in dead]
-    writes = _partition_writes(office, active, arriving, busy, look_at)
+    writes, left = _partition_writes(office, active, arriving, busy, look_at, most)
     deaths = []
     for broker in dead:
         guards, (delete,) = deregistration_transaction(broker.id, broker.epoch)
@@ -103,7 +119,7 @@ def upkeep(
         if not broker.awaits_admission and keys.broker_state(broker.id) not in busy
     ]
     admissions = _admissions(image, arriving, writes, busy)
-    return [*deaths, *decided, *admissions, *([write] for write in writes.values())]
+    return [*deaths, *decided, *admissions, *([write] for write in writes.values())], left
 
 
 def _partition_writes(
@@ -111,19 +127,29 @@ def _partition_writes(
     active: frozenset[BrokerId],
     arriving: list[BrokerRegistration],
     busy: set[str],
-    look_at: Iterable[PartitionKey],
-) -> dict[PartitionKey, Write]:
-    """Take inactive brokers out of ISRs, and lost incarnations out of the ELRs too."""
+    look_at: AbstractSet[PartitionKey],
+    most: int,
+) -> tuple[dict[PartitionKey, Write], Left]:
+    """Take inactive brokers out of ISRs, and lost incarnations out of the ELRs too. What that
+    changes is urgent, and found again if it is left; then come those that were named."""
     image = office.image
     unclean = frozenset(broker.id for broker in arriving if broker.stopped_uncleanly)
-    affected = set(look_at)
-    for broker, named in image.in_isr.items():
+    affected: set[PartitionKey] = set()
+    for broker, held in image.in_isr.items():
         if broker not in active:
-            affected |= named
+            affected |= held
     for broker in unclean:
         affected |= image.in_elr.get(broker, set())
-    writes = {}
-    for key in sorted(affected):
+    if not most:
+        return {}, Left(set(look_at), bool(affected or look_at))
+    writes: dict[PartitionKey, Write] = {}
+    left = {key for key in look_at if keys.partition(*key) in busy}
+    named = sorted(look_at - affected - left)
+    looked_at = named[:most]
+    for key in (*sorted(affected), *looked_at):
+        if len(writes) == most:
+            left.update(named)
+            return writes, Left(left, True)
         partition = image.partitions.get(key)
         if partition is None or keys.partition(*key) in busy:
             continue
@@ -132,7 +158,7 @@ def _partition_writes(
         new = next_registration(partition, target, office.rules(key, active))
         if new is not partition:
             writes[key] = office.write(partition, new)
-    return writes
+    return writes, Left(left.union(named[most:]), len(named) > most)
 
 
 def _admissions(

@@ -48,6 +48,10 @@ class NodeConfig:
     replica_socket_timeout_ms: int = 30_000
     request_timeout_ms: int = 30_000
 
+    partitions_at_once: int = 16
+    """How many logs are made, dropped or given another leader before others have their turn.
+    From 16 on a sync for all of them costs no more than one for each would."""
+
     rack_aware_reads: bool = False
     """`replica.selector.class` names the rack-aware one: consumers are sent to a replica in
     their rack."""
@@ -77,6 +81,12 @@ class NodeConfig:
     log_cleaner_dedupe_buffer_size: int = 134_217_728
     log_cleaner_backoff_ms: int = 15_000
     log_cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
+
+    @property
+    def decisions_at_once(self) -> int:
+        """How many partitions the controller decides on in a turn: each costs a tenth of what a
+        log does. One by one here is one by one there."""
+        return 10 * (self.partitions_at_once - 1) + 1
 
     @property
     def fencing_margin_ms(self) -> int:

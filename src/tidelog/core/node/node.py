@@ -14,7 +14,6 @@ from typing import Any
 
 from tidelog.core.controller import events as controller_on
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
-from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
@@ -23,6 +22,7 @@ from tidelog.core.node.deadlines import FAR_MS, WakeTime
 from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.measuring.measured import Measured
+from tidelog.core.node.membership.acting import Acting
 from tidelog.core.node.membership.controller_seat import (
     FROM_BROKERS,
     FROM_CLIENTS,
@@ -102,6 +102,7 @@ class Node:
             self._lost,
             str(incarnation),
             self.directory.broker_epoch,
+            lambda: self._metadata.applied_revision,
         )
         self._registration.stop = self._prepare_to_stop
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, incarnation)
@@ -116,20 +117,27 @@ class Node:
         self._flushing = Flushing(turn, self._replicas, self._gate)
         around = NodeSurroundings(self._fetchers, self._proposals, self._flushing)
         self._replicas.surroundings = around
+        seen = (self._registration, self._metadata, self._flushing, self._groups)
+        self._acting = Acting(turn, self._gate, self._replicas, *seen)
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self.image, self._replicas)
         self._store = StoreReading(turn, self.image, self._advance, self._metadata.set_aside_strays)
         parts = (self._producer_ids, self._groups, self.cleaning)
         self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
-        # What is added to with every produce and every fetch, each way.
-        often = (self._calls.deadlines, self._produces.deadlines, self._fetches.deadlines)
-        clocks = (self._own_next_ms, self._registration.next_ms, *(p.next_ms for p in self._timed))
-        self._wake = WakeTime(clocks, often, self._ask_next_ms)
+        self._wake = self._wake_time()
         self._controller_tick_ms = now_ms
         self._stop_by_ms = FAR_MS
         self._stopping = False
         self._handlers = self._handlers_by_event()
         self._serve = self._services_by_request()
+
+    def _wake_time(self) -> WakeTime:
+        # What is added to with every produce and every fetch, each way.
+        often = (self._calls.deadlines, self._produces.deadlines, self._fetches.deadlines)
+        slices = (self._metadata.next_ms, self._seat.next_ms)
+        own = (self._own_next_ms, self._registration.next_ms, *slices)
+        clocks = (*own, *(part.next_ms for part in self._timed))
+        return WakeTime(clocks, often, self._ask_next_ms)
 
     def _handlers_by_event(self) -> dict[type, Callable[[Any], None]]:
         return {
@@ -208,7 +216,7 @@ class Node:
     def step(self, event: on.Event) -> list[Effect]:
         """Take in what happened; the effects are to be carried out in order."""
         self.take(event)
-        return self.settle()
+        return self.take_answers() + self.settle()
 
     def take(self, event: on.Event) -> None:
         """Half a step: what follows from it waits for `settle`. A host that has several
@@ -220,7 +228,7 @@ class Node:
         try:
             if self._registration.lapsed:
                 self._registration.step_back()
-                self._reconsider_acting()
+                self._acting.reconsider()
                 self._wake.forget()
             if isinstance(event, on.RequestReceived):
                 said = event.request
@@ -233,6 +241,11 @@ class Node:
                 self._wake.forget()
         except (DiskError, LogOffline) as error:
             self._fail(error)
+
+    def take_answers(self) -> list[Effect]:
+        """What `settle` would begin with, if that is answers which rest on nothing that is
+        still to be written: whoever waits for them need not wait for the rest."""
+        return [] if self._replicas.unwritten or self._stopping else self._turn.take_answers()
 
     def settle(self) -> list[Effect]:
         """The other half: the effects of all that was taken in, to be carried out in order."""
@@ -252,13 +265,15 @@ class Node:
             self._fetches.wake()
             self._flushing.pump()
             epoch = self._registration.broker_epoch
-            self._proposals.pump(epoch, acting=self._gate.acting)
+            if self._proposals.pump(epoch, acting=self._gate.acting):
+                self._wake.forget()  # the controller may be this very broker's
             self._fetchers.pump(epoch)
             if not (self._replicas.touched or self._replicas.deposed or stirred):
                 break
         self._replicas.write_epochs()
         if self._lost.untold or self._lost.found:
             self._lost.pump(epoch)
+            self._wake.forget()
         if self._replicas.truncated:
             self._replicas.truncated = False
             self.directory.write_recovery_points()
@@ -299,22 +314,21 @@ class Node:
 
     def _on_session_opened(self, event: on.SessionOpened) -> None:
         self._registration.session_opened(event.session, event.deadline_ms)
-        self._reconsider_acting()
+        self._acting.reconsider()
 
     def _on_session_renewed(self, event: on.SessionRenewed) -> None:
         self._registration.session_renewed(event.deadline_ms)
-        self._reconsider_acting()
+        self._acting.reconsider()
 
     def _on_session_lost(self, _event: on.SessionLost) -> None:
         self._registration.session_lost()
-        self._reconsider_acting()
+        self._acting.reconsider()
 
     def _advance(self, delta: ImageDelta) -> None:
         """The image moved on: this broker's own standing first, then its replicas."""
-        if self._gate.acting and not self._registration.may_act:
-            self._cease_acting()
+        self._acting.hold_back()
         self._metadata.apply(delta)
-        self._reconsider_acting()
+        self._acting.reconsider()
         self._groups.image_advanced({name for name, _ in delta.deleted_topics})
         if delta.controller:
             self._proposals.controller_changed()
@@ -327,42 +341,28 @@ class Node:
         if event.tag == REGISTRATION_TAG:
             self._registration.transaction_answered(event.answer)
             self._registration.tick()
-            self._reconsider_acting()
+            self._acting.reconsider()
         else:
             self._seat.transaction_answered(event.tag, event.answer)
-
-    # -- acting ----------------------------------------------------------------------------
-
-    def _reconsider_acting(self) -> None:
-        may_act = self._registration.may_act
-        if self._gate.acting and not may_act:
-            self._cease_acting()
-        elif may_act and not self._gate.acting:
-            self._gate.acting = True
-            self._metadata.begin_acting()
-            self._flushing.begin_acting()
-            self._groups.reconsider()
-
-    def _cease_acting(self) -> None:
-        """Promise nothing more; whoever waits must ask elsewhere."""
-        self._gate.acting = False
-        self._turn.counters.fencings += 1
-        for replica in self._replicas.hosted.values():
-            self._replicas.fail_waiters(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._groups.reconsider()
 
     # -- the clock -------------------------------------------------------------------------
 
     def _on_ticked(self, _event: on.Ticked) -> None:
         now = self._turn.now_ms
         self._registration.tick()
-        self._reconsider_acting()
+        self._acting.reconsider()
+        if self._metadata.tick():
+            self._acting.reconsider()
+            self._groups.reconsider()
+            self._registration.image_advanced(controller=False)
         for part in self._timed:
             part.tick()
         self._duties.tick()
         if now >= self._controller_tick_ms:
             self._controller_tick_ms = now + CONTROLLER_TICK_MS
             self._seat.step(controller_on.Ticked(now))
+        else:
+            self._seat.go_on()
         if now >= self._stop_by_ms:
             self._prepare_to_stop()
 
@@ -371,8 +371,8 @@ class Node:
             self._prepare_to_stop()
             return
         self._stop_by_ms = self._turn.now_ms + self.config.controlled_shutdown_timeout_ms
+        self._gate.leaving = True
         self._registration.shut_down()
-        self._registration.tick()
 
     def _prepare_to_stop(self) -> None:
         """Stop at the end of this step: nothing may be written after the mark."""
@@ -381,7 +381,7 @@ class Node:
     def _stop(self) -> None:
         """Everything on disk, then the mark of a clean stop, then out of the cluster."""
         epoch = self.broker_epoch
-        self._cease_acting()
+        self._acting.cease()
         self._fetches.wake()
         self.directory.close(self._duties.high_watermarks(), *(() if epoch is None else (epoch,)))
         self._halt(Halt("shut down", clean=True))

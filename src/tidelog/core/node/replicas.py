@@ -218,6 +218,11 @@ class Replicas:
         elif logs:
             self.directory.write_epochs(logs)
 
+    @property
+    def unwritten(self) -> bool:
+        """Whether something is to be on disk before this step's effects leave."""
+        return self.truncated or bool(self._unwritten)
+
     # -- who asked -------------------------------------------------------------------------
 
     def _answer_produce(self, replica: HostedReplica, effect: do.AnswerProduce) -> None:

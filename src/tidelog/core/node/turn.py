@@ -42,6 +42,13 @@ class Turn:
         """Nobody is told anything of this step."""
         self.effects = [effect for effect in self.effects if not isinstance(effect, Respond)]
 
+    def take_answers(self) -> list[Effect]:
+        """The effects so far, if all of them are answers."""
+        for effect in self.effects:
+            if type(effect) is not Respond:
+                return []
+        return self.take()
+
     def take(self) -> list[Effect]:
         """The effects of this step; the next one begins with none."""
         effects = self.effects

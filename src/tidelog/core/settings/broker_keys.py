@@ -133,11 +133,20 @@ _OWN = (
         0,
     ),
     Setting(
+        "tidelog.partitions.at.once",
+        "int",
+        16,
+        "How many logs are made, dropped or given another leader before requests are served"
+        " again. More make a topic of thousands sooner, and let others wait for longer.",
+        "",
+        1,
+    ),
+    Setting(
         "tidelog.busy.poll.us",
         "int",
-        0,
-        "How long a broker that has served somebody looks for the next request before it sleeps:"
-        " a sleeping core wakes late. For machines with cores to spare.",
+        100,
+        "How long a broker that has served a small request looks for the next one before it sleeps,"
+        " while that pays: a sleeping core wakes late. 0 is not at all.",
         "us",
         0,
         1_000_000,

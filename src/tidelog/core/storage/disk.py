@@ -107,7 +107,7 @@ class Disk(Protocol):
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
         """As `sync` for these files and then `sync_dir` for these directories, perhaps all at
-        once. A file that is gone needs no sync."""
+        once. What is gone needs no sync: a topic may be deleted while it is flushed."""
         ...
 
 
@@ -142,7 +142,8 @@ def sync_each(disk: Disk, files: Sequence[str], directories: Sequence[str]) -> N
         with suppress(MissingFile):
             disk.sync(path)
     for path in directories:
-        disk.sync_dir(path)
+        with suppress(MissingFile):
+            disk.sync_dir(path)
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:

@@ -56,6 +56,8 @@ class LogDirectory:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.logs: dict[TopicPartition, Log] = {}
+        self._by_topic: dict[str, dict[TopicPartition, None]] = {}
+        """Their names: whoever deletes one topic of thousands looks at its logs only."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         """As loaded, brought between log start and log end."""
         self.cleaner_offsets: dict[TopicPartition, Offset] = {}
@@ -128,7 +130,7 @@ class LogDirectory:
                 cleaned_upto=NEVER if any_cleaned else cleaned.get(partition, 0),
             )
             progress(told._replace(report=report))
-            self.logs[partition] = log
+            self._add(partition, log)
             self.reports[partition] = report
             checkpointed = high_watermarks.get(partition, 0)
             self.high_watermarks[partition] = min(
@@ -212,8 +214,16 @@ class LogDirectory:
         for new in wanted:
             log, _ = open_log(self.disk, new.partition, new.config, now_ms, clean=True)
             log.before_gap = partial(self.expect_gaps, new.partition)
-            self.logs[new.partition] = log
+            self._add(new.partition, log)
             self.high_watermarks[new.partition] = 0
+
+    def _add(self, partition: TopicPartition, log: Log) -> None:
+        self.logs[partition] = log
+        self._by_topic.setdefault(partition.topic, {})[partition] = None
+
+    def of_topic(self, topic: str) -> list[TopicPartition]:
+        """Which logs are here of topics that have or had this name."""
+        return list(self._by_topic.get(topic, ()))
 
     def write_epochs(self, logs: Sequence[Log]) -> None:
         """Put the leader epochs of these logs on disk, with as few syncs as for one."""
@@ -246,16 +256,32 @@ class LogDirectory:
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Take a log out; its files vanish after `file.delete.delay.ms`."""
-        delay_ms = self.logs[partition].config.file_delete_delay_ms
-        self._leaving.append((now_ms + delay_ms, self._take_out(partition, "delete")))
+        self.delete_all([partition], now_ms)
 
-    def set_aside(self, partition: TopicPartition) -> None:
-        """Take a log out that nobody claims; its files stay, and people are told."""
-        marked = self._take_out(partition, "stray")
-        self.warnings.append(f"{partition} is of a topic that is no more: set aside as {marked}")
+    def delete_all(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
+        """The same for many, with the sync of one."""
+        for partition in partitions:
+            delay_ms = self.logs[partition].config.file_delete_delay_ms
+            self._leaving.append((now_ms + delay_ms, self._take_out(partition, "delete")))
+        if partitions:
+            self.disk.sync_dir("")
+
+    def set_aside(self, partitions: Sequence[TopicPartition]) -> None:
+        """Take logs out that nobody claims; their files stay, and people are told."""
+        for partition in partitions:
+            marked = self._take_out(partition, "stray")
+            gone = f"{partition} is of a topic that is no more: set aside as {marked}"
+            self.warnings.append(gone)
+        if partitions:
+            self.disk.sync_dir("")
 
     def _take_out(self, partition: TopicPartition, mark: str) -> str:
+        """The caller syncs."""
         log = self.logs.pop(partition)
+        beside = self._by_topic[partition.topic]
+        del beside[partition]
+        if not beside:
+            del self._by_topic[partition.topic]
         self._departed.add(partition)
         self.high_watermarks.pop(partition, None)
         self.cleaner_offsets.pop(partition, None)
@@ -263,19 +289,22 @@ class LogDirectory:
         marked = layout.marked_dir(partition, log.topic_id, mark)
         self.disk.delete_dir(marked)
         self.disk.rename(log.directory, marked)
-        self.disk.sync_dir("")
         return marked
 
-    def delete_due(self, now_ms: int) -> None:
-        """Remove what has waited long enough: deleted logs, and deleted segments of logs."""
-        for due_ms, name in self._leaving:
-            if due_ms <= now_ms:
-                self.disk.delete_dir(name)
-        self._leaving = [(due_ms, name) for due_ms, name in self._leaving if due_ms > now_ms]
+    def delete_due(self, now_ms: int, most: int | None = None) -> bool:
+        """Remove what has waited long enough: deleted logs, `most` of them at once, and deleted
+        segments of logs. Whether deleted logs are left that have waited long enough."""
+        due = [entry for entry in self._leaving if entry[0] <= now_ms]
+        for _, name in due[:most]:
+            self.disk.delete_dir(name)
+        if due:
+            removed = set(due[:most])
+            self._leaving = [entry for entry in self._leaving if entry not in removed]
         for log in self.logs.values():
-            due = log.next_delete_due()
-            if due is not None and due <= now_ms and not log.offline:
+            when_ms = log.next_delete_due()
+            if when_ms is not None and when_ms <= now_ms and not log.offline:
                 log.delete_due(now_ms)
+        return most is not None and len(due) > most
 
     def write_recovery_points(self) -> None:
         """Periodically, after a truncation, and at a clean stop."""

@@ -6,7 +6,7 @@ as nearly all do, are written in one go.
 
 from struct import Struct
 
-from tidelog.core.node.messages import Fetch, FetchPartition, FetchResponse
+from tidelog.core.node.messages import NEW_SESSION, Fetch, FetchPartition, FetchResponse
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import TopicId, TopicPartition
 from tidelog.core.wire.apis import FETCH
@@ -37,10 +37,10 @@ _TAIL = Struct(">BBBBiqB")
 
 
 class FollowerFetches:
-    """Fetches from one leader over one connection.
+    """Fetches from one leader, over one connection after the other.
 
-    Remembers which topic has which id: a session forgets a topic by its id, and the answers
-    speak of ids only.
+    Remembers which topic has which id, from the beginning of a session to its end: a session
+    forgets a topic by its id, and the answers speak of ids only.
     """
 
     __slots__ = ("_client_id", "_header", "_ids", "_names")
@@ -54,6 +54,9 @@ class FollowerFetches:
 
     def encode(self, correlation_id: int, request: Fetch) -> bytes:
         """The whole frame, its length in front."""
+        if request.session_epoch == NEW_SESSION:
+            self._ids.clear()
+            self._names.clear()
         if len(request.partitions) == 1 and not request.forgotten:
             return self._encode_lone(correlation_id, request, request.partitions[0])
         frame = begin_request(FETCH, FOLLOWER_VERSION, correlation_id, self._client_id)

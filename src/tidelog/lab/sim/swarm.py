@@ -104,6 +104,7 @@ class Plan:
             log_flush_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
             log_flush_start_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
             log_cleaner_backoff_ms=200 if self.compacted else 15_000,
+            partitions_at_once=Random(f"{self.seed}/slices").choice((1, 1, 2, 16)),
         )
 
     def topic_configs(self) -> dict[str, str]:

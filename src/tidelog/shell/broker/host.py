@@ -168,6 +168,16 @@ class BrokerHost:
             self._loop.at_end_of_turn(self._settle_soon)
 
     def _settle(self) -> None:
+        answers = self.node.take_answers()
+        if answers:
+            # They leave before the rest is settled: that is asked for after they are sent.
+            self._effects.extend(answers)
+            self._drain()
+            self._loop.at_end_of_turn(self._settle_rest)
+        else:
+            self._settle_rest()
+
+    def _settle_rest(self) -> None:
         self._unsettled = False
         self._effects.extend(self.node.settle())
         self._drain()
@@ -195,7 +205,7 @@ class BrokerHost:
     def _cleaned(self, cleaning: int, told: Told) -> None:
         """The node may exchange files for others under the same names: what was promised of
         them goes out before, or is held on to."""
-        self._settle()
+        self._settle_rest()
         for listener in self.listeners:
             for connection in list(listener.connections):
                 connection.hold_files()

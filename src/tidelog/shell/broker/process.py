@@ -299,7 +299,7 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: loop.call_from_thread(stop))
     starting = settings[0].node_id
-    loop.busy_poll_us = max(one.get("tidelog.busy.poll.us") for one in settings)
+    loop.lookout.us = max(one.get("tidelog.busy.poll.us") for one in settings)
     try:
         for one in settings:
             starting = one.node_id

@@ -3,8 +3,12 @@
 The node says when a session is to be opened or closed; in between it is renewed here, three
 times in its life. A renewal that fails is tried again and again: the node itself stops
 acting when the deadline comes near, and the store says when the session has ended.
+
+News of the store come to the node in order, and of many at once only some in each turn of the
+loop.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 from tidelog.core.controller.effects import StoreTransaction
@@ -26,6 +30,8 @@ from tidelog.shell.store.metadata_store_client import (
 RENEWALS_IN_A_SESSION = 3
 RETRIES_IN_A_SESSION = 18
 """How often a renewal that failed is tried again."""
+CHANGES_A_TURN = 300
+"""Of keys, but for one batch: they are never split."""
 
 
 class StoreKeeper:
@@ -45,6 +51,8 @@ class StoreKeeper:
         self._timer: Timer | None = None
         self._opening = 0
         self._watching = 0
+        self._news: deque[Batch] = deque()
+        self._room = CHANGES_A_TURN
 
     # -- the session -----------------------------------------------------------------------
 
@@ -112,16 +120,33 @@ class StoreKeeper:
     def watch(self, effect: do.WatchStore) -> None:
         self._watching += 1
         watching = self._watching
+        self._news.clear()
 
         def changed(batch: Batch) -> None:
             if watching == self._watching:
-                self._step(on.StoreChanged(batch, self._now_ms()))
+                self._news.append(batch)
+                self._tell()
 
         def lost() -> None:
             if watching == self._watching:
+                self._news.clear()
                 self._step(on.WatchLost(self._now_ms()))
 
         self._store.watch(effect.after, changed, lost)
+
+    def _tell(self) -> None:
+        """What came, as far as this turn has room for it."""
+        if self._room == CHANGES_A_TURN:
+            self._loop.at_end_of_turn(self._turn_over)
+        while self._news and self._room > 0:
+            batch = self._news.popleft()
+            self._room -= max(len(batch.changes), 1)
+            self._step(on.StoreChanged(batch, self._now_ms()))
+
+    def _turn_over(self) -> None:
+        self._room = CHANGES_A_TURN
+        if self._news:
+            self._loop.next_turn(self._tell)
 
     def transact(self, effect: StoreTransaction) -> None:
         tag = effect.tag

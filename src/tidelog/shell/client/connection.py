@@ -28,6 +28,7 @@ from tidelog.shell.client.client_errors import (
     NotKafka,
     NotOffered,
 )
+from tidelog.shell.net.same_host import unpace
 
 CLIENT_ID = "tidelog"
 TIMEOUT_S = 10.0
@@ -374,6 +375,7 @@ def _connect(
             connected.settimeout(wait_s)
             connected.connect(target)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            unpace(connected, target[0])
         except BaseException as error:
             connected.close()
             if not isinstance(error, OSError):

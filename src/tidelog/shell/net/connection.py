@@ -4,23 +4,23 @@ Kafka's clients rely on that order. A request that waits (a long poll, acks=all)
 answers of later ones back; they are handled all the same.
 
 Reading stops while too many requests wait for answers, too many bytes for the peer, or all
-peers together take too much memory (memory_budget.py); so a peer that sends and never reads
-costs a bounded amount of memory. In one turn of the loop a peer gets a few milliseconds,
-however much it has sent.
+peers together take too much memory (memory_budget.py): one that never reads costs a bounded
+amount. In one turn of the loop a peer gets a few milliseconds, however much it has sent.
 """
 
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import NamedTuple
 
 from tidelog.core.storage.disk import DiskError
+from tidelog.shell.net.answer_slot import Slot
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
-from tidelog.shell.net.frame_buffer import FrameBuffer, FrameRefused, NoMemory
+from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
 from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
-from tidelog.shell.net.outbox import Chunk, Outbox, Stretch
+from tidelog.shell.net.outbox import Chunk, Outbox
 from tidelog.shell.os_disk import OsDisk
 
 UNSENT_MAX = 16 * 1024 * 1024
@@ -40,43 +40,6 @@ class Bounds(NamedTuple):
     in_flight_max: int
     requests: RequestMemory
     answers: AnswerMemory
-
-
-class Slot:
-    """The place of one answer in the line."""
-
-    __slots__ = ("_connection", "chunks", "size")
-
-    def __init__(self, connection: "Connection") -> None:
-        self._connection: Connection | None = connection
-        self.chunks: Sequence[Chunk | Stretch] | None = None
-        """The answer, once it is there."""
-        self.size = 0
-        """What the answer takes in memory, or a little more."""
-
-    def fill(self, chunks: list[Chunk]) -> None:
-        """The answer; an empty one only gives the place free (acks=0)."""
-        if self._connection is not None:
-            self.chunks = chunks
-            # A stretch of a file counts as a few bytes, which is near enough.
-            self.size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
-            self._connection.answered(self)
-
-    def refuse(self, reason: str) -> None:
-        if self._connection is not None:
-            self._connection.close(reason)
-
-    def abandon(self) -> None:
-        """The connection is gone. Who works on the answer may still do so for long, and must
-        not keep the connection's memory."""
-        for chunk in self.chunks or ():
-            if isinstance(chunk, Stretch):
-                chunk.release()
-        self._connection = self.chunks = None
-
-    def hold_files(self, outbox: Outbox) -> None:
-        if self.chunks is not None:
-            self.chunks = outbox.hold_files(self.chunks)
 
 
 class Connection:
@@ -275,17 +238,17 @@ class Connection:
     def _receive(self, buffer: FrameBuffer) -> None:
         fresh = not buffer.partial
         if fresh:
-            count = buffer.receive(self._sock)
-            if not count:
-                if count == 0:
-                    self.close("the peer closed it")
-                return
-            frame = buffer.lone_frame()
-            if frame is not None:
+            got = buffer.receive_lone(self._sock)
+            if isinstance(got, memoryview):
                 self.began_ms = 0
-                self._handle(self, frame)
+                self._loop.lone_request = len(got) <= SMALL
+                self._handle(self, got)
                 if self._is_full():
                     self._want(self._events & ~READABLE)
+                return
+            if not got:
+                if got == 0:
+                    self.close("the peer closed it")
                 return
         until_ns = monotonic_ns() + self._loop.share_ns()
         if not self._handle_frames(until_ns) or (fresh and not buffer.waiting_for):
@@ -360,6 +323,11 @@ class Connection:
             return
         slots, outbox = self._slots, self._outbox
         try:
+            usual = len(slots) == 1 and self._events == READABLE and not self._held
+            if usual and outbox.send_lone(self._sock, slots[0].chunks):
+                self._made -= slots.popleft().size
+                if not outbox:
+                    return
             while slots:
                 chunks = slots[0].chunks
                 if chunks is None:

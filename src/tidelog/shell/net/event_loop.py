@@ -5,7 +5,6 @@ asked to be called at the end of the turn. So answers to all requests of one tur
 together, once.
 """
 
-import os
 import select
 import socket
 from collections.abc import Callable
@@ -17,15 +16,13 @@ from typing import Any, Protocol, TypeAlias
 
 from tidelog.core.node.measuring.request_times import TurnTimes
 from tidelog.shell.net.clock import Clock
+from tidelog.shell.net.lookout import Lookout
 
 READABLE = select.POLLIN
 WRITABLE = select.POLLOUT
 """Of the same value for poll and epoll."""
 
 IDLE_MS = 60_000
-
-_give_way = getattr(os, "sched_yield", lambda: None)
-"""Whoever is ready to run goes first, where the system offers that."""
 
 Act: TypeAlias = Callable[[], None]
 
@@ -88,10 +85,9 @@ class EventLoop:
         self._due_ms = 0
         """When a timer or a ticker is due: asked for before each wait."""
         self._stopped = False
-        self.busy_poll_us = 0
-        """How long the next request is looked for without sleeping, once one was served: on a
-        core that sleeps it is found later. Costs a core, so it is not done unless asked for."""
-        self._served = False
+        self.lookout = Lookout()
+        self.lone_request = False
+        """One came in this turn that was small and whole, with nothing behind it."""
         self.busy = 1
         """How many have something to do in this turn: they share it."""
         self.now_ms = clock.now_ms()
@@ -179,15 +175,10 @@ class EventLoop:
     def turn(self) -> None:
         """Wait for something, and do all that is due."""
         watched = self._watched
-        patience_ms = self._patience_ms()
+        ready = self._wait()
         put_off: list[Act] | None = None
         if self._next:
             put_off, self._next = self._next, []
-        if self.busy_poll_us and self._served and patience_ms:
-            ready = self._look_on(patience_ms)
-        else:
-            ready = self._poll(patience_ms / self._poll_unit_ms)
-        self._served = bool(ready)
         self.busy = len(ready) if put_off is None else len(ready) + len(put_off)
         turns = self.turns
         turns.began_ns = began_ns = perf_counter_ns()
@@ -219,16 +210,16 @@ class EventLoop:
         self._waker.close()
         self._close_poller()
 
-    def _look_on(self, patience_ms: int) -> list[tuple[int, int]]:
-        """Look for what is next without sleeping, for a while; then wait as usual."""
-        poll = self._poll
-        until_ns = perf_counter_ns() + self.busy_poll_us * 1000
-        while perf_counter_ns() < until_ns:
-            ready = poll(0)
+    def _wait(self) -> list[tuple[int, int]]:
+        patience_ms = self._patience_ms()
+        lone, self.lone_request = self.lone_request, False
+        if lone and self.busy == 1 and patience_ms:
+            ready = self.lookout.look(self._poll, patience_ms)
             if ready:
                 return ready
-            _give_way()
-        return poll(patience_ms / self._poll_unit_ms)
+            if ready is not None:  # some of the time is over
+                patience_ms = self._patience_ms()
+        return self._poll(patience_ms / self._poll_unit_ms)
 
     def _patience_ms(self) -> int:
         if self._left_by_threads or self._ending or self._next or self._stopped:

@@ -77,16 +77,26 @@ class FrameBuffer:
             self._start = begin + length
             yield self._view[begin : begin + length]
 
-    def lone_frame(self) -> memoryview | None:
-        """The frame, if there is just one, whole, and nothing after it: the usual case."""
-        begin = self._start + PREFIX.size
-        length = self._end - begin
-        if not 0 <= length <= self.frame_max:
+    def receive_lone(self, sock: socket.socket) -> memoryview | int | None:
+        """As `receive`, into a buffer that holds nothing; but the frame, if just one has come,
+        whole, and nothing after it: the usual case."""
+        size = len(self._buffer)
+        if self._end == size or size > BUSY:
+            limit = self._make_room()
+            into = self._view[:limit]
+        else:
+            into = self._view
+        try:
+            count = sock.recv_into(into)
+        except BlockingIOError:
             return None
-        if PREFIX.unpack_from(self._buffer, self._start)[0] != length:
-            return None
-        self._start = self._end
-        return self._view[begin : self._end]
+        if count >= PREFIX.size:
+            length: int = PREFIX.unpack_from(self._buffer)[0]
+            if length == count - PREFIX.size and length <= self.frame_max:
+                self._start = self._end = count
+                return self._view[PREFIX.size : count]
+        self._start, self._end = 0, count
+        return count
 
     @property
     def waiting_for(self) -> int:

@@ -13,7 +13,7 @@ from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import Bounds, Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
-from tidelog.shell.net.same_host import widen
+from tidelog.shell.net.same_host import unpace, widen
 from tidelog.shell.os_disk import OsDisk
 
 BACKLOG = 4096
@@ -118,6 +118,14 @@ def _listening(
     return sock
 
 
+def _tune(sock: socket.socket, limits: Limits) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if limits.send_buffer != SYSTEM_DEFAULT:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
+    if limits.receive_buffer != SYSTEM_DEFAULT:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
+
+
 class Listener:
     """Takes connections in."""
 
@@ -167,9 +175,9 @@ class Listener:
                 if error.errno in _OUT_OF_FILES:
                     self._pause(OUT_OF_FILES_PAUSE_MS)
                 return
-            # A Unix socket's peer has no address.
-            ip, port = address[:2] if address else ("127.0.0.1", 0)
-            self._take(sock, str(ip), int(port))
+            if sock.family == socket.AF_UNIX:
+                address = ("127.0.0.1", 0)  # its peer has no address, or any name it likes
+            self._take(sock, str(address[0]), int(address[1]))
 
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -196,11 +204,8 @@ class Listener:
             if sock.family == socket.AF_UNIX:
                 widen(sock)
             else:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if limits.send_buffer != SYSTEM_DEFAULT:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
-            if limits.receive_buffer != SYSTEM_DEFAULT:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
+                _tune(sock, limits)
+                unpace(sock, ip)
         except OSError:
             # Some systems say so when the peer has gone already.
             self._admission.leave(ip)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
-from tidelog.core.storage.disk import Region, read_region
+from tidelog.core.storage.disk import DiskError, Region, read_region
 from tidelog.shell.os_disk import OsDisk
 
 SENDFILE_MIN = 16 * 1024
@@ -106,7 +106,35 @@ class Outbox:
         """The same, good for later as well: by then a name may be another file's."""
         if not any(isinstance(chunk, Region) for chunk in chunks):
             return chunks
-        return [held(self._disk, c) if isinstance(c, Region) else c for c in chunks]
+        found: list[Chunk | Stretch] = []
+        try:
+            for chunk in chunks:
+                if isinstance(chunk, Region):
+                    chunk = held(self._disk, chunk)
+                found.append(chunk)
+        except (OSError, DiskError):
+            for chunk in found:
+                if isinstance(chunk, Stretch):
+                    chunk.release()
+            raise
+        return found
+
+    def send_lone(self, sock: socket.socket, chunks: Sequence[Chunk | Stretch] | None) -> bool:
+        """Send an answer that is small and has nothing before it: the usual case. False: nothing
+        was sent; else what the socket did not take is here."""
+        if self._chunks or chunks is None or len(chunks) != 1:
+            return False
+        chunk = chunks[0]
+        if type(chunk) is not bytes or len(chunk) > JOINED_MAX:
+            return False
+        try:
+            left = len(chunk) - sock.send(chunk)
+        except BlockingIOError:
+            return False
+        if left:
+            self._chunks.append(memoryview(chunk)[-left:])
+            self.size = left
+        return True
 
     def send(self, sock: socket.socket) -> bool:
         """Send as much as the socket takes; whether that is all."""

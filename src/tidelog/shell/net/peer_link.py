@@ -7,7 +7,7 @@ that has no answer is told so at once: nobody waits for a time-out where the end
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidelog.core.node.messages import Fetch
@@ -18,7 +18,7 @@ from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_
 from tidelog.core.wire.follower_fetch import FollowerFetches
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
-from tidelog.shell.net.frame_buffer import PREFIX, FrameBuffer, FrameRefused
+from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Outbox
 from tidelog.shell.net.same_host import connect_beside
 from tidelog.shell.os_disk import OsDisk
@@ -122,6 +122,7 @@ class PeerLink:
         self._loop.unwatch(self._sock)
         self._sock.close()
         self._sock = None
+        self._buffer = FrameBuffer(FRAME_MAX)
         self._outbox.close()
         unanswered, self._open = self._open, {}
         for correlation, _ in unanswered.values():
@@ -137,8 +138,6 @@ class PeerLink:
             return False
         self._sock = sock
         self._connecting = True
-        self._buffer = FrameBuffer(FRAME_MAX)
-        self._fetches = FollowerFetches(self._client_id)
         self._outbox.put([self._hello])
         self._events = READABLE | WRITABLE
         self._loop.watch(sock, self, self._events)
@@ -165,12 +164,17 @@ class PeerLink:
                 sock = self._sock
                 if sock is None:
                     return
-                count = buffer.receive(sock)
-                if not count:
-                    if count == 0:
+                got = buffer.receive(sock) if buffer.partial else buffer.receive_lone(sock)
+                if isinstance(got, memoryview):
+                    self._loop.lone_request = len(got) <= SMALL
+                    frames: Iterable[memoryview] = (got,)
+                elif got:
+                    frames = buffer.frames()
+                else:
+                    if got == 0:
                         self.close()
                     return
-                for frame in buffer.frames():
+                for frame in frames:
                     self._answer(frame)
                     if self._sock is not sock:
                         return

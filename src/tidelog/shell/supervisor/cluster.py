@@ -1,8 +1,8 @@
 """A cluster on this machine, from Python: for tests, `tidelog verify`, the demo.
 
 Each broker is a process of its own, started anew and not forked, so the caller may have
-threads. Nothing is restarted by itself. Always true: brokers keep their ports over restarts;
-after `close`, or when the caller dies, no broker is left.
+threads. Nothing is restarted by itself. Always true: brokers keep their ports over restarts
+(held_ports.py); after `close`, or when the caller dies, no broker is left.
 """
 
 import os
@@ -17,6 +17,7 @@ from tidelog.shell.supervisor import cluster_plan, metadata_probe
 from tidelog.shell.supervisor.broker_child import ENTRY
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
+from tidelog.shell.supervisor.held_ports import HeldPorts
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 from tidelog.shell.supervisor.preflight import data_folder
 
@@ -61,6 +62,7 @@ class LocalCluster:
             one_process,
         )
         self._ports = {broker: self.plan.port_of(broker) for broker in self.ids}
+        self._held = HeldPorts()
         self._processes: dict[int, BrokerProcess] = {}
         self._paused: set[int] = set()
         self._life_line = (-1, -1)
@@ -88,6 +90,7 @@ class LocalCluster:
         os.makedirs(self.plan.data, mode=0o700, exist_ok=True)
         self._life_line = os.pipe()
         try:
+            self._ports = {b: self._held.hold(HOST, port) for b, port in self._ports.items()}
             for group in [self.ids] if self.plan.one_process else [[b] for b in self.ids]:
                 self._spawn(group)
             self.wait_ready(self._wait_s, self.ids)
@@ -109,6 +112,7 @@ class LocalCluster:
             if file >= 0:
                 os.close(file)
         self._life_line = (-1, -1)
+        self._held.close()
         if self._temporary and self.plan.data:
             from shutil import rmtree
 

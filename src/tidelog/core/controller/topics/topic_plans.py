@@ -21,6 +21,7 @@ from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import MIN_INSYNC_REPLICAS, ClusterImage
 from tidelog.core.controller.metadata.metadata_store import (
     ABSENT,
+    OPERATIONS_MAX,
     VALUE_BYTES_MAX,
     Delete,
     Guard,
@@ -207,8 +208,11 @@ def sweep(image: ClusterImage, among: frozenset[str] | None = None) -> list[list
 
 def _committed_by(commit: list[Write], writes: list[Write]) -> list[list[Write]]:
     """One transaction if all fits in it, else steps with the commit point at the end."""
-    whole = pack([write] for write in [*writes, *commit])
-    return whole if len(whole) == 1 else [*pack([write] for write in writes), commit]
+    if len(writes) + len(commit) <= OPERATIONS_MAX:
+        whole = pack([write] for write in [*writes, *commit])
+        if len(whole) == 1:
+            return whole
+    return [*pack([write] for write in writes), commit]
 
 
 def _assignment(

@@ -97,7 +97,7 @@ class GroupService:
         if topic is None or not self._gate.acting:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         hosted = self.shards.get(partition_for(group_id, topic.partition_count))
-        if hosted is None or not hosted.is_current:
+        if hosted is None or not hosted.is_current or self._gate.leaving:
             return ErrorCode.NOT_COORDINATOR
         return hosted if hosted.loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

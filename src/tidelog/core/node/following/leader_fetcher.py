@@ -200,8 +200,9 @@ class LeaderFetcher:
 
 def _sound(records: bytes) -> list[RecordBatch]:
     """The batches, none of which was damaged on the way; raises CorruptRecord."""
-    found = list(batches(records))
-    for batch in found:
+    found = []
+    for batch in batches(records):
         if not batch.crc_ok():
             raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset}")
+        found.append(batch)
     return found

@@ -56,6 +56,7 @@ class ControllerSeat:
     def __init__(self, config: NodeConfig, turn: Turn, image: ClusterImage, calls: Calls) -> None:
         settings = ControllerSettings(
             session_timeout_ms=config.broker_session_timeout_ms,
+            partitions_at_once=config.decisions_at_once,
             unclean_leader_election=config.unclean_leader_election_enable,
         )
         self.controller = Controller(config.broker_id, image, settings)
@@ -85,6 +86,15 @@ class ControllerSeat:
     def step(self, event: on.ControllerEvent) -> None:
         for effect in self.controller.step(event):
             self._carry_out[type(effect)](effect)
+
+    def go_on(self) -> None:
+        """Decide on the next partitions, if there were too many for the last step."""
+        for effect in self.controller.go_on():
+            self._carry_out[type(effect)](effect)
+
+    def next_ms(self) -> int | None:
+        """At once, if there are more to decide on."""
+        return self._turn.now_ms if self.controller.unfinished else None
 
     def receive(self, peer: Peer, correlation: int, request: Any) -> None:
         """A broker's request to this very broker's controller."""

@@ -1,7 +1,7 @@
 """Bringing ISR proposals to the controller (AlterPartition).
 
-One request is in flight at a time, with all proposals that have come up meanwhile; each
-partition has at most one, the latest. A proposal that is not answered is sent again, for
+One request is in flight at a time, with as many proposals as the controller decides on in a
+turn; each partition has at most one, the latest. A proposal that is not answered is sent again, for
 the leader stays strict (maximal ISR) until it is: that costs availability, never records.
 
 A success is not taken from the answer but from the image, once it shows the new ISR: only
@@ -80,17 +80,23 @@ class IsrProposals:
         self._give_up()
         self._retry_at_ms = None
 
-    def pump(self, broker_epoch: BrokerEpoch | None, *, acting: bool) -> None:
-        """Send what waits, if it is time."""
+    def pump(self, broker_epoch: BrokerEpoch | None, *, acting: bool) -> bool:
+        """Send what waits, if it is time; whether something was sent."""
         if not self._waiting or not acting or broker_epoch is None or self._in_flight is not None:
-            return
+            return False
         if self._retry_at_ms is not None and self._turn.now_ms < self._retry_at_ms:
-            return
+            return False
         self._retry_at_ms = None
-        standing = [p for p in self._waiting.values() if p.stands]
-        self._waiting.clear()
+        standing: list[Proposal] = []
+        for name, proposal in list(self._waiting.items()):
+            if len(standing) == self._config.decisions_at_once:
+                break
+            del self._waiting[name]
+            if proposal.stands:
+                standing.append(proposal)
         if standing:
             self._send(broker_epoch, standing)
+        return bool(standing)
 
     def _send(self, broker_epoch: BrokerEpoch, proposals: list[Proposal]) -> None:
         requests = tuple(proposal.request() for proposal in proposals)
@@ -128,13 +134,15 @@ class IsrProposals:
             self._give_up()
             return
         proposals, self._in_flight = self._in_flight or {}, None
+        in_vain = False
         for key, proposal in proposals.items():
             result = answer.results.get(key)
+            in_vain |= result is None or result.error is not ErrorCode.NONE
             if result is None:
                 self._waiting.setdefault(proposal.replica.topic_partition, proposal)
             else:
                 self._tell(proposal, result)
-        if self._waiting:
+        if in_vain and self._waiting:
             self._retry_at_ms = self._turn.now_ms + RETRY_MS
 
     def _tell(self, proposal: Proposal, result: AlterPartitionResult) -> None:

@@ -8,12 +8,18 @@ Held back: a partition whose leader is this broker, while this broker is not act
 may be about an earlier incarnation of it, whose unflushed records are gone; taking it would
 let two different records share an offset and an epoch. And one whose log was lost, until the
 controller knows that and somebody leads (lost_logs.py).
+
+A topic may have thousands of partitions: their logs are made, their words taken, so many at
+once as the configuration says, and the rest with the next ticks (backlog.py). A replica that
+waits is as one on a broker that hears from the store later; but this broker does not act as
+long as any does that it had to hear of before.
 """
 
 from collections.abc import Collection
 
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
+from tidelog.core.controller.metadata.metadata_store import Revision
 from tidelog.core.controller.metadata.registrations import (
     LeaderRecovery,
     PartitionKey,
@@ -23,6 +29,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.measuring.replica_notes import note_standing
+from tidelog.core.node.membership.backlog import Backlog
 from tidelog.core.node.membership.lost_logs import LostLogs
 from tidelog.core.node.membership.topic_settings import topic_settings
 from tidelog.core.node.replicas import HostedReplica, Replicas
@@ -58,7 +65,17 @@ class Metadata:
         self._fetchers = fetchers
         self._lost = lost
         self._policy = policy
+        self._backlog = Backlog()
+        self._room = config.partitions_at_once
+        """How much may still be done before the next tick."""
+        self._may_lead = False
         self._held_back: dict[PartitionKey, None] = {}
+        self._unconsidered: set[PartitionKey] = set()
+        """Leaders that may commit more once they have heard what waits for them."""
+        self._dropped: list[TopicPartition] = []
+        """Whose logs are to be deleted, together."""
+        self.applied_revision: Revision = 0
+        """The replicas here are as the image was then, or later."""
         self.brokers: dict[BrokerId, BrokerEpoch | None] = {}
         """Who may be in an ISR; shared by all partitions."""
         self._incarnations: dict[BrokerId, BrokerEpoch] = {}
@@ -70,48 +87,148 @@ class Metadata:
         that shrank under a higher min.insync.replicas commits nothing), and high watermarks
         rise by settings and brokers only after them (nor does a leader that was deposed).
         """
-        for name, topic_id in sorted(delta.deleted_topics):
-            self._drop_topic(name, topic_id)
+        for topic, topic_id in sorted(delta.deleted_topics):
+            for name in self._replicas.directory.of_topic(topic):
+                if self._replicas.directory.logs[name].topic_id == topic_id:
+                    self._backlog.leaving[name] = topic_id
         concerned = self._configure(delta.configs) if delta.configs else ()
         if delta.brokers and self._brokers_changed(delta.brokers):
             concerned = self._replicas.hosted.keys()
         self._lost.image_advanced(delta)
-        changed = sorted(delta.partitions)
-        self._make_logs(changed)
-        for key in changed:
-            self._partition_changed(key)
+        for key in sorted(delta.partitions):
+            if self._lacks_log(key):
+                self._await_log(key)
+            else:
+                self._backlog.words[key] = None
+        self._work()
         hosted = self._replicas.hosted
         self._reconsider([hosted[name] for name in list(concerned) if name in hosted])
+
+    @property
+    def settled(self) -> bool:
+        """Whether every replica here is as the image says."""
+        return self._backlog.settled
+
+    def tick(self) -> bool:
+        """Go on with what waits; whether anything did."""
+        self._room = self._config.partitions_at_once
+        if self._backlog.is_empty:
+            return False
+        self._work()
+        return True
+
+    def next_ms(self) -> int | None:
+        """At once, if something waits."""
+        return None if self._backlog.is_empty else self._turn.now_ms
 
     def set_aside_strays(self) -> None:
         """Logs of topics that were deleted while this broker was away. As in Kafka their files
         stay: a store that was restored from a backup may know less than the logs."""
-        directory = self._replicas.directory
-        for name, log in list(directory.logs.items()):
-            unknown = log.topic_id is not None and log.topic_id not in self._image.topic_names
-            if unknown and name not in self._replicas.hosted:
-                directory.set_aside(name)
+        directory, hosted = self._replicas.directory, self._replicas.hosted
+        known = self._image.topic_names
+        strays = [
+            name
+            for name, log in directory.logs.items()
+            if log.topic_id is not None
+            and log.topic_id not in known
+            and name not in hosted
+            and name not in self._backlog.leaving
+        ]
+        directory.set_aside(strays)
+
+    def let_lead(self, may_lead: bool) -> None:
+        """Whether this broker may take words about its own leadership; those that were held
+        back are taken then."""
+        if may_lead and not self._may_lead:
+            self._may_lead = True
+            self._backlog.words.update(self._held_back)
+            self._held_back.clear()
+            self._work()
+        self._may_lead = may_lead
 
     def begin_acting(self) -> None:
-        """Take the words about this broker's own leadership that were held back."""
-        held_back, self._held_back = self._held_back, {}
-        for key in held_back:
-            if self._image.committed(key):
-                self._partition_changed(key)
+        """All words are taken: watermarks may rise."""
         self._reconsider(list(self._replicas.hosted.values()))
+
+    # -- so many at once -------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Go on while there is room."""
+        backlog = self._backlog
+        while self._room > 0 and not backlog.is_empty:
+            if backlog.words:
+                keys = backlog.next_words(self._room)
+                for key in keys:
+                    self._partition_changed(key)
+                self._room -= len(keys)
+            elif backlog.has_logs_to_make:
+                keys = backlog.logs_to_make(self._room, self._image.revision)
+                self._make_logs(keys)
+                self._room -= len(keys)
+            else:
+                leaving = backlog.next_leaving(self._room)
+                for name, topic_id in leaving:
+                    self._drop(name, topic_id)
+                self._room -= len(leaving)
+            self._delete_dropped()
+        if backlog.settled:
+            self.applied_revision = self._image.revision
+
+    def _lacks_log(self, key: PartitionKey) -> bool:
+        """Whether its log is to be made: it is none yet, or is of a topic that had this name
+        before, and whose deletion was not seen here."""
+        name = self._image.name_of(key)
+        if name is None or self._config.broker_id not in self._image.partitions[key].replicas:
+            return False
+        log = self._replicas.directory.logs.get(name)
+        if log is not None and log.topic_id in (None, key.topic_id):
+            return False
+        return not self._lost.withheld(key)
+
+    def _await_log(self, key: PartitionKey) -> None:
+        """A replica of a topic that had the name before serves nobody from now on: who names no
+        topic id means the new one."""
+        name = self._image.name_of(key)
+        if name in self._replicas.hosted:
+            self._unhost(self._replicas.hosted[name])
+        self._backlog.add_log(key)
+
+    def _make_logs(self, keys: list[PartitionKey]) -> None:
+        """Some of a batch, all with the syncs of one. With the last of them the revision."""
+        directory = self._replicas.directory
+        new = []
+        for key in filter(self._lacks_log, keys):
+            name = self._image.name_of(key)
+            assert name is not None, "only committed partitions lack a log"
+            if name in directory.logs:
+                self._drop(name, directory.logs[name].topic_id)
+            settings = topic_settings(self._config, self._image, key.topic_id)
+            new.append(NewLog(name, key.topic_id, settings.log))
+        self._delete_dropped()
+        complete = self._backlog.completes_batch(keys)
+        if new:
+            revision = self._backlog.revision if complete else None
+            directory.create_all(new, self._turn.now_ms, revision)
+        elif complete:
+            directory.write_revision(self._backlog.revision)
+        self._backlog.logs_made(keys)
 
     def _partition_changed(self, key: PartitionKey) -> None:
         name = self._image.name_of(key)
-        assert name is not None, "only committed partitions are told of"
+        if name is None:
+            return  # deleted since it was told of
         known = self._image.partitions[key]
         if self._config.broker_id not in known.replicas:
             self._drop(name, key.topic_id)
             return
         if self._lost.withheld(key):
             return
+        if self._lacks_log(key):
+            self._await_log(key)
+            return
         replica = self._host(name, key.topic_id)
         replica.note_isr(known.replicas, known.isr, self._turn.now_ms)
-        if known.leader == self._config.broker_id and not self._gate.acting:
+        if known.leader == self._config.broker_id and not self._may_lead:
             self._held_back[key] = None
             return
         self._held_back.pop(key, None)
@@ -120,22 +237,11 @@ class Metadata:
             replica.unclean_epoch = known.unclean_election.leader_epoch
         self._replicas.step(replica, _event(known, self._turn.now_ms))
         note_standing(self._turn, replica, known, led, epoch)
+        if key in self._unconsidered:
+            self._unconsidered.discard(key)
+            self._reconsider([replica])
         # Followers that rest here may have left the ISR: their fetches count again.
         self._replicas.touched[replica] = None
-
-    def _make_logs(self, changed: list[PartitionKey]) -> None:
-        """The logs that will be missed, all with the syncs of one."""
-        directory = self._replicas.directory
-        new = []
-        for key in changed:
-            name = self._image.name_of(key)
-            if name is None or self._config.broker_id not in self._image.partitions[key].replicas:
-                continue
-            if name not in directory.logs and not self._lost.withheld(key):
-                settings = topic_settings(self._config, self._image, key.topic_id)
-                new.append(NewLog(name, key.topic_id, settings.log))
-        if new:
-            directory.create_all(new, self._turn.now_ms, self._image.revision)
 
     def _host(self, name: TopicPartition, topic_id: TopicId) -> HostedReplica:
         replica = self._replicas.hosted.get(name)
@@ -143,16 +249,9 @@ class Metadata:
             return replica
         directory = self._replicas.directory
         settings = topic_settings(self._config, self._image, topic_id)
-        log = directory.logs.get(name)
-        if log is not None and log.topic_id is None:
+        log = directory.logs[name]
+        if log.topic_id is None:
             self._adopt(log, topic_id)
-        elif log is not None and log.topic_id != topic_id:
-            # Of a topic that had this name before; its deletion was not seen here.
-            self._drop(name, log.topic_id)
-            log = None
-        if log is None:
-            now_ms, revision = self._turn.now_ms, self._image.revision
-            log = directory.create(name, topic_id, now_ms, settings.log, revision)
         log.config = settings.log
         partition = Partition(
             self._config.broker_id,
@@ -177,21 +276,24 @@ class Metadata:
         checkpoint.write_topic_metadata(self._replicas.directory.disk, path, topic_id)
         log.topic_id = topic_id
 
-    def _drop_topic(self, name: str, topic_id: TopicId) -> None:
-        for partition in [p for p in self._replicas.directory.logs if p.topic == name]:
-            self._drop(partition, topic_id)
-
     def _drop(self, name: TopicPartition, topic_id: TopicId | None) -> None:
         """Let go of a log of that topic id, hosted or only found at the start."""
         log = self._replicas.directory.logs.get(name)
         if log is None or log.topic_id != topic_id:
             return
-        replica = self._replicas.hosted.pop(name, None)
-        if replica is not None:
-            self._fetchers.stop(replica)
-            self._replicas.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self._replicas.touched.pop(replica, None)
-        self._replicas.directory.delete(name, self._turn.now_ms)
+        if name in self._replicas.hosted:
+            self._unhost(self._replicas.hosted[name])
+        self._dropped.append(name)
+
+    def _unhost(self, replica: HostedReplica) -> None:
+        del self._replicas.hosted[replica.topic_partition]
+        self._fetchers.stop(replica)
+        self._replicas.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._replicas.touched.pop(replica, None)
+
+    def _delete_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, []
+        self._replicas.directory.delete_all(dropped, self._turn.now_ms)
 
     def _brokers_changed(self, changed: set[BrokerId]) -> bool:
         """Take note of who came and went; whether others may be in an ISR now."""
@@ -213,10 +315,17 @@ class Metadata:
 
     def _reconsider(self, replicas: list[HostedReplica]) -> None:
         """Let high watermarks rise that may, now that brokers or settings are others. While
-        this broker is not acting nothing rises; it is made up for when it acts again."""
-        if self._gate.acting:
-            event = BrokersChanged(self._turn.now_ms)
-            for replica in replicas:
+        this broker is not acting nothing rises; it is made up for when it acts again. Nor does
+        it where a word waits, by which somebody else may lead."""
+        if not self._gate.acting:
+            return
+        event = BrokersChanged(self._turn.now_ms)
+        words = self._backlog.words
+        for replica in replicas:
+            key = PartitionKey(replica.topic_id, replica.topic_partition.partition)
+            if words and key in words:
+                self._unconsidered.add(key)
+            else:
                 self._replicas.step(replica, event)
 
     def _configure(self, changed: set[str]) -> Collection[TopicPartition]:

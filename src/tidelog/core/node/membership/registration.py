@@ -22,6 +22,7 @@ from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import (
     OutcomeUnknown,
+    Revision,
     SessionExpired,
     SessionId,
     TxnAnswer,
@@ -58,6 +59,7 @@ class Registration:
         lost: LostLogs,
         incarnation: str,
         previous_epoch: BrokerEpoch,
+        applied_revision: Callable[[], Revision],
     ) -> None:
         self.broker_epoch: BrokerEpoch | None = None
         self.stop: Callable[[], None]
@@ -69,6 +71,8 @@ class Registration:
         self._lost = lost
         self._incarnation = incarnation
         self._previous_epoch = previous_epoch
+        self._applied_revision = applied_revision
+        """Up to where the replicas here are as the store says; the image may be ahead."""
         self._session: SessionId | None = None
         self._deadline_ms = 0
         self._margin_ms = config.fencing_margin_ms
@@ -225,7 +229,7 @@ class Registration:
         if controller:
             self._heartbeat_out = False
             self.heartbeat_soon()
-        if not self._caught_up and self._image.revision >= self.broker_epoch:
+        if not self._caught_up and self._applied_revision() >= self.broker_epoch:
             self._caught_up = True
             self.heartbeat_soon()
         if self._wanted_fence and not self._lost.undecided:
@@ -241,6 +245,7 @@ class Registration:
         """Ask the controller to let this broker go."""
         self._want_shut_down = True
         self.heartbeat_soon()
+        self.tick()
 
     def _heartbeat(self) -> None:
         self._heartbeat_at_ms = self._turn.now_ms + self._config.broker_heartbeat_interval_ms
@@ -251,7 +256,7 @@ class Registration:
             0,
             self._config.broker_id,
             self.broker_epoch,
-            self._image.revision,
+            self._applied_revision(),
             self._turn.now_ms,
             want_fence=self._wanted_fence,
             want_shut_down=self._want_shut_down,

@@ -15,10 +15,13 @@ from tidelog.core.types import TopicId, TopicPartition
 class Gate:
     """Finds replicas for requests while `acting`."""
 
-    __slots__ = ("_replicas", "acting", "image")
+    __slots__ = ("_replicas", "acting", "image", "leaving")
 
     def __init__(self, replicas: Replicas, image: ClusterImage) -> None:
         self.acting = False
+        self.leaving = False
+        """This broker has asked to be let go: from now on others may lead what it leads, before
+        it hears of it."""
         self._replicas = replicas
         self.image = image
 

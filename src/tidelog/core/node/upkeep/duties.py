@@ -39,6 +39,7 @@ class Duties:
         self._replicas = replicas
         self._flushing = flushing
         self._producer_expiration_ms = config.producer_id_expiration_ms
+        self._partitions_at_once = config.partitions_at_once
         plan: list[tuple[int, Callable[[], None]]] = [
             (config.replica_lag_time_max_ms // 2, self._expire_followers),
             (config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks),
@@ -50,6 +51,7 @@ class Duties:
             (config.producer_id_expiration_check_interval_ms, self._expire_producers),
         ]
         self._duties = [Duty(every, turn.now_ms + every, do) for every, do in plan]
+        [self._deletion] = [duty for duty in self._duties if duty.do == self._delete_files]
         self.next_ms = min(duty.due_ms for duty in self._duties)
         """When `tick` has something to do."""
 
@@ -110,4 +112,7 @@ class Duties:
             replica.log.producers.expire(self._turn.now_ms, self._producer_expiration_ms)
 
     def _delete_files(self) -> None:
-        self._replicas.directory.delete_due(self._turn.now_ms)
+        """The folders of a topic of thousands: not all in one turn."""
+        now = self._turn.now_ms
+        if self._replicas.directory.delete_due(now, self._partitions_at_once):
+            self._deletion.due_ms = now

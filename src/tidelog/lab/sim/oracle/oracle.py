@@ -123,7 +123,7 @@ class Oracle:
         """A replica's folder was removed while its broker was down."""
         truth = self.truths[partition]
         shadow = truth.shadows[process.id]
-        truth.promise.emptied(process.id, self._revision, shadow.start)
+        truth.promise.emptied(process.id, self._revision)
         shadow.start, shadow.entries = 0, []
 
     def started(self, process: Process) -> None:

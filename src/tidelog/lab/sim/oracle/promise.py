@@ -40,11 +40,11 @@ class Promise:
         self.folderless: set[BrokerId] = set()
         """Whose folder was removed, and who has not been in the ISR since."""
 
-    def emptied(self, broker: BrokerId, revision: int, offset: Offset) -> None:
-        """Its folder is gone, with all records from this offset on."""
+    def emptied(self, broker: BrokerId, revision: int) -> None:
+        """Its folder is gone: all records, and where the log had started."""
         self.folderless.add(broker)
         self.unsettled[broker] = revision
-        self.lost(broker, offset)
+        self.lost(broker, 0)
 
     def stopped_uncleanly(self, broker: BrokerId, revision: int) -> None:
         self.unsettled[broker] = revision

@@ -135,9 +135,13 @@ class Truth:
     def _check_emptied(self, leader: BrokerId, epoch: LeaderEpoch, offset: Offset) -> None:
         replicas = () if self.registration is None else self.registration.replicas
         for broker in replicas:
-            if self.shadows[broker].entry(offset) == self.committed[offset]:
+            kept = max(offset, self.shadows[broker].start)
+            if kept < len(self.committed) and self._has(broker, kept):
                 what = f"broker {leader}, whose folder was removed, leads epoch {epoch}"
-                self.report("emptied-never-leads", f"{what}; broker {broker} still has {offset}")
+                self.report("emptied-never-leads", f"{what}; broker {broker} still has {kept}")
+
+    def _has(self, broker: BrokerId, offset: Offset) -> bool:
+        return self.shadows[broker].entry(offset) == self.committed[offset]
 
     def advanced(self, shadow: Shadow, old: Offset, new: Offset) -> None:
         """A replica's high watermark rose."""
