@@ -21,7 +21,7 @@ def staged(tmp_path: Path) -> Iterator[Callable[..., Stage]]:
 
 
 def test_a_request_that_does_not_end_is_dropped(staged: Callable[..., Stage]) -> None:
-    stage = staged(receive_timeout_ms=200)
+    stage = staged(receive_timeout_ms=1000)
     slow, silent, busy = stage.connect(), stage.connect(), stage.connect()
     slow.sendall(framed(b"x" * 100)[:50])
     until = time.monotonic() + 10

@@ -151,7 +151,7 @@ def test_large_requests_share_what_there_is(staged: Callable[..., Stage]) -> Non
 
 def test_whoever_holds_up_the_others_is_dropped(staged: Callable[..., Stage]) -> None:
     """Memory is taken by requests that never end; an honest one waits, and is served."""
-    stage = staged(request_bytes=800 * KB, receive_timeout_ms=300)
+    stage = staged(request_bytes=800 * KB, receive_timeout_ms=1500)
     stage.echo.answer = lambda frame: [framed(frame[:1])]
     for _ in range(4):
         hostile = stage.connect()
