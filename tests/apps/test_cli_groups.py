@@ -23,8 +23,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 PATIENCE_S = 40
 NAMES = count()
 BEGAN_MS = 1_700_000_000_000
-QUICK = {"group.initial.rebalance.delay.ms": "100", "replica.fetch.wait.max.ms": "50"}
-"""A new topic is followed once the fetch before it is over."""
+QUICK = {"group.initial.rebalance.delay.ms": "100"}
 
 
 @pytest.fixture(scope="module")

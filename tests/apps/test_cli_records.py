@@ -27,13 +27,11 @@ PATIENCE_S = 30
 NAMES = count()
 BEGAN_MS = 1_700_000_000_000
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-QUICK = {"replica.fetch.wait.max.ms": "50"}
-"""A new topic is followed once the fetch before it is over."""
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[LocalCluster]:
-    with LocalCluster(brokers=3, settings=QUICK) as one:
+    with LocalCluster(brokers=3) as one:
         yield one
 
 

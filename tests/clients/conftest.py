@@ -13,9 +13,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "4",
-    "replica.fetch.wait.max.ms": "50",
 }
-"""A new topic is followed once the fetch before it is over."""
 
 
 @pytest.fixture(scope="session")

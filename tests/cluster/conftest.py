@@ -7,13 +7,10 @@ from real_cluster import assert_all_run
 
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-SETTINGS = {"log.retention.check.interval.ms": "300", "replica.fetch.wait.max.ms": "50"}
-"""A new topic is followed once the fetch before it is over."""
-
 
 @pytest.fixture(scope="session")
 def calm() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=SETTINGS) as cluster:
+    with LocalCluster(settings={"log.retention.check.interval.ms": "300"}) as cluster:
         yield cluster
         assert_all_run(cluster)
 

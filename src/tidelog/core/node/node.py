@@ -115,7 +115,7 @@ class Node:
         served = (self._produces, self._fetches, self._offsets)
         self.measured = Measured(turn.counters, turn.journal, self._registration, *served)
         self._flushing = Flushing(turn, self._replicas, self._gate)
-        around = NodeSurroundings(self._fetchers, self._proposals, self._flushing)
+        around = NodeSurroundings(self._fetchers, self._proposals, self._flushing, self._fetches)
         self._replicas.surroundings = around
         seen = (self._registration, self._metadata, self._flushing, self._groups)
         self._acting = Acting(turn, self._gate, self._replicas, *seen)

@@ -70,6 +70,10 @@ class Surroundings(Protocol):
         """Fetch from this leader from now on."""
         ...
 
+    def lead(self, replica: HostedReplica) -> None:
+        """Fetch no more: others fetch here."""
+        ...
+
     def stop_following(self, replica: HostedReplica) -> None:
         """Fetch no more."""
         ...
@@ -124,7 +128,7 @@ class Replicas:
             do.AdvanceFlushed: self._advance_flushed,
             do.AdvanceLowWatermark: self._advance_low_watermark,
             do.ProposeIsr: self._propose_isr,
-            do.TakeLeadership: self._stop_following,
+            do.TakeLeadership: self._take_leadership,
             do.FollowLeader: self._follow_leader,
             do.StopFollowing: self._stop_following,
             do.FailWaiters: self._fail_waiters,
@@ -304,9 +308,10 @@ class Replicas:
     def _follow_leader(self, replica: HostedReplica, effect: do.FollowLeader) -> None:
         self.surroundings.follow(replica, effect.leader)
 
-    def _stop_following(
-        self, replica: HostedReplica, _effect: do.TakeLeadership | do.StopFollowing
-    ) -> None:
+    def _take_leadership(self, replica: HostedReplica, _effect: do.TakeLeadership) -> None:
+        self.surroundings.lead(replica)
+
+    def _stop_following(self, replica: HostedReplica, _effect: do.StopFollowing) -> None:
         self.surroundings.stop_following(replica)
 
 

@@ -23,6 +23,7 @@ from tidelog.core.node.serving.fetch_sessions import (
 )
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.serving.long_poll import FetchPart, PendingFetch, Reads, failed
+from tidelog.core.node.serving.missed_followers import WAIT_MS, MissedFollowers
 from tidelog.core.node.serving.replica_selection import preferred_read_replica
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication import events as on
@@ -53,6 +54,7 @@ class FetchService:
         self.deadlines: Deadlines[PendingFetch] = Deadlines()
         self._polling: dict[int, PendingFetch] = {}
         """The parked fetch of each session."""
+        self._missed = MissedFollowers()
 
     def fetch(self, peer: Peer, correlation: int, request: Fetch) -> None:
         now = self._turn.now_ms
@@ -124,14 +126,20 @@ class FetchService:
             return True
         if not pending.behind:
             return False
-        soon_ms = self._turn.now_ms + self._linger_ms
+        self._put_forward(pending, self._linger_ms)
+        return pending.deadline_ms <= self._turn.now_ms
+
+    def _put_forward(self, pending: PendingFetch, wait_ms: int) -> None:
+        """It waits no longer than this."""
+        soon_ms = self._turn.now_ms + wait_ms
         if soon_ms < pending.deadline_ms:
             self.deadlines.remove(pending, pending.deadline_ms)
             pending.deadline_ms = soon_ms
             self.deadlines.add(pending, soon_ms)
-        return pending.deadline_ms <= self._turn.now_ms
 
     def _park(self, pending: PendingFetch) -> None:
+        if self._missed:
+            self._hurry_missed(pending)
         self.deadlines.add(pending, pending.deadline_ms)
         if pending.session.id:
             self._polling[pending.session.id] = pending
@@ -162,6 +170,22 @@ class FetchService:
         response = FetchResponse(_NONE, session.id, told)
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
+    # -- who is missed ---------------------------------------------------------------------
+
+    def lead(self, replica: HostedReplica) -> None:
+        """This replica leads from now on: its followers are to ask soon."""
+        for follower in replica.partition.followers:
+            self._missed.miss(follower, replica.topic_partition, self._turn.now_ms)
+
+    def _hurry_missed(self, pending: PendingFetch) -> None:
+        follower, session = pending.request.replica, pending.session
+        if (
+            follower is not None
+            and isinstance(session, FetchSession)
+            and self._missed.is_missed(follower, session.partitions, self._turn.now_ms)
+        ):
+            self._put_forward(pending, WAIT_MS)
+
     # -- when something happens ------------------------------------------------------------
 
     def rouse(self, replica: HostedReplica) -> None:
@@ -189,6 +213,10 @@ class FetchService:
 
     def wake(self) -> None:
         """Look at every poll where something happened in this step."""
+        if self._missed.news:
+            self._missed.news = False
+            for pending in self._polling.values():
+                self._hurry_missed(pending)
         replicas = self._replicas
         while replicas.deposed:
             replica, error = replicas.deposed.popitem()
