@@ -30,6 +30,8 @@ LONG_S = 600.0
 where others work too."""
 PARTITIONS = 3
 REPLICAS = 3
+WARM_S = 2.0
+"""A client of librdkafka may need one second until it has its producer id."""
 HASTY = {"request_timeout_ms": 1000, "socket_timeout_ms": 1000}
 """Of a client whose leader hangs: by default it waits longer than the cluster needs."""
 SESSION_MS = 3000
@@ -57,9 +59,9 @@ def idle(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
 def kill(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
     """From kill -9 of a leader to the first acknowledgement of a record sent after it."""
     name = f"killed-{next(_numbers)}"
-    side.make(name, 1, REPLICAS)
-    writer = Writer(side.bootstrap, name)
-    writer.go_on(1.0)
+    side.make(name, PARTITIONS, REPLICAS)
+    writer = Writer(side.bootstrap, name, PARTITIONS)
+    writer.go_on(WARM_S)
     leader, meter, moment = side.leader(name), Meter(side.pids), time.monotonic()
     side.brokers.kill(leader)
     found = {"seconds": writer.gap_after(moment, PATIENCE_S), **meter.read()}
@@ -70,9 +72,9 @@ def kill(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
 def hang(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
     """The same from SIGSTOP, with a client that does not wait for long itself."""
     name = f"hung-{next(_numbers)}"
-    side.make(name, 1, REPLICAS)
-    writer = Writer(side.bootstrap, name, **HASTY)
-    writer.go_on(1.0)
+    side.make(name, PARTITIONS, REPLICAS)
+    writer = Writer(side.bootstrap, name, PARTITIONS, **HASTY)
+    writer.go_on(WARM_S)
     leader, meter, moment = side.leader(name), Meter(side.pids), time.monotonic()
     side.brokers.pause(leader)
     try:
@@ -85,7 +87,7 @@ def hang(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
 def after(found: dict[str, Any], writer: Writer, side: Side, topic: str) -> dict[str, Any]:
     """All is as it was before; what was sent is acknowledged."""
     writer.finish()
-    side.wait_in_sync([topic], REPLICAS)
+    side.wait_in_sync([topic], PARTITIONS * REPLICAS)
     side.drop(topic)
     return {**found, "messages": len(writer.acknowledged), "failed": writer.failed}
 
