@@ -1,5 +1,6 @@
 """Every kind of damage is told where it is, and nothing else is told."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from damage_cases import CASES
 from mini_cluster import MiniCluster, make_mini_cluster
 
 from tidelog.apps.audit.report.report import Report
+from tidelog.apps.audit.source.planning import Planned, plan
 
 UNCUT = 0
 STRETCH_BYTES = 700
@@ -49,3 +51,17 @@ def test_a_sound_copy_is_named_or_none_is(damaged: tuple[int, ...], tmp_path: Pa
     assert mending.damaged == [f"broker-{broker}" for broker in damaged]
     assert mending.sound == [f"broker-{n}" for n in (1, 2, 3) if n not in damaged]
     assert ("Move nothing away" in mending.text) == (not mending.sound)
+
+
+def test_a_segment_may_go_between_its_listing_and_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_mini_cluster(tmp_path / "cluster")
+    gone = cluster.path(cluster.batches(1)[0], 1)
+    names = os.listdir(gone.parent)
+    gone.unlink()
+    listdir = os.listdir
+    monkeypatch.setattr("os.listdir", lambda at: names if at == str(gone.parent) else listdir(at))
+    monkeypatch.setattr("os.path.exists", lambda _: True)
+    units = plan(Planned((str(cluster.root),)))
+    assert [u.stretch.end for u in units if u.stretch and u.stretch.path == str(gone)] == [0]

@@ -119,13 +119,20 @@ def _folder_units(
         ends = tuple(each for each in known if each) if number + 1 == len(logs) else ()
         ends += tuple(after for _, after in logs[number + 1 : number + 2])
         path = os.path.join(folder.path, file)
-        size = os.path.getsize(path) if os.path.exists(path) else 0
+        size = _size(path)
         split = 0 if path in wanted.only else wanted.split_bytes
         cuts = [0, *_cuts(path, base_offset, size, split)]
         for start, end in zip(cuts, [*cuts[1:], size], strict=True):
             last = start == cuts[-1]
             stretch = Stretch(path, base_offset, start, end, last, cleaned_upto, ends)
             yield unit._replace(stretch=stretch)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0  # retention was here since it was listed, or who reads it says why
 
 
 def _cuts(path: str, base_offset: int, size: int, split: int) -> list[int]:

@@ -21,7 +21,7 @@ from tidelog.apps.audit.scan.walk import Framed
 from tidelog.apps.audit.source.batch_rows import Damaged, codec_name, framed_pieces
 from tidelog.apps.audit.source.planning import Unit
 from tidelog.apps.audit.source.record_view import READ_COMMITTED, RecordView
-from tidelog.apps.cli.files.read_only_file import CannotRead, read_whole
+from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.apps.spark.columns import ARROW_TYPES, OFFSET
 from tidelog.apps.spark.decoding.decoder import Decoder
 from tidelog.apps.spark.decoding.selection import Selected
@@ -195,6 +195,8 @@ def _aborted(unit: Unit, skip_damage: bool) -> list[AbortedTransaction]:
             path = os.path.join(unit.folder, name)
             try:
                 found += decode_transactions(read_whole(path))
+            except Vanished:
+                continue
             except (CorruptTransactionIndex, CannotRead) as error:
                 if not skip_damage:
                     raise Damaged(f"{path}: {error}; set onDamage to skip") from None
