@@ -35,7 +35,7 @@ class MissedFollowers:
         missed = self._missed.setdefault(follower, {})
         missed.pop(partition, None)
         missed[partition] = now_ms + MISSED_MS
-        self._find(missed, (), now_ms)
+        self._drop_found(missed, (), now_ms)
         self.news = True
 
     def is_missed(self, follower: BrokerId, asked: Container[TopicPartition], now_ms: int) -> bool:
@@ -43,13 +43,13 @@ class MissedFollowers:
         missed = self._missed.get(follower)
         if missed is None:
             return False
-        self._find(missed, asked, now_ms)
+        self._drop_found(missed, asked, now_ms)
         if not missed:
             del self._missed[follower]
         return bool(missed)
 
     @staticmethod
-    def _find(
+    def _drop_found(
         missed: dict[TopicPartition, int], asked: Container[TopicPartition], now_ms: int
     ) -> None:
         """Drop the first of them, up to one that is still missed: each is looked at once."""
