@@ -5,6 +5,7 @@ from cluster_driver import TOPIC, Cluster
 
 from tidelog.core.controller.controller import Controller, ControllerSettings
 from tidelog.core.controller.effects import ControllerEffect, Elected, StoreTransaction
+from tidelog.core.controller.events import AlterPartitionReceived, IsrMember, IsrProposal
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.registrations import PartitionKey
 
@@ -29,8 +30,10 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def made(*assignments: tuple[int, ...]) -> Cluster:
-    settings = ControllerSettings(rebalance_interval_ms=10**9, partitions_at_once=AT_ONCE)
+def made(*assignments: tuple[int, ...], rebalance_interval_ms: int = 10**9) -> Cluster:
+    settings = ControllerSettings(
+        rebalance_interval_ms=rebalance_interval_ms, partitions_at_once=AT_ONCE
+    )
     cluster = Cluster(1, 2, 3, settings=settings)
     cluster.create(*(assignments[n % len(assignments)] for n in range(COUNT)))
     cluster.tick(500)
@@ -106,3 +109,20 @@ def test_a_new_term_goes_on_where_the_last_one_ended() -> None:
     cluster.carry_out(office)
     cluster.crash(office)
     assert leaders(cluster) == [2] * COUNT
+
+
+def test_preferred_leaders_are_elected_a_few_at_a_time(decided: list[int]) -> None:
+    cluster = made((2, 3), rebalance_interval_ms=20_000)
+    cluster.restart(2, clean=True)
+    members = tuple(IsrMember(broker, cluster.hosts[broker].epoch) for broker in (2, 3))
+    of_all = [cluster.partition(PartitionKey(TOPIC, n)) for n in range(COUNT)]
+    assert {(p.leader, p.isr) for p in of_all} == {(3, (3,))}
+    proposals = tuple(
+        IsrProposal(p.key, p.leader_epoch, p.partition_epoch, members) for p in of_all
+    )
+    cluster.request(AlterPartitionReceived(cluster.number(), 3, cluster.hosts[3].epoch, proposals))
+    assert leaders(cluster) == [3] * COUNT
+    decided.clear()
+    cluster.tick(21_000)
+    assert leaders(cluster) == [2] * COUNT
+    assert decided == [AT_ONCE] * 4 + [COUNT - 4 * AT_ONCE]

@@ -42,13 +42,14 @@ from tidelog.core.controller.events import (
     Ticked,
     TransactionAnswered,
 )
+from tidelog.core.controller.leader_balance import LeaderBalance
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import Revision, TxnResult
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.controller.requests import Requests, refusal
 from tidelog.core.controller.topics.topic_plans import sweep
 from tidelog.core.controller.transactions import Pending, Transactions, Verdict, Write, pack
-from tidelog.core.controller.upkeep import Office, preferred_leader_writes, upkeep
+from tidelog.core.controller.upkeep import Office, upkeep
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId
@@ -59,7 +60,8 @@ class ControllerSettings:
     """Times and habits, with Kafka's defaults."""
 
     session_timeout_ms: int = 9000
-    rebalance_interval_ms: int = 300_000
+    rebalance_interval_ms: int | None = 300_000
+    """Between two rounds of preferred elections; None: there are none without a request."""
     last_known_leader: bool = True
     partitions_at_once: int = 150
     """How many partitions are looked at before others have their turn."""
@@ -75,11 +77,11 @@ class Controller:
 
     __slots__ = (
         "_look_at",
-        "_next_rebalance_ms",
         "_out",
         "_room",
         "_stirred",
         "_waiting",
+        "balance",
         "broker",
         "candidacy",
         "image",
@@ -97,11 +99,11 @@ class Controller:
         self.settings = settings or ControllerSettings()
         self.candidacy = Candidacy(broker)
         self.liveness = BrokerLiveness(self.settings.session_timeout_ms)
+        self.balance = LeaderBalance(self.settings.rebalance_interval_ms)
         self.transactions = Transactions()
         self.requests: Requests | None = None
         self._waiting: list[Request] = []
         self._look_at: set[PartitionKey] = set()
-        self._next_rebalance_ms = 0
         self._room = self.settings.partitions_at_once
         """How many partitions may still be looked at before the clock ticks again."""
         self._stirred = False
@@ -143,6 +145,7 @@ class Controller:
             None if self.requests is None else self.requests.freeze(),
             tuple(event.request for event in self._waiting),
             frozenset(self._look_at),
+            self.balance.freeze(),
         )
 
     def _pursue_office(self) -> None:
@@ -176,7 +179,7 @@ class Controller:
         self.liveness.begin(self.image)
         self.requests = Requests(office, self.liveness, self.transactions, self._out)
         self._look_at = set(self.image.leaderless)
-        self._next_rebalance_ms = self.liveness.now_ms + self.settings.rebalance_interval_ms
+        self.balance.begin(self.image, self.liveness.now_ms)
         self._out.append(TookOffice(epoch))
         self._send(sweep(self.image))
         waiting, self._waiting = self._waiting, []
@@ -203,9 +206,12 @@ class Controller:
         busy = self.transactions.busy
         groups, left = upkeep(office, self.liveness, busy, self._look_at, self._room)
         self._room = max(self._room - sum(map(len, groups)), 0)
-        self._stirred = left.some
         self._look_at = left.look_at
         self._send(groups)
+        elections = self.balance.writes(office, busy, self._room)
+        self._room -= len(elections)
+        self._send(elections)
+        self._stirred = left.some or self.balance.has_due(busy)
 
     def _send(self, groups: Iterable[list[Write]]) -> None:
         for writes in pack(groups):
@@ -230,6 +236,7 @@ class Controller:
             self._look_at |= self.image.leaderless
         else:
             self._look_at |= delta.partitions & self.image.leaderless
+        self.balance.changed(self.image, delta.partitions)
         self._stirred = True
         self._settle(self.requests)
         self.requests.look_again()
@@ -241,6 +248,7 @@ class Controller:
                 requests.settled(pending)
             else:
                 self._look_at |= self.image.leaderless
+                self.balance.refused(self.image)
                 requests.refused(pending)
 
     def _on_transaction_answered(self, event: TransactionAnswered) -> None:
@@ -277,9 +285,7 @@ class Controller:
             self._give_up()
             return
         self._out.extend(self.transactions.resend())
-        if event.now_ms >= self._next_rebalance_ms:
-            self._next_rebalance_ms = event.now_ms + self.settings.rebalance_interval_ms
-            self._send(preferred_leader_writes(self.requests.office, self.transactions.busy))
+        self.balance.tick(self.image, event.now_ms)
         self._stirred = True
 
     def _give_up(self) -> None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from tidelog.core.controller.broker_liveness import BrokerLiveness, deregistration_transaction
 from tidelog.core.controller.effects import ControllerEffect, Elected, ElectedUncleanly
 from tidelog.core.controller.election import ElectionRules, Target, next_registration
-from tidelog.core.controller.events import ElectionType
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -197,24 +196,6 @@ def state_write(image: ClusterImage, broker: BrokerRegistration, state: BrokerSt
     if broker.awaits_admission or not state.fenced:
         guards.append(broker_guard(broker))
     return Write(Put(name, values.encode_broker_state(state)), tuple(guards))
-
-
-def preferred_leader_writes(office: Office, busy: set[str]) -> list[list[Write]]:
-    """Give leadership back to the first replica wherever it is in sync and does not lead."""
-    writes = []
-    for key, partition in sorted(office.image.partitions.items()):
-        if partition.leader == partition.replicas[0] or keys.partition(*key) in busy:
-            continue
-        if not office.image.committed(key):
-            continue
-        new = next_registration(
-            partition,
-            Target(election=ElectionType.PREFERRED),
-            office.rules(key, office.image.active),
-        )
-        if new is not partition:
-            writes.append([office.write(partition, new)])
-    return writes
 
 
 def broker_guard(broker: BrokerRegistration) -> Guard:

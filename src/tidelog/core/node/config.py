@@ -60,6 +60,9 @@ class NodeConfig:
     groups: GroupConfig = GroupConfig()
     offsets_commit_timeout_ms: int = 5000
 
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+
     broker_session_timeout_ms: int = 9000
     broker_heartbeat_interval_ms: int = 2000
     controlled_shutdown_enable: bool = True
@@ -87,6 +90,13 @@ class NodeConfig:
         """How many partitions the controller decides on in a turn: each costs a tenth of what a
         log does. One by one here is one by one there."""
         return 10 * (self.partitions_at_once - 1) + 1
+
+    @property
+    def rebalance_interval_ms(self) -> int | None:
+        """How often the controller elects preferred leaders by itself; None: never."""
+        if not self.auto_leader_rebalance_enable:
+            return None
+        return self.leader_imbalance_check_interval_seconds * 1000
 
     @property
     def fencing_margin_ms(self) -> int:

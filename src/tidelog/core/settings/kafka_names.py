@@ -9,7 +9,7 @@ _TEXT = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
-auto.leader.rebalance.enable background.threads client.quota.callback.class compression.gzip.level
+background.threads client.quota.callback.class compression.gzip.level
 compression.lz4.level compression.zstd.level config.providers
 connection.failed.authentication.delay.ms connections.max.reauth.ms
 controller.quorum.append.linger.ms controller.quorum.auto.join.enable
@@ -47,7 +47,7 @@ group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.num.standby.replicas
 group.streams.session.timeout.ms initial.broker.registration.timeout.ms inter.broker.listener.name
 kafka.metrics.polling.interval.secs kafka.metrics.reporters
-leader.imbalance.check.interval.seconds log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
 log.dir.failure.timeout.ms log.local.retention.bytes log.local.retention.ms
 metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
@@ -120,7 +120,8 @@ transaction.two.phase.commit.enable transactional.id.expiration.ms unstable.api.
 _FORMER = """
 advertised.host.name advertised.port broker.id.generation.enable control.plane.listener.name
 controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms host.name
-inter.broker.protocol.version log.message.downconversion.enable log.message.format.version
+inter.broker.protocol.version leader.imbalance.per.broker.percentage
+log.message.downconversion.enable log.message.format.version
 log.message.timestamp.difference.max.ms offsets.commit.required.acks port reserved.broker.max.id
 zookeeper.connect zookeeper.connection.timeout.ms zookeeper.metadata.migration.enable
 zookeeper.session.timeout.ms zookeeper.set.acl

@@ -102,6 +102,15 @@ REPLICATION = (
 
 CLUSTER = (
     Setting(
+        "auto.leader.rebalance.enable",
+        "boolean",
+        True,
+        "Let the controller give leadership back to preferred replicas, without a request.",
+        importance=HIGH,
+        note="Also after the start of a whole cluster, as soon as a preferred replica is in sync;"
+        " Kafka waits for the next check.",
+    ),
+    Setting(
         "broker.heartbeat.interval.ms",
         "int",
         2000,
@@ -124,6 +133,15 @@ CLUSTER = (
         "boolean",
         True,
         "Hand over what a broker leads before it stops.",
+    ),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        "long",
+        300,
+        "How often the controller elects preferred leaders.",
+        "s",
+        1,
+        importance=HIGH,
     ),
 )
 

@@ -65,6 +65,7 @@ class ClusterImage:
         "controller",
         "controller_epoch",
         "created",
+        "imbalanced",
         "in_elr",
         "in_isr",
         "leaderless",
@@ -99,6 +100,8 @@ class ClusterImage:
         """By broker: partitions that it leads or in whose ISR it is."""
         self.in_elr: dict[BrokerId, set[PartitionKey]] = {}
         self.leaderless: set[PartitionKey] = set()
+        self.imbalanced: set[PartitionKey] = set()
+        """Partitions that are not led by their preferred replica, the first of the assignment."""
         self.reassigning: set[PartitionKey] = set()
         self._states: dict[BrokerId, BrokerState] = {}
         self._waiting: dict[TopicId, set[PartitionKey]] = {}
@@ -234,6 +237,8 @@ class ClusterImage:
             self.leaderless.add(name)
         else:
             self.in_isr.setdefault(partition.leader, set()).add(name)
+        if partition.leader != partition.replicas[0]:
+            self.imbalanced.add(name)
         if partition.reassigning:
             self.reassigning.add(name)
 
@@ -245,6 +250,7 @@ class ClusterImage:
         if partition.leader is not None:
             self.in_isr[partition.leader].discard(name)
         self.leaderless.discard(name)
+        self.imbalanced.discard(name)
         self.reassigning.discard(name)
 
     def _apply_topic(self, key: str, kv: KV | None, delta: ImageDelta) -> None:

@@ -56,6 +56,7 @@ class ControllerSeat:
     def __init__(self, config: NodeConfig, turn: Turn, image: ClusterImage, calls: Calls) -> None:
         settings = ControllerSettings(
             session_timeout_ms=config.broker_session_timeout_ms,
+            rebalance_interval_ms=config.rebalance_interval_ms,
             partitions_at_once=config.decisions_at_once,
             unclean_leader_election=config.unclean_leader_election_enable,
         )

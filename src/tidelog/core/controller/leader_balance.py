@@ -1,0 +1,93 @@
+"""Preferred elections that nobody asks for: at intervals, and at the start of a whole cluster.
+
+Every `leader.imbalance.check.interval.seconds` each partition goes back to its preferred
+replica, the first of its assignment, as in Kafka. In addition, after a moment in which no broker
+was active, a partition goes back as soon as its preferred replica is in the ISR. Without that
+the broker that starts first would lead nearly all partitions until the next check: it is the
+only one that can be elected when it arrives, and a leader keeps its office.
+
+A broker that returns to a running cluster waits for the check. One that fails again and again
+then costs its partitions one change of leader per interval, not one per return.
+
+Invariant: only a member of the ISR is elected, so no committed record is lost.
+"""
+
+from collections.abc import Hashable, Iterable
+
+from tidelog.core.controller.election import Target, next_registration
+from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.controller.transactions import Write
+from tidelog.core.controller.upkeep import Office
+
+
+class LeaderBalance:
+    """The partitions that are due for a preferred election, in one term of office."""
+
+    __slots__ = ("_due", "_interval_ms", "_next_check_ms", "_starting")
+
+    def __init__(self, interval_ms: int | None) -> None:
+        self._interval_ms = interval_ms
+        """None: `auto.leader.rebalance.enable` is off."""
+        self._next_check_ms = 0
+        self._starting = False
+        """Whether the cluster was without an active broker, and is not balanced since."""
+        self._due: set[PartitionKey] = set()
+
+    def begin(self, image: ClusterImage, now_ms: int) -> None:
+        """Start a term of office."""
+        self._next_check_ms = now_ms + (self._interval_ms or 0)
+        self._starting = False
+        self._due = set()
+        self.changed(image, ())
+
+    def changed(self, image: ClusterImage, partitions: Iterable[PartitionKey]) -> None:
+        """Follow the image; these partitions changed."""
+        if self._interval_ms is None:
+            return
+        if not image.active:
+            self._starting = True
+        if self._starting:
+            self._add(image, partitions)
+            self._starting = bool(image.imbalanced)
+
+    def refused(self, image: ClusterImage) -> None:
+        """A transaction failed: one of its elections may still be due."""
+        if self._starting:
+            self._add(image, image.imbalanced)
+
+    def tick(self, image: ClusterImage, now_ms: int) -> None:
+        """Check all partitions, if it is time to."""
+        if self._interval_ms is not None and now_ms >= self._next_check_ms:
+            self._next_check_ms = now_ms + self._interval_ms
+            self._starting = False
+            self._add(image, image.imbalanced)
+
+    def _add(self, image: ClusterImage, partitions: Iterable[PartitionKey]) -> None:
+        """Those whose preferred replica's broker is active; the election looks at the ISR."""
+        for key in partitions:
+            if key in image.imbalanced and image.partitions[key].replicas[0] in image.active:
+                self._due.add(key)
+
+    def writes(self, office: Office, busy: set[str], most: int) -> list[list[Write]]:
+        """Hold up to `most` elections. Busy partitions, and those beyond `most`, remain due."""
+        image, writes = office.image, []
+        for key in sorted(key for key in self._due if keys.partition(*key) not in busy)[:most]:
+            self._due.discard(key)
+            partition = image.partitions.get(key)
+            if partition is None or partition.leader is None or not image.committed(key):
+                continue
+            rules = office.rules(key, image.active)
+            new = next_registration(partition, Target(election=ElectionType.PREFERRED), rules)
+            if new is not partition:
+                writes.append([office.write(partition, new)])
+        return writes
+
+    def has_due(self, busy: set[str]) -> bool:
+        """Whether an election is left that could be held now."""
+        return any(keys.partition(*key) not in busy for key in self._due)
+
+    def freeze(self) -> Hashable:
+        return self._starting, frozenset(self._due)
