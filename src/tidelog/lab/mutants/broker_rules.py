@@ -272,6 +272,18 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "preferred-leader-out-of-sync",
+        "a preferred election takes a member of the ISR only",
+        "Kafka's rule for elections of type PREFERRED",
+        (
+            Change(
+                f"{_CONTROLLER}.election",
+                "ElectionType.PREFERRED and draft.replicas[0] in valid:",
+                "ElectionType.PREFERRED and draft.replicas[0] in rules.active:",
+            ),
+        ),
+    ),
+    Mutant(
         "folder-hides-the-loss",
         "a lost folder is not made anew before the loss is told",
         "killed in between, a broker would find an empty log and miss nothing",

@@ -85,9 +85,12 @@ class Plan:
             file_delete_delay_ms=draw.choice((200, 2_000)),
             retention_bytes=draw.choice((-1, -1, -1, 2_500)),
         )
+        balance = Random(f"{self.seed}/balance")
         return NodeConfig(
             broker,
             log=log,
+            auto_leader_rebalance_enable=balance.random() < 0.8,
+            leader_imbalance_check_interval_seconds=balance.choice((1, 3, 300)),
             groups=_GROUPS,
             replica_lag_time_max_ms=draw.choice((800, 1_500, 3_000)),
             replica_fetch_wait_max_ms=draw.choice((100, 300, 500)),
