@@ -10,10 +10,10 @@ INTERVAL_MS = 20_000
 NEVER_MS = 10**9
 
 
-def cluster_with(interval_ms: int | None) -> Cluster:
+def cluster_with(interval_ms: int | None, replicas: tuple[int, ...] = (1, 2, 3)) -> Cluster:
     settings = ControllerSettings(rebalance_interval_ms=interval_ms)
     cluster = Cluster(1, 2, 3, settings=settings)
-    cluster.create((1, 2, 3))
+    cluster.create(replicas)
     return cluster
 
 
@@ -37,6 +37,30 @@ def test_partition_returns_to_its_preferred_replica_after_a_cluster_start() -> N
     cluster.alter(1, 2, 3)
     assert cluster.partition().leader == 1
     assert cluster.partition().isr == (1, 2, 3)
+
+
+def test_a_start_is_recognised_before_the_end_of_other_brokers_is_noticed() -> None:
+    cluster = cluster_with(NEVER_MS, (3, 1, 2))
+    sessions = {broker: host.session for broker, host in cluster.hosts.items()}
+    for broker in sessions:
+        cluster.stop(broker)
+    cluster.store.expire(sessions[1])
+    cluster.start(1)
+    cluster.heartbeat(1)
+    assert cluster.leader.image.active == {1, 2, 3}, "two of them are dead"
+    assert not cluster.leader.image.imbalanced
+    cluster.store.expire(sessions[3])
+    cluster.run()
+    assert cluster.partition().leader == 2
+    cluster.store.expire(sessions[2])
+    cluster.run()
+    cluster.start(2)
+    cluster.heartbeat(2)
+    assert cluster.partition().leader == 2, "the last one that led"
+    cluster.start(3)
+    cluster.heartbeat(3)
+    cluster.alter(2, 3)
+    assert cluster.partition().leader == 3
 
 
 def test_a_returned_broker_leads_again_at_the_next_check_only() -> None:

@@ -179,7 +179,8 @@ class Controller:
         self.liveness.begin(self.image)
         self.requests = Requests(office, self.liveness, self.transactions, self._out)
         self._look_at = set(self.image.leaderless)
-        self.balance.begin(self.image, self.liveness.now_ms)
+        starting = self.broker not in self.image.active
+        self.balance.begin(self.image, self.liveness.now_ms, starting=starting)
         self._out.append(TookOffice(epoch))
         self._send(sweep(self.image))
         waiting, self._waiting = self._waiting, []

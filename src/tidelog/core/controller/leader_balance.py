@@ -1,10 +1,12 @@
 """Preferred elections that nobody asks for: at intervals, and at the start of a whole cluster.
 
 Every `leader.imbalance.check.interval.seconds` each partition goes back to its preferred
-replica, the first of its assignment, as in Kafka. In addition, after a moment in which no broker
-was active, a partition goes back as soon as its preferred replica is in the ISR. Without that
-the broker that starts first would lead nearly all partitions until the next check: it is the
-only one that can be elected when it arrives, and a leader keeps its office.
+replica, the first of its assignment, as in Kafka. In addition, when the whole cluster starts, a
+partition goes back as soon as its preferred replica is in the ISR. Without that the broker that
+starts first would lead nearly all partitions until the next check: it is the only one that can be
+elected when it arrives, and a leader keeps its office. A start of the cluster is recognised by
+the controller's own broker: it has just registered and is not active yet, so no broker that was
+active before was there to take the office.
 
 A broker that returns to a running cluster waits for the check. One that fails again and again
 then costs its partitions one change of leader per interval, not one per return.
@@ -21,37 +23,39 @@ from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.controller.transactions import Write
 from tidelog.core.controller.upkeep import Office
+from tidelog.core.types import BrokerEpoch, BrokerId
 
 
 class LeaderBalance:
     """The partitions that are due for a preferred election, in one term of office."""
 
-    __slots__ = ("_due", "_interval_ms", "_next_check_ms", "_starting")
+    __slots__ = ("_due", "_interval_ms", "_next_check_ms", "_starting", "_were_active")
 
     def __init__(self, interval_ms: int | None) -> None:
         self._interval_ms = interval_ms
         """None: `auto.leader.rebalance.enable` is off."""
         self._next_check_ms = 0
         self._starting = False
-        """Whether the cluster was without an active broker, and is not balanced since."""
+        """Whether the cluster started in this term, and has not been balanced since."""
+        self._were_active: dict[BrokerId, BrokerEpoch] = {}
+        """Incarnations that were active when the cluster started: their end is not noticed yet."""
         self._due: set[PartitionKey] = set()
 
-    def begin(self, image: ClusterImage, now_ms: int) -> None:
-        """Start a term of office."""
+    def begin(self, image: ClusterImage, now_ms: int, *, starting: bool) -> None:
+        """Begin a term of office; `starting`: that of a cluster that starts."""
         self._next_check_ms = now_ms + (self._interval_ms or 0)
-        self._starting = False
+        self._starting = starting and self._interval_ms is not None
+        self._were_active = {broker: image.brokers[broker].epoch for broker in image.active}
         self._due = set()
-        self.changed(image, ())
 
     def changed(self, image: ClusterImage, partitions: Iterable[PartitionKey]) -> None:
         """Follow the image; these partitions changed."""
-        if self._interval_ms is None:
-            return
-        if not image.active:
-            self._starting = True
         if self._starting:
             self._add(image, partitions)
-            self._starting = bool(image.imbalanced)
+            self._starting = bool(image.imbalanced) or any(
+                broker in image.active and image.brokers[broker].epoch == epoch
+                for broker, epoch in self._were_active.items()
+            )
 
     def refused(self, image: ClusterImage) -> None:
         """A transaction failed: one of its elections may still be due."""
