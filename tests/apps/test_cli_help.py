@@ -42,6 +42,7 @@ def test_every_command_of_the_tree_is_there() -> None:
         "cluster brokers",
         "partition",
         "partition describe",
+        "partition elect",
         "topic",
         "topic create",
         "topic list",

@@ -1,4 +1,4 @@
-"""`tidelog partition`: every replica of a partition, side by side."""
+"""`tidelog partition`: the replicas of a partition, and who of them leads."""
 
 import click
 
@@ -12,13 +12,24 @@ from tidelog.apps.cli.usage import Section, examples, format_option
     epilog=examples(
         "tidelog partition describe orders/0",
         "tidelog partition describe orders --format json",
+        "tidelog partition elect --all",
     ),
 )
 def partition() -> None:
-    """Look into the partitions of a running cluster, replica by replica."""
+    """Look into the partitions of a running cluster, and elect their leaders."""
 
 
 def _parse_name(ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int | None]:
+    return _name(ctx, text)
+
+
+def _parse_names(
+    ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
+) -> list[tuple[str, int | None]]:
+    return [_name(ctx, text) for text in texts]
+
+
+def _name(ctx: click.Context, text: str) -> tuple[str, int | None]:
     topic, slash, number = text.partition("/")
     if not topic or (slash and not number.isdecimal()):
         raise click.UsageError(f"{text!r} is not TOPIC or TOPIC/PARTITION, such as orders/0", ctx)
@@ -60,3 +71,55 @@ def describe_command(
     return output.conclude(
         form, report.holds, report.as_data(), lambda screen: partition_view.show(screen, report)
     )
+
+
+@partition.command(
+    "elect",
+    epilog=examples(
+        "tidelog partition elect --all",
+        "tidelog partition elect orders/0 payments",
+        "tidelog partition elect orders/0 --unclean",
+    ),
+)
+@click.argument(
+    "names",
+    metavar="[TOPIC[/PARTITION]]...",
+    nargs=-1,
+    callback=_parse_names,
+    shell_complete=complete_topic,
+)
+@click.option("--all", "everywhere", is_flag=True, help="All partitions that need an election.")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Where no leader is left, elect a replica that is not in sync. Records that were"
+    " acknowledged may be lost.",
+)
+@bootstrap_option()
+@timeout_option()
+@format_option()
+def elect_command(
+    names: list[tuple[str, int | None]],
+    everywhere: bool,
+    unclean: bool,
+    bootstrap: str | None,
+    timeout_s: float,
+    form: str,
+) -> int:
+    """Elect the preferred leader: the first replica of a partition, if it is in sync.
+
+    The controller does the same by itself every leader.imbalance.check.interval.seconds.
+    Exit code 0 means: every partition that was named is led as wanted.
+    """
+    from tidelog.apps.cli.admin.outcomes import conclude_changes, done
+    from tidelog.apps.cli.remote.elections import elect
+
+    if everywhere == bool(names):
+        message = "name partitions, or give --all" if not names else "--all takes no names"
+        raise click.UsageError(message, click.get_current_context())
+    with asked_cluster(bootstrap, timeout_s) as cluster:
+        changes = elect(cluster, None if everywhere else names, unclean=unclean)
+    if not changes and form == "text":
+        why = "has a leader" if unclean else "is led by its preferred replica"
+        changes = [done("all", f"no election needed: every partition {why}")]
+    return conclude_changes(form, "partitions", changes)

@@ -1,0 +1,84 @@
+"""`tidelog partition elect`: leader elections on request, as Kafka's kafka-leader-election."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidelog.apps.cli.admin.outcomes import Change, done, refused
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.administration.elections import elect_leaders
+from tidelog.shell.client.client_errors import BrokerError
+from tidelog.shell.client.cluster import Deadline
+from tidelog.shell.client.cluster_metadata import NO_LEADER
+
+if TYPE_CHECKING:
+    from tidelog.shell.client.administration.topics import Outcome
+    from tidelog.shell.client.cluster import Cluster
+    from tidelog.shell.client.cluster_metadata import PartitionMetadata
+
+_HINTS: dict[int, str] = {
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "`tidelog partition describe {name}` shows why",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "start a broker that has a replica",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`tidelog topic list` shows the topics",
+}
+
+
+def elect(
+    cluster: "Cluster", names: Sequence[tuple[str, int | None]] | None, *, unclean: bool
+) -> list[Change]:
+    """Hold elections in partitions, or in all that need one; one change for each."""
+    wanted = None if names is None else _partitions(cluster, names)
+    outcomes = elect_leaders(cluster, wanted, unclean=unclean)
+    elected = [key for key, outcome in outcomes.items() if outcome.holds]
+    leaders = _await_leaders(cluster, elected, preferred=not unclean)
+    return [
+        _change(key, outcome, leaders.get(key), unclean=unclean)
+        for key, outcome in sorted(outcomes.items())
+    ]
+
+
+def _partitions(
+    cluster: "Cluster", names: Sequence[tuple[str, int | None]]
+) -> list[TopicPartition]:
+    """A topic without a number means all its partitions. Raises NoSuchTopic."""
+    cluster.refresh(sorted({topic for topic, _ in names}))
+    wanted: dict[TopicPartition, None] = {}
+    for topic, number in names:
+        numbers = cluster.topic(topic).partitions if number is None else (number,)
+        wanted.update({TopicPartition(topic, each): None for each in numbers})
+    return list(wanted)
+
+
+def _await_leaders(
+    cluster: "Cluster", keys: Sequence[TopicPartition], *, preferred: bool
+) -> dict[TopicPartition, int]:
+    """Wait until the broker that answers shows the elected leaders; return them."""
+    deadline = Deadline(cluster.timeout_s)
+    topics = sorted({key.topic for key in keys})
+    while keys:
+        cluster.refresh(topics)
+        shown = {key: cluster.topic(key.topic).partitions[key.partition] for key in keys}
+        if all(_shows_election(each, preferred=preferred) for each in shown.values()):
+            return {key: each.leader for key, each in shown.items()}
+        late = BrokerError("waiting for the new leaders", ErrorCode.REQUEST_TIMED_OUT)
+        deadline.pause(late)
+    return {}
+
+
+def _shows_election(partition: "PartitionMetadata", *, preferred: bool) -> bool:
+    if preferred:
+        return partition.leader == partition.replicas[0]
+    return partition.leader != NO_LEADER
+
+
+def _change(
+    key: TopicPartition, outcome: "Outcome", leader: int | None, *, unclean: bool
+) -> Change:
+    name = f"{key.topic}/{key.partition}"
+    if outcome.error == ErrorCode.ELECTION_NOT_NEEDED:
+        why = "it has a leader" if unclean else "its preferred replica leads"
+        return done(name, f"{name}: no election needed, {why}")
+    if outcome.holds:
+        return done(name, f"{name}: broker {leader} leads")
+    hint = _HINTS.get(outcome.error, "").format(name=name)
+    return refused(f"electing a leader of {name}", outcome._replace(name=name), hint)

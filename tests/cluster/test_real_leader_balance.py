@@ -1,0 +1,126 @@
+"""Who leads after brokers stop and start: real brokers, real elections, `partition elect`."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from click.testing import CliRunner, Result
+from real_cluster import eventually, make_topic, send_all
+
+from tidelog.apps.cli.main import cli
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+PARTITIONS = 12
+EVEN = {1: 4, 2: 4, 3: 4}
+TOPIC = "orders"
+
+
+def leaders(cluster: LocalCluster) -> dict[int, int]:
+    """How many partitions each broker leads, as broker 1 sees it."""
+    partitions = cluster.metadata(1, [TOPIC]).topics[TOPIC]
+    return dict(Counter(each.leader for each in partitions.values()))
+
+
+def all_in_sync(cluster: LocalCluster) -> bool:
+    partitions = cluster.metadata(1, [TOPIC]).topics[TOPIC]
+    return all(len(each.isr) == 3 for each in partitions.values())
+
+
+def make_even_topic(cluster: LocalCluster) -> None:
+    make_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replicas=3)
+    eventually(lambda: leaders(cluster) == EVEN, "four partitions for each broker")
+    send_all(cluster.bootstrap, TOPIC, [b"before"])
+
+
+def start_again(cluster: LocalCluster, brokers: Sequence[int]) -> None:
+    for broker in brokers:
+        cluster.start_broker(broker, wait=False)
+    cluster.wait_ready(started=brokers)
+
+
+def elect(cluster: LocalCluster, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["partition", "elect", *words, "-b", cluster.bootstrap])
+
+
+def test_leaders_are_spread_after_all_brokers_stopped_or_were_killed() -> None:
+    with LocalCluster(3) as cluster:
+        make_even_topic(cluster)
+        for broker in cluster.ids:
+            assert cluster.stop(broker) == 0
+        start_again(cluster, cluster.ids)
+        eventually(lambda: leaders(cluster) == EVEN, "an even spread after a clean stop")
+        eventually(lambda: all_in_sync(cluster), "all replicas in sync")
+        for broker in cluster.ids:
+            cluster.kill(broker)
+        start_again(cluster, cluster.ids)
+        eventually(lambda: leaders(cluster) == EVEN, "an even spread after kill -9")
+        send_all(cluster.bootstrap, TOPIC, [b"after"])
+
+
+def test_a_returned_broker_gets_its_partitions_back_at_the_next_check() -> None:
+    settings = {"leader.imbalance.check.interval.seconds": "1"}
+    with LocalCluster(3, settings=settings) as cluster:
+        make_even_topic(cluster)
+        cluster.stop(2)
+        eventually(lambda: 2 not in leaders(cluster), "other leaders")
+        cluster.start_broker(2)
+        eventually(lambda: leaders(cluster) == EVEN, "an even spread again")
+
+
+def test_partition_elect_gives_leadership_back() -> None:
+    with LocalCluster(3, settings={"auto.leader.rebalance.enable": "false"}) as cluster:
+        make_even_topic(cluster)
+        cluster.restart(2)
+        eventually(lambda: all_in_sync(cluster), "all replicas in sync")
+        assert 2 not in leaders(cluster)
+        mine = [
+            number
+            for number, each in cluster.metadata(1, [TOPIC]).topics[TOPIC].items()
+            if each.replicas[0] == 2
+        ]
+        one = elect(cluster, f"{TOPIC}/{mine[0]}", "--format", "json")
+        assert one.exit_code == 0, one.output
+        name = f"{TOPIC}/{mine[0]}"
+        found = json.loads(one.stdout)
+        assert found["partitions"] == [{"name": name, "error": None, "message": None}]
+        eventually(lambda: leaders(cluster).get(2) == 1, "one partition")
+        rest = elect(cluster, "--all")
+        assert rest.exit_code == 0, rest.output
+        told = [f"✓ {TOPIC}/{number}: broker 2 leads" for number in mine[1:]]
+        assert rest.stdout.splitlines() == told
+        eventually(lambda: leaders(cluster) == EVEN, "an even spread")
+        needless = elect(cluster, TOPIC)
+        assert needless.exit_code == 0
+        assert needless.stdout.count("no election needed") == PARTITIONS
+        nothing = elect(cluster, "--all")
+        assert "every partition is led by its preferred replica" in nothing.stdout
+
+
+def test_partition_elect_refuses_a_replica_that_is_down_and_elects_uncleanly_on_request() -> None:
+    settings = {"auto.leader.rebalance.enable": "false"}
+    with LocalCluster(2, settings=settings) as cluster:
+        bootstrap = cluster.bootstrap
+        make_topic(bootstrap, TOPIC, replicas=1)
+        (partition,) = cluster.metadata(1, [TOPIC]).topics[TOPIC].values()
+        other = ({1, 2} - set(partition.replicas)).pop()
+        send_all(bootstrap, TOPIC, [b"x"])
+        cluster.kill(partition.replicas[0])
+        eventually(
+            lambda: cluster.metadata(other, [TOPIC]).topics[TOPIC][0].leader == -1, "no leader"
+        )
+        for words, error in (
+            ((f"{TOPIC}/0",), "PREFERRED_LEADER_NOT_AVAILABLE"),
+            ((f"{TOPIC}/0", "--unclean"), "ELIGIBLE_LEADERS_NOT_AVAILABLE"),
+            ((f"{TOPIC}/7",), "UNKNOWN_TOPIC_OR_PARTITION"),
+        ):
+            found = elect(cluster, *words)
+            assert found.exit_code == 1
+            assert error in found.stderr
+            assert len(found.stderr.splitlines()) == 1
+
+
+def test_partition_elect_takes_names_or_all() -> None:
+    for words in ((), ("orders", "--all")):
+        found = CliRunner().invoke(cli, ["partition", "elect", *words])
+        assert found.exit_code == 2
+        assert "--all" in found.stderr
