@@ -282,12 +282,12 @@ def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., U
     assert ran.returncode == 1
     assert "2 of 3 brokers up" in ran.stdout
     assert f"logs: {found.brokers[0].log}, broker-2.log, broker-3.log\n" in ran.stdout
-    assert ran.stdout.endswith("to start the dead again: tidelog down, then tidelog up\n")
+    assert ran.stdout.endswith("to start the dead again: tidelog broker start 2\n")
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()
     assert code == 0
     died = f"tidelog: broker 2 (pid {pids(found)[1]}) died: killed by SIGKILL"
-    assert err == f"{died}; --supervise would start it again\n"
+    assert err == f"{died}; to start it again: tidelog broker start 2\n"
 
 
 def test_brokers_that_hang_are_waited_for_together(up: Callable[..., Up]) -> None:
@@ -314,7 +314,7 @@ def test_brokers_of_one_process_die_together(up: Callable[..., Up]) -> None:
     code, _, err = running.end()
     assert code == 1
     died = f"tidelog: brokers 1, 2 (pid {pid}) died: killed by SIGKILL"
-    assert err.startswith(f"{died}; --supervise would start them again\n")
+    assert err.startswith(f"{died}\ntidelog: no broker is left; to start the cluster again: ")
 
 
 def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
@@ -322,7 +322,7 @@ def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
     os.kill(pids(running.ready())[0], signal.SIGKILL)
     code, _, err = running.end()
     assert code == 1
-    assert err.endswith("tidelog: no broker is left\n")
+    assert err.endswith("no broker is left; to start the cluster again: tidelog up\n")
 
 
 def test_supervised_a_broker_comes_back_on_its_port(up: Callable[..., Up]) -> None:
@@ -342,6 +342,90 @@ def test_supervised_a_broker_comes_back_on_its_port(up: Callable[..., Up]) -> No
     assert code == 0
     assert "died: killed by SIGKILL; starting it again in 0.5 s" in err
     assert "broker 2 started again (pid " in err
+
+
+@pytest.mark.parametrize("options", [(), ("--supervise",)], ids=["plain", "supervised"])
+def test_a_broker_is_started_again_on_request(
+    up: Callable[..., Up], options: tuple[str, ...]
+) -> None:
+    running = up(*options)
+    found = running.ready()
+    refused = tidelog("broker", "start", "2")
+    assert refused.returncode == 1
+    assert refused.stderr == f"tidelog: broker 2 runs already (pid {pids(found)[1]})\n"
+    killed = tidelog("broker", "kill", "2")
+    assert killed.stdout == f"✓ broker 2 (pid {pids(found)[1]}) is killed\n"
+    if not options:
+        again = tidelog("broker", "start", "2", "--format", "json")
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["brokers"] == [
+            {"name": "2", "error": None, "message": None}
+        ]
+    eventually(lambda: running.now().brokers[1].state == "up")
+    assert running.now().brokers[1].pid != pids(found)[1]
+    assert running.now().brokers[1].port == found.brokers[1].port
+    assert tidelog("status").returncode == 0
+    running.process.send_signal(signal.SIGINT)
+    code, _, err = running.end()
+    assert code == 0
+    assert "broker 2 started again (pid " in err
+    assert not (running.data / "up.control").exists()
+
+
+def test_brokers_of_one_process_are_started_together(up: Callable[..., Up]) -> None:
+    running = up("--brokers", "2", "--one-process", "--supervise")
+    found = running.ready()
+    os.kill(pids(found)[0], signal.SIGKILL)
+    eventually(lambda: running.now().brokers[0].pid != pids(found)[0])
+    eventually(lambda: [entry.state for entry in running.now().brokers] == ["up", "up"])
+    assert len(set(pids(running.now()))) == 1
+
+
+def test_a_broker_that_does_not_start_again_is_told_with_its_log(
+    up: Callable[..., Up], data: Path
+) -> None:
+    running = up("--racks", "a,b,c")
+    found = running.ready()
+    tidelog("broker", "kill", "3")
+    eventually(lambda: running.now().brokers[2].state == "dead")
+    with socket.create_server(("127.0.0.1", found.brokers[2].port)):
+        ran = tidelog("broker", "start", "3")
+    assert ran.returncode == 1
+    assert ran.stderr == f"tidelog: broker 3 did not start; see {data / 'broker-3.log'}\n"
+
+
+def test_a_paused_broker_runs_again_or_is_stopped(up: Callable[..., Up]) -> None:
+    running = up()
+    found = running.ready()
+    assert tidelog("broker", "pause", "2", "3").returncode == 0
+    states = [
+        b["state"] for b in json.loads(tidelog("status", "--format", "json").stdout)["brokers"]
+    ]
+    assert states == ["up", "no answer", "no answer"]
+    assert tidelog("broker", "resume", "2").returncode == 0
+    states = [
+        b["state"] for b in json.loads(tidelog("status", "--format", "json").stdout)["brokers"]
+    ]
+    assert states == ["up", "up", "no answer"]
+    ended = tidelog("down")
+    assert ended.returncode == 0, ended.stdout
+    assert all_gone(found)
+    assert running.end()[0] == 0
+
+
+def test_commands_for_one_broker_name_what_is_missing(up: Callable[..., Up], data: Path) -> None:
+    nothing = tidelog("broker", "start", "1")
+    assert nothing.returncode == 1
+    assert nothing.stderr.startswith(f"tidelog: no cluster is up in {data}; start all its brokers")
+    up("--brokers", "2").ready()
+    assert "no broker 7 in the cluster of" in tidelog("broker", "kill", "7").stderr
+    tidelog("broker", "kill", "2")
+    gone = tidelog("broker", "pause", "2")
+    assert gone.returncode == 1
+    assert gone.stderr == "tidelog: broker 2 does not run; to start it: tidelog broker start 2\n"
+    behind = tidelog("broker", "--data", "x", "start", "2")
+    assert behind.returncode == 2
+    assert "options of 'start' go behind it" in behind.stderr
 
 
 def test_no_broker_outlives_a_killed_supervisor(up: Callable[..., Up], data: Path) -> None:
@@ -543,9 +627,9 @@ def test_down_kills_what_does_not_stop(up: Callable[..., Up]) -> None:
 def test_where_nothing_is_up(tmp_path: Path) -> None:
     here = tidelog("status")
     assert here.returncode == 1
-    assert here.stdout.endswith("tidelog-data; start one: tidelog up\n")
+    assert re.search(r"tidelog-data; start one: tidelog up[;\n]", here.stdout)
     there = tidelog("status", "--data", "other").stdout
-    assert there.endswith(f"start one: tidelog up --data {tmp_path / 'other'}\n")
+    assert f"start one: tidelog up --data {tmp_path / 'other'}" in there
     missing = tidelog("down")
     assert missing.returncode == 2
     assert "there is no folder tidelog-data" in missing.stderr

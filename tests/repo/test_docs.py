@@ -93,7 +93,7 @@ def leaves(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]
     for word, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from leaves(command, *path, word)
-        else:
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             yield " ".join(("tidelog", *path, word)), command
 
 

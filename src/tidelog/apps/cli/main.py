@@ -1,9 +1,9 @@
 """The tree of commands.
 
     demo       a real cluster, a Spark job, a killed leader, nothing lost
-    up         a cluster on this machine; status and down look after it; broker is one of it
+    up         a cluster on this machine; status, down and broker look after it
     cluster    who is in a running cluster, and what is in danger
-    partition  every replica of a partition, side by side
+    partition  every replica of a partition, side by side; elections of leaders
     topic      topics made, listed, described, altered, deleted
     produce    records written, from stdin or files
     consume    records read, and followed

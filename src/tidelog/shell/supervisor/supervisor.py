@@ -18,6 +18,7 @@ from tidelog.shell.supervisor.broker_child import Run
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
+from tidelog.shell.supervisor.operating.control_pipe import ControlPipe
 from tidelog.shell.supervisor.preflight import data_folder
 from tidelog.shell.supervisor.stop_signals import StopSignals
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
@@ -63,6 +64,7 @@ class Supervisor:
         self._private = private
         """Descriptors that no broker gets."""
         self._folder = -1
+        self._control: ControlPipe | None = None
         self._life_line = (-1, -1)
         self._ports = {broker: plan.port_of(broker) for broker in plan.brokers}
         self._ready = False
@@ -83,6 +85,7 @@ class Supervisor:
         self._run = broker_child.resolve_entry(entry)
         store.join()
         self.signals.install()
+        self._control = self._open_control()
         self._life_line = os.pipe()
         gc.freeze()  # what is here now stays shared with the children
         together = self.plan.one_process
@@ -92,10 +95,18 @@ class Supervisor:
         gc.enable()  # a caller in a hurry may have left it off
         self._write_up_file()
 
+    def _open_control(self) -> ControlPipe | None:
+        try:
+            return ControlPipe(self.plan.data)
+        except OSError as error:  # a file system without pipes
+            self.say(f"`tidelog broker start` will not work: {error.filename}: {error.strerror}")
+            return None
+
     def _start(self, brokers: tuple[int, ...]) -> BrokerProcess:
         assert self._run is not None
         settings = {broker: self._settings_for(broker, self._ports[broker]) for broker in brokers}
         mine = [p.reports_fd for p in self.processes if not p.has_ended()]
+        mine += [] if self._control is None else [self._control.fd]
         return BrokerProcess.fork(
             self._run,
             settings,
@@ -162,6 +173,8 @@ class Supervisor:
         due = min(self._missed.values(), default=float("inf")) - time.monotonic()
         poll = select.poll()
         poll.register(self.signals.fd, select.POLLIN)
+        if self._control is not None:
+            poll.register(self._control.fd, select.POLLIN)
         for process in self.processes:
             if not process.has_ended():
                 poll.register(process.reports_fd, select.POLLIN)
@@ -175,6 +188,7 @@ class Supervisor:
                 if process.has_ended():
                     self._heed_end(process)
                     changed = True
+        self._heed_requests()
         changed |= self._restart_due()
         if changed:
             self._write_up_file()
@@ -185,7 +199,11 @@ class Supervisor:
         what = f"{broker_names(process.brokers)} (pid {process.pid}) died: {process.how_it_ended()}"
         it = "it" if len(process.brokers) == 1 else "them"
         if not self._supervise:
-            self.say(f"{what}; --supervise would start {it} again")
+            if all(other.has_ended() for other in self.processes):
+                self.say(what)  # the cluster ends
+                return
+            command = f"tidelog broker start {process.brokers[0]}{up_file.option(self.plan.data)}"
+            self.say(f"{what}; to start {it} again: {command}")
             return
         failures = self._failures.get(process.brokers, 0)
         if time.monotonic() - process.since_s > SETTLED_S:
@@ -194,6 +212,14 @@ class Supervisor:
         pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
         self._missed[process] = time.monotonic() + pause_s
         self.say(f"{what}; starting {it} again in {pause_s:g} s")
+
+    def _heed_requests(self) -> None:
+        """Brokers that somebody wants to be started again are due at once."""
+        asked = [] if self._control is None else self._control.read_starts()
+        for process in self.processes:
+            if process.has_ended() and not self._stopping and set(asked) & set(process.brokers):
+                self._failures.pop(process.brokers, None)
+                self._missed[process] = 0.0
 
     def _restart_due(self) -> bool:
         now = time.monotonic()
@@ -218,6 +244,7 @@ class Supervisor:
         running = [process for process in self.processes if not process.has_ended()]
         for process in running:
             process.send(signal.SIGTERM)
+            process.send(signal.SIGCONT)  # one that is paused would not see the other
         asked, until = len(self.signals.received), time.monotonic() + STOP_S
         while any(not p.has_ended() for p in running):
             if len(self.signals.received) > asked or time.monotonic() > until:
@@ -231,6 +258,9 @@ class Supervisor:
     def _release(self) -> None:
         if self._folder >= 0:
             up_file.remove(self.plan.data)
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         for file in (*self._life_line, self._folder):
             if file >= 0:
                 os.close(file)

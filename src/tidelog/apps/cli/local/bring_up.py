@@ -18,7 +18,7 @@ from tidelog.apps.cli.local import up_text
 from tidelog.apps.cli.local.up_options import UpOptions
 from tidelog.apps.cli.local.up_text import complain
 from tidelog.shell.settings_sources import load_settings
-from tidelog.shell.supervisor import broker_child, cluster_plan
+from tidelog.shell.supervisor import broker_child, cluster_plan, up_file
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.preflight import data_folder, ports
 from tidelog.shell.supervisor.preflight.refusal import Refusal, WrongSetting
@@ -182,7 +182,8 @@ def watch_over(supervisor: Supervisor) -> int:
         supervisor.step(line.pause_s)
     line.clear()
     if supervisor.all_dead():
-        complain("no broker is left")
+        again = f"tidelog up{up_file.option(supervisor.plan.data)}"
+        complain(f"no broker is left; to start the cluster again: {again}")
         return NOT_UP
     up_text.tell(f"stopping {up_text.counted(len(supervisor.listening()), 'broker')} ...")
     if not supervisor.stop():

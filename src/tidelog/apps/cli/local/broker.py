@@ -1,21 +1,39 @@
-"""`tidelog broker`: one broker in the foreground, as a service manager wants it."""
+"""`tidelog broker`: run one broker in the foreground, as a service manager wants it; or start,
+kill, pause or resume one of a cluster that `tidelog up` runs.
+
+Without a command it runs a broker, as it did before there were commands: service files and
+containers call it like that, also with all settings in the environment and no option at all.
+"""
 
 import os
 import sys
 
 import click
 
-from tidelog.apps.cli.usage import examples
+from tidelog.apps.cli.local import one_broker
+from tidelog.apps.cli.usage import Section, examples
 
 BAD_SETTINGS = 2
 
 
-@click.command(
+class RunsByItself(Section):
+    """A group that does something without a command, even without any argument."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return click.Group.parse_args(self, ctx, args)
+
+
+@click.group(
+    cls=RunsByItself,
+    invoke_without_command=True,
+    commands=one_broker.COMMANDS,
+    subcommand_metavar="[COMMAND [ARGS]...]",
     epilog=examples(
+        "tidelog broker start 2",
         "tidelog broker --config server.properties",
         "tidelog broker --set node.id=1 --data my-data",
         "tidelog broker --set node.id=2 --set listeners=PLAINTEXT://localhost:9093",
-    )
+    ),
 )
 @click.option("--config", metavar="FILE", help="Settings as in Kafka's server.properties.")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting; the strongest.")
@@ -24,12 +42,24 @@ BAD_SETTINGS = 2
     metavar="DIR",
     help="The cluster's folder: log.dirs is DIR/broker-<node.id>, the store DIR/cluster.db.",
 )
-def broker(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
-    """Run one broker in the foreground, until SIGTERM or Ctrl-C.
+@click.pass_context
+def broker(
+    ctx: click.Context, config: str | None, sets: tuple[str, ...], data: str | None
+) -> int | None:
+    """Run one broker in the foreground, until SIGTERM or Ctrl-C; or look after one with COMMAND.
 
     Settings come from FILE, then from KAFKA_* variables, then from --set, each stronger than
     those before. The log goes to stderr. Exit code 0 means that it stopped cleanly.
     """
+    if ctx.invoked_subcommand is not None:
+        if config or sets or data:
+            name = ctx.invoked_subcommand
+            raise click.UsageError(f"options of {name!r} go behind it, not before it", ctx)
+        return None
+    return _run(config, sets, data)
+
+
+def _run(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
     from tidelog.shell.broker.process import run_brokers
     from tidelog.shell.settings_sources import load_settings
     from tidelog.shell.supervisor.preflight import data_folder

@@ -1,4 +1,4 @@
-"""`tidelog status` and `tidelog down`: clusters that `tidelog up` started on this machine."""
+"""`tidelog status` and `tidelog down`: the clusters of this machine."""
 
 import os
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from tidelog.apps.cli.usage import examples, format_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidelog.shell.supervisor.look_after import BrokerState, Standing
+    from tidelog.shell.supervisor.operating.look_after import BrokerState, Standing
 
 DATA = "tidelog-data"
 
@@ -25,12 +25,13 @@ data_option = click.option(
 @data_option
 @format_option()
 def status(data: str, form: str) -> int:
-    """Show the brokers that `tidelog up` started, and whether they answer.
+    """Show the brokers of the cluster in a folder, and whether they answer.
 
+    These are the brokers that `tidelog up` started, and others that live in the folder.
     Exit code 0 means that all are up.
     """
     from tidelog.apps.cli import output
-    from tidelog.shell.supervisor.look_after import look
+    from tidelog.shell.supervisor.operating.look_after import look
 
     standing = look(os.path.abspath(data))
     return output.conclude(
@@ -75,13 +76,13 @@ def _logs(brokers: "list[BrokerState]") -> list[str]:
 )
 @format_option()
 def down(data: str, wait: float, form: str) -> int:
-    """Stop the cluster that `tidelog up` started.
+    """Stop the cluster in a folder, brokers that were started by hand included.
 
     Exit code 0 means that it is down and had the time to stop cleanly. Data that is not
     ephemeral stays.
     """
     from tidelog.apps.cli import output
-    from tidelog.shell.supervisor.look_after import take_down
+    from tidelog.shell.supervisor.operating.look_after import take_down
 
     folder = os.path.abspath(data)
     if not os.path.isdir(folder):

@@ -1,7 +1,8 @@
 """Which cluster a command talks to.
 
 In this order: `--bootstrap`, `KAFKA_BOOTSTRAP_SERVERS`, the cluster that `tidelog up` runs
-from the data folder in the current directory, localhost:9092.
+from the data folder in the current directory, localhost:9092 to 9094: the ports of `tidelog up`,
+all three, for the first broker may be the one that is down.
 """
 
 import os
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 DATA = "tidelog-data"
-LAST_RESORT = "localhost:9092"
+LAST_RESORT = "localhost:9092,localhost:9093,localhost:9094"
 TIMEOUT_S = 5.0
 WAIT_MAX_S = 1_000_000.0
 """More than ten days, and no more than every system can count."""
@@ -35,7 +36,7 @@ def bootstrap_option() -> Callable[[F], F]:
         "-b",
         metavar="HOST:PORT",
         help=f"Brokers to begin with, separated by commas.  [default: {VARIABLE}, else the"
-        f" cluster of ./{DATA}, else {LAST_RESORT}]",
+        f" cluster of ./{DATA}, else localhost:9092 to 9094]",
     )
 
 

@@ -4,6 +4,7 @@
     broker-1/ ..    a log directory each, with `meta.properties` and `.lock`
     broker-1.log .. what each broker had to say
     up.json         the processes, while the cluster is up
+    up.control      a pipe for requests to the supervisor, while the cluster is up
 
 Always true: looking changes nothing. A folder that holds anything else than a cluster is
 refused, and so is one that a newer version wrote or that somebody uses.
@@ -24,7 +25,7 @@ STORE = "cluster.db"
 BROKER = "broker-"
 SPACE_MIN = 8 << 20
 """Bytes. An empty cluster takes less than one MB; with less than this it would soon stop."""
-IGNORED = {"lost+found", up_file.NAME}
+IGNORED = {"lost+found", up_file.NAME, "up.control"}
 
 
 def log_dir(data: str, broker: int) -> str:
@@ -55,14 +56,21 @@ def examine(data: str) -> list[int]:
             f"{data} is in use: a cluster is up there (pid {up.pid});"
             f" stop it with: tidelog down{up_file.option(data)}"
         )
-    brokers = sorted(b for b in map(_broker_id, names) if b and os.path.isdir(log_dir(data, b)))
+    brokers = broker_ids(data)
     _check_ours(data, names, brokers)
     for broker in brokers:
         _check_broker(log_dir(data, broker))
     return brokers
 
 
-def _broker_id(name: str) -> int | None:
+def broker_ids(data: str) -> list[int]:
+    """The brokers that have a log directory in a data folder, which may not exist."""
+    names = os.listdir(data) if os.path.isdir(data) else []
+    return sorted(b for b in map(broker_id, names) if b and os.path.isdir(log_dir(data, b)))
+
+
+def broker_id(name: str) -> int | None:
+    """The broker whose log directory has this name; None: it is none."""
     number = name.removeprefix(BROKER)
     return int(number) if number != name and number.isascii() and number.isdecimal() else None
 
@@ -124,12 +132,18 @@ def _check_broker(folder: str) -> None:
 
 
 def _locker(lock: str) -> str:
+    pid = lock_holder(lock)
+    return "another process" if pid is None else f"pid {pid}"
+
+
+def lock_holder(lock: str) -> int | None:
+    """The pid that is written in a lock file; None: there is none."""
     try:
         with open(lock, encoding="ascii", errors="replace") as file:
             pid = file.read(20).split()[:1]
     except OSError:
-        pid = []
-    return f"pid {pid[0]}" if pid and pid[0].isdecimal() else "another process"
+        return None
+    return int(pid[0]) if pid and pid[0].isdecimal() else None
 
 
 def claim(data: str) -> int:

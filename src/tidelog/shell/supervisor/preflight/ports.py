@@ -34,10 +34,26 @@ def _refusal(port: int, error: CannotListen) -> Refusal:
     if number == errno.EADDRINUSE:
         pid = holder(port)
         who = f"by pid {pid} ({_program(pid)})" if pid else "by another program"
+        if pid and (cluster := _cluster(pid)):
+            return Refusal(f"port {port} is in use {who}, {cluster}")
         return Refusal(f"port {port} is in use {who}; stop it, or take free ones with --port 0")
     if number == errno.EACCES:
         return Refusal(f"no permission to listen on port {port}; choose a --port above 1023")
     return Refusal(f"can't listen on {error}")
+
+
+def _cluster(pid: int) -> str:
+    """Of which cluster of ours this process is a broker, and what to do; empty: of none."""
+    from tidelog.shell.supervisor import up_file
+    from tidelog.shell.supervisor.operating.live_brokers import places_of
+
+    for data, broker in places_of(pid):
+        where = up_file.option(data)
+        return (
+            f"broker {broker} of the cluster in {data}; see: tidelog status{where},"
+            f" stop it: tidelog down{where}, or take free ports with --port 0"
+        )
+    return ""
 
 
 def holder(port: int) -> int | None:

@@ -1,0 +1,60 @@
+"""How another process asks a running `tidelog up` to start a broker again.
+
+A named pipe in the data folder: who may write in the folder may ask. One line for each request:
+`start 2`. A pipe has no reader when its supervisor is gone, which the asking side sees at once.
+"""
+
+import os
+
+from tidelog.shell.supervisor.preflight.refusal import Refusal
+
+NAME = "up.control"
+_START = b"start "
+_READ_BYTES = 4096
+
+
+class ControlPipe:
+    """The supervisor's end. `fd` is readable when there is a request."""
+
+    def __init__(self, data: str) -> None:
+        self._path = os.path.join(data, NAME)
+        remove(data)
+        os.mkfifo(self._path, 0o600)
+        # For writing too: else the pipe would be at its end, and readable, without a writer.
+        self.fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def read_starts(self) -> list[int]:
+        """The brokers that are to be started."""
+        try:
+            lines = os.read(self.fd, _READ_BYTES).splitlines()
+        except BlockingIOError:
+            return []
+        numbers = [line[len(_START) :] for line in lines if line.startswith(_START)]
+        return [int(number) for number in numbers if number.isdigit()]
+
+    def close(self) -> None:
+        """Take no requests any more."""
+        os.close(self.fd)
+        remove(os.path.dirname(self._path))
+
+
+def remove(data: str) -> None:
+    """Remove the pipe of a supervisor that is gone."""
+    try:
+        os.unlink(os.path.join(data, NAME))
+    except FileNotFoundError:
+        return
+
+
+def request_start(data: str, broker: int) -> None:
+    """Ask the supervisor to start a broker; returns before it does. Raises Refusal."""
+    try:
+        pipe = os.open(os.path.join(data, NAME), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise Refusal(
+            f"can't ask the supervisor of {data} to start broker {broker}: {error.strerror}"
+        ) from error
+    try:
+        os.write(pipe, b"%s%d\n" % (_START, broker))
+    finally:
+        os.close(pipe)

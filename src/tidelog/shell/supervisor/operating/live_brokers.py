@@ -1,0 +1,94 @@
+"""Which brokers of a data folder live: those whose processes hold the locks of their log folders.
+
+The kernel frees a lock with its process, so a lock that is held proves life, whoever started
+the broker: `tidelog up`, or somebody by hand with `tidelog broker`. `up.json` knows only the
+former, and the metadata store keeps registrations of brokers that are down.
+
+Invariant: a pid is returned only if that process has the lock file open, as far as /proc shows
+it; a stale number in the file never becomes the target of a signal.
+"""
+
+import os
+from typing import NamedTuple
+
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.registrations import decode_broker
+from tidelog.shell.store.cluster_file import StoreError
+from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
+from tidelog.shell.store.store_contents import read_contents
+from tidelog.shell.supervisor.preflight import data_folder
+
+PROC = "/proc"
+
+
+class Place(NamedTuple):
+    """A broker that a process runs: its cluster's folder, and its id."""
+
+    data: str
+    broker: int
+
+
+def live_brokers(data: str) -> dict[int, int]:
+    """The pids of the brokers that live in a data folder, by broker id."""
+    found = {}
+    for broker in data_folder.broker_ids(data):
+        lock = os.path.join(data_folder.log_dir(data, broker), LOCK_NAME)
+        if os.path.exists(lock) and not is_free(lock):
+            pid = data_folder.lock_holder(lock)
+            if pid is not None and _has_open(pid, lock):
+                found[broker] = pid
+    return found
+
+
+def registered_address(data: str, broker: int) -> tuple[str, int] | None:
+    """Where the metadata store says that a broker's clients connect; None: it does not say."""
+    try:
+        contents = read_contents(os.path.join(data, data_folder.STORE))
+    except StoreError:
+        return None
+    for kv in contents.kvs:
+        if kv.key == keys.broker_id(broker):
+            endpoints = decode_broker(broker, kv.create_rev, kv.value).endpoints
+            return (endpoints[0].host, endpoints[0].port) if endpoints else None
+    return None
+
+
+def clusters() -> dict[str, list[int]]:
+    """The data folders on this machine in which brokers live, with the brokers' ids.
+
+    Only processes of this user are seen; none where there is no /proc.
+    """
+    found: dict[str, list[int]] = {}
+    for name in os.listdir(PROC) if os.path.isdir(PROC) else ():
+        for place in places_of(int(name)) if name.isdecimal() else ():
+            found.setdefault(place.data, []).append(place.broker)
+    return {data: sorted(brokers) for data, brokers in sorted(found.items())}
+
+
+def places_of(pid: int) -> list[Place]:
+    """The brokers that this process runs, by the lock files that it has open."""
+    places = set()
+    for path in _open_files(pid):
+        folder, name = os.path.split(path)
+        data, log_dir = os.path.split(folder)
+        broker = data_folder.broker_id(log_dir)
+        if name == LOCK_NAME and broker is not None:
+            places.add(Place(data, broker))
+    return sorted(places)
+
+
+def _has_open(pid: int, path: str) -> bool:
+    if not os.path.isdir(PROC):
+        return True
+    return os.path.realpath(path) in _open_files(pid)
+
+
+def _open_files(pid: int) -> set[str]:
+    folder = os.path.join(PROC, str(pid), "fd")
+    found = set()
+    try:
+        for entry in os.listdir(folder):
+            found.add(os.readlink(os.path.join(folder, entry)))
+    except OSError:
+        return found  # another user's process, or one that has just ended
+    return found

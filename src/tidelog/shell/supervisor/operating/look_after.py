@@ -1,0 +1,213 @@
+"""Clusters of this machine: how they are, and how to end them.
+
+`up.json` names the brokers that a `tidelog up` started; which of them live, and who else does,
+the locks of the log folders say (`live_brokers`).
+Always true: a process is signalled only if its pid and its start time are those in `up.json`, or
+if it holds the lock of a broker of the folder.
+"""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from tidelog.shell.supervisor import metadata_probe, process_identity, up_file
+from tidelog.shell.supervisor.metadata_probe import ProbeFailed
+from tidelog.shell.supervisor.operating import control_pipe
+from tidelog.shell.supervisor.operating.live_brokers import (
+    clusters,
+    live_brokers,
+    registered_address,
+)
+from tidelog.shell.supervisor.preflight import data_folder
+from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
+
+ANSWER_S = 2.0
+LOOK_S = 0.05
+ESCALATED_S = 5.0
+NO_ANSWER = "no answer"
+_UNKNOWN_ADDRESS = ("?", 0)
+
+
+class BrokerState(NamedTuple):
+    """One broker, as it is now."""
+
+    id: int
+    pid: int
+    address: str
+    state: str
+    controller: bool
+    log: str
+    metrics: str | None
+
+
+class Standing(NamedTuple):
+    """A cluster, as it is now."""
+
+    up: UpFile | None
+    brokers: list[BrokerState]
+    all_up: bool
+    summary: str
+
+    def as_data(self) -> dict[str, Any]:
+        """For `--format json`."""
+        facts = self.up.as_data() if self.up else {}
+        return {**facts, "summary": self.summary, "brokers": [b._asdict() for b in self.brokers]}
+
+
+def look(data: str) -> Standing:
+    """Ask every broker that `up.json` names, and every other one that lives in the folder."""
+    up = up_file.read(data)
+    entries = _entries(data, up)
+    if not entries:
+        return Standing(None, [], False, _nothing_up(data))
+    # All at once: several that hang take no longer than one.
+    with ThreadPoolExecutor(len(entries)) as asking:
+        states = list(asking.map(_state, entries))
+    well = sum(1 for broker in states if broker.state == up_file.UP)
+    summary = f"{well} of {len(states)} brokers up"
+    if up is None:
+        summary += "; no tidelog up runs them"
+    elif not up.alive():
+        summary = f"the supervisor (pid {up.pid}) is gone; {summary}"
+    else:
+        summary += f" at {up.bootstrap}"
+        dead = [str(broker.id) for broker in states if broker.state == up_file.DEAD]
+        if dead and not up.supervise:
+            again = f"tidelog broker start {' '.join(dead)}{up_file.option(data)}"
+            summary += f"; to start the dead again: {again}"
+    watched = up is None or up.alive()
+    return Standing(up, states, well == len(states) and watched, summary)
+
+
+def _nothing_up(data: str) -> str:
+    summary = f"no cluster is up in {data}; start one: tidelog up{up_file.option(data)}"
+    others = [f"tidelog status{up_file.option(folder)}" for folder in clusters()]
+    if others:
+        summary += f"; other clusters of this machine: {', '.join(others)}"
+    return summary
+
+
+def _entries(data: str, up: UpFile | None) -> list[BrokerEntry]:
+    """The brokers of `up.json`, and those that live without being there."""
+    live = live_brokers(data)
+    entries = []
+    for entry in [] if up is None else up.brokers:
+        pid = live.pop(entry.id, entry.pid)
+        by_hand = pid != entry.pid
+        entries.append(_started_by_hand(data, entry.id, pid) if by_hand else entry)
+    entries += [_started_by_hand(data, broker, pid) for broker, pid in live.items()]
+    return sorted(entries, key=lambda entry: entry.id)
+
+
+def _started_by_hand(data: str, broker: int, pid: int) -> BrokerEntry:
+    host, port = registered_address(data, broker) or _UNKNOWN_ADDRESS
+    started = process_identity.started(pid) or ""
+    log = data_folder.log_file(data, broker)
+    return BrokerEntry(broker, pid, started, host, port, 0, log, up_file.UP)
+
+
+def _state(entry: BrokerEntry) -> BrokerState:
+    state, controller = entry.state, False
+    if not entry.is_running():
+        state = up_file.DEAD
+    elif state == up_file.UP:
+        try:
+            view = metadata_probe.ask_metadata(entry.host, entry.port, ANSWER_S, [])
+            controller = view.controller_id == entry.id
+        except ProbeFailed:
+            state = NO_ANSWER
+    address = f"{entry.host}:{entry.port}"
+    who = (entry.id, entry.pid, address, state, controller)
+    return BrokerState(*who, entry.log, entry.metrics)
+
+
+class Ending(NamedTuple):
+    """What it took to stop a cluster."""
+
+    clean: bool
+    summary: str
+    killed: list[int]
+
+    def as_data(self) -> dict[str, Any]:
+        """For `--format json`."""
+        return {"summary": self.summary, "killed": self.killed}
+
+
+def take_down(data: str, wait_s: float) -> Ending:
+    """Ask the supervisor, and brokers that it does not know, to stop; kill what has not ended
+    after `wait_s`."""
+    up = up_file.read(data)
+    brokers = [entry for entry in _entries(data, up) if entry.is_running()]
+    running = _processes(up, brokers)
+    if not running:
+        _tidy(data, up)
+        return Ending(True, f"nothing is up in {data}", [])
+    try:
+        _ask_to_stop(up, brokers)
+    except PermissionError:
+        pids = ", ".join(str(process.pid) for process in running)
+        return Ending(False, f"no permission to stop another user's processes: pid {pids}", [])
+    if _gone(running, wait_s):
+        _tidy(data, up)
+        many = "broker" if len(brokers) == 1 else "brokers"
+        return Ending(True, f"stopped {len(brokers)} {many} in {data}", [])
+    left = [process.pid for process in running if process.is_running()]
+    for pid in left:
+        _send(pid, signal.SIGKILL)
+    _gone(running, ESCALATED_S)
+    _tidy(data, up)
+    pids = ", ".join(map(str, left))
+    return Ending(False, f"killed what had not stopped after {wait_s:g} s: pid {pids}", left)
+
+
+def _ask_to_stop(up: UpFile | None, brokers: list[BrokerEntry]) -> None:
+    """The supervisor stops its brokers; the others get the signal themselves."""
+    supervised = up.brokers if up is not None and up.alive() else []
+    for entry in brokers:
+        if entry not in supervised:
+            _send(entry.pid, signal.SIGTERM)
+        _send(entry.pid, signal.SIGCONT)  # one that is paused would not see the other
+    if up is not None and up.alive():
+        _send(up.pid, signal.SIGTERM)
+
+
+def _tidy(data: str, up: UpFile | None) -> None:
+    """What a supervisor that was killed could not remove any more."""
+    if up is not None and up.ephemeral and up.data == data:
+        from shutil import rmtree
+
+        rmtree(data, ignore_errors=True)
+    up_file.remove(data)
+    control_pipe.remove(data)
+
+
+class _Process(NamedTuple):
+    pid: int
+    started: str
+
+    def is_running(self) -> bool:
+        return process_identity.is_running(self.pid, self.started)
+
+
+def _processes(up: UpFile | None, brokers: list[BrokerEntry]) -> list[_Process]:
+    """Brokers first: a supervisor that is killed can no longer kill them."""
+    found = sorted({_Process(entry.pid, entry.started) for entry in brokers})
+    return [*found, _Process(up.pid, up.started)] if up is not None and up.alive() else found
+
+
+def _gone(processes: list[_Process], wait_s: float) -> bool:
+    until = time.monotonic() + wait_s
+    while any(process.is_running() for process in processes):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,106 @@
+"""One broker of a cluster that `tidelog up` runs: start it again, kill, pause and resume it.
+
+Always true: a broker is started by the cluster's supervisor and by nobody else, so it has the
+cluster's settings and ends with the cluster; a signal goes only to a process that is proved to
+be the broker (`live_brokers`, or pid and start time in `up.json`).
+"""
+
+import os
+import signal
+import time
+
+from tidelog.shell.supervisor import process_identity, up_file
+from tidelog.shell.supervisor.operating import control_pipe
+from tidelog.shell.supervisor.operating.live_brokers import live_brokers
+from tidelog.shell.supervisor.preflight import data_folder
+from tidelog.shell.supervisor.preflight.refusal import Refusal
+from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
+
+LOOK_S = 0.02
+ASK_AGAIN_S = 1.0
+KILLED_S = 10.0
+
+
+def start(data: str, broker: int, wait_s: float) -> str:
+    """Start a broker that is down and wait until it is up; what was done. Raises Refusal."""
+    up = up_file.read(data)
+    where = up_file.option(data)
+    if up is None or not up.alive():
+        raise Refusal(f"no cluster is up in {data}; start all its brokers: tidelog up{where}")
+    before = _entry(up, broker)
+    if (pid := _pid(data, up, broker)) is not None:
+        raise Refusal(f"broker {broker} runs already (pid {pid})")
+    asked, until = 0.0, time.monotonic() + wait_s
+    while time.monotonic() < until:
+        if time.monotonic() - asked > ASK_AGAIN_S:
+            # The supervisor passes over a request while it has not noticed the death.
+            control_pipe.request_start(data, broker)
+            asked = time.monotonic()
+        now = up_file.read(data)
+        entry = None if now is None else _entry(now, broker)
+        if entry is None:
+            raise Refusal(f"the cluster in {data} stopped before broker {broker} was up")
+        if entry.pid != before.pid:
+            asked = until
+            if entry.state == up_file.UP:
+                return f"broker {broker} is up at {entry.host}:{entry.port} (pid {entry.pid})"
+            if not entry.is_running():
+                raise Refusal(f"broker {broker} did not start; see {entry.log}")
+        time.sleep(LOOK_S)
+    raise Refusal(f"broker {broker} is not up after {wait_s:g} s; see {before.log}")
+
+
+def kill(data: str, broker: int) -> str:
+    """kill -9; returns when the process is gone. Raises Refusal."""
+    pid = _signal(data, broker, signal.SIGKILL)
+    until = time.monotonic() + KILLED_S
+    while process_identity.started(pid) is not None and time.monotonic() < until:
+        time.sleep(LOOK_S)
+    return f"broker {broker} (pid {pid}) is killed"
+
+
+def pause(data: str, broker: int) -> str:
+    """SIGSTOP: its process hangs, and its connections stay open. Raises Refusal."""
+    pid = _signal(data, broker, signal.SIGSTOP)
+    again = f"tidelog broker resume {broker}{up_file.option(data)}"
+    return f"broker {broker} (pid {pid}) is paused; to let it run: {again}"
+
+
+def resume(data: str, broker: int) -> str:
+    """SIGCONT. Raises Refusal."""
+    return f"broker {broker} (pid {_signal(data, broker, signal.SIGCONT)}) runs"
+
+
+def _signal(data: str, broker: int, number: int) -> int:
+    up = up_file.read(data)
+    pid = _pid(data, up, broker)
+    if pid is None:
+        if up is None and broker not in data_folder.broker_ids(data):
+            raise Refusal(f"no broker {broker} in {data}; name the cluster's folder with --data")
+        if up is not None:
+            _entry(up, broker)
+        again = f"tidelog broker start {broker}{up_file.option(data)}"
+        raise Refusal(f"broker {broker} does not run; to start it: {again}")
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError as error:
+        raise Refusal(f"broker {broker} (pid {pid}) has just ended") from error
+    except PermissionError as error:
+        raise Refusal(f"no permission to signal broker {broker} (pid {pid})") from error
+    return pid
+
+
+def _pid(data: str, up: UpFile | None, broker: int) -> int | None:
+    """The process of a broker that lives."""
+    if (pid := live_brokers(data).get(broker)) is not None:
+        return pid
+    entries = [] if up is None else up.brokers
+    return next((e.pid for e in entries if e.id == broker and e.is_running()), None)
+
+
+def _entry(up: UpFile, broker: int) -> BrokerEntry:
+    for entry in up.brokers:
+        if entry.id == broker:
+            return entry
+    known = ", ".join(str(entry.id) for entry in up.brokers)
+    raise Refusal(f"no broker {broker} in the cluster of {up.data}; it has {known}")
