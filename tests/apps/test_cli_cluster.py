@@ -183,7 +183,7 @@ def test_a_bad_address_is_one_line() -> None:
 def test_where_the_address_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(cli_bootstrap.VARIABLE, raising=False)
-    assert cli_bootstrap.find_bootstrap(None) == "localhost:9092"
+    assert cli_bootstrap.find_bootstrap(None) == "localhost:9092,localhost:9093,localhost:9094"
     monkeypatch.setenv(cli_bootstrap.VARIABLE, "elsewhere:1")
     assert cli_bootstrap.find_bootstrap(None) == "elsewhere:1"
     assert cli_bootstrap.find_bootstrap("given:2") == "given:2"
@@ -215,7 +215,7 @@ def test_the_cluster_of_the_current_folder_is_found(
     up_file.write(note)
     assert cli_bootstrap.find_bootstrap(None) == "localhost:7777"
     up_file.write(note._replace(started="another"))
-    assert cli_bootstrap.find_bootstrap(None) == "localhost:9092"
+    assert cli_bootstrap.find_bootstrap(None) == cli_bootstrap.LAST_RESORT
 
 
 # -- as text ---------------------------------------------------------------------------------
@@ -251,6 +251,19 @@ def test_a_partition_is_named_once_and_the_clusters_own_topics_hide_no_other() -
         "  alone/0  leader 2, in sync [2] of [2], min ISR 1",
         "2 not led by their preferred replica, named above",
         "✗ partitions: 53; 0 offline, 0 under min ISR, 52 under-replicated",
+    ]
+
+
+def test_health_names_the_command_that_elects_preferred_leaders() -> None:
+    led_by_another = Ailing("orders", 0, 2, [1, 2], [1, 2], 1)
+    health = Health(1, [], [], [], [], [led_by_another], False, [], False)
+    out = io.StringIO()
+    cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
+    assert out.getvalue().splitlines() == [
+        "1 not led by its preferred replica",
+        "  orders/0  leader 2, in sync [1, 2] of [1, 2], min ISR 1",
+        "to elect preferred leaders now: tidelog partition elect --all",
+        "✓ partitions: 1; every replica is in sync",
     ]
 
 

@@ -106,6 +106,8 @@ def show_health(screen: Console, health: Health) -> None:
     if health.min_isr_unknown:
         screen.print(output.faint("min.insync.replicas is not told; not judged by it"))
     told = f"partitions: {health.partitions}"
+    if health.holds and health.not_preferred:
+        screen.print(output.faint("to elect preferred leaders now: tidelog partition elect --all"))
     if health.holds:
         screen.print(output.verdict_line(True, f"{told}; every replica is in sync"))
         return
