@@ -83,7 +83,7 @@ NOTES = {
     "ListPartitionReassignments": "moves under way",
     "DescribeCluster": "brokers; there are no controllers apart from them",
     "DescribeState": "client listener: a broker's view of itself, for `tidelog partition describe`",
-    "Hello": "internal listener: who connects, and the cluster's secret",
+    "Hello": "internal listener: the handshake by which two brokers prove themselves",
     "ControllerCall": "internal listener: heartbeats, ISR proposals, what clients want of the "
     "controller",
     "SetFaults": "internal listener, with `tidelog.fault.switches=true`: faults for "

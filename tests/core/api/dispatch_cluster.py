@@ -8,13 +8,23 @@ from node_cluster import resolve_records
 
 from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import Chunks
+from tidelog.core.api.handshake import NONCE_BYTES, ListeningHandshake, Member
 from tidelog.core.api.internal_dispatch import InternalDispatch
 from tidelog.core.node import effects as do
 from tidelog.core.types import BrokerId
 from tidelog.core.wire.codec import decode_response, encode_request
 
-SECRET = "of the cluster"
+CLUSTER_ID, SECRET = "cluster-1", "of the cluster"
 PROBE_MS = 50
+
+
+def member(broker: BrokerId) -> Member:
+    return Member(CLUSTER_ID, broker, SECRET)
+
+
+def address(broker: BrokerId) -> str:
+    """Where the broker is registered for other brokers."""
+    return f"127.0.0.1:{9000 + broker}"
 
 
 class Answer:
@@ -41,6 +51,7 @@ class Line:
         self.answers: list[Answer] = []
         self.closed: str | None = None
         self.session: Any = None
+        self.handshake: Any = None
 
     def reserve(self) -> Answer:
         self.answers.append(Answer(self))
@@ -57,6 +68,7 @@ class DispatchCluster(ApiCluster):
     """Its brokers answer to lines."""
 
     set_faults: Any = None
+    nonces = 0
     fault: Callable[[Exception], None] | None = None
 
     def dispatch(self, broker: BrokerId) -> Dispatch:
@@ -78,12 +90,16 @@ class DispatchCluster(ApiCluster):
     def internal(self, broker: BrokerId) -> InternalDispatch:
         return InternalDispatch(
             self.dispatch(broker),
-            SECRET,
+            lambda: ListeningHandshake(member(broker), address(broker), self._nonce()),
             self.nodes[broker].image.topic_names,
             lambda event: self.step(broker, event),
             lambda: self.now_ms,
             self.set_faults,
         )
+
+    def _nonce(self) -> bytes:
+        self.nonces += 1
+        return self.nonces.to_bytes(NONCE_BYTES, "big")
 
     def _respond(self, broker: BrokerId, peer: Any, correlation: int, response: Any) -> None:
         if hasattr(peer, "respond"):

@@ -1,17 +1,17 @@
-"""What brokers say to each other: only after a Hello, and each in its own name."""
+"""Requests between brokers: only after the handshake, and each broker in its own name."""
 
 import json
-from typing import Any
 
 import pytest
-from dispatch_cluster import SECRET, DispatchCluster, Line
+from dispatch_cluster import SECRET, DispatchCluster, Line, address, member
 from node_cluster import ORDERS
 
+from tidelog.core.api.handshake import NONCE_BYTES, ConnectingHandshake
 from tidelog.core.controller.effects import ReassignmentsAnswer
 from tidelog.core.controller.events import ListReassignmentsReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Fetch, FetchPartition, Forwarded
-from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO, SET_FAULTS
+from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO, HELLO_VERSION, SET_FAULTS
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import decode_call, encode_call
 from tidelog.core.wire.follower_fetch import FollowerFetches
@@ -26,14 +26,24 @@ def cluster() -> DispatchCluster:
 
 
 def say(cluster: DispatchCluster, line: Line, api_key: int, document: bytes) -> None:
-    frame = encode_request(api_key, 0, 5, "broker-2", {"document": document})[4:]
+    version = HELLO_VERSION if api_key == HELLO else 0
+    frame = encode_request(api_key, version, 5, "broker-2", {"document": document})[4:]
     cluster.send(cluster.internal(1), line, frame)
 
 
-def hello(cluster: DispatchCluster, **document: Any) -> Line:
+def shake_hands(cluster: DispatchCluster, secret: str = SECRET) -> Line:
+    """A connection on which broker 2 has proved itself, and no response is left."""
     line = Line()
-    said = {"broker": 2, "secret": SECRET, **document}
-    say(cluster, line, HELLO, json.dumps(said).encode())
+    handshake = ConnectingHandshake(
+        member(2)._replace(secret=secret), 1, address(1), b"n" * NONCE_BYTES
+    )
+    say(cluster, line, HELLO, handshake.hello())
+    [challenge] = line.answers
+    assert challenge.frame is not None
+    number, struct = decode_response(HELLO, HELLO_VERSION, challenge.frame[4:])
+    assert number == 5
+    say(cluster, line, HELLO, handshake.prove(struct["document"]))
+    line.answers.clear()
     return line
 
 
@@ -48,8 +58,8 @@ def follow(cluster: DispatchCluster, line: Line, replica: int) -> FollowerFetche
     return fetches
 
 
-def test_hello_and_a_fetch(cluster: DispatchCluster) -> None:
-    line = hello(cluster)
+def test_a_fetch_after_the_handshake(cluster: DispatchCluster) -> None:
+    line = shake_hands(cluster)
     assert (line.session, line.closed, line.answers) == (2, None, [])
     fetches = follow(cluster, line, 2)
     cluster.run_until(lambda: bool(line.answers))
@@ -62,7 +72,7 @@ def test_hello_and_a_fetch(cluster: DispatchCluster) -> None:
 
 
 def test_a_call_to_the_controller(cluster: DispatchCluster) -> None:
-    line = hello(cluster)
+    line = shake_hands(cluster)
     assert cluster.controller() == 1
     say(cluster, line, CONTROLLER_CALL, encode_call(Forwarded(ListReassignmentsReceived(0))))
     cluster.run_until(lambda: bool(line.answers))
@@ -73,13 +83,44 @@ def test_a_call_to_the_controller(cluster: DispatchCluster) -> None:
     assert decode_call(struct["document"]) == ReassignmentsAnswer(ErrorCode.NONE, ())
 
 
-def test_without_the_secret_nothing_is_answered(cluster: DispatchCluster) -> None:
-    line = hello(cluster, secret="guessed")
-    assert line.closed is not None
+def test_a_wrong_proof_closes_the_connection(cluster: DispatchCluster) -> None:
+    line = Line()
+    handshake = ConnectingHandshake(member(2), 1, address(1), b"n" * NONCE_BYTES)
+    say(cluster, line, HELLO, handshake.hello())
+    say(cluster, line, HELLO, json.dumps({"proof": "00" * 32}).encode())
+    assert line.closed == (
+        "failed handshake: wrong proof: the peer does not know the cluster's secret"
+    )
     assert line.session is None
 
 
-def test_before_the_hello_nothing_is_answered(cluster: DispatchCluster) -> None:
+def test_a_second_handshake_closes_the_connection(cluster: DispatchCluster) -> None:
+    line = shake_hands(cluster)
+    other = ConnectingHandshake(member(3), 1, address(1), b"n" * NONCE_BYTES)
+    say(cluster, line, HELLO, other.hello())
+    assert line.closed is not None
+    assert (line.session, line.answers) == (2, [])
+
+
+def test_half_a_handshake_allows_nothing(cluster: DispatchCluster) -> None:
+    line = Line()
+    handshake = ConnectingHandshake(member(2), 1, address(1), b"n" * NONCE_BYTES)
+    say(cluster, line, HELLO, handshake.hello())
+    line.answers.clear()
+    follow(cluster, line, 2)
+    assert line.closed == "a request before the handshake"
+    assert line.answers == []
+
+
+def test_the_hello_that_carried_the_secret_is_refused(cluster: DispatchCluster) -> None:
+    line = Line()
+    frame = encode_request(HELLO, HELLO_VERSION, 5, "broker-2", {"document": b"{}"})[4:]
+    old = frame[:2] + b"\0\0" + frame[4:]
+    cluster.send(cluster.internal(1), line, old)
+    assert line.closed == "failed handshake: version 0, not 1"
+
+
+def test_before_the_handshake_nothing_is_answered(cluster: DispatchCluster) -> None:
     for say_it in (
         lambda line: follow(cluster, line, 2),
         lambda line: say(cluster, line, CONTROLLER_CALL, encode_call(ListReassignmentsReceived(0))),
@@ -91,7 +132,7 @@ def test_before_the_hello_nothing_is_answered(cluster: DispatchCluster) -> None:
 
 
 def test_nobody_fetches_for_another(cluster: DispatchCluster) -> None:
-    line = hello(cluster)
+    line = shake_hands(cluster)
     follow(cluster, line, 3)
     assert line.closed is not None
     assert "3" in line.closed
@@ -109,7 +150,7 @@ def test_nobody_fetches_for_another(cluster: DispatchCluster) -> None:
     ],
 )
 def test_nonsense_of_brokers(cluster: DispatchCluster, api_key: int, document: bytes) -> None:
-    line = hello(cluster)
+    line = shake_hands(cluster)
     say(cluster, line, api_key, document)
     assert line.closed
     assert line.answers == []
@@ -117,7 +158,7 @@ def test_nonsense_of_brokers(cluster: DispatchCluster, api_key: int, document: b
 
 def test_fault_switches_where_they_are_allowed(cluster: DispatchCluster) -> None:
     cluster.set_faults = lambda document: {"set": document}
-    line = hello(cluster)
+    line = shake_hands(cluster)
     say(cluster, line, SET_FAULTS, b'{"isolated": true}')
     [answer] = line.answers
     assert answer.frame is not None
@@ -127,8 +168,8 @@ def test_fault_switches_where_they_are_allowed(cluster: DispatchCluster) -> None
 
 @pytest.mark.parametrize(
     "document",
-    [json.dumps({"secret": SECRET}).encode(), b"[" * 200_000, b"[]", b"{"],
-    ids=["no broker", "JSON without a bottom", "JSON of another kind", "broken JSON"],
+    [b"{}", b"[" * 200_000, b"[" * 4000, b"[]", b"{"],
+    ids=["empty", "too large", "nested JSON", "JSON of another kind", "broken JSON"],
 )
 def test_a_hello_that_makes_no_sense(cluster: DispatchCluster, document: bytes) -> None:
     line = Line()

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.answer_slot import Slot
@@ -12,7 +13,7 @@ from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
-from tidelog.shell.net.listener import Limits, Listener, Shares, bind
+from tidelog.shell.net.listener import Limits, Listener, Shares, UnprovenLimits, bind
 from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
 from tidelog.shell.net.outbox import Chunk
 from tidelog.shell.os_disk import OsDisk
@@ -50,6 +51,7 @@ class Stage:
         self,
         root: Path,
         admitted: ConnectionLimits | None = None,
+        unproven: UnprovenLimits | None = None,
         **limits: int,
     ) -> None:
         self.loop = EventLoop(Clock())
@@ -61,7 +63,8 @@ class Stage:
             RequestMemory(limits.pop("request_bytes", UNLIMITED)),
             AnswerMemory(limits.pop("answer_bytes", UNLIMITED)),
         )
-        bounds = Limits(**{"frame_max": FRAME_MAX, **limits})
+        values: dict[str, Any] = {"frame_max": FRAME_MAX, "unproven": unproven, **limits}
+        bounds = Limits(**values)
         self.listener = Listener(self.loop, sock, self.disk, self.echo, bounds, self.shares)
         self.peers: list[socket.socket] = []
 
@@ -127,8 +130,12 @@ def stages(root: Path) -> Iterator[Callable[..., Stage]]:
     """Sets stages up as they are asked for, and takes them down in the end."""
     made: list[Stage] = []
 
-    def make(admitted: ConnectionLimits | None = None, **limits: int) -> Stage:
-        made.append(Stage(root, admitted, **limits))
+    def make(
+        admitted: ConnectionLimits | None = None,
+        unproven: UnprovenLimits | None = None,
+        **limits: int,
+    ) -> Stage:
+        made.append(Stage(root, admitted, unproven, **limits))
         return made[-1]
 
     yield make

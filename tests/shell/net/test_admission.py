@@ -1,15 +1,13 @@
-"""Places: how many connections there may be, how fast they come, and what strangers may say."""
+"""Places: how many connections there may be, and how fast they come."""
 
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from net_stage import Echo, Stage, framed, stages
+from net_stage import Stage, framed, stages
 
 from tidelog.shell.net.admission import Admission, ConnectionLimits
-from tidelog.shell.net.connection import Connection
-from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import Listener, bind
 
 
@@ -72,25 +70,3 @@ def test_a_connection_that_comes_too_soon_waits(staged: Callable[..., Stage]) ->
     stage.turns(5)
     assert len(stage.listener.connections) < 40
     stage.until(lambda: len(stage.listener.connections) == 40)
-
-
-def test_a_stranger_says_who_it_is_in_few_words(staged: Callable[..., Stage]) -> None:
-    stage = staged(stranger_frame_max=100, idle_max_ms=1000)
-    greeted: list[Connection] = []
-
-    class Polite(Echo):
-        def frame(self, connection: Connection, frame: memoryview) -> None:
-            if bytes(frame) == b"hello":
-                connection.trust()
-                greeted.append(connection)
-            super().frame(connection, frame)
-
-    stage.listener._service = stage.echo = Polite()
-    rude, silent, friend = stage.connect(), stage.connect(), stage.connect()
-    rude.sendall(PREFIX.pack(101))
-    stage.until(lambda: stage.is_closed(rude))
-    friend.sendall(framed(b"hello") + framed(b"x" * 5000))
-    assert len(stage.received(friend, 9 + 5004)) == 9 + 5004
-    stage.until(lambda: stage.is_closed(silent))
-    stage.turns(5)
-    assert set(greeted) == stage.listener.connections, "brokers may be silent"

@@ -5,13 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
+from link_peer import LinkStage
 from net_stage import framed
 
-from tidelog.shell.net.clock import Clock
-from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.net.listener import bind
-from tidelog.shell.net.peer_link import KEPT_BYTES_MAX, LinkEvents, PeerLink
-from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.net.peer_link import KEPT_BYTES_MAX
 
 NOBODYS = b"\xff\xff\xff\xf0"
 MB = 1024 * 1024
@@ -19,17 +16,11 @@ MB = 1024 * 1024
 
 @pytest.mark.parametrize(("size", "kept"), [(KEPT_BYTES_MAX - MB, True), (40 * MB, False)])
 def test_room_is_kept_for_usual_answers_only(tmp_path: Path, size: int, kept: bool) -> None:
-    loop, disk = EventLoop(Clock()), OsDisk(str(tmp_path))
-    [door] = bind("127.0.0.1", 0)
-    door.setblocking(True)
-    address = ("127.0.0.1", door.getsockname()[1])
-    broken: list[bool] = []
-    told = LinkEvents(
-        lambda _number, _answer: None, lambda _number: None, lambda: broken.append(True)
-    )
-    link = PeerLink(loop, disk, "test", b"", lambda: address, told)
+    stage = LinkStage(tmp_path)
+    loop, link = stage.loop, stage.link
     assert link._connect()
-    broker, _ = door.accept()
+    broker = stage.accept()
+    stage.prove(broker)
     sender = threading.Thread(
         target=lambda: broker.sendall(framed(NOBODYS + bytes(size)) + framed(NOBODYS))
     )
@@ -44,10 +35,7 @@ def test_room_is_kept_for_usual_answers_only(tmp_path: Path, size: int, kept: bo
     for _ in range(3):
         loop.after(5, lambda: None)
         loop.turn()
-    assert not broken
+    assert not stage.broken
     assert (link._buffer.size > MB) is kept
-    link.close()
-    for each in (broker, door):
-        each.close()
-    disk.close()
-    loop.close()
+    broker.close()
+    stage.close()

@@ -1,9 +1,9 @@
 """A fetch session outlives the connection that it began on: so must the ids of its topics."""
 
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from link_peer import LinkStage
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
@@ -17,12 +17,7 @@ from tidelog.core.types import TopicPartition
 from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, decode_fetch
 from tidelog.core.wire.fetch_response import encode_fetch_response
 from tidelog.core.wire.frames import parse_request_header
-from tidelog.shell.net.clock import Clock
-from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
-from tidelog.shell.net.listener import bind
-from tidelog.shell.net.peer_link import LinkEvents, PeerLink
-from tidelog.shell.os_disk import OsDisk
 
 ID, OTHER_ID = b"1" * 16, b"2" * 16
 NAMES = {ID: "a", OTHER_ID: "b"}
@@ -46,44 +41,16 @@ def answer(number: int, topic: str, topic_id: bytes) -> bytes:
     return b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))
 
 
-class Leader:
+class Leader(LinkStage):
     """The other end of a link, and the loop that turns it."""
-
-    def __init__(self, root: Path) -> None:
-        self.loop, self.disk = EventLoop(Clock()), OsDisk(str(root))
-        [self.door] = bind("127.0.0.1", 0)
-        self.door.setblocking(True)
-        self.door.settimeout(5)
-        self.answered: list[FetchResponse] = []
-        self.failed: list[int] = []
-        told = LinkEvents(
-            lambda _number, response: self.answered.append(response),  # type: ignore[arg-type]
-            self.failed.append,
-            lambda: None,
-        )
-        address = ("127.0.0.1", self.door.getsockname()[1])
-        self.link = PeerLink(self.loop, self.disk, "broker-2", b"", lambda: address, told)
 
     def ask(self, correlation: int, request: Fetch) -> socket.socket:
         """Send it over a new connection."""
         self.link.send(correlation, request)
-        sock = self.door.accept()[0]
-        sock.settimeout(5)
-        self.until(lambda: not self.link._connecting and not self.link._outbox)
+        sock = self.accept()
+        self.prove(sock)
+        self.until(lambda: not self.link._outbox)
         return sock
-
-    def until(self, done: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 10
-        while not done():
-            assert time.monotonic() < give_up
-            self.loop.after(5, lambda: None)
-            self.loop.turn()
-
-    def close(self) -> None:
-        self.link.close()
-        self.door.close()
-        self.disk.close()
-        self.loop.close()
 
 
 def heard(sock: socket.socket) -> tuple[int, Fetch]:
@@ -107,7 +74,9 @@ def test_a_session_goes_on_over_another_connection(tmp_path: Path) -> None:
         assert request.forgotten == [TopicPartition("a", 0)]
         second.sendall(answer(number, "b", OTHER_ID))
         leader.until(lambda: len(leader.answered) == 2)
-        [told] = leader.answered[1].partitions
+        response = leader.answered[1]
+        assert isinstance(response, FetchResponse)
+        [told] = response.partitions
         assert told.topic_partition == TopicPartition("b", 0)
         leader.close()
 

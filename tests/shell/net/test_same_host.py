@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from link_peer import handshake_to
 from net_stage import FRAME_MAX, Stage, finish, framed
 
 from tidelog.shell.net import same_host
@@ -42,7 +43,7 @@ def family_of_link(tmp_path: Path, door: socket.socket) -> int:
     """How a link to the door's address goes."""
     loop, disk = EventLoop(Clock()), OsDisk(str(tmp_path))
     told = LinkEvents(lambda _number, _answer: None, lambda _number: None, lambda: None)
-    link = PeerLink(loop, disk, "test", b"hello", lambda: address_of(door), told)
+    link = PeerLink(loop, disk, "test", handshake_to, lambda: address_of(door), told)
     assert link._connect()
     assert link._sock is not None
     family = link._sock.family

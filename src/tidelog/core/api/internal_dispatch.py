@@ -1,20 +1,19 @@
-"""What brokers ask each other: follower fetches, and calls to the controller.
+"""The requests that brokers send to each other: follower fetches, and calls to the controller.
 
-A connection begins with a Hello that names the broker and proves that it knows the
-cluster's secret, which lies in the metadata store. Answers carry the request's number and
-leave as soon as they are there: a long poll holds up nothing behind it.
+A connection begins with the handshake (handshake.py); every request before it closes the
+connection. Responses carry the request's number and leave as soon as they are ready: a long poll
+delays nothing behind it.
 """
 
 import json
-from _operator import _compare_digest as compare_digest
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from tidelog.core.api.dispatch import Dispatch, Refused
 from tidelog.core.api.exchange import Chunks
+from tidelog.core.api.handshake import HandshakeFailed, ListeningHandshake
 from tidelog.core.node import events as on
-from tidelog.core.types import BrokerId
-from tidelog.core.wire.apis import CONTROLLER_CALL, FETCH, HELLO, SET_FAULTS
+from tidelog.core.wire.apis import CONTROLLER_CALL, FETCH, HELLO, HELLO_VERSION, SET_FAULTS
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.fetch_request import decode_fetch
@@ -26,7 +25,9 @@ class PeerLine(Protocol):
     """A connection whose answers need no order."""
 
     session: Any
-    """The broker at the other end, once it has said so."""
+    """The id of the broker at the other end, once it is proved; None before."""
+    handshake: Any
+    """The handshake in progress, or None."""
 
     def send_now(self, chunks: Chunks) -> None: ...
 
@@ -71,14 +72,14 @@ class InternalDispatch:
     def __init__(
         self,
         dispatch: Dispatch,
-        secret: str,
+        new_handshake: Callable[[], ListeningHandshake],
         names: dict[bytes, str],
         step: Callable[[on.Event], None],
         now_ms: Callable[[], int],
         set_faults: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self._dispatch = dispatch
-        self._secret = secret
+        self._new_handshake = new_handshake
         self._names = names
         self._step = step
         self._now_ms = now_ms
@@ -91,6 +92,8 @@ class InternalDispatch:
             self._take(line, frame)
         except (MalformedRequest, UnknownCall) as malformed:
             line.refuse(f"malformed request of a broker: {malformed}")
+        except HandshakeFailed as failed:
+            line.refuse(f"failed handshake: {failed}")
         except Refused as refused:
             line.refuse(str(refused))
 
@@ -100,12 +103,12 @@ class InternalDispatch:
         if key == FETCH and line.session is not None:
             self._fetch(line, header.api_version, correlation_id, frame, header.position)
         elif key == HELLO:
-            line.session = self._greet(self._document(header, frame))
+            self._shake_hands(line, header, frame)
         elif key == SET_FAULTS and self._set_faults is not None:
             told = json.dumps(self._set_faults(self._document(header, frame))).encode()
             line.send_now([encode_response(SET_FAULTS, 0, correlation_id, {"document": told})])
         elif line.session is None:
-            raise Refused("a request before the Hello")
+            raise Refused("a request before the handshake")
         elif key == CONTROLLER_CALL:
             body = decode_request(key, 0, frame, header.position)["document"]
             exchange = ControllerExchange(line, correlation_id)
@@ -113,14 +116,19 @@ class InternalDispatch:
         else:
             raise Refused(f"API {key} is not for brokers")
 
-    def _greet(self, document: dict[str, Any]) -> BrokerId:
-        told = str(document.get("secret")).encode(errors="replace")
-        if not compare_digest(told, self._secret.encode()):
-            raise Refused("a Hello without the cluster's secret")
-        broker = document.get("broker")
-        if not isinstance(broker, int):
-            raise Refused("a Hello without a broker")
-        return broker
+    def _shake_hands(self, line: PeerLine, header: RequestHeader, frame: memoryview) -> None:
+        if line.session is not None:
+            raise HandshakeFailed(f"broker {line.session} is proved already")
+        if header.api_version != HELLO_VERSION:
+            raise HandshakeFailed(f"version {header.api_version}, not {HELLO_VERSION}")
+        body = decode_request(HELLO, HELLO_VERSION, frame, header.position)["document"]
+        if line.handshake is not None:
+            line.session = line.handshake.accept(body)
+            line.handshake = None
+            return
+        line.handshake = self._new_handshake()
+        challenge = {"document": line.handshake.challenge(body)}
+        line.send_now([encode_response(HELLO, HELLO_VERSION, header.correlation_id, challenge)])
 
     def _fetch(
         self, line: PeerLine, version: int, correlation_id: int, frame: memoryview, at: int

@@ -40,6 +40,8 @@ ALTER_PARTITION_REASSIGNMENTS = 45
 DESCRIBE_TOPIC_PARTITIONS = 75
 DESCRIBE_STATE = 32000
 HELLO = 32001
+HELLO_VERSION = 1
+"""Version 0 carried the cluster's secret itself, and is refused."""
 CONTROLLER_CALL = 32002
 SET_FAULTS = 32003
 PRIVATE = range(DESCRIBE_STATE, SET_FAULTS + 1)
@@ -100,7 +102,7 @@ APIS = {
     74: Api("ListConfigResources", 0, 1, 0, CLUSTER),
     75: Api("DescribeTopicPartitions", 0, 0, 0, CLUSTER),
     DESCRIBE_STATE: Api("DescribeState", 0, 0, NEVER, OWN),
-    HELLO: Api("Hello", 0, 0, NEVER, OWN),
+    HELLO: Api("Hello", HELLO_VERSION, HELLO_VERSION, NEVER, OWN),
     CONTROLLER_CALL: Api("ControllerCall", 0, 0, NEVER, OWN),
     SET_FAULTS: Api("SetFaults", 0, 0, NEVER, OWN),
 }

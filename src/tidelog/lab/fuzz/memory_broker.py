@@ -15,6 +15,7 @@ from tidelog.core.api.context import Broker
 from tidelog.core.api.departed_brokers import DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import Chunks
+from tidelog.core.api.handshake import NONCE_BYTES, ListeningHandshake, Member
 from tidelog.core.api.internal_dispatch import InternalDispatch
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata.metadata_store import Compacted
@@ -28,7 +29,8 @@ from tidelog.core.storage.disk import Region
 from tidelog.lab.fuzz.indexed_disk import IndexedDisk
 
 CLUSTER_ID = "RnV6ei10aGUtYnJva2Vyc"
-SECRET = "known to brokers"
+MEMBER = Member(CLUSTER_ID, 1, "known to brokers")
+ADDRESS = "localhost:1"
 SESSION_MS = 9000
 STEPS_MAX = 100_000
 """So many events never follow from one frame."""
@@ -66,7 +68,7 @@ class Answer:
 class Line:
     """A connection that is used for one frame."""
 
-    __slots__ = ("answer", "filled", "refused", "reserved", "session")
+    __slots__ = ("answer", "filled", "handshake", "refused", "reserved", "session")
 
     peer_host = "127.0.0.1"
 
@@ -76,6 +78,7 @@ class Line:
         self.refused: str | None = None
         self.answer: Chunks = []
         self.session: Any = None
+        self.handshake: Any = None
 
     def reserve(self) -> Answer:
         self.reserved = True
@@ -120,12 +123,17 @@ class MemoryBroker:
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._stepping = False
         self._made_ids = 0
+        self._made_nonces = 0
         broker = Broker(
             self.node, settings, CLUSTER_ID, self._new_topic_id, lambda: 0, DepartedBrokers()
         )
         self._dispatch = Dispatch(broker, self._step, lambda: self.now_ms, self._when_settled)
         self._internal = InternalDispatch(
-            self._dispatch, SECRET, self.node.image.topic_names, self._step, lambda: self.now_ms
+            self._dispatch,
+            lambda: ListeningHandshake(MEMBER, ADDRESS, self._made_nonce()),
+            self.node.image.topic_names,
+            self._step,
+            lambda: self.now_ms,
         )
         self._step(on.Started(self.now_ms))
         while not self.node.acting:
@@ -168,6 +176,10 @@ class MemoryBroker:
             self._later.append((self.now_ms, act))
         else:
             act()
+
+    def _made_nonce(self) -> bytes:
+        self._made_nonces += 1
+        return self._made_nonces.to_bytes(NONCE_BYTES, "big")
 
     def _new_topic_id(self) -> bytes:
         self._made_ids += 1

@@ -48,11 +48,17 @@ LIKELY: dict[str, tuple[Any, ...]] = {
     "generation_id_or_member_epoch": (0, 1, 1, 2, -1),
 }
 """Values that get a request further than others do."""
+HELLO_DOCUMENT = (
+    b'{"cluster": "RnV6ei10aGUtYnJva2Vyc", "from": 2, "to": 1, "address": "localhost:1",'
+    b' "nonce": "' + b"00" * 32 + b'"}'
+)
+"""The one Hello to which `MemoryBroker` sends a Challenge."""
 DOCUMENTS = (
     *(b"{}", b'{"topic": "orders"}', b'{"topic": "orders", "partition": 0}', b"null", b"[]", b""),
     *(b'{"topic": {}}', b'{"topic": "orders", "partition": []}', b'{"partition": 1e999}'),
     *(b'{"partition": ' + b"9" * 5000 + b"}", b'"\\ud800"', b'{"topic": "\\ud800"}', b"NaN"),
-    *(b"[" * 3000, b'{"a":' * 3000, b'{"broker": 1, "secret": "guess"}', b'{"secret": 7}'),
+    *(b"[" * 3000, b'{"a":' * 3000, b'{"broker": 1, "secret": "guess"}', b'{"proof": 7}'),
+    *(HELLO_DOCUMENT, HELLO_DOCUMENT.replace(b"00", b"zz"), HELLO_DOCUMENT.replace(b"2", b"-2")),
 )
 """JSON, for the APIs of our own."""
 

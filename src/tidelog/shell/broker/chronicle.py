@@ -81,6 +81,14 @@ class Chronicle:
         if self._may_tell(event):
             self._tell("WARN", f"dropped {peer}: {why}", event, peer=peer, reason=reason, why=why)
 
+    def peer_unproven(self, broker: BrokerId, address: tuple[str, int] | None, reason: str) -> None:
+        """The process at another broker's address did not prove that it is that broker."""
+        event = "peer_unproven"
+        if self._may_tell(event):
+            where = "an unknown address" if address is None else f"{address[0]}:{address[1]}"
+            text = f"{where} did not prove that it is broker {broker}: {reason}"
+            self._tell("WARN", text, event, other=broker, address=where, reason=reason)
+
     def fault(self, error: Exception) -> None:
         """A mistake in Tidelog, which cost one client its connection."""
         if self._may_tell("fault"):

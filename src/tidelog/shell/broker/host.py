@@ -16,6 +16,12 @@ from typing import Any, TypeAlias
 from tidelog.core.api.context import Broker
 from tidelog.core.api.departed_brokers import DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
+from tidelog.core.api.handshake import (
+    NONCE_BYTES,
+    ConnectingHandshake,
+    ListeningHandshake,
+    Member,
+)
 from tidelog.core.api.internal_dispatch import InternalDispatch
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.node import effects as do
@@ -36,7 +42,7 @@ from tidelog.shell.broker.store_keeper import StoreKeeper
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import Listener
-from tidelog.shell.net.peer_link import LinkEvents, PeerLink, hello_frame
+from tidelog.shell.net.peer_link import LinkEvents, PeerLink
 from tidelog.shell.os_disk import OsDisk, disk_space
 from tidelog.shell.store.cluster_file import ClusterIdentity
 from tidelog.shell.store.metadata_store_client import MetadataStoreClient
@@ -64,7 +70,7 @@ class BrokerHost:
         self._disk = disk
         self._halted = halted
         self._client_id = f"broker-{node.config.broker_id}"
-        self._hello = hello_frame(node.config.broker_id, identity.secret, self._client_id)
+        self._member = Member(identity.cluster_id, node.config.broker_id, identity.secret)
         self._links: dict[BrokerId, PeerLink] = {}
         self._silent = False
         self._effects: deque[do.Effect] = deque()
@@ -81,7 +87,7 @@ class BrokerHost:
         self.chronicle = Chronicle(loop, node, tell)
         self.times = RequestTimes(perf_counter_ns, loop.turns)
         self.ended: dict[str, int] = {}
-        """Connections of clients that this broker ended, by the reason."""
+        """Connections that this broker closed, by reason."""
         self._departed = DepartedBrokers()
         broker = Broker(
             node,
@@ -100,7 +106,7 @@ class BrokerHost:
         self.clients = ClientService(self)
         self.internal_dispatch = InternalDispatch(
             self.dispatch,
-            identity.secret,
+            self._listening_handshake,
             node.image.topic_names,
             self.take,
             now_ms,
@@ -237,16 +243,36 @@ class BrokerHost:
             ),
             lambda number: self.step(on.RequestFailed(number, clock.now_ms())),
             self.peer_lost,
+            lambda reason: self.chronicle.peer_unproven(broker, address_of(), reason),
         )
-        link = PeerLink(self._loop, self._disk, self._client_id, self._hello, address_of, events)
+
+        def handshake(address: tuple[str, int]) -> ConnectingHandshake:
+            nonce = os.urandom(NONCE_BYTES)
+            return ConnectingHandshake(self._member, broker, _address_text(*address), nonce)
+
+        link = PeerLink(self._loop, self._disk, self._client_id, handshake, address_of, events)
         link.silent = self._silent
         return link
+
+    def _listening_handshake(self) -> ListeningHandshake:
+        config = self.node.config
+        address = _address_text(config.internal_host, config.internal_port)
+        return ListeningHandshake(self._member, address, os.urandom(NONCE_BYTES))
 
     def peer_lost(self) -> None:
         """Another broker may be dead: see whether that can be proved."""
         if self.node.halted is not None:
             return
         self._deaths.peer_lost()
+
+    def connection_ended(self, connection: Connection) -> None:
+        """Count and log a connection that this broker closed."""
+        from tidelog.shell.metrics.endings import reason_of
+
+        reason = reason_of(connection.broken_by)
+        if reason is not None:
+            self.ended[reason] = self.ended.get(reason, 0) + 1
+            self.chronicle.connection_ended(connection.peer_name, reason, connection.broken_by)
 
     def _isolate(self, isolated: bool) -> None:
         """A fault switch: nothing passes between this broker and the others."""
@@ -267,16 +293,7 @@ class ClientService:
         self.frame: Callable[[Connection, memoryview], None] = host.dispatch.frame
 
     def closed(self, connection: Connection) -> None:
-        """What it asked for is answered to nobody."""
-        from tidelog.shell.metrics.endings import reason_of
-
-        reason = reason_of(connection.broken_by)
-        if reason is not None:
-            ended = self._host.ended
-            ended[reason] = ended.get(reason, 0) + 1
-            self._host.chronicle.connection_ended(
-                connection.peer_name, reason, connection.broken_by
-            )
+        self._host.connection_ended(connection)
 
 
 class BrokerService:
@@ -290,8 +307,8 @@ class BrokerService:
     def frame(self, connection: Connection, frame: memoryview) -> None:
         if not self._deaf or _is_set_faults(frame):
             self._host.internal_dispatch.frame(connection, frame)
-            if connection.stranger and connection.session is not None:
-                connection.trust()
+            if connection.unproven and connection.session is not None:
+                connection.set_proved()
         else:
             self._unheard.add(connection)
 
@@ -306,6 +323,13 @@ class BrokerService:
         self._unheard.discard(connection)
         if connection.session is not None:
             self._host.peer_lost()
+        elif connection.broken_by.startswith("failed handshake"):
+            self._host.connection_ended(connection)
+
+
+def _address_text(host: str, port: int) -> str:
+    """An internal listener's address, as both brokers of a handshake know it."""
+    return f"{host}:{port}"
 
 
 def _is_set_faults(frame: memoryview) -> bool:

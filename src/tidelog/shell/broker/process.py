@@ -23,7 +23,15 @@ from tidelog.shell.metrics.exposure import Exposure
 from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.net.listener import NEVER, CannotListen, Limits, Listener, Shares, bind
+from tidelog.shell.net.listener import (
+    NEVER,
+    CannotListen,
+    Limits,
+    Listener,
+    Shares,
+    UnprovenLimits,
+    bind,
+)
 from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
 from tidelog.shell.net.same_host import listen_beside
 from tidelog.shell.os_disk import OsDisk
@@ -33,8 +41,8 @@ from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
 FOLLOW_WALL_MS = 60_000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024
-STRANGER_FRAME_MAX = 16 * 1024
-"""More than a Hello takes."""
+UNPROVEN = UnprovenLimits(frame_max=16 * 1024, connections_max=64, deadline_ms=5000)
+"""The frame is larger than any message of the handshake."""
 DESCRIPTORS_MAX = 1 << 16
 
 Report: TypeAlias = Callable[[dict[str, object]], None]
@@ -152,14 +160,13 @@ class BrokerRun:
             get("socket.receive.buffer.bytes"),
             self._connection_descriptors,
         )
-        # Clients are limited; a broker that is kept out would be as good as dead. But who
-        # has yet to prove that it is one gets little. Clients, however many, don't keep
-        # brokers apart.
+        # A broker that is kept out is as good as dead: proved brokers have no limit. Unproven
+        # peers get little. Clients, however many, do not keep brokers apart.
         between_brokers = limits._replace(
             frame_max=INTERNAL_FRAME_MAX,
             receive_timeout_ms=NEVER,
-            descriptor_max=self._connection_descriptors * 3 // 2,
-            stranger_frame_max=STRANGER_FRAME_MAX,
+            descriptor_max=DESCRIPTORS_MAX,
+            unproven=UNPROVEN,
         )
         self._admission = Admission(self._connection_limits())
         shares = Shares(

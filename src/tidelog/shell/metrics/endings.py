@@ -11,8 +11,7 @@ _BY_BEGINNING = (
     ("silent for too long", "idle"),
     ("a request that did not come", "slow request"),
     ("only brokers are replicas", "no broker"),
-    ("a Hello without", "no broker"),
-    ("a request before the Hello", "no broker"),
+    ("failed handshake", "no broker"),
     ("a produce without acks", "failed produce"),
 )
 _NO_NEWS = ("the peer", "the broker stops", "it was cut off", "[Errno")

@@ -63,10 +63,11 @@ class Connection:
         "began_ms",
         "broken_by",
         "flush",
+        "handshake",
         "open",
         "peer_name",
         "session",
-        "stranger",
+        "unproven",
     )
 
     def __init__(
@@ -80,8 +81,10 @@ class Connection:
         closed: Callable[["Connection"], None],
     ) -> None:
         self.open = True
-        self.stranger = False
-        """It has yet to say who it is."""
+        self.unproven = False
+        """Whether the peer still has to prove that it is a broker of this cluster."""
+        self.handshake: object = None
+        """The handshake in progress, if the service has one with this peer."""
         self.peer_name = peer_name
         self.active_ms = loop.clock.now_ms()
         self.began_ms = 0
@@ -122,14 +125,14 @@ class Connection:
         self._slots.append(slot)
         return slot
 
-    def greet(self, frame_max: int) -> None:
-        """Until `trust` it may only send frames of this size."""
-        self.stranger = True
+    def expect_proof(self, frame_max: int) -> None:
+        """Limit the peer's frames to this size until `set_proved`."""
+        self.unproven = True
         self._buffer.frame_max = frame_max
 
-    def trust(self) -> None:
-        """It has said who it is."""
-        self.stranger = False
+    def set_proved(self) -> None:
+        """The peer proved that it is a broker of this cluster."""
+        self.unproven = False
         self._buffer.frame_max = self._bounds.frame_max
 
     def answered(self, slot: Slot) -> None:

@@ -1,8 +1,13 @@
-"""A listening socket, and the connections it took.
+"""A listening socket, and the connections it accepted.
 
-Limits are Kafka's: so many connections in all and from one address, so many new ones in a
-second (admission.py). Closed are those that have been silent for too long, unless it is us
-they wait for, and those that began a request and do not end it.
+Limits are Kafka's: the number of connections in all and from one address, and of new ones in a
+second (admission.py). A connection is closed when it has been silent for too long, unless it
+waits for a response, and when it began a request and does not end it.
+
+A listener for brokers has limits for peers that are not proved yet: few connections, a small
+frame, a short time for the handshake. A newcomer beyond them replaces the oldest unproven
+connection of the address that has most of them. So no number of unproven connections keeps a
+broker out, and proved brokers are never closed for others.
 """
 
 import errno
@@ -13,7 +18,7 @@ from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import Bounds, Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
-from tidelog.shell.net.same_host import unpace, widen
+from tidelog.shell.net.same_host import is_own_process, unpace, widen
 from tidelog.shell.os_disk import OsDisk
 
 BACKLOG = 4096
@@ -39,6 +44,15 @@ class Service(Protocol):
         ...
 
 
+class UnprovenLimits(NamedTuple):
+    """The limits of peers that have not proved yet that they are brokers of this cluster."""
+
+    frame_max: int
+    connections_max: int
+    deadline_ms: int
+    """For the whole handshake, from the moment the connection is accepted."""
+
+
 class Limits(NamedTuple):
     """What a connection may do, under Kafka's names where it has them."""
 
@@ -52,8 +66,8 @@ class Limits(NamedTuple):
     descriptor_max: int = 1 << 30
     """Connections get no higher descriptor: what is left is for files. The system gives the
     lowest that is free."""
-    stranger_frame_max: int | None = None
-    """For peers that have to say who they are first, and may stay silent afterwards."""
+    unproven: UnprovenLimits | None = None
+    """None where peers need no proof. Proved peers may stay silent for as long as they like."""
 
 
 class Shares(NamedTuple):
@@ -149,10 +163,12 @@ class Listener:
             limits.frame_max, limits.in_flight_max, shares.requests, shares.answers
         )
         self._ips: dict[Connection, str] = {}
-        shortest = min(
-            (ms for ms in (limits.idle_max_ms, limits.receive_timeout_ms) if ms != NEVER),
-            default=SWEEP_MS,
-        )
+        self._unproven: dict[Connection, int] = {}
+        """Since when each is open, oldest first; proved ones leave it at the next look."""
+        times = [limits.idle_max_ms, limits.receive_timeout_ms]
+        if limits.unproven is not None:
+            times.append(limits.unproven.deadline_ms)
+        shortest = min((ms for ms in times if ms != NEVER), default=SWEEP_MS)
         self._sweep_ms = min(SWEEP_MS, max(shortest // 4, SWEEP_MIN_MS))
         self._sweep = loop.after(self._sweep_ms, self._sweep_idle)
         loop.watch(sock, self)
@@ -181,6 +197,7 @@ class Listener:
 
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._unproven.pop(connection, None)
         ip = self._ips.pop(connection, None)
         if ip is not None:
             self._admission.leave(ip)
@@ -196,7 +213,8 @@ class Listener:
 
     def _take(self, sock: socket.socket, ip: str, port: int) -> None:
         limits = self._limits
-        if sock.fileno() > limits.descriptor_max or not self._admission.admit(ip):
+        foreign = sock.family == socket.AF_UNIX and not is_own_process(sock)
+        if foreign or sock.fileno() > limits.descriptor_max or not self._admission.admit(ip):
             sock.close()
             return
         try:
@@ -220,10 +238,13 @@ class Listener:
             self._service.frame,
             self._forget,
         )
-        if limits.stranger_frame_max is not None:
-            connection.greet(limits.stranger_frame_max)
         self.connections.add(connection)
         self._ips[connection] = ip
+        if limits.unproven is not None:
+            connection.expect_proof(limits.unproven.frame_max)
+            self._unproven[connection] = self._loop.clock.now_ms()
+            if len(self._unproven) > limits.unproven.connections_max:
+                self._replace_unproven(limits.unproven)
 
     def _pause(self, for_ms: int) -> None:
         """Take none for a while: else those that wait would wake the loop again and again."""
@@ -234,16 +255,35 @@ class Listener:
         if self._sock.fileno() >= 0:
             self._loop.watch(self._sock, self)
 
+    def _replace_unproven(self, limits: UnprovenLimits) -> None:
+        """Close one unproven connection if there are too many."""
+        self._unproven = {one: ms for one, ms in self._unproven.items() if one.unproven}
+        if len(self._unproven) <= limits.connections_max:
+            return
+        ips = [self._ips[one] for one in self._unproven]
+        busiest = max(ips, key=ips.count)
+        oldest = next(one for one in self._unproven if self._ips[one] == busiest)
+        oldest.close("unproven, and replaced by a newer connection")
+
+    def _sweep_unproven(self, limits: UnprovenLimits, now_ms: int) -> None:
+        for connection, since_ms in list(self._unproven.items()):
+            if not connection.unproven:
+                del self._unproven[connection]
+            elif now_ms - since_ms > limits.deadline_ms:
+                connection.close("unproven for too long")
+
     def _sweep_idle(self) -> None:
         limits = self._limits
         timeout_ms = limits.receive_timeout_ms
         now = self._loop.clock.now_ms()
+        if limits.unproven is not None:
+            self._sweep_unproven(limits.unproven, now)
         for connection in list(self.connections):
             idle_ms = now - connection.active_ms
-            introduced = limits.stranger_frame_max is not None and not connection.stranger
+            proved = limits.unproven is not None and not connection.unproven
             if connection.awaits_answer:
                 connection.active_ms = now  # it is silent from its answer on
-            elif not introduced and NEVER < limits.idle_max_ms < idle_ms:
+            elif not proved and NEVER < limits.idle_max_ms < idle_ms:
                 connection.close("silent for too long")
                 continue
             if timeout_ms != NEVER and connection.is_overdue(now, timeout_ms):

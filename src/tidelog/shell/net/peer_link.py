@@ -1,8 +1,12 @@
-"""The way to one other broker's internal listener.
+"""The connection to one other broker's internal listener.
 
-Connects when something is to be sent, and again after it broke. Every request gets a number
-of this link; the answer brings it back, in any order. When the link breaks, each request
-that has no answer is told so at once: nobody waits for a time-out where the end is known.
+It is opened when a request is to be sent, and again after it broke. Every request gets a number
+of this link; the response carries it back, in any order. When the link breaks, each request
+without a response fails at once: no request waits for a time-out where the end is known.
+
+Invariant: until the peer has proved that it is the expected broker, only the messages of the
+handshake are sent (core/api/handshake.py); requests wait. A peer that does not prove itself
+within `HANDSHAKE_MS` is disconnected.
 """
 
 import errno
@@ -10,20 +14,22 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tidelog.core.api.handshake import MESSAGE_MAX, ConnectingHandshake, HandshakeFailed
 from tidelog.core.node.messages import Fetch
-from tidelog.core.types import BrokerId
-from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO
+from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO, HELLO_VERSION
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.follower_fetch import FollowerFetches
 from tidelog.core.wire.primitives import MalformedRequest
-from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
+from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Outbox
 from tidelog.shell.net.same_host import connect_beside
 from tidelog.shell.os_disk import OsDisk
 
 FRAME_MAX = 256 * 1024 * 1024
+HANDSHAKE_MS = 5000
+HANDSHAKE_FRAME_MAX = 2 * MESSAGE_MAX
 NUMBER_MAX = 2**31 - 1
 RECEIVES_PER_TURN = 64
 KEPT_BYTES_MAX = 12 * 1024 * 1024
@@ -33,12 +39,14 @@ _UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 
 class LinkEvents(NamedTuple):
-    """Whom the link tells."""
+    """The callbacks of a link."""
 
     answered: Callable[[int, object], None]
     """A request's own number, and the response; good until this returns."""
     failed: Callable[[int], None]
     broken: Callable[[], None]
+    unproven: Callable[[str], None] = lambda _reason: None
+    """The peer failed the handshake; called once for each reason until a peer is proved."""
 
 
 class PeerLink:
@@ -49,14 +57,14 @@ class PeerLink:
         loop: EventLoop,
         disk: OsDisk,
         client_id: str,
-        hello: bytes,
+        new_handshake: Callable[[tuple[str, int]], ConnectingHandshake],
         address_of: Callable[[], tuple[str, int] | None],
         events: LinkEvents,
     ) -> None:
         self._loop = loop
         self._disk = disk
         self._client_id = client_id
-        self._hello = hello
+        self._new_handshake = new_handshake
         self._address_of = address_of
         self._tell = events
         self._sock: socket.socket | None = None
@@ -67,6 +75,11 @@ class PeerLink:
         self._swallowed: list[int] = []
         self._next = 0
         self._connecting = False
+        self._handshake: ConnectingHandshake | None = None
+        """None once the peer is proved; the outbox is sent only then."""
+        self._deadline: Timer | None = None
+        self._reported = ""
+        """The last reason that was passed to `unproven`."""
         self._events = 0
         self._flush_soon = self._flush
         self.silent = False
@@ -101,7 +114,7 @@ class PeerLink:
             if problem:
                 self.close()
                 return
-            self._connecting = False
+            self._connected(sock)
         if events & WRITABLE:
             self._flush()
         if self._sock is not None and events & ~WRITABLE:
@@ -119,6 +132,8 @@ class PeerLink:
         """Give up the connection; whoever waits is told."""
         if self._sock is None:
             return
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._loop.unwatch(self._sock)
         self._sock.close()
         self._sock = None
@@ -138,14 +153,61 @@ class PeerLink:
             return False
         self._sock = sock
         self._connecting = True
-        self._outbox.put([self._hello])
+        self._handshake = self._new_handshake(address)
+        self._buffer.frame_max = HANDSHAKE_FRAME_MAX
+        self._deadline = self._loop.after(HANDSHAKE_MS, self._handshake_overdue)
         self._events = READABLE | WRITABLE
         self._loop.watch(sock, self, self._events)
         return True
 
+    # -- the handshake ---------------------------------------------------------------------
+
+    def _connected(self, sock: socket.socket) -> None:
+        self._connecting = False
+        self._events = READABLE
+        self._loop.rewatch(sock, READABLE)
+        if self._handshake is not None:
+            self._send_handshake(sock, self._handshake.hello())
+
+    def _send_handshake(self, sock: socket.socket, document: bytes) -> None:
+        """Send past the outbox, where requests wait until the peer is proved."""
+        frame = encode_request(HELLO, HELLO_VERSION, 0, self._client_id, {"document": document})
+        try:
+            sent = sock.send(frame)
+        except OSError:
+            sent = 0
+        if sent != len(frame):  # a new socket has room for it, unless the peer is gone
+            self._drop("the connection broke during the handshake")
+
+    def _check_proof(self, sock: socket.socket, frame: memoryview) -> None:
+        assert self._handshake is not None, "the first frame of a peer is its Challenge"
+        _, challenge = decode_response(HELLO, HELLO_VERSION, frame)
+        proof = self._handshake.prove(challenge["document"])
+        self._send_handshake(sock, proof)
+        if self._sock is not sock:
+            return
+        self._handshake = None
+        self._reported = ""
+        self._buffer.frame_max = FRAME_MAX
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._flush()
+
+    def _handshake_overdue(self) -> None:
+        self._drop(f"no answer to the handshake within {HANDSHAKE_MS} ms")
+
+    def _drop(self, reason: str) -> None:
+        """Close a connection that failed; report the reason if the peer is not proved."""
+        if self._handshake is not None and not self._connecting and reason != self._reported:
+            self._reported = reason
+            self._tell.unproven(reason)
+        self.close()
+
+    # -- requests and responses ------------------------------------------------------------
+
     def _flush(self) -> None:
         sock = self._sock
-        if sock is None or self._connecting:
+        if sock is None or self._handshake is not None:
             return
         try:
             self._outbox.send(sock)
@@ -172,21 +234,24 @@ class PeerLink:
                     frames = buffer.frames()
                 else:
                     if got == 0:
-                        self.close()
+                        self._drop("the peer closed the connection during the handshake")
                     return
                 for frame in frames:
-                    self._answer(frame)
+                    self._answer(sock, frame)
                     if self._sock is not sock:
                         return
                 if not buffer.waiting_for:
                     if buffer.size > KEPT_BYTES_MAX:
                         buffer.shrink()
                     return
-        except (OSError, FrameRefused, MalformedRequest, UnknownCall):
-            self.close()
+        except (OSError, FrameRefused, MalformedRequest, UnknownCall, HandshakeFailed) as error:
+            self._drop(str(error))
 
-    def _answer(self, frame: memoryview) -> None:
+    def _answer(self, sock: socket.socket, frame: memoryview) -> None:
         if self.silent:
+            return
+        if self._handshake is not None:
+            self._check_proof(sock, frame)
             return
         (number,) = PREFIX.unpack_from(frame) if len(frame) >= PREFIX.size else (-1,)
         waiting = self._open.pop(number, None)
@@ -212,11 +277,3 @@ def _connect_by_tcp(address: tuple[str, int]) -> socket.socket | None:
         sock.close()
         return None
     return sock
-
-
-def hello_frame(broker: BrokerId, secret: str, client_id: str) -> bytes:
-    """How every link begins."""
-    import json
-
-    document = json.dumps({"broker": broker, "secret": secret}).encode()
-    return encode_request(HELLO, 0, 0, client_id, {"document": document})

@@ -8,8 +8,9 @@ and nothing is left behind when the process ends.
 
 Clients come over loopback, and are sent to without pacing.
 
-Always true: whoever listens there is a process of our own user (a name, unlike a bound port,
-can be taken by anyone), and a large answer fits into the socket; else there is TCP.
+Invariants: the processes at both ends belong to the same user, and a large response fits into
+the socket; otherwise brokers use TCP. Neither way is trusted: the handshake proves the peer
+(core/api/handshake.py).
 """
 
 import os
@@ -51,7 +52,7 @@ def connect_beside(host: str, port: int) -> socket.socket | None:
     sock.setblocking(False)
     try:
         sock.connect(_name(host, port))
-        if widen(sock) and _owner(sock) == os.geteuid():
+        if widen(sock) and is_own_process(sock):
             return sock
     except OSError:
         pass
@@ -82,6 +83,7 @@ def _name(host: str, port: int) -> bytes:
     return b"\0tidelog-internal-%s:%d" % (host.encode(), port)
 
 
-def _owner(sock: socket.socket) -> int:
+def is_own_process(sock: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket belongs to this process's user."""
     found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1])
+    return bool(_CREDENTIALS.unpack(found)[1] == os.geteuid())

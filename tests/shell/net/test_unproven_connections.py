@@ -1,0 +1,109 @@
+"""The listener for brokers: unproven connections are few and short, and keep no broker out."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from net_stage import Echo, Stage, framed, stages
+
+from tidelog.shell.net.connection import Connection
+from tidelog.shell.net.frame_buffer import PREFIX
+from tidelog.shell.net.listener import UnprovenLimits
+
+LONG_MS = 600_000
+
+
+class Gate(Echo):
+    """Takes a frame `hello` for a proof."""
+
+    def frame(self, connection: Connection, frame: memoryview) -> None:
+        if bytes(frame) == b"hello":
+            connection.set_proved()
+        super().frame(connection, frame)
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Iterator[Callable[[UnprovenLimits], Stage]]:
+    makers = stages(tmp_path)
+    make = next(makers)
+
+    def make_gate(limits: UnprovenLimits) -> Stage:
+        stage = make(unproven=limits, idle_max_ms=LONG_MS)
+        stage.listener._service = stage.echo = Gate()
+        return stage
+
+    yield make_gate
+    next(makers, None)
+
+
+def prove(stage: Stage) -> Connection:
+    before = set(stage.listener.connections)
+    peer = stage.connect()
+    peer.sendall(framed(b"hello"))
+    assert stage.received(peer, 9) == framed(b"hello")
+    [connection] = stage.listener.connections - before
+    return connection
+
+
+def test_an_unproven_peer_sends_small_frames_only(staged: Callable[..., Stage]) -> None:
+    stage = staged(UnprovenLimits(100, 10, LONG_MS))
+    rude, friend = stage.connect(), stage.connect()
+    rude.sendall(PREFIX.pack(101))
+    stage.until(lambda: stage.is_closed(rude))
+    friend.sendall(framed(b"hello") + framed(b"x" * 5000))
+    assert len(stage.received(friend, 9 + 5004)) == 9 + 5004
+
+
+def test_an_unproven_peer_is_closed_at_its_deadline(staged: Callable[..., Stage]) -> None:
+    """Also one that sends part of a frame now and then."""
+    stage = staged(UnprovenLimits(100, 10, 1000))
+    broker = prove(stage)
+    silent, slow = stage.connect(), stage.connect()
+    bytes_sent = iter(PREFIX.pack(100) + bytes(90))
+
+    def both_closed() -> bool:
+        if not stage.is_closed(slow):
+            try:
+                slow.send(bytes([next(bytes_sent, 0)]))
+            except OSError:
+                return stage.is_closed(silent)
+            return False
+        return stage.is_closed(silent)
+
+    stage.until(both_closed)
+    assert set(stage.echo.gone) == {"unproven for too long"}
+    assert stage.listener.connections == {broker}, "proved brokers may be silent"
+    assert not stage.listener._unproven
+
+
+def test_idle_unproven_connections_keep_no_broker_out(staged: Callable[..., Stage]) -> None:
+    stage = staged(UnprovenLimits(100, 8, LONG_MS))
+    early = prove(stage)
+    idle = [stage.connect() for _ in range(100)]
+    stage.until(lambda: len(stage.echo.gone) >= 92)
+    late = prove(stage)
+    assert {early, late} <= stage.listener.connections
+    assert len(stage.listener.connections) <= 2 + 8
+    assert [stage.is_closed(peer) for peer in idle[:92]] == [True] * 92, "the oldest go first"
+    assert stage.echo.gone[0] == "unproven, and replaced by a newer connection"
+
+
+def test_proved_brokers_do_not_count_as_unproven(staged: Callable[..., Stage]) -> None:
+    stage = staged(UnprovenLimits(100, 2, LONG_MS))
+    proved = {prove(stage) for _ in range(5)}
+    assert proved == stage.listener.connections
+    assert not stage.echo.gone
+
+
+def test_a_crowd_from_one_address_replaces_its_own(staged: Callable[..., Stage]) -> None:
+    """A broker of another machine, whose handshake takes long, keeps its place."""
+    stage = staged(UnprovenLimits(100, 8, LONG_MS))
+    stage.connect()
+    stage.until(lambda: len(stage.listener.connections) == 1)
+    [far] = stage.listener.connections
+    stage.listener._ips[far] = "192.0.2.7"
+    stage.listener._admission._by_ip = {"192.0.2.7": 1}
+    for _ in range(50):
+        stage.connect()
+    stage.until(lambda: len(stage.echo.gone) == 43)
+    assert far.open
