@@ -130,6 +130,7 @@ def test_a_peer_that_sends_nonsense(stage: LinkStage, sent: bytes) -> None:
     hello = stage.heard(sock)
     sock.sendall(sent)
     assert_it_learned_nothing(stage, sock, hello)
+    assert not any("within" in reason for reason in stage.unproven), "closed at once"
     assert stage.link._buffer.size == 0
 
 

@@ -93,6 +93,21 @@ def test_a_name_that_is_taken_is_left_alone(doors: tuple[socket.socket, socket.s
     assert listen_beside(doors[0], 5) is None
 
 
+def test_a_listener_closes_connections_of_other_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path)
+    second = beside_of(stage, Limits(frame_max=FRAME_MAX))
+    with socket.socket(socket.AF_UNIX) as sock:
+        owner = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        sock.connect(same_host._name("127.0.0.1", stage.listener.port))
+        stage.until(lambda: stage.is_closed(sock))
+    assert not second.connections
+    second.close()
+    finish(stage)
+
+
 def beside_of(stage: Stage, limits: Limits) -> Listener:
     """A second listener of the stage, on the Unix socket."""
     beside = listen_beside(stage.listener._sock, 5)
