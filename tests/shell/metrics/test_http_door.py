@@ -4,12 +4,12 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tidelog.shell.metrics import http_exchange
+from tidelog.shell.metrics import http_door, http_exchange
 from tidelog.shell.metrics.http_door import CONNECTIONS_MAX, HttpDoor, Page
 from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
@@ -188,6 +188,56 @@ def test_there_are_only_so_many(server: Server) -> None:
     finally:
         for sock in socks:
             sock.close()
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"])
+def test_idle_connections_keep_no_scraper_out(server: Server, begun: bytes) -> None:
+    """Connections without a request, with half of one, and kept alive after one."""
+    socks = []
+    try:
+        for _ in range(CONNECTIONS_MAX):
+            socks.append(server.connect())
+            socks[-1].sendall(begun)
+            if begun.endswith(b"\n"):
+                _read_response(socks[-1])
+        for _ in range(3):
+            answer = exchange(server, b"GET / HTTP/1.0\r\n\r\n")
+            assert answer.endswith(b"one\ntwo\n")
+        assert _closed(socks[:1]) == 1, "the oldest makes room"
+        assert _closed(socks[3:]) == 0
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_scrapers_that_do_not_read_keep_no_other_out(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socks = [server.connect() for _ in range(CONNECTIONS_MAX)]
+    try:
+        for sock in socks:
+            sock.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        monkeypatch.setattr(http_door, "STALLED_MS", 600_000)
+        _wait(lambda: sum(one.answering for one in list(server.door.connections)) == len(socks))
+        assert exchange(server, b"") == b"", "all are being answered"
+        monkeypatch.setattr(http_door, "STALLED_MS", 0)
+        assert exchange(server, b"GET / HTTP/1.0\r\n\r\n").endswith(b"one\ntwo\n")
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def _read_response(sock: socket.socket) -> None:
+    answer = b""
+    while not answer.endswith(b"0\r\n\r\n"):
+        answer += sock.recv(65536)
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def _closed(socks: list[Any]) -> int:

@@ -1,8 +1,9 @@
-"""The socket on which a broker tells its metrics, and who has come through it.
+"""The listening socket of a broker's metrics, and its connections.
 
-A broker that nobody asks pays for one socket; what speaks HTTP is imported when the first one
-comes. Always true: there are never more connections than `CONNECTIONS_MAX`, and none stays for
-longer than it has something to do.
+A broker that is not scraped pays for one socket: the HTTP code is imported with the first
+connection. Invariants: there are never more than `CONNECTIONS_MAX` connections, and idle ones
+keep no scraper out. A newcomer beyond the limit replaces the connection that has waited longest
+for a request, or, where all are being answered, one that has not read for `STALLED_MS`.
 """
 
 import socket
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 16
 ACCEPTS_PER_TURN = 16
 OUT_OF_FILES_PAUSE_MS = 1000
+STALLED_MS = 1000
 
 
 class Page(NamedTuple):
@@ -35,7 +37,8 @@ class HttpDoor:
     """Takes connections in, for one broker."""
 
     def __init__(self, loop: EventLoop, sock: socket.socket, pages: Pages) -> None:
-        self.connections: set[HttpConnection] = set()
+        self.connections: dict[HttpConnection, None] = {}
+        """Oldest first."""
         self._loop = loop
         self._sock = sock
         self._pages = pages
@@ -54,11 +57,19 @@ class HttpDoor:
                 self._loop.unwatch(self._sock)
                 self._loop.after(OUT_OF_FILES_PAUSE_MS, self._listen_again)
                 return
-            if len(self.connections) >= CONNECTIONS_MAX:
+            if len(self.connections) >= CONNECTIONS_MAX and not self._close_one():
                 sock.close()
                 continue
-            connection = HttpConnection(self._loop, sock, self._pages, self.connections.discard)
-            self.connections.add(connection)
+            connection = HttpConnection(self._loop, sock, self._pages, self.connections.pop)
+            self.connections[connection] = None
+
+    def _close_one(self) -> bool:
+        """Make room for a newcomer; False if every connection is being answered."""
+        longest = min(self.connections, key=lambda one: (one.answering, one.since_ms))
+        if longest.answering and self._loop.clock.now_ms() - longest.since_ms < STALLED_MS:
+            return False
+        longest.close()
+        return True
 
     def close(self) -> None:
         if self._sock.fileno() >= 0:

@@ -51,8 +51,15 @@ class HttpConnection:
         """The rest of the answer under way."""
         self._last = False
         """Whether the connection ends with this answer."""
+        self.since_ms = loop.clock.now_ms()
+        """Since when it waits for a whole request, or for the peer to read more."""
         self._timer = self._give_up_after(REQUEST_MS)
         loop.watch(sock, self)
+
+    @property
+    def answering(self) -> bool:
+        """Whether a response is in progress."""
+        return self._more is not None
 
     def ready(self, events: int) -> None:
         try:
@@ -139,6 +146,7 @@ class HttpConnection:
         head += ["Cache-Control: no-store", "X-Content-Type-Options: nosniff", "", ""]
         self._unsent = "\r\n".join(head).encode()
         self._more = _body(page.slices, chunked=chunked) if body else iter(())
+        self.since_ms = self._loop.clock.now_ms()
         self._patience(ANSWER_MS)
         self._loop.rewatch(self._sock, WRITABLE)
 
@@ -154,12 +162,14 @@ class HttpConnection:
         if self._unsent:
             sent = self._sock.send(self._unsent)
             self._unsent = self._unsent[sent:]
+            self.since_ms = self._loop.clock.now_ms()
 
     def _done(self) -> None:
         self._more = None
         if self._last:
             self.close()
             return
+        self.since_ms = self._loop.clock.now_ms()
         self._patience(IDLE_MS)
         self._loop.rewatch(self._sock, READABLE)
         if self._received:
