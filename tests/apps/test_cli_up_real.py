@@ -147,7 +147,7 @@ def broker(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
         child.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_broker_in_the_foreground(
     broker: "subprocess.Popen[str]", number: int, tmp_path: Path
 ) -> None:
@@ -168,6 +168,10 @@ def test_a_broker_in_the_foreground(
     eventually(lambda: _sees(int(found[1]), {4}))
     assert (tmp_path / "d" / "broker-4" / "meta.properties").exists()
     assert (tmp_path / "d" / "cluster.db").exists()
+    modes = {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
+    assert modes == {0o600}
+    modes = {path.stat().st_mode & 0o777 for path in [folder, *folder.rglob("*")] if path.is_dir()}
+    assert modes == {0o700}
     broker.send_signal(number)
     assert "stopped cleanly" in broker.stderr.read()
     assert broker.wait() == 0

@@ -26,6 +26,7 @@ from tidelog.core.storage.disk import (
     parent,
     sync_each,
 )
+from tidelog.shell.private_files import FILE_MODE, make_folders
 
 _GATHER_MAX = 1024
 """Buffers in one system call (IOV_MAX on Linux and macOS)."""
@@ -123,7 +124,7 @@ class OsDisk:
         self._open_files: OrderedDict[str, OpenFile] = OrderedDict()
         self._open_in: dict[str, set[str]] = {}
         """The same paths by their directories."""
-        os.makedirs(root, exist_ok=True)
+        make_folders(root)
 
     def close(self) -> None:
         """Close every descriptor; the disk can be used on."""
@@ -160,7 +161,7 @@ class OsDisk:
         self._forget(path)
         with _as_disk_error(path):
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            fd = os.open(self._absolute(path), flags, 0o644)
+            fd = os.open(self._absolute(path), flags, FILE_MODE)
             try:
                 _write_rest(fd, [data], 0)
             finally:
@@ -217,7 +218,7 @@ class OsDisk:
 
     def make_dir(self, path: str) -> None:
         with _as_disk_error(path):
-            os.makedirs(self._absolute(path), exist_ok=True)
+            make_folders(self._absolute(path))
 
     def delete_dir(self, path: str) -> None:
         import shutil  # with its archives it costs the start of a broker milliseconds
@@ -281,7 +282,7 @@ class OsDisk:
             return file
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _as_disk_error(path):
-            fd = os.open(self._absolute(path), flags, 0o644)
+            fd = os.open(self._absolute(path), flags, FILE_MODE)
             file = OpenFile(fd, os.fstat(fd).st_size)
         while len(self._open_files) >= self.max_open_files:
             self._forget(next(iter(self._open_files)))

@@ -35,6 +35,7 @@ from tidelog.shell.net.listener import (
 from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
 from tidelog.shell.net.same_host import listen_beside
 from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.private_files import make_folders, warning_if_open
 from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError, prepare
 from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
@@ -44,6 +45,7 @@ INTERNAL_FRAME_MAX = 100 * 1024 * 1024
 UNPROVEN = UnprovenLimits(frame_max=16 * 1024, connections_max=64, deadline_ms=5000)
 """The frame is larger than any message of the handshake."""
 DESCRIPTORS_MAX = 1 << 16
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Report: TypeAlias = Callable[[dict[str, object]], None]
 
@@ -67,7 +69,7 @@ class BrokerRun:
         self._stopping = False
         self._warned = 0
         path = settings.log_dir
-        os.makedirs(path, exist_ok=True)
+        make_folders(path)
         self._lock = LogDirLock.acquire(path)
         disk = FaultyDisk(path) if settings.get("tidelog.fault.switches") else OsDisk(path)
         self._disk = disk
@@ -77,6 +79,9 @@ class BrokerRun:
         self._connection_descriptors = descriptors // 2
         store_path = settings.metadata_store.removeprefix("sqlite:")
         identity = prepare(store_path)
+        for private in (path, store_path):
+            if (warning := warning_if_open(private)) is not None:
+                self._note("WARN", warning)
         properties = self._properties(identity)
         clients, internal = self._bind()
         self._exposure = Exposure(loop, settings.metrics_listener)
@@ -283,7 +288,7 @@ class BrokerRun:
 
 
 def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
-    """Run until they are told to stop (SIGTERM, SIGINT); the exit code."""
+    """Run until a signal asks for a clean stop; return the exit code."""
     loop = EventLoop(Clock())
     runs: list[BrokerRun] = []
     left: set[BrokerRun] = set()
@@ -303,8 +308,9 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
 
     # A signal may reach another thread, or come just before the loop waits: this wakes it.
     signal.set_wakeup_fd(loop.wakeup_fd, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: loop.call_from_thread(stop))
+    for number in STOP_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda _number, _frame: loop.call_from_thread(stop))
     starting = settings[0].node_id
     loop.lookout.us = max(one.get("tidelog.busy.poll.us") for one in settings)
     try:
