@@ -22,6 +22,9 @@ from tidelog.core.types import Offset, TopicId, TopicPartition
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's own Raft log; it is read by nobody here and left alone."""
 
+DEPARTED_MAX = 256
+"""Deleted partitions whose names are kept before the checkpoints are rewritten without them."""
+
 
 class RecoveryProgress(NamedTuple):
     """Which log is being opened: the `number`th of `total`, counted from 1."""
@@ -265,6 +268,8 @@ class LogDirectory:
             self._leaving.append((now_ms + delay_ms, self._take_out(partition, "delete")))
         if partitions:
             self.disk.sync_dir("")
+        if len(self._departed) > DEPARTED_MAX:
+            self._forget_departed()
 
     def set_aside(self, partitions: Sequence[TopicPartition]) -> None:
         """Take logs out that nobody claims; their files stay, and people are told."""

@@ -4,13 +4,15 @@ Nothing is decided by it. Always true: numbers only grow while the process lives
 topic that is gone stay in the sum of all.
 """
 
-from collections.abc import Container
+from collections.abc import Collection
 from typing import ClassVar
 
 from tidelog.core.histogram import Histogram
 from tidelog.core.types import TopicPartition
 
 NS_PER_MS = 1_000_000
+GONE_TOPICS_MAX = 64
+"""Deleted topics whose counters may be kept, beyond the number of existing topics."""
 
 
 class Traffic:
@@ -84,10 +86,16 @@ class Counters:
         self.lost: dict[TopicPartition, int] = {}
         """Of those, the ones that were committed, or that an unclean election gave up."""
 
-    def traffic(self, topic: str) -> Traffic:
-        """The counters of a topic, the same ones each time."""
+    def traffic(self, topic: str, existing: Collection[str]) -> Traffic:
+        """Return the counters of a topic, the same ones each time.
+
+        A broker that is never scraped forgets deleted topics here: from time to time, so that
+        the cost of looking through all topics is spread over many new ones.
+        """
         found = self.topics.get(topic)
         if found is None:
+            if len(self.topics) >= 2 * len(existing) + GONE_TOPICS_MAX:
+                self.forget_all_but(existing)
             found = self.topics[topic] = Traffic()
         return found
 
@@ -98,7 +106,7 @@ class Counters:
             everything.add(one)
         return everything
 
-    def forget_all_but(self, topics: Container[str]) -> None:
+    def forget_all_but(self, topics: Collection[str]) -> None:
         """Topics that were deleted have no counters of their own any more."""
         for gone in [name for name in self.topics if name not in topics]:
             self._forgotten.add(self.topics.pop(gone))

@@ -264,7 +264,7 @@ class Metadata:
             policy=self._policy,
             producers=log.producers,
         )
-        traffic = self._turn.counters.traffic(name.topic)
+        traffic = self._turn.counters.traffic(name.topic, self._image.topics)
         replica = HostedReplica(name, topic_id, partition, log, settings.rules, traffic)
         self._replicas.hosted[name] = replica
         self._replicas.surroundings.log_changed(replica)
