@@ -179,6 +179,16 @@ def test_who_asks_for_ever_more_member_ids_makes_the_oldest_ones_void(
     assert first.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_members_that_come_and_go_leave_no_ids_behind() -> None:
+    """Else a broker under consumer churn grows by one id for each join, up to PENDING_MAX."""
+    talk = Talk()
+    for _ in range(500):
+        member = talk.join(version=4).member_id
+        assert talk.join(member, version=4).error_code is ErrorCode.NONE
+        talk.leave(member)
+    assert len(talk.shard._joining._given) <= joining.SETTLED_MIN
+
+
 def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() -> None:
     """Its deletion passed by while nobody coordinated the group."""
     talk = Talk()

@@ -27,6 +27,7 @@ _MEMBER_ID_BYTES_MAX = 0x7FFF
 """More can't be written."""
 PENDING_MAX = 10_000
 """Of all member ids that were given out, so many wait for their members."""
+SETTLED_MIN = 64
 
 
 class Joining:
@@ -39,12 +40,27 @@ class Joining:
         self._timers = timers
         self._outbox = outbox
         self._rebalance = rebalance
-        self._given: deque[tuple[str, str]] = deque()
-        """Groups and member ids, the oldest first; most of them are members by now, or gone."""
+        self._given: deque[tuple[Group, str]] = deque()
+        """Groups and member ids that were given out, oldest first; some are members by now."""
+        self._look_through_at = SETTLED_MIN
 
     def take_oldest_pending(self) -> tuple[str, str] | None:
         """A group and a member id that has waited too long, if there are too many."""
-        return self._given.popleft() if len(self._given) > PENDING_MAX else None
+        if len(self._given) <= PENDING_MAX:
+            return None
+        group, member_id = self._given.popleft()
+        return group.group_id, member_id
+
+    def _drop_settled(self) -> None:
+        """Forget ids whose members joined or left, whenever the list has doubled."""
+        if len(self._given) < self._look_through_at:
+            return
+        self._given = deque(
+            (group, member_id)
+            for group, member_id in self._given
+            if member_id in group.pending_members and group.state is not GroupState.DEAD
+        )
+        self._look_through_at = 2 * len(self._given) + SETTLED_MIN
 
     def join(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
         """The group id and the session time-out have been found good."""
@@ -97,7 +113,8 @@ class Joining:
         elif request.version >= _MEMBER_ID_REQUIRED_SINCE:
             # A client that gives up and asks again must not leave a member behind each time.
             group.pending_members.add(member_id)
-            self._given.append((group.group_id, member_id))
+            self._drop_settled()
+            self._given.append((group, member_id))
             timer = Timer(TimerKind.PENDING, group.group_id, member_id)
             self._timers.arm(timer, now_ms + request.session_timeout_ms)
             self._refuse(asker, member_id, ErrorCode.MEMBER_ID_REQUIRED)
