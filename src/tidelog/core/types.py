@@ -40,3 +40,10 @@ class EpochEnd(NamedTuple):
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """What brokers keep for themselves: clients may read them and no more."""
+
+
+class StorePoint(NamedTuple):
+    """A revision of the metadata store, and the checksum of its history up to there."""
+
+    revision: int
+    checksum: int

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pytest
 
+from tidelog.core.controller.metadata.history import chained
 from tidelog.core.controller.metadata.metadata_store import (
     ABSENT,
     GUARDS_MAX,
@@ -32,7 +33,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 
 class Store(Protocol):
     def get(self, key: str) -> tuple[KV | None, Revision]: ...
-    def range(self, prefix: str) -> Snapshot: ...
+    def range(self, prefix: str, earlier: Revision = 0) -> Snapshot: ...
     def txn(
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...]
     ) -> TxnResult | SessionExpired: ...
@@ -47,6 +48,13 @@ def put(store: Store, key: str, value: bytes = b"v", session: SessionId = 0) -> 
     assert isinstance(result, TxnResult)
     assert result.ok
     return result.rev
+
+
+def changes_after(store: Store, prefix: str, after: Revision) -> list[tuple[Revision, object]]:
+    """What a watch tells, without the checksums of the history."""
+    batches = store.watch(prefix, after)
+    assert isinstance(batches, list)
+    return [(batch.rev, batch.changes) for batch in batches]
 
 
 class StoreConformance:
@@ -140,8 +148,8 @@ class StoreConformance:
             put(store, key)
         before = store.get("b")[1]
         store.txn((), (Delete("a/b"), Delete("a/", prefix=True), Delete("a", prefix=True)))
-        assert store.watch("", before) == [
-            Batch(before + 1, (Change("a/b", None), Change("a/b/c", None), Change("a", None)))
+        assert changes_after(store, "", before) == [
+            (before + 1, (Change("a/b", None), Change("a/b/c", None), Change("a", None)))
         ]
 
     def test_an_empty_prefix_deletes_all(self, store: Store) -> None:
@@ -161,8 +169,8 @@ class StoreConformance:
         assert isinstance(changed, TxnResult)
         assert changed.current == tuple((key, KV(key, b"1", 1, 1)) for key in names)
         store.txn((), (Delete("topics/", prefix=True),))
-        batches = store.watch("", 2)
-        assert batches == [Batch(3, tuple(Change(key, None) for key in names))]
+        gone = tuple(Change(key, None) for key in names)
+        assert changes_after(store, "", 2) == [(3, gone)]
 
     def test_a_watch_gives_every_revision_once_and_whole(self, store: Store) -> None:
         start = put(store, "other")
@@ -171,16 +179,33 @@ class StoreConformance:
         second = store.txn((), (Delete("p/a"),))
         assert isinstance(second, TxnResult)
         put(store, "other")
-        assert store.watch("p/", start) == [
-            Batch(
+        assert changes_after(store, "p/", start) == [
+            (
                 first.rev,
                 (
                     Change("p/a", KV("p/a", b"1", first.rev, first.rev, 0)),
                     Change("p/b", KV("p/b", b"2", first.rev, first.rev, 0)),
                 ),
             ),
-            Batch(second.rev, (Change("p/a", None),)),
+            (second.rev, (Change("p/a", None),)),
         ]
+
+    def test_equal_histories_have_equal_checksums(self, store: Store) -> None:
+        first = put(store, "a", b"1")
+        at_first = store.range("").checksum
+        second = put(store, "a", b"2")
+        now = store.range("", first)
+        assert (now.earlier, store.range("", second).earlier) == (at_first, now.checksum)
+        assert at_first != now.checksum
+        assert store.range("", second + 1).earlier is None, "it is still to come"
+        told = store.watch("", 0)
+        assert isinstance(told, list)
+        assert [batch.checksum for batch in told] == [at_first, now.checksum]
+        assert now.checksum == chained(
+            chained(0, first, [("a", KV("a", b"1", first, first))]),
+            second,
+            [("a", KV("a", b"2", first, second))],
+        )
 
     def test_a_watch_goes_on_from_where_it_was(self, store: Store) -> None:
         first = put(store, "a", b"1")
@@ -222,8 +247,8 @@ class StoreConformance:
         before = put(store, "stays")
         store.expire(session)
         assert [kv.key for kv in store.range("").kvs] == ["stays"]
-        assert store.watch("", before) == [
-            Batch(before + 1, (Change("brokers/ids/1", None), Change("controller", None)))
+        assert changes_after(store, "", before) == [
+            (before + 1, (Change("brokers/ids/1", None), Change("controller", None)))
         ]
 
     def test_an_ended_session_can_put_nothing(self, store: Store) -> None:

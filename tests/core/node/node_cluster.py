@@ -252,8 +252,8 @@ class Cluster:
                 lease = self._leases.pop(broker, None)
                 if lease is not None:
                     self._expire(lease.session)
-            case do.ReadStore():
-                snapshot = self.store.range("")
+            case do.ReadStore(earlier):
+                snapshot = self.store.range("", earlier)
                 self._tell(broker, node, lambda: on.StoreRead(snapshot, self.now_ms))
             case do.WatchStore(after):
                 self._watching[broker] = after

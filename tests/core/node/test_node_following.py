@@ -12,7 +12,7 @@ from node_cluster import ORDERS, TTL_MS, Cluster
 
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
-from tidelog.core.controller.metadata.metadata_store import Put
+from tidelog.core.controller.metadata.metadata_store import Delete, Put
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.core.controller.metadata.registrations import (
     BrokerState,
@@ -430,7 +430,8 @@ def test_a_topic_that_vanished_while_away_has_its_log_set_aside() -> None:
     cluster.produce(1, b"one")
     cluster.crash(1)
     cluster.run(2 * TTL_MS)
-    cluster.store = Mvcc()
+    gone = (Delete(keys.topic_name("orders")), Delete(keys.topic_id(TOPIC), prefix=True))
+    cluster.store.txn((), gone)
     cluster.start(1)
     cluster.run(10_000)
     node = cluster.nodes[1]

@@ -87,14 +87,14 @@ class LocalClient:
         self.client.close_session(session, lambda: done.append(True))
         assert self.until(lambda: done)
 
-    def try_read(self) -> Snapshot | Unavailable:
+    def try_read(self, earlier: Revision = 0) -> Snapshot | Unavailable:
         answers: list[Snapshot | Unavailable] = []
-        self.client.read(answers.append)
+        self.client.read(earlier, answers.append)
         assert self.until(lambda: answers)
         return answers[0]
 
-    def read(self) -> Snapshot:
-        answer = self.try_read()
+    def read(self, earlier: Revision = 0) -> Snapshot:
+        answer = self.try_read(earlier)
         assert isinstance(answer, Snapshot)
         return answer
 
@@ -160,10 +160,10 @@ class BlockingStore:
         snapshot = self._next().read()
         return next((kv for kv in snapshot.kvs if kv.key == key), None), snapshot.rev
 
-    def range(self, prefix: str) -> Snapshot:
-        snapshot = self._next().read()
+    def range(self, prefix: str, earlier: Revision = 0) -> Snapshot:
+        snapshot = self._next().read(earlier)
         kvs = tuple(kv for kv in snapshot.kvs if kv.key.startswith(prefix))
-        return Snapshot(kvs, snapshot.rev)
+        return snapshot._replace(kvs=kvs)
 
     def txn(
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...]
@@ -184,9 +184,10 @@ class BlockingStore:
         if seen.lost:
             return Compacted(self._compacted())
         parts = [
-            (b.rev, tuple(c for c in b.changes if c.key.startswith(prefix))) for b in seen.batches
+            b._replace(changes=tuple(c for c in b.changes if c.key.startswith(prefix)))
+            for b in seen.batches
         ]
-        return [Batch(rev, changes) for rev, changes in parts if changes]
+        return [batch for batch in parts if batch.changes]
 
     def _compacted(self) -> Revision:
         connection = cluster_file.connect(self._path, 0.0)

@@ -14,6 +14,7 @@ from tidelog.core.controller.metadata.metadata_store import Put
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.cluster_file import (
     NotAStore,
+    StoreDamaged,
     StoreError,
     StoreTooNew,
     StoreUnusable,
@@ -115,7 +116,7 @@ def test_a_newer_format_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     content = path.read_bytes()
-    assert "has format 99, this Tidelog knows up to 1" in refusal(path, StoreTooNew)
+    assert "has format 99, this Tidelog knows up to 2" in refusal(path, StoreTooNew)
     assert path.read_bytes() == content
 
 
@@ -125,11 +126,11 @@ def test_an_older_format_is_brought_up_to_date_once(
     path = str(tmp_path / "cluster.db")
     identity = prepare(path)
     upgrades = (("ALTER TABLE sess ADD COLUMN note TEXT", "UPDATE meta SET rev = rev + 100"),)
-    monkeypatch.setattr(cluster_file, "UPGRADES", upgrades)
-    monkeypatch.setattr(cluster_file, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(cluster_file, "UPGRADES", (*cluster_file.UPGRADES, *upgrades))
+    monkeypatch.setattr(cluster_file, "SCHEMA_VERSION", 3)
     assert prepare(path) == prepare(path) == identity
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         assert connection.execute("SELECT rev FROM meta").fetchone() == (101,)
         assert connection.execute("SELECT count(note) FROM sess").fetchone() == (0,)
 
@@ -168,7 +169,9 @@ def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
     content[100:4096] = b"\xff" * 3996
     other = tmp_path / "damaged.db"
     other.write_bytes(content)
-    assert "malformed" in refusal(other, StoreUnusable)
+    said = refusal(other, StoreDamaged)
+    assert "malformed" in said
+    assert "tidelog store restore" in said
 
 
 def test_a_backup_is_a_store_as_of_one_moment(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ class ProcessStore:
         found: tuple[KV | None, Revision] = self._next().call("get", key)
         return found
 
-    def range(self, prefix: str) -> Snapshot:
-        snapshot: Snapshot = self._next().call("range", prefix)
+    def range(self, prefix: str, earlier: Revision = 0) -> Snapshot:
+        snapshot: Snapshot = self._next().call("range", prefix, earlier)
         return snapshot
 
     def txn(

@@ -300,7 +300,7 @@ def test_any_transactions_do_what_the_specification_does(
             spec.expire(1)
             store.write(give_up_s, lambda tx: tx.end_session(1))
     snapshot = store.snapshot(give_up_s)
-    assert snapshot == Snapshot(spec.range("").kvs, spec.revision)
+    assert snapshot == spec.range("")
     batches = store.changes_after(0, give_up_s)
     told = spec.watch("", 0)
     assert isinstance(told, list)
@@ -313,7 +313,7 @@ def test_a_thread_that_fails_takes_the_broker_with_it(
 ) -> None:
     """Without its store a broker would only look alive."""
 
-    def broken(_store: SqliteStore, _give_up_s: float) -> Snapshot:
+    def broken(_store: SqliteStore, _give_up_s: float, earlier: int) -> Snapshot:
         raise OverflowError("of something that nobody thought of")
 
     monkeypatch.setattr(SqliteStore, "snapshot", broken)

@@ -53,7 +53,9 @@ class CloseSession:
 
 @slotted
 class ReadStore:
-    """Take a snapshot of the whole store."""
+    """Take a snapshot of the whole store, with the checksum that its history had earlier."""
+
+    earlier: Revision = 0
 
 
 @slotted

@@ -121,7 +121,10 @@ class Node:
         self._acting = Acting(turn, self._gate, self._replicas, *seen)
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self.image, self._replicas)
-        self._store = StoreReading(turn, self.image, self._advance, self._metadata.set_aside_strays)
+        follow = (self._advance, self._metadata.set_aside_strays)
+        self._store = StoreReading(turn, self.image, self.directory, *follow)
+        self._store.accepted = self._registration.start
+        self._store.refused = self._refuse_store
         parts = (self._producer_ids, self._groups, self.cleaning)
         self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
         self._wake = self._wake_time()
@@ -307,7 +310,7 @@ class Node:
     # -- requests and answers --------------------------------------------------------------
 
     def _on_started(self, _event: on.Started) -> None:
-        self._registration.start()
+        """Nothing is written to the store before it is read: it may be behind this broker."""
         self._store.read()
 
     # -- the store -------------------------------------------------------------------------
@@ -383,8 +386,16 @@ class Node:
         epoch = self.broker_epoch
         self._acting.cease()
         self._fetches.wake()
+        if self.image.revision > 0:
+            self.directory.write_seen(self.image.point)
         self.directory.close(self._duties.high_watermarks(), *(() if epoch is None else (epoch,)))
         self._halt(Halt("shut down", clean=True))
+
+    def _refuse_store(self, reason: str) -> None:
+        """Leave everything as it was found, the mark of a clean stop included."""
+        if self.directory.clean:
+            self.directory.close(self._duties.high_watermarks(), self.directory.broker_epoch)
+        self._halt(Halt(reason, clean=False))
 
     def _fail(self, error: Exception) -> None:
         self._turn.take_back_answers()  # not even what this very step would have promised

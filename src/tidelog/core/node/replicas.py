@@ -22,7 +22,7 @@ from tidelog.core.replication.partition import Partition
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
-from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, StorePoint, TopicId, TopicPartition
 
 
 @slotted(eq=False)
@@ -104,6 +104,8 @@ class Replicas:
         self.deposed: dict[HostedReplica, ErrorCode] = {}
         """Where the leader epoch moved on: whoever polls there gets this error."""
         self.truncated = False
+        self.relied_on: StorePoint | None = None
+        """The point of the store's history that this step relies on, if it is not on disk yet."""
         """Recovery points are to be written before this step's effects leave: a log that
         grows again must not be trusted up to where it once was flushed."""
         self._unwritten: dict[HostedReplica, None] = {}
@@ -213,19 +215,20 @@ class Replicas:
     def write_epochs(self) -> None:
         """Put the leader epochs on disk that changed in this step, all with one sync: before
         a record of a new epoch is appended, and before the step's effects leave."""
-        if not self._unwritten:
+        if not self._unwritten and self.relied_on is None:
             return
         unwritten, self._unwritten = self._unwritten, {}
+        seen, self.relied_on = self.relied_on, None
         logs = [r.log for r in unwritten if self.hosted.get(r.topic_partition) is r]
-        if len(logs) == 1:
+        if len(logs) == 1 and seen is None:
             logs[0].write_epochs()
-        elif logs:
-            self.directory.write_epochs(logs)
+        elif logs or seen is not None:
+            self.directory.write_epochs(logs, seen)
 
     @property
     def unwritten(self) -> bool:
         """Whether something is to be on disk before this step's effects leave."""
-        return self.truncated or bool(self._unwritten)
+        return self.truncated or bool(self._unwritten) or self.relied_on is not None
 
     # -- who asked -------------------------------------------------------------------------
 

@@ -16,11 +16,12 @@ file atomically and is on disk when it returns. Entries are written in the order
 import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+from zlib import crc32
 
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError, parent, read_file, replace_file
 from tidelog.core.storage.layout import format_topic_id, parse_topic_id
-from tidelog.core.types import BrokerId, EpochEntry, Offset, TopicId, TopicPartition
+from tidelog.core.types import BrokerId, EpochEntry, Offset, StorePoint, TopicId, TopicPartition
 
 VERSION = 0
 
@@ -169,17 +170,40 @@ def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
     replace_file(disk, layout.CLEAN_SHUTDOWN, mark.encode())
 
 
-def read_revision(disk: Disk) -> int | None:
-    """Up to which revision of the metadata the logs are made; None if nothing tells."""
+class MetadataRevision(NamedTuple):
+    """`metadata-revision`: what a log directory remembers of the metadata store."""
+
+    made: int | None = None
+    """Every log was made that the metadata named up to this revision; None if nothing tells."""
+    seen: StorePoint | None = None
+    """The latest point of the store's history that this broker has acted on."""
+
+    def format(self) -> bytes:
+        made = -1 if self.made is None else self.made
+        revision, checksum = self.seen or (-1, 0)
+        text = b"1\n%d\n%d %d\n" % (made, revision, checksum)
+        return b"%s%d\n" % (text, crc32(text))
+
+
+def parse_revision(data: bytes) -> MetadataRevision:
+    """Raises ValueError for a damaged file. Version 0 has only the first number."""
+    if data.startswith(b"0\n"):
+        _, made = map(int, data.split())
+        return MetadataRevision(made, StorePoint(made, 0))
+    version, made, revision, checksum, written = map(int, data.split())
+    if version != 1 or crc32(data[: data.rindex(b"\n", 0, -1) + 1]) != written:
+        raise ValueError("checksum mismatch")
+    seen = StorePoint(revision, checksum) if revision >= 0 else None
+    return MetadataRevision(made if made >= 0 else None, seen)
+
+
+def read_revision(disk: Disk) -> MetadataRevision | None:
+    """What the file says: nothing if there is none, None if it is damaged."""
+    data = read_file(disk, layout.METADATA_REVISION)
     try:
-        version, revision = (read_file(disk, layout.METADATA_REVISION) or b"").split()
-        return int(revision) if int(version) == 0 else None
+        return MetadataRevision() if data is None else parse_revision(data)
     except ValueError:
         return None
-
-
-def format_revision(revision: int) -> bytes:
-    return b"0\n%d\n" % revision
 
 
 class MetaProperties(NamedTuple):

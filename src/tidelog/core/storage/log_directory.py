@@ -17,7 +17,7 @@ from tidelog.core.storage.disk import Disk, DiskError, replace_file, replace_fil
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
-from tidelog.core.types import Offset, TopicId, TopicPartition
+from tidelog.core.types import Offset, StorePoint, TopicId, TopicPartition
 
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's own Raft log; it is read by nobody here and left alone."""
@@ -75,6 +75,10 @@ class LogDirectory:
         self.revision: int | None = None
         """Every log was made that the metadata told of up to this revision: one that is missing
         is lost, one of later than that may be new. None: nothing is known."""
+        self.seen: StorePoint | None = None
+        """The latest point of the metadata store's history that anything here relies on."""
+        self.revision_damaged = False
+        """Whether the file that remembers both could not be read."""
         self.properties: MetaProperties | None = None
         self._refused: set[str] = set()
         """Checkpoints that could not be read."""
@@ -97,13 +101,24 @@ class LogDirectory:
         0.11, and DiskError where the disk fails or records that were synced are damaged."""
         directory = cls(disk)
         directory.properties = checkpoint.read_properties(disk)
-        directory.revision = checkpoint.read_revision(disk)
+        directory._read_revision()
         broker_epoch = checkpoint.take_clean_shutdown(disk)
         if broker_epoch is not None:
             directory.clean = True
             directory.broker_epoch = broker_epoch
         directory._load(now_ms, config_for, progress or _tell_nobody)
         return directory
+
+    def _read_revision(self) -> None:
+        known = checkpoint.read_revision(self.disk)
+        if known is not None:
+            self.revision, self.seen = known
+            return
+        self.revision_damaged = True
+        self.warnings.append(
+            f"{layout.METADATA_REVISION} is damaged: whether the metadata store is behind this"
+            " broker can't be told; the file is written anew"
+        )
 
     def _load(
         self,
@@ -211,8 +226,8 @@ class LogDirectory:
             path = f"{name}/{layout.PARTITION_METADATA}"
             contents[path] = checkpoint.format_topic_metadata(new.topic_id)
         if revision is not None:
-            contents[layout.METADATA_REVISION] = checkpoint.format_revision(revision)
             self.revision = revision
+            contents[layout.METADATA_REVISION] = self._metadata_revision()
         replace_files(self.disk, contents, beside=[""])
         for new in wanted:
             log, _ = open_log(self.disk, new.partition, new.config, now_ms, clean=True)
@@ -228,13 +243,15 @@ class LogDirectory:
         """Which logs are here of topics that have or had this name."""
         return list(self._by_topic.get(topic, ()))
 
-    def write_epochs(self, logs: Sequence[Log]) -> None:
-        """Put the leader epochs of these logs on disk, with as few syncs as for one."""
+    def write_epochs(self, logs: Sequence[Log], seen: StorePoint | None = None) -> None:
+        """Put the leader epochs of these logs on disk, and the point of the store's history
+        that they rely on, with as few syncs as for one file."""
+        contents = {log.epochs_path: checkpoint.format_epochs(log.epochs.entries) for log in logs}
+        if seen is not None:
+            self.seen = seen
+            contents[layout.METADATA_REVISION] = self._metadata_revision()
         try:
-            replace_files(
-                self.disk,
-                {log.epochs_path: checkpoint.format_epochs(log.epochs.entries) for log in logs},
-            )
+            replace_files(self.disk, contents)
         except DiskError:
             for log in logs:
                 log.offline = True
@@ -349,9 +366,18 @@ class LogDirectory:
         checkpoint.write_offsets(self.disk, layout.CLEANER_OFFSETS, self.cleaner_offsets)
 
     def write_revision(self, revision: int) -> None:
-        """Of a directory in which no log was ever made."""
-        replace_file(self.disk, layout.METADATA_REVISION, checkpoint.format_revision(revision))
+        """All logs are made up to this revision, though none was made for it."""
         self.revision = revision
+        replace_file(self.disk, layout.METADATA_REVISION, self._metadata_revision())
+
+    def write_seen(self, seen: StorePoint) -> None:
+        """Remember how far this broker has followed the metadata store."""
+        if seen != self.seen:
+            self.seen = seen
+            replace_file(self.disk, layout.METADATA_REVISION, self._metadata_revision())
+
+    def _metadata_revision(self) -> bytes:
+        return checkpoint.MetadataRevision(self.revision, self.seen).format()
 
     def write_properties(self, properties: MetaProperties) -> None:
         replace_file(self.disk, layout.META_PROPERTIES, properties.format())

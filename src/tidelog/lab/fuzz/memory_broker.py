@@ -233,8 +233,8 @@ class MemoryBroker:
                 self._session = session = self._store.open_session()
                 deadline_ms = self.now_ms + SESSION_MS
                 self._events.append(lambda: on.SessionOpened(session, deadline_ms, self.now_ms))
-            case do.ReadStore():
-                snapshot = self._store.range("")
+            case do.ReadStore(earlier):
+                snapshot = self._store.range("", earlier)
                 self._events.append(lambda: on.StoreRead(snapshot, self.now_ms))
             case do.WatchStore(after):
                 self._watched = after

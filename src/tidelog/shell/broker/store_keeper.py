@@ -114,8 +114,10 @@ class StoreKeeper:
 
     # -- data ------------------------------------------------------------------------------
 
-    def read(self, _effect: do.ReadStore) -> None:
-        self._store.read(lambda answer: self._step(on.StoreRead(answer, self._now_ms())))
+    def read(self, effect: do.ReadStore) -> None:
+        self._store.read(
+            effect.earlier, lambda answer: self._step(on.StoreRead(answer, self._now_ms()))
+        )
 
     def watch(self, effect: do.WatchStore) -> None:
         self._watching += 1

@@ -14,11 +14,19 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import NamedTuple, TypeVar
 
-from tidelog.core.controller.metadata.metadata_store import NO_SESSION
+from tidelog.core.controller.metadata.history import NO_CHECKSUM, WAY_OUT, chained, row_checksum
+from tidelog.core.controller.metadata.metadata_store import KV, NO_SESSION, Revision
 
 Answer = TypeVar("Answer")
 IDENTITY_KEY = "meta/cluster"
-UPGRADES: tuple[tuple[str, ...], ...] = ()
+_PAST = "CREATE TABLE past (rev INTEGER PRIMARY KEY, checksum INTEGER NOT NULL)"
+UPGRADES: tuple[tuple[str, ...], ...] = (
+    (
+        "ALTER TABLE kv ADD COLUMN checksum INTEGER",
+        f"ALTER TABLE meta ADD COLUMN checksum INTEGER NOT NULL DEFAULT {NO_CHECKSUM}",
+        _PAST,
+    ),
+)
 """The statements that bring format 1 to 2, those from 2 to 3, and so on."""
 SCHEMA_VERSION = 1 + len(UPGRADES)
 
@@ -35,15 +43,19 @@ PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 CREATE TABLE kv (
     k TEXT PRIMARY KEY, v BLOB NOT NULL, create_rev INTEGER NOT NULL,
-    mod_rev INTEGER NOT NULL, session INTEGER NOT NULL
+    mod_rev INTEGER NOT NULL, session INTEGER NOT NULL, checksum INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX kv_of_session ON kv (session) WHERE session != {NO_SESSION};
 CREATE TABLE ev (
     rev INTEGER NOT NULL, n INTEGER NOT NULL, k TEXT NOT NULL, v BLOB, create_rev INTEGER,
     session INTEGER, PRIMARY KEY (rev, n)
 ) WITHOUT ROWID;
-CREATE TABLE meta (rev INTEGER NOT NULL, compacted INTEGER NOT NULL, boot_id TEXT NOT NULL);
-INSERT INTO meta VALUES (0, 0, '');
+CREATE TABLE meta (
+    rev INTEGER NOT NULL, compacted INTEGER NOT NULL, boot_id TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+);
+INSERT INTO meta VALUES (0, 0, '', {NO_CHECKSUM});
+{_PAST};
 CREATE TABLE sess (
     id INTEGER PRIMARY KEY AUTOINCREMENT, ttl INTEGER NOT NULL, expires INTEGER NOT NULL,
     lock TEXT NOT NULL, lock_identity TEXT NOT NULL
@@ -69,8 +81,16 @@ class StoreTooNew(StoreError):
     """A newer Tidelog wrote it."""
 
 
+class StoreMissing(StoreError):
+    """There is none, beside data of a cluster."""
+
+
 class StoreUnusable(StoreError):
     """It can't be read, written or made."""
+
+
+class StoreDamaged(StoreError):
+    """It is a store, and part of it is not as it was written."""
 
 
 class ClusterIdentity(NamedTuple):
@@ -80,22 +100,42 @@ class ClusterIdentity(NamedTuple):
     secret: str
 
 
-def prepare(path: str) -> ClusterIdentity:
-    """Make the store if there is none, check it if there is, and say whose it is."""
+def prepare(path: str, cluster_id: str | None = None) -> ClusterIdentity:
+    """Make the store if there is none, check it if there is, and say whose it is.
+
+    `cluster_id`: the cluster whose data the caller holds. Its store is never made anew: a
+    missing one is refused.
+    """
     try:
         if not os.path.exists(path):
+            if cluster_id is not None:
+                raise StoreMissing(
+                    f"metadata store {path} is missing, but there is data of cluster {cluster_id};"
+                    f" {WAY_OUT}"
+                )
             _make_folder(path)
-            create(path, {IDENTITY_KEY: _new_identity()})
+            create(path, {IDENTITY_KEY: new_identity()})
         check(path)
         with closing(connect(path, time.monotonic() + _PATIENCE_S)) as connection:
+            _check_whole(connection)
             _check_writable(connection)
             _upgrade(connection)
             found = connection.execute("SELECT v FROM kv WHERE k = ?", (IDENTITY_KEY,)).fetchone()
     except (OSError, sqlite3.Error) as error:
-        raise StoreUnusable(f"metadata store {path} can't be used: {reason(error)}") from error
+        raise unusable(path, error) from error
+    except StoreDamaged as error:
+        raise StoreDamaged(f"metadata store {path} is damaged: {error}; {WAY_OUT}") from error
     if found is None:
-        raise NotAStore(f"metadata store {path} names no cluster; restore a backup of it")
-    return _parse_identity(found[0])
+        raise NotAStore(f"metadata store {path} names no cluster; {WAY_OUT}")
+    return parse_identity(found[0])
+
+
+def unusable(path: str, error: OSError | sqlite3.Error) -> StoreError:
+    """What to tell people about a store that fails, with the cause and what to do."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged(f"metadata store {path} is damaged: {reason(error)}; {WAY_OUT}")
+    return StoreUnusable(f"metadata store {path} can't be used: {reason(error)}")
 
 
 def check(path: str) -> None:
@@ -110,7 +150,8 @@ def check(path: str) -> None:
         or int.from_bytes(header[_APPLICATION_AT : _APPLICATION_AT + 4], "big") != _APPLICATION_ID
     ):
         raise NotAStore(
-            f"{path} is not a Tidelog metadata store; move it away or choose another path"
+            f"{path} is not a Tidelog metadata store, or its first page is damaged; if it was"
+            f" one, {WAY_OUT}; else choose another path"
         )
     version = int.from_bytes(header[_VERSION_AT : _VERSION_AT + 4], "big")
     if version > SCHEMA_VERSION:
@@ -167,18 +208,16 @@ def _connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def create(path: str, keys: dict[str, bytes]) -> None:
-    """Make a store with these keys at revision 1, unless somebody else just did."""
+def create(path: str, keys: dict[str, bytes], rev: Revision = 1) -> None:
+    """Make a store with these keys, all of one revision, unless somebody else just did."""
     draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     try:
         with closing(_plain(draft)) as connection:
             connection.executescript(_SCHEMA)
             connection.execute("BEGIN")
-            for number, (key, value) in enumerate(keys.items()):
-                connection.execute("INSERT INTO kv VALUES (?, ?, 1, 1, 0)", (key, value))
-                connection.execute("INSERT INTO ev VALUES (1, ?, ?, ?, 1, 0)", (number, key, value))
-                connection.execute("UPDATE meta SET rev = 1")
+            if keys:
+                _fill(connection, {k: KV(k, v, rev, rev) for k, v in keys.items()}, rev)
             connection.execute("COMMIT")
             connection.execute("PRAGMA journal_mode = WAL")
         _sync(draft)
@@ -186,6 +225,18 @@ def create(path: str, keys: dict[str, bytes]) -> None:
         _sync(os.path.dirname(os.path.abspath(path)))
     finally:
         _discard(draft)
+
+
+def _fill(connection: sqlite3.Connection, kvs: dict[str, KV], rev: Revision) -> None:
+    rows = [(*kv, row_checksum(kv)) for kv in kvs.values()]
+    connection.executemany("INSERT INTO kv VALUES (?, ?, ?, ?, ?, ?)", rows)
+    changes = [(rev, n, kv.key, kv.value, rev, NO_SESSION) for n, kv in enumerate(kvs.values())]
+    connection.executemany("INSERT INTO ev VALUES (?, ?, ?, ?, ?, ?)", changes)
+    checksum = chained(NO_CHECKSUM, rev, kvs.items())
+    connection.execute("INSERT INTO past VALUES (?, ?)", (rev, checksum))
+    connection.execute(
+        "UPDATE meta SET rev = ?, compacted = ?, checksum = ?", (rev, rev - 1, checksum)
+    )
 
 
 def backup(path: str, target: str) -> None:
@@ -238,6 +289,17 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
+def _check_whole(connection: sqlite3.Connection) -> None:
+    """Whether SQLite finds its own pages in order. Raises StoreDamaged."""
+    rows = patiently(
+        time.monotonic() + _PATIENCE_S,
+        lambda: connection.execute("PRAGMA quick_check(1)").fetchall(),
+    )
+    found = [str(line) for (line,) in rows]
+    if found != ["ok"]:
+        raise StoreDamaged(" ".join(" ".join(found).split()))
+
+
 def _check_writable(connection: sqlite3.Connection) -> None:
     """A write that changes nothing: on a read-only file, beginning alone succeeds."""
     try:
@@ -282,18 +344,19 @@ def reason(error: OSError | sqlite3.Error) -> str:
     return str(error)
 
 
-def _new_identity() -> bytes:
+def new_identity(cluster_id: str | None = None) -> bytes:
+    """The value of a cluster's identity, with a new secret."""
     import json
     from binascii import b2a_base64
 
-    name = "-"
+    name = cluster_id or "-"
     while name.startswith("-"):  # it would look like an option on a command line
         name = b2a_base64(os.urandom(16), newline=False).decode().rstrip("=")
         name = name.replace("+", "-").replace("/", "_")
     return json.dumps({"cluster_id": name, "secret": os.urandom(32).hex()}).encode()
 
 
-def _parse_identity(value: bytes) -> ClusterIdentity:
+def parse_identity(value: bytes) -> ClusterIdentity:
     import json
 
     fields = json.loads(value)

@@ -54,8 +54,8 @@ class MetadataStoreClient(Protocol):
     def close_session(self, session: SessionId, done: Callable[[], None] | None = None) -> None:
         """End the session and its keys. `done` also comes when the store can't be reached."""
 
-    def read(self, answered: ReadAnswered) -> None:
-        """A snapshot of all keys."""
+    def read(self, earlier: Revision, answered: ReadAnswered) -> None:
+        """A snapshot of all keys, with the checksum of the store's history at `earlier`."""
 
     def watch(
         self, after: Revision, changed: Callable[[Batch], None], lost: Callable[[], None]

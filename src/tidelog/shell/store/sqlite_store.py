@@ -14,6 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from tidelog.core.controller.metadata.history import NO_CHECKSUM, WAY_OUT
 from tidelog.core.controller.metadata.metadata_store import (
     KV,
     Batch,
@@ -28,7 +29,7 @@ from tidelog.shell.store.boot_clock import boot_id, boot_ms
 from tidelog.shell.store.cluster_file import StoreUnusable, is_busy, patiently
 from tidelog.shell.store.log_dir_lock import identity_of, is_abandoned
 from tidelog.shell.store.write_lock_holder import Process, StuckWriter, this_process
-from tidelog.shell.store.write_transaction import WriteTransaction
+from tidelog.shell.store.write_transaction import KV_COLUMNS, WriteTransaction, checked_kv
 
 Answer = TypeVar("Answer")
 _BLOCKED_MS = 1_000
@@ -65,6 +66,8 @@ class SqliteStore:
         self._clients: list[Process] = []
         self._stuck = StuckWriter(self._path, stuck_after_ms, report)
         self._version = -1
+        self._seen: Revision = 0
+        """The latest revision that this client saw."""
         self.blocked_ms: int | None = None
         """When a write first found the file taken, if none got through since."""
         self.to_wake: list[int] = []
@@ -86,6 +89,7 @@ class SqliteStore:
         try:
             transaction = self._start(connection)
             before = transaction.rev
+            self._never_back(before)
             answer = body(transaction)
             if self._client is None:
                 self._client = transaction.register_client(
@@ -153,29 +157,45 @@ class SqliteStore:
         rows = self._read(give_up_s, _fetch("SELECT rev FROM meta"))
         return int(rows[0][0])
 
-    def snapshot(self, give_up_s: float) -> Snapshot:
-        """Every key, as of one revision."""
+    def snapshot(self, give_up_s: float, earlier: Revision = 0) -> Snapshot:
+        """Every key, as of one revision; with the checksum of an earlier one, if it is known."""
 
         def take(connection: sqlite3.Connection) -> Snapshot:
-            (rev,) = connection.execute("SELECT rev FROM meta").fetchone()
-            sql = "SELECT k, v, create_rev, mod_rev, session FROM kv ORDER BY k"
-            return Snapshot(tuple(map(KV._make, connection.execute(sql))), rev)
+            rev, checksum = connection.execute("SELECT rev, checksum FROM meta").fetchone()
+            self._never_back(rev)
+            sql = "SELECT checksum FROM past WHERE rev = ?"
+            past = connection.execute(sql, (earlier,)).fetchone()
+            rows = connection.execute(f"SELECT {KV_COLUMNS} FROM kv ORDER BY k")
+            kvs = tuple(checked_kv(*row) for row in rows)
+            return Snapshot(kvs, rev, checksum, past and past[0])
 
         return self._read(give_up_s, take)
+
+    def _never_back(self, rev: Revision) -> None:
+        """Whoever exchanges the file's contents under a running broker is found out."""
+        if rev < self._seen:
+            raise StoreUnusable(
+                f"metadata store {self._path} went back from revision {self._seen} to {rev} while"
+                f" this broker used it; stop all brokers, then {WAY_OUT}"
+            )
+        self._seen = rev
 
     def changes_after(self, after: Revision, give_up_s: float) -> list[Batch] | Compacted:
         """Whole revisions, in order."""
 
-        def take(connection: sqlite3.Connection) -> tuple[Revision, list[tuple[Any, ...]]]:
-            (compacted,) = connection.execute("SELECT compacted FROM meta").fetchone()
+        def take(connection: sqlite3.Connection) -> tuple[Revision, list[Any], dict[int, int]]:
+            rev, compacted = connection.execute("SELECT rev, compacted FROM meta").fetchone()
+            self._never_back(rev)
             sql = "SELECT rev, k, v, create_rev, session FROM ev WHERE rev > ? ORDER BY rev, n"
-            return compacted, connection.execute(sql, (after,)).fetchall()
+            rows = connection.execute(sql, (after,)).fetchall()
+            past = connection.execute("SELECT rev, checksum FROM past WHERE rev > ?", (after,))
+            return compacted, rows, dict(past.fetchall())
 
-        compacted, rows = self._read(give_up_s, take)
+        compacted, rows, past = self._read(give_up_s, take)
         if after < compacted:
             return Compacted(compacted)
         return [
-            Batch(rev, tuple(_change(*row) for row in changes))
+            Batch(rev, tuple(_change(*row) for row in changes), past.get(rev, NO_CHECKSUM))
             for rev, changes in groupby(rows, key=itemgetter(0))
         ]
 

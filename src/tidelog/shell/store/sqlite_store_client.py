@@ -43,6 +43,7 @@ from tidelog.shell.store.metadata_store_client import (
     Transacted,
 )
 from tidelog.shell.store.sqlite_store import CommitUnknown, SqliteStore, StoreBusy
+from tidelog.shell.store.store_trouble import StoreTrouble
 from tidelog.shell.store.wake_socket import WakeSocket
 from tidelog.shell.store.write_transaction import WriteTransaction
 
@@ -101,6 +102,7 @@ class SqliteStoreClient:
         self._next_expiry_ms: int | None = None
         self._probe_s = 0.0
         self._wake = WakeSocket()
+        self._trouble = StoreTrouble(path, self._tell)
         self._store = SqliteStore(path, lock_path, self._wake.port, stuck_after_ms, self._tell)
         self._ended = _thread.allocate_lock()  # cheaper to import than threading
         self._ended.acquire()
@@ -124,9 +126,9 @@ class SqliteStoreClient:
         """End the session and its keys."""
         self._ask(partial(self._end_session, session), _ignoring(done))
 
-    def read(self, answered: ReadAnswered) -> None:
-        """A snapshot of all keys."""
-        self._ask(self._store.snapshot, answered)
+    def read(self, earlier: Revision, answered: ReadAnswered) -> None:
+        """A snapshot of all keys, with the checksum of the history at `earlier`."""
+        self._ask(partial(self._store.snapshot, earlier=earlier), answered)
 
     def watch(
         self, after: Revision, changed: Callable[[Batch], None], lost: Callable[[], None]
@@ -231,10 +233,14 @@ class SqliteStoreClient:
     def _answer(self, call: _Call) -> object:
         try:
             answer = call.act(call.give_up_s)
-        except CommitUnknown:
+        except CommitUnknown as error:
+            self._trouble.failed(error.__cause__)
             return call.unknown
-        except _FAILURES:
+        except _FAILURES as error:
+            self._trouble.failed(error)
             return Unavailable()
+        if self._store.committed:
+            self._trouble.over()
         self._wake_others()
         return answer
 
@@ -247,14 +253,16 @@ class SqliteStoreClient:
         """What nobody asks for: ending sessions whose time is over, news for the watch."""
         try:
             self._keep_house()
-        except (CommitUnknown, *_FAILURES):
+        except (CommitUnknown, *_FAILURES) as error:
+            self._trouble.failed(error.__cause__ if isinstance(error, CommitUnknown) else error)
             self._next_expiry_ms = boot_ms() + _LOOK_EVERY_MS
         try:
             if self._store.changed_by_others() or self._store.committed or self._stale:
                 self._stale = self._store.committed = False
                 self._next_expiry_ms = self._store.next_expiry_ms()
                 self._pull()
-        except _FAILURES:
+        except _FAILURES as error:
+            self._trouble.failed(error)
             self._stale = True
 
     def _keep_house(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any
 
+from tidelog.core.controller.metadata.history import chained, row_checksum
 from tidelog.core.controller.metadata.metadata_store import (
     KV,
     NO_SESSION,
@@ -22,12 +23,17 @@ from tidelog.core.controller.metadata.metadata_store import (
     SessionId,
     TxnResult,
 )
+from tidelog.shell.store.cluster_file import StoreDamaged
 
 REVISIONS_KEPT = 10_000
 """How far back a watch can start; older changes are forgotten, a few with each transaction."""
+CHECKSUMS_KEPT = 100_000
+"""How far back a broker can compare its history with the store's."""
 _FORGOTTEN_AT_ONCE = 64
 _FORGET_EVERY = 16
 
+KV_COLUMNS = "k, v, create_rev, mod_rev, session, checksum"
+"""Of a key, in the order of `checked_kv`."""
 _ROWS_AT_ONCE = 100
 """Some builds of SQLite take no more than 999 parameters."""
 _OVER = "(expires <= ? OR expires - ttl > ?)"
@@ -37,7 +43,7 @@ _OVER = "(expires <= ? OR expires - ttl > ?)"
 class WriteTransaction:
     """The store between BEGIN IMMEDIATE and COMMIT. Nothing here begins or commits."""
 
-    __slots__ = ("_connection", "_now_ms", "changed", "compacted", "rev")
+    __slots__ = ("_checksum", "_connection", "_now_ms", "changed", "compacted", "rev")
 
     def __init__(
         self, connection: sqlite3.Connection, now_ms: int, boot_id: str, spare_from_ms: int | None
@@ -48,8 +54,9 @@ class WriteTransaction:
         self.changed = False
         self.rev: Revision
         self.compacted: Revision
-        self.rev, self.compacted, boot, over = connection.execute(
-            f"SELECT rev, compacted, boot_id, (SELECT count(*) FROM sess WHERE {_OVER}) FROM meta",
+        self.rev, self.compacted, self._checksum, boot, over = connection.execute(
+            "SELECT rev, compacted, checksum, boot_id,"
+            f" (SELECT count(*) FROM sess WHERE {_OVER}) FROM meta",
             (now_ms, now_ms),
         ).fetchone()
         if boot != boot_id:
@@ -77,8 +84,8 @@ class WriteTransaction:
         return TxnResult(True, self.rev, current)
 
     def _find(self, keys: Collection[str]) -> dict[str, KV]:
-        rows = self._in_chunks("SELECT k, v, create_rev, mod_rev, session FROM kv WHERE k IN", keys)
-        return {row[0]: KV._make(row) for row in rows}
+        rows = self._in_chunks(f"SELECT {KV_COLUMNS} FROM kv WHERE k IN", keys)
+        return {row[0]: checked_kv(*row) for row in rows}
 
     def compact(self, rev: Revision) -> None:
         """Forget the changes up to and including a revision."""
@@ -102,7 +109,8 @@ class WriteTransaction:
                 changes[op.key] = None
         if changes:
             self._in_chunks("DELETE FROM kv WHERE k IN", [k for k, kv in changes.items() if not kv])
-            self._insert("REPLACE INTO kv VALUES", [kv for kv in changes.values() if kv])
+            rows = [(*kv, row_checksum(kv)) for kv in changes.values() if kv]
+            self._insert(f"REPLACE INTO kv ({KV_COLUMNS}) VALUES", rows)
             self._log(rev, changes)
 
     def _under(self, prefix: str) -> list[str]:
@@ -118,9 +126,12 @@ class WriteTransaction:
         ]
         self._insert("INSERT INTO ev VALUES", rows)
         self.rev = rev
-        self._write("UPDATE meta SET rev = ?", rev)
+        self._checksum = chained(self._checksum, rev, changes.items())
+        self._write("UPDATE meta SET rev = ?, checksum = ?", rev, self._checksum)
+        self._write("INSERT INTO past VALUES (?, ?)", rev, self._checksum)
         if rev % _FORGET_EVERY == 0:
             self.compact(min(rev - REVISIONS_KEPT, self.compacted + _FORGOTTEN_AT_ONCE))
+            self._write("DELETE FROM past WHERE rev <= ?", rev - CHECKSUMS_KEPT)
 
     # -- sessions --------------------------------------------------------------------------
 
@@ -143,11 +154,10 @@ class WriteTransaction:
     def end_session(self, session: SessionId) -> None:
         """End it, by its holder, by time or by proof: its keys go in one revision."""
         rows = self._connection.execute(
-            "SELECT k, v, create_rev, mod_rev, session FROM kv"
-            f" WHERE session = ? AND session != {NO_SESSION} ORDER BY k",
+            f"SELECT {KV_COLUMNS} FROM kv WHERE session = ? AND session != {NO_SESSION} ORDER BY k",
             (session,),
         )
-        owned = {row[0]: KV._make(row) for row in rows.fetchall()}
+        owned = {row[0]: checked_kv(*row) for row in rows.fetchall()}
         self._apply([Delete(key) for key in owned], owned)
         self._write("DELETE FROM sess WHERE id = ?", session)
 
@@ -213,6 +223,16 @@ class WriteTransaction:
             chunk = rows[start : start + _ROWS_AT_ONCE]
             row = f"({_marks(len(chunk[0]))})"
             self._write(f"{sql} {', '.join([row] * len(chunk))}", *chain.from_iterable(chunk))
+
+
+def checked_kv(
+    key: str, value: bytes, create_rev: int, mod_rev: int, session: int, checksum: int | None
+) -> KV:
+    """One key from its row. Raises StoreDamaged unless the row is as it was written."""
+    kv = KV(key, value, create_rev, mod_rev, session)
+    if checksum is not None and checksum != row_checksum(kv):
+        raise StoreDamaged(f"the key {key!r} does not match its checksum")
+    return kv
 
 
 def _marks(count: int) -> str:

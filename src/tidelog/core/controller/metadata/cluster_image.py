@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias
 
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
+from tidelog.core.controller.metadata.history import NO_CHECKSUM
 from tidelog.core.controller.metadata.metadata_store import ABSENT, KV, Batch, Revision, Snapshot
 from tidelog.core.controller.metadata.registrations import (
     NO_EPOCH,
@@ -26,7 +27,7 @@ from tidelog.core.controller.metadata.registrations import (
 )
 from tidelog.core.settings.topic_keys import BROKER_NAME
 from tidelog.core.slotted import field, replace, slotted
-from tidelog.core.types import BrokerId, TopicId, TopicPartition
+from tidelog.core.types import BrokerId, StorePoint, TopicId, TopicPartition
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
@@ -61,6 +62,7 @@ class ClusterImage:
         "_waiting",
         "active",
         "brokers",
+        "checksum",
         "configs",
         "controller",
         "controller_epoch",
@@ -81,6 +83,8 @@ class ClusterImage:
 
     def __init__(self) -> None:
         self.revision: Revision = 0
+        self.checksum = NO_CHECKSUM
+        """Of the store's history up to `revision`."""
         self.controller: ControllerClaim | None = None
         self.controller_epoch = 0
         self.brokers: dict[BrokerId, BrokerRegistration] = {}
@@ -116,6 +120,7 @@ class ClusterImage:
             if self.mod_revs.get(kv.key) != kv.mod_rev:
                 self._change(kv.key, kv, delta)
         self.revision = snapshot.rev
+        self.checksum = snapshot.checksum
         return delta
 
     def apply(self, *batches: Batch) -> ImageDelta:
@@ -126,7 +131,13 @@ class ClusterImage:
                 for change in batch.changes:
                     self._change(change.key, change.kv, delta)
                 self.revision = delta.revision = batch.rev
+                self.checksum = batch.checksum
         return delta
+
+    @property
+    def point(self) -> StorePoint:
+        """The point in the store's history that this image shows."""
+        return StorePoint(self.revision, self.checksum)
 
     def mod_rev(self, key: str) -> Revision:
         """The revision to guard a write with; ABSENT where there is no such key."""

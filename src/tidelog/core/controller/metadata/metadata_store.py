@@ -76,17 +76,27 @@ class Change(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """All changes of one revision: never split, never merged with another's."""
+    """All changes of one revision: never split, never merged with another's.
+
+    `checksum` is that of the store's history up to here (history.py).
+    """
 
     rev: Revision
     changes: tuple[Change, ...]
+    checksum: int = 0
 
 
 class Snapshot(NamedTuple):
-    """Every key under a prefix, sorted, as of one revision."""
+    """Every key under a prefix, sorted, as of one revision.
+
+    `checksum` is that of the store's history up to here (history.py), `earlier` the one it had
+    at the revision that the reader named; None if that is not known, or is still to come.
+    """
 
     kvs: tuple[KV, ...]
     rev: Revision
+    checksum: int = 0
+    earlier: int | None = None
 
 
 @slotted(frozen=True)

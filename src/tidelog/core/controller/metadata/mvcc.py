@@ -8,6 +8,7 @@ lost, late or doubled) is for the caller's world to add.
 from bisect import bisect_right
 from collections.abc import Hashable
 
+from tidelog.core.controller.metadata.history import NO_CHECKSUM, chained
 from tidelog.core.controller.metadata.metadata_store import (
     KV,
     NO_SESSION,
@@ -30,23 +31,38 @@ from tidelog.core.controller.metadata.metadata_store import (
 class Mvcc:
     """Keys, revisions and sessions; one revision for each transaction that changed something."""
 
-    __slots__ = ("_history", "_keys", "_last_session", "_sessions", "compacted", "revision")
+    __slots__ = (
+        "_checksums",
+        "_history",
+        "_keys",
+        "_last_session",
+        "_sessions",
+        "compacted",
+        "revision",
+    )
 
     def __init__(self) -> None:
         self.revision: Revision = 0
         self.compacted: Revision = 0
         self._keys: dict[str, KV] = {}
         self._history: list[Batch] = []
+        self._checksums: dict[Revision, int] = {}
         self._sessions: set[SessionId] = set()
         self._last_session: SessionId = NO_SESSION
 
     def get(self, key: str) -> tuple[KV | None, Revision]:
         return self._keys.get(key), self.revision
 
-    def range(self, prefix: str) -> Snapshot:
+    def range(self, prefix: str, earlier: Revision = 0) -> Snapshot:
         """Everything under the prefix, as it is at one revision."""
         kvs = (kv for key, kv in self._keys.items() if key.startswith(prefix))
-        return Snapshot(tuple(sorted(kvs)), self.revision)
+        past = self._checksums.get(earlier)
+        return Snapshot(tuple(sorted(kvs)), self.revision, self.checksum, past)
+
+    @property
+    def checksum(self) -> int:
+        """Of the whole history."""
+        return self._checksums.get(self.revision, NO_CHECKSUM)
 
     def txn(
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...]
@@ -67,10 +83,10 @@ class Mvcc:
             return Compacted(self.compacted)
         start = bisect_right(self._history, after, key=lambda batch: batch.rev)
         batches = []
-        for rev, changes in self._history[start:]:
+        for rev, changes, checksum in self._history[start:]:
             seen = tuple(change for change in changes if change.key.startswith(prefix))
             if seen:
-                batches.append(Batch(rev, seen))
+                batches.append(Batch(rev, seen, checksum))
         return batches
 
     def compact(self, rev: Revision) -> None:
@@ -110,8 +126,10 @@ class Mvcc:
                     del self._keys[key]
                     changes[key] = Change(key, None)
         if changes:
+            checksum = chained(self.checksum, rev, changes.values())
             self.revision = rev
-            self._history.append(Batch(rev, tuple(changes.values())))
+            self._checksums[rev] = checksum
+            self._history.append(Batch(rev, tuple(changes.values()), checksum))
 
     def _matching(self, op: Delete) -> list[str]:
         if op.prefix:

@@ -58,6 +58,7 @@ class LostLogs:
             for key in sorted(delta.partitions):
                 self._look(key)
             if self._directory.revision is None:
+                self._directory.seen = self._image.point
                 self._directory.write_revision(self._image.revision)
         elif self.untold:
             self.untold = {key: None for key in self.untold if self._is_lost(key)}

@@ -122,8 +122,8 @@ class Metadata:
         return None if self._backlog.is_empty else self._turn.now_ms
 
     def set_aside_strays(self) -> None:
-        """Logs of topics that were deleted while this broker was away. As in Kafka their files
-        stay: a store that was restored from a backup may know less than the logs."""
+        """Logs of topics that were deleted while this broker was away. The store is not behind
+        this broker (store_history.py); as in Kafka the files stay nevertheless."""
         directory, hosted = self._replicas.directory, self._replicas.hosted
         known = self._image.topic_names
         strays = [
@@ -206,6 +206,8 @@ class Metadata:
             new.append(NewLog(name, key.topic_id, settings.log))
         self._delete_dropped()
         complete = self._backlog.completes_batch(keys)
+        if complete:
+            directory.seen = self._image.point
         if new:
             revision = self._backlog.revision if complete else None
             directory.create_all(new, self._turn.now_ms, revision)
@@ -235,6 +237,10 @@ class Metadata:
         led, epoch = replica.partition.is_leader, replica.partition.leader_epoch
         if known.unclean_election is not None:
             replica.unclean_epoch = known.unclean_election.leader_epoch
+        if known.leader == self._config.broker_id:
+            # What is acknowledged from here on relies on this ISR: a store that knows less
+            # may name a leader that lacks it.
+            self._rely_on_image()
         self._replicas.step(replica, _event(known, self._turn.now_ms))
         note_standing(self._turn, replica, known, led, epoch)
         if key in self._unconsidered:
@@ -242,6 +248,11 @@ class Metadata:
             self._reconsider([replica])
         # Followers that rest here may have left the ISR: their fetches count again.
         self._replicas.touched[replica] = None
+
+    def _rely_on_image(self) -> None:
+        """Remember the image's revision on disk before the effects of this step leave."""
+        if self._replicas.directory.seen != self._image.point:
+            self._replicas.relied_on = self._image.point
 
     def _host(self, name: TopicPartition, topic_id: TopicId) -> HostedReplica:
         replica = self._replicas.hosted.get(name)

@@ -104,7 +104,8 @@ class Registration:
 
     def session_lost(self) -> None:
         self._remember_epoch()
-        self._turn.journal.note("session_lost")
+        if self._session is not None:
+            self._turn.journal.note("session_lost")
         self._session = None
         self.broker_epoch = None
         self._registering = False

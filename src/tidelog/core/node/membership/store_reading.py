@@ -7,7 +7,9 @@ from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDe
 from tidelog.core.controller.metadata.metadata_store import Snapshot
 from tidelog.core.node import events as on
 from tidelog.core.node.effects import ReadStore, WatchStore
+from tidelog.core.node.membership.store_history import refusal
 from tidelog.core.node.turn import Turn
+from tidelog.core.storage.log_directory import LogDirectory
 
 READ_AGAIN_MS = 500
 
@@ -19,24 +21,39 @@ class StoreReading:
         self,
         turn: Turn,
         image: ClusterImage,
+        directory: LogDirectory,
         advance: Callable[[ImageDelta], None],
         set_aside_strays: Callable[[], None],
     ) -> None:
+        self.accepted: Callable[[], None]
+        """Called once, when the store was found to be the one that this broker followed."""
+        self.refused: Callable[[str], None]
+        """Called if it is not."""
         self._turn = turn
         self._image = image
+        self._directory = directory
         self._advance = advance
         self._set_aside_strays = set_aside_strays
+        self._is_accepted = False
         self._read_again_ms: int | None = None
 
     def read(self, _event: on.WatchLost | None = None) -> None:
         """Ask for all of it."""
         self._read_again_ms = None
-        self._turn.emit(ReadStore())
+        seen = self._directory.seen
+        self._turn.emit(ReadStore(0 if seen is None or self._is_accepted else seen.revision))
 
     def store_read(self, event: on.StoreRead) -> None:
         if not isinstance(event.answer, Snapshot):
             self._read_again_ms = self._turn.now_ms + READ_AGAIN_MS
             return
+        if not self._is_accepted:
+            reason = refusal(self._directory, event.answer)
+            if reason is not None:
+                self.refused(reason)
+                return
+            self._is_accepted = True
+            self.accepted()
         # The end of an older watch may have told more than the snapshot knows.
         if event.answer.rev >= self._image.revision:
             self._advance(self._image.load(event.answer))

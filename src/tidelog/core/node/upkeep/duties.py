@@ -85,6 +85,8 @@ class Duties:
 
     def _write_high_watermarks(self) -> None:
         self._replicas.directory.write_high_watermarks(self.high_watermarks())
+        if self._gate.image.revision > 0:
+            self._replicas.directory.write_seen(self._gate.image.point)
         for replica in self._all():
             producers = replica.log.producers
             if producers.ended:

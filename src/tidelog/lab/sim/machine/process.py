@@ -345,8 +345,8 @@ class Process:
     def _close_session(self, _effect: do.CloseSession) -> None:
         self._site.store.close_session(self._store_client)
 
-    def _read_store(self, _effect: do.ReadStore) -> None:
-        self._site.store.read(self._store_client)
+    def _read_store(self, effect: do.ReadStore) -> None:
+        self._site.store.read(self._store_client, effect.earlier)
 
     def _watch_store(self, effect: do.WatchStore) -> None:
         self._site.store.watch(self._store_client, effect.after)

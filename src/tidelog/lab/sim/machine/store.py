@@ -120,16 +120,16 @@ class SimStore:
         self._changed()
         return answer
 
-    def read(self, client: StoreClient) -> None:
-        """A snapshot of everything."""
+    def read(self, client: StoreClient, earlier: Revision) -> None:
+        """A snapshot of everything, with the checksum that the history had earlier."""
         lost = not self.network.calm and self._random.random() < self.faults.unavailable
-        if lost or not self.network.send(client.broker, STORE, self._snapshot, client):
+        if lost or not self.network.send(client.broker, STORE, self._snapshot, client, earlier):
             self.world.count("store unavailable")
             answer = Unavailable()
             self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.StoreRead, answer)
 
-    def _snapshot(self, client: StoreClient) -> None:
-        self._answer(client, on.StoreRead, self.mvcc.range(""))
+    def _snapshot(self, client: StoreClient, earlier: Revision) -> None:
+        self._answer(client, on.StoreRead, self.mvcc.range("", earlier))
 
     def _answer(self, client: StoreClient, kind: type, *fields: object) -> None:
         if self.network.send(STORE, client.broker, self._hear, client, kind, *fields):

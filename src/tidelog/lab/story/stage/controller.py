@@ -16,6 +16,7 @@ from tidelog.core.controller.metadata.cluster_image import (
     UNCLEAN_LEADER_ELECTION,
     ClusterImage,
 )
+from tidelog.core.controller.metadata.history import NO_CHECKSUM
 from tidelog.core.controller.metadata.metadata_store import (
     KV,
     Batch,
@@ -80,15 +81,18 @@ class HandController:
                         return batch.rev - 1
         return self.store.revision
 
-    def as_of(self, revision: Revision | None) -> Snapshot:
+    def as_of(self, revision: Revision | None, earlier: Revision) -> Snapshot:
         """The store as it was at a revision."""
         if revision is None or revision == self.store.revision:
-            return self.store.range("")
+            return self.store.range("", earlier)
         found: dict[str, KV | None] = {}
+        checksums = {0: NO_CHECKSUM}
         for batch in self.changes_after(0):
             if batch.rev <= revision:
+                checksums[batch.rev] = batch.checksum
                 found.update((change.key, change.kv) for change in batch.changes)
-        return Snapshot(tuple(sorted(kv for kv in found.values() if kv is not None)), revision)
+        kvs = tuple(sorted(kv for kv in found.values() if kv is not None))
+        return Snapshot(kvs, revision, checksums[max(checksums)], checksums.get(earlier))
 
     def catch_up(self) -> None:
         """Take note of what brokers wrote themselves: their registrations."""

@@ -191,7 +191,7 @@ class World:
             case do.CloseSession():
                 store.expire(broker.session)
             case do.ReadStore():
-                read = self.controller.as_of(self._read_at)
+                read = self.controller.as_of(self._read_at, effect.earlier)
                 self.step(broker, on.StoreRead(read, self.now_ms))
             case do.WatchStore():
                 broker.watches = effect.after
