@@ -16,6 +16,18 @@ _GROUPS = "tidelog.core.groups"
 
 RULES: tuple[Mutant, ...] = (
     Mutant(
+        "believe-a-store-that-went-back",
+        "a broker does not start on a metadata store that is behind what it has seen",
+        "own: folders were set aside on the word of a store without its write-ahead log",
+        (
+            Change(
+                f"{_NODE}.membership.store_history",
+                "    if snapshot.rev < seen.revision:\n",
+                "    if snapshot.rev < seen.revision * 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
         "commit-under-min-isr",
         "nothing commits while fewer than min.insync.replicas are in sync",
         "KAFKA-15583 / KIP-966",

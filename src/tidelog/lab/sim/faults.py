@@ -46,11 +46,14 @@ KINDS = (
     "session expired",
     "watch cut",
     "store compacted",
+    "store went back",
 )
 """Everything that `World.count` counts."""
 
 CHASE_MS = 50
 CHASE_TRIES = 80
+STORE_BACK_MS = 700
+"""How long brokers meet a store that went back, before somebody puts the right one in place."""
 
 
 class Faults:
@@ -88,6 +91,7 @@ class Faults:
             "lose-folders-everywhere": self._lose_folders_everywhere,
             "cut-watch": self._cut_watch,
             "compact-store": self._compact_store,
+            "store-goes-back": self._store_goes_back,
             "elect": self._elect,
             "reassign": self._reassign,
             "delete-records": self._delete_records,
@@ -294,6 +298,13 @@ class Faults:
 
     def _cut_watch(self, process: Process, _action: Action) -> None:
         self._site.store.cut_watch(process.id)
+
+    def _store_goes_back(self, _process: Process, action: Action) -> None:
+        """All brokers are down, and the store lost its newest changes, or all of them."""
+        for process in self._site.brokers.values():
+            self._kill(process, action)
+        by = action.amounts[2] % 1000 if action.amounts[2] % 2 else 1 + action.amounts[2] % 20
+        self._site.store.go_back(by, action.amounts[0] + STORE_BACK_MS)
 
     def _compact_store(self, _process: Process, action: Action) -> None:
         self._site.store.compact(action.amounts[2] % 4)

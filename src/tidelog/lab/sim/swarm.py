@@ -190,8 +190,9 @@ FAULTS = (
     "reassign",
     "delete-records",
 )
-BY_HAND = ("lose-folder", "lose-folders-everywhere")
-"""Drawn apart from the others: a folder is removed while its broker is down."""
+LOST_FOLDERS = ("lose-folder", "lose-folders-everywhere")
+BY_HAND = (*LOST_FOLDERS, "store-goes-back")
+"""Drawn apart from the others: files are removed or exchanged while brokers are down."""
 RESTLESS = ("chase-leader", "elect", "shut-down", "kill")
 _WEIGHTS = {
     "kill": 3,
@@ -235,6 +236,7 @@ def draw_plan(seed: int) -> Plan:
     plan.compacted = plan.compacted and not plan.unclean
     _draw_faults(draw, plan, RESTLESS if restless else None)
     _draw_lost_folders(plan)
+    _draw_store_going_back(plan)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
     return plan
@@ -306,9 +308,18 @@ def _draw_lost_folders(plan: Plan) -> None:
     if draw.random() < 1 / 6:
         for _ in range(draw.randint(1, 2)):
             at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
-            kind, target = draw.choice(BY_HAND), _draw_target(draw, plan)
+            kind, target = draw.choice(LOST_FOLDERS), _draw_target(draw, plan)
             amounts = (draw.choice((20, 200, 600, 1_500)), 0, draw.randrange(1 << 16))
             plan.actions.append(Action(at, kind, target, amounts))
+
+
+def _draw_store_going_back(plan: Plan) -> None:
+    """In one run of eight, once."""
+    draw = Random(f"{plan.seed}/store-back")
+    if draw.random() < 1 / 8:
+        at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
+        amounts = (draw.choice((20, 200, 600)), 0, draw.randrange(1 << 16))
+        plan.actions.append(Action(at, "store-goes-back", 1, amounts))
 
 
 def _draw_target(draw: Random, plan: Plan) -> int:

@@ -6,6 +6,10 @@ long after the caller was told that nobody knows. Sessions end by the store's cl
 from the last renewal that reached it. A watch is pulled: it can lag, be cut, and fall
 behind compaction, but it never skips a revision or shows half of one.
 
+It can go back in time: for a while it shows what it was at an earlier revision, as after somebody
+put an old copy in its place, and nothing can be written. Then a person notices and puts the right
+one back.
+
 The host's duties lie here too, because they are the same for every host: renewing the
 session every third of its time, and counting the deadline from before a renewal was sent.
 """
@@ -20,6 +24,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     OutcomeUnknown,
     Revision,
     SessionId,
+    Snapshot,
     TxnAnswer,
     Unavailable,
 )
@@ -75,6 +80,10 @@ class SimStore:
         self._clients: list[StoreClient] = []
         self._expires_ms: dict[SessionId, int] = {}
         self._told: Revision = 0
+        self._earlier: list[Snapshot] = [self.mvcc.range("")]
+        """The store at each revision."""
+        self._shown: Snapshot | None = None
+        """What it went back to, while it did."""
 
     def join(self, client: StoreClient) -> None:
         self._clients = [c for c in self._clients if c.broker != client.broker]
@@ -85,7 +94,7 @@ class SimStore:
     def transact(self, client: StoreClient, effect: StoreTransaction) -> None:
         """Carry a transaction out, or not, and answer, or say that nobody knows."""
         fate = 1.0 if self.network.calm else self._random.random()
-        if fate < self.faults.unavailable:
+        if self._shown is not None or fate < self.faults.unavailable:
             self.world.count("store unavailable")
             self._answer(client, on.TransactionAnswered, effect.tag, Unavailable())
         elif fate < self.faults.unavailable + self.faults.unknown:
@@ -129,7 +138,24 @@ class SimStore:
             self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.StoreRead, answer)
 
     def _snapshot(self, client: StoreClient, earlier: Revision) -> None:
-        self._answer(client, on.StoreRead, self.mvcc.range("", earlier))
+        snapshot = self.mvcc.range("", earlier)
+        if self._shown is not None:
+            known = earlier <= self._shown.rev
+            snapshot = self._shown._replace(earlier=snapshot.earlier if known else None)
+        self._answer(client, on.StoreRead, snapshot)
+
+    def go_back(self, by: int, duration_ms: int) -> None:
+        """Show an earlier state for a while: so many revisions back, or the empty store."""
+        if self._shown is None:
+            self.world.count("store went back")
+            self._shown = self._earlier[max(0, len(self._earlier) - 1 - by)]
+            self.world.after(duration_ms, self._come_back)
+
+    def _come_back(self) -> None:
+        self._shown = None
+        for client in self._clients:
+            if client.watching and not client.dead:
+                self._pull_soon(client)
 
     def _answer(self, client: StoreClient, kind: type, *fields: object) -> None:
         if self.network.send(STORE, client.broker, self._hear, client, kind, *fields):
@@ -154,6 +180,9 @@ class SimStore:
 
     def _opened(self, client: StoreClient, sent_ms: int) -> None:
         if client.dead or client.session is not None:
+            return
+        if self._shown is not None:
+            self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.SessionLost)
             return
         session = client.session = self.mvcc.open_session()
         self._expires_ms[session] = self.world.now_ms + client.ttl_ms
@@ -236,6 +265,7 @@ class SimStore:
     def _changed(self) -> None:
         if self.mvcc.revision != self._told:
             self._told = self.mvcc.revision
+            self._earlier.append(self.mvcc.range(""))
             self.on_change()
             for client in self._clients:
                 if client.watching and not client.dead:
@@ -252,7 +282,7 @@ class SimStore:
 
     def _pull(self, client: StoreClient, watching: int) -> None:
         """Everything the watch has not shown yet, as one delivery in order."""
-        if client.watching != watching or client.dead:
+        if client.watching != watching or client.dead or self._shown is not None:
             return
         batches = self.mvcc.watch("", client.seen)
         if isinstance(batches, Compacted):
