@@ -40,7 +40,8 @@ class RunsByItself(Section):
 @click.option(
     "--data",
     metavar="DIR",
-    help="The cluster's folder: log.dirs is DIR/broker-<node.id>, the store DIR/cluster.db.",
+    help="The cluster's folder: log.dirs is DIR/broker-<node.id>, the store DIR/cluster.db."
+    " Not together with --set log.dirs or --set tidelog.metadata.store.",
 )
 @click.pass_context
 def broker(
@@ -71,8 +72,10 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
             folder = os.path.abspath(data)
             log_dir = data_folder.log_dir(folder, resolved.settings.node_id)
             store = os.path.join(folder, data_folder.STORE)
-            own = [f"log.dirs={log_dir}", f"tidelog.metadata.store=sqlite:{store}"]
-            resolved = load_settings(config, os.environ, [*sets, *own])
+            own = {"log.dirs": log_dir, "tidelog.metadata.store": f"sqlite:{store}"}
+            _check_unset(sets, own)
+            own_sets = [f"{name}={value}" for name, value in own.items()]
+            resolved = load_settings(config, os.environ, [*sets, *own_sets])
     except ValueError as error:
         for line in str(error).splitlines():
             click.echo(f"tidelog: {line}", err=True)
@@ -90,3 +93,17 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
     where = f"data in {os.path.abspath(settings.log_dir)}, metadata in {os.path.abspath(store)}"
     report({"event": "log", "level": "INFO", "text": f"broker {settings.node_id}: {where}"})
     return run_brokers([settings], report)
+
+
+def _check_unset(sets: tuple[str, ...], own: dict[str, str]) -> None:
+    """Raise ValueError where `--set` and `--data` name different places."""
+    own = {**own, "log.dir": own["log.dirs"]}
+    for text in sets:
+        name, _, value = text.partition("=")
+        chosen = own.get(name.strip(), value)
+        if os.path.abspath(value.strip().removeprefix("sqlite:")) != os.path.abspath(
+            chosen.removeprefix("sqlite:")
+        ):
+            raise ValueError(
+                f"--set {text} contradicts --data, which chooses {chosen}; leave out one of them"
+            )
