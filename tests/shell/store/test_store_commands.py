@@ -113,3 +113,49 @@ def test_errors_are_one_line(
     with pytest.raises(click.UsageError, match=what) as refused:
         run(*words)
     assert "\n" not in refused.value.format_message()
+
+
+def test_rebuild_refuses_while_a_broker_runs(data: Path) -> None:
+    (data / "broker-1").mkdir()
+    properties = "version=1\ncluster.id=c\nnode.id=1\n"
+    (data / "broker-1" / "meta.properties").write_text(properties)
+    lock = LogDirLock.acquire(str(data / "broker-1"))
+    before = (data / "cluster.db").read_bytes()
+    with pytest.raises(click.UsageError, match="stop all brokers first"):
+        run("rebuild", data)
+    lock.release()
+    assert (data / "cluster.db").read_bytes() == before
+
+
+def test_rebuild_needs_folders_of_one_cluster(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match="no broker's folder beside"):
+        run("rebuild", tmp_path)
+    for number in (1, 2):
+        folder = tmp_path / f"broker-{number}"
+        folder.mkdir()
+        properties = f"version=1\ncluster.id=c{number}\nnode.id={number}\n"
+        (folder / "meta.properties").write_text(properties)
+    with pytest.raises(click.UsageError, match=r"are of 2 clusters \(c1, c2\)"):
+        run("rebuild", tmp_path)
+
+
+def test_restore_refuses_another_clusters_backup(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    prepare(str(other))
+    folder = tmp_path / "data" / "broker-1"
+    folder.mkdir(parents=True)
+    (folder / "meta.properties").write_text("version=1\ncluster.id=mine\nnode.id=1\n")
+    with pytest.raises(click.UsageError, match="the folders are of mine"):
+        run("restore", other, tmp_path / "data")
+    assert not (tmp_path / "data" / "cluster.db").exists()
+
+
+def test_a_plan_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "broker-1"
+    folder.mkdir()
+    (folder / "meta.properties").write_text("version=1\ncluster.id=mine\nnode.id=1\n")
+    assert run("rebuild", tmp_path, "--plan") == 0
+    assert "would hold 0 topics" in capsys.readouterr().out
+    assert not (tmp_path / "cluster.db").exists()
+    assert run("rebuild", tmp_path) == 0
+    assert prepare(str(tmp_path / "cluster.db")).cluster_id == "mine"

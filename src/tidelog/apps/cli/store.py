@@ -1,6 +1,7 @@
-"""`tidelog store`: look into a cluster's metadata store, and copy it, while brokers use it.
+"""`tidelog store`: show, back up, restore and rebuild a cluster's metadata store.
 
-Always true: the store itself is not changed, and no secret is printed.
+Always true: no secret is printed; only `restore` and `rebuild` change the store, and they do so
+only while its brokers are down.
 """
 
 import os
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tidelog.core.controller.metadata.metadata_store import KV
+    from tidelog.shell.store.rescue.replacement import Outcome
     from tidelog.shell.store.store_contents import StoreContents
 
 FILE_NAME = "cluster.db"
@@ -28,10 +30,11 @@ HIDDEN = "(hidden)"
     epilog=examples(
         "tidelog store show tidelog-data",
         "tidelog store backup tidelog-data cluster-backup.db",
+        "tidelog store rebuild tidelog-data --plan",
     ),
 )
 def store() -> None:
-    """Show and back up the metadata store of a cluster on this machine."""
+    """Show, back up, restore or rebuild the metadata store of a cluster on this machine."""
 
 
 @store.command(
@@ -87,6 +90,131 @@ def backup_command(path: str, target: str, form: str) -> int:
     data = {"target": target, "revision": rev, "bytes": size}
     line = output.verdict_line(True, f"{target} holds the store at revision {rev}, {size} bytes")
     return output.conclude(form, True, data, lambda screen: screen.print(line))
+
+
+_log_dirs = click.option(
+    "--log-dir",
+    "log_dirs",
+    multiple=True,
+    metavar="DIR",
+    help="A broker's log directory; repeat for each broker.  [default: broker-* beside the store]",
+)
+_plan_only = click.option("--plan", is_flag=True, help="Show what would be written, and stop.")
+
+
+@store.command(
+    "restore",
+    epilog=examples(
+        "tidelog store restore cluster-backup.db tidelog-data --plan",
+        "tidelog store restore cluster-backup.db tidelog-data",
+    ),
+)
+@click.argument("backup")
+@click.argument("path")
+@_log_dirs
+@_plan_only
+@format_option()
+def restore_command(
+    backup: str, path: str, log_dirs: tuple[str, ...], plan: bool, form: str
+) -> int:
+    """Put a backup of the metadata store in place, brought up to date from the brokers' folders.
+
+    BACKUP is a file that `tidelog store backup` wrote. PATH is a data folder of `tidelog up`, or
+    the store's file. All brokers must be down. Topics made since the backup are added, and each
+    partition's leader is chosen from the replicas' logs, so no acknowledged record is lost. The
+    files that were there before are kept under other names.
+    """
+    return _replace(path, log_dirs, backup, plan, form)
+
+
+@store.command(
+    "rebuild",
+    epilog=examples(
+        "tidelog store rebuild tidelog-data --plan",
+        "tidelog store rebuild tidelog-data",
+        "tidelog store rebuild cluster.db --log-dir /disk1/log --log-dir /disk2/log",
+    ),
+)
+@click.argument("path")
+@_log_dirs
+@_plan_only
+@format_option()
+def rebuild_command(path: str, log_dirs: tuple[str, ...], plan: bool, form: str) -> int:
+    """Rebuild the metadata store from the brokers' folders.
+
+    PATH is a data folder of `tidelog up`, or the store's file. All brokers must be down. The
+    store in place is used as far as it can be read, and kept under another name.
+    """
+    return _replace(path, log_dirs, None, plan, form)
+
+
+def _replace(
+    path: str, log_dirs: tuple[str, ...], backup: str | None, plan: bool, form: str
+) -> int:
+    from tidelog.apps.cli import output
+    from tidelog.shell.store.cluster_file import StoreError
+    from tidelog.shell.store.rescue.replacement import replace_store
+
+    try:
+        outcome = replace_store(_file(path), list(log_dirs), backup, plan=plan)
+    except StoreError as error:
+        _refuse(error)
+    return output.conclude(
+        form,
+        True,
+        _outcome_data(outcome, plan),
+        lambda screen: _show_outcome(screen, outcome, plan),
+    )
+
+
+def _outcome_data(outcome: "Outcome", plan: bool) -> dict[str, Any]:
+    return {
+        "store": outcome.store,
+        "cluster_id": outcome.cluster_id,
+        "revision": outcome.rebuilt.revision,
+        "written": not plan,
+        "brokers": [one.broker.broker for one in outcome.directories],
+        "partitions": [
+            {
+                "topic": made.partition.topic,
+                "partition": made.partition.partition,
+                "topic_id": made.registration.topic_id.hex(),
+                "replicas": list(made.registration.replicas),
+                "isr": list(made.registration.isr),
+                "leader_epoch": made.registration.leader_epoch,
+                "log_end_offset": made.log_end_offset,
+            }
+            for made in outcome.rebuilt.partitions
+        ],
+        "remarks": outcome.remarks,
+        "moved": outcome.moved,
+    }
+
+
+def _show_outcome(screen: "Console", outcome: "Outcome", plan: bool) -> None:
+    from tidelog.apps.cli import output
+
+    columns = ("partition", "replicas", "in sync", "leader epoch", "log end")
+    rows = output.table(columns, numbers=("leader epoch", "log end"))
+    for made in outcome.rebuilt.partitions:
+        registration = made.registration
+        rows.add_row(
+            str(made.partition),
+            ", ".join(map(str, registration.replicas)),
+            ", ".join(map(str, registration.isr)),
+            str(registration.leader_epoch),
+            str(made.log_end_offset),
+        )
+    output.show_table(screen, rows)
+    for remark in outcome.remarks:
+        screen.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
+    for old in outcome.moved:
+        screen.print(output.faint(f"kept: {old}"))
+    topics = len({made.registration.topic_id for made in outcome.rebuilt.partitions})
+    what = f"{topics} topics, {len(outcome.rebuilt.partitions)} partitions"
+    verb = "would hold" if plan else "holds"
+    line = f"{outcome.store} {verb} {what} at revision {outcome.rebuilt.revision}"
+    screen.print(output.verdict_line(True, line))
 
 
 def _file(path: str) -> str:

@@ -386,8 +386,7 @@ class Node:
         epoch = self.broker_epoch
         self._acting.cease()
         self._fetches.wake()
-        if self.image.revision > 0:
-            self.directory.write_seen(self.image.point)
+        self._duties.note_metadata()
         self.directory.close(self._duties.high_watermarks(), *(() if epoch is None else (epoch,)))
         self._halt(Halt("shut down", clean=True))
 

@@ -376,6 +376,10 @@ class LogDirectory:
             self.seen = seen
             replace_file(self.disk, layout.METADATA_REVISION, self._metadata_revision())
 
+    def write_metadata_copy(self, data: bytes) -> None:
+        """A copy of the metadata that no folder tells of, should the store be lost."""
+        replace_file(self.disk, layout.METADATA_COPY, data)
+
     def _metadata_revision(self) -> bytes:
         return checkpoint.MetadataRevision(self.revision, self.seen).format()
 

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import TypeAlias
 
+from tidelog.core.controller.metadata.history import WAY_OUT
 from tidelog.core.node import effects as do
 from tidelog.core.node.config_from_settings import node_config
 from tidelog.core.node.node import Node
@@ -78,11 +79,13 @@ class BrokerRun:
         disk.lease_descriptor_max = descriptors * 7 // 8
         self._connection_descriptors = descriptors // 2
         store_path = settings.metadata_store.removeprefix("sqlite:")
-        identity = prepare(store_path)
+        properties = read_properties(disk)
+        known = None if properties is None else properties.values.get("cluster.id")
+        identity = prepare(store_path, known)
         for private in (path, store_path):
             if (warning := warning_if_open(private)) is not None:
                 self._note("WARN", warning)
-        properties = self._properties(identity)
+        self._check_properties(properties, identity, store_path)
         clients, internal = self._bind()
         self._exposure = Exposure(loop, settings.metrics_listener)
         self._node = self._open_node(clients[0], internal[0])
@@ -118,13 +121,15 @@ class BrokerRun:
             metrics=self._exposure.address,
         )
 
-    def _properties(self, identity: ClusterIdentity) -> MetaProperties | None:
-        properties = read_properties(self._disk)
-        if properties is not None:
-            problem = properties.mismatch(identity.cluster_id, self.id)
-            if problem is not None:
-                raise CannotStart(f"{self._settings.log_dir} is not this broker's: {problem}")
-        return properties
+    def _check_properties(
+        self, properties: MetaProperties | None, identity: ClusterIdentity, store_path: str
+    ) -> None:
+        problem = properties and properties.mismatch(identity.cluster_id, self.id)
+        if problem is not None:
+            raise CannotStart(
+                f"{self._settings.log_dir} is not this broker's: {problem} (metadata store"
+                f" {store_path}); use the store of its own cluster, or if that is lost, {WAY_OUT}"
+            )
 
     def _new_properties(self, identity: ClusterIdentity) -> MetaProperties:
         return MetaProperties(

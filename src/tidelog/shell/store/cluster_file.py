@@ -65,6 +65,8 @@ CREATE TABLE client (
     port INTEGER NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL
 );
 """
+KV_COLUMNS = "k, v, create_rev, mod_rev, session, checksum"
+"""Of a key, in the order of `checked_kv`."""
 _known: set[tuple[int, int]] = set()
 """Files that this process has checked and may have open."""
 
@@ -120,14 +122,21 @@ def prepare(path: str, cluster_id: str | None = None) -> ClusterIdentity:
             _check_whole(connection)
             _check_writable(connection)
             _upgrade(connection)
-            found = connection.execute("SELECT v FROM kv WHERE k = ?", (IDENTITY_KEY,)).fetchone()
+            kvs = read_keys(connection)
     except (OSError, sqlite3.Error) as error:
         raise unusable(path, error) from error
     except StoreDamaged as error:
         raise StoreDamaged(f"metadata store {path} is damaged: {error}; {WAY_OUT}") from error
+    found = next((kv.value for kv in kvs if kv.key == IDENTITY_KEY), None)
     if found is None:
         raise NotAStore(f"metadata store {path} names no cluster; {WAY_OUT}")
-    return parse_identity(found[0])
+    return parse_identity(found)
+
+
+def read_keys(connection: sqlite3.Connection) -> tuple[KV, ...]:
+    """Every key, sorted. Raises StoreDamaged unless all are as they were written."""
+    rows = connection.execute(f"SELECT {KV_COLUMNS} FROM kv ORDER BY k")
+    return tuple(checked_kv(*row) for row in rows)
 
 
 def unusable(path: str, error: OSError | sqlite3.Error) -> StoreError:
@@ -298,6 +307,16 @@ def _check_whole(connection: sqlite3.Connection) -> None:
     found = [str(line) for (line,) in rows]
     if found != ["ok"]:
         raise StoreDamaged(" ".join(" ".join(found).split()))
+
+
+def checked_kv(
+    key: str, value: bytes, create_rev: int, mod_rev: int, session: int, checksum: int | None
+) -> KV:
+    """One key from its row. Raises StoreDamaged unless the row is as it was written."""
+    kv = KV(key, value, create_rev, mod_rev, session)
+    if checksum is not None and checksum != row_checksum(kv):
+        raise StoreDamaged(f"the key {key!r} does not match its checksum")
+    return kv
 
 
 def _check_writable(connection: sqlite3.Connection) -> None:

@@ -26,10 +26,10 @@ from tidelog.core.controller.metadata.metadata_store import (
 )
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.boot_clock import boot_id, boot_ms
-from tidelog.shell.store.cluster_file import StoreUnusable, is_busy, patiently
+from tidelog.shell.store.cluster_file import StoreUnusable, is_busy, patiently, read_keys
 from tidelog.shell.store.log_dir_lock import identity_of, is_abandoned
 from tidelog.shell.store.write_lock_holder import Process, StuckWriter, this_process
-from tidelog.shell.store.write_transaction import KV_COLUMNS, WriteTransaction, checked_kv
+from tidelog.shell.store.write_transaction import WriteTransaction
 
 Answer = TypeVar("Answer")
 _BLOCKED_MS = 1_000
@@ -165,9 +165,7 @@ class SqliteStore:
             self._never_back(rev)
             sql = "SELECT checksum FROM past WHERE rev = ?"
             past = connection.execute(sql, (earlier,)).fetchone()
-            rows = connection.execute(f"SELECT {KV_COLUMNS} FROM kv ORDER BY k")
-            kvs = tuple(checked_kv(*row) for row in rows)
-            return Snapshot(kvs, rev, checksum, past and past[0])
+            return Snapshot(read_keys(connection), rev, checksum, past and past[0])
 
         return self._read(give_up_s, take)
 

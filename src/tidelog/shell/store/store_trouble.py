@@ -17,13 +17,13 @@ AGAIN_S = 60.0
 class StoreTrouble:
     """Remembers what was told last."""
 
-    __slots__ = ("_failing", "_path", "_tell", "_told", "_told_s")
+    __slots__ = ("_failing", "_path", "_tell", "_told")
 
     def __init__(self, path: str, tell: Callable[[str], None]) -> None:
         self._path = path
         self._tell = tell
-        self._told = ""
-        self._told_s = 0.0
+        self._told: dict[str, float] = {}
+        """What was told, and when: two causes may take turns."""
         self._failing = False
 
     def failed(self, error: BaseException | None) -> None:
@@ -34,8 +34,9 @@ class StoreTrouble:
             return
         text, now = str(error), time.monotonic()
         self._failing = True
-        if text != self._told or now - self._told_s >= AGAIN_S:
-            self._told, self._told_s = text, now
+        self._told = {cause: at for cause, at in self._told.items() if now - at < AGAIN_S}
+        if text not in self._told:
+            self._told[text] = now
             self._tell(f"{text}; retrying, this broker is fenced when its session ends")
 
     def over(self) -> None:

@@ -23,7 +23,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     SessionId,
     TxnResult,
 )
-from tidelog.shell.store.cluster_file import StoreDamaged
+from tidelog.shell.store.cluster_file import KV_COLUMNS, checked_kv
 
 REVISIONS_KEPT = 10_000
 """How far back a watch can start; older changes are forgotten, a few with each transaction."""
@@ -32,8 +32,6 @@ CHECKSUMS_KEPT = 100_000
 _FORGOTTEN_AT_ONCE = 64
 _FORGET_EVERY = 16
 
-KV_COLUMNS = "k, v, create_rev, mod_rev, session, checksum"
-"""Of a key, in the order of `checked_kv`."""
 _ROWS_AT_ONCE = 100
 """Some builds of SQLite take no more than 999 parameters."""
 _OVER = "(expires <= ? OR expires - ttl > ?)"
@@ -223,16 +221,6 @@ class WriteTransaction:
             chunk = rows[start : start + _ROWS_AT_ONCE]
             row = f"({_marks(len(chunk[0]))})"
             self._write(f"{sql} {', '.join([row] * len(chunk))}", *chain.from_iterable(chunk))
-
-
-def checked_kv(
-    key: str, value: bytes, create_rev: int, mod_rev: int, session: int, checksum: int | None
-) -> KV:
-    """One key from its row. Raises StoreDamaged unless the row is as it was written."""
-    kv = KV(key, value, create_rev, mod_rev, session)
-    if checksum is not None and checksum != row_checksum(kv):
-        raise StoreDamaged(f"the key {key!r} does not match its checksum")
-    return kv
 
 
 def _marks(count: int) -> str:

@@ -278,16 +278,15 @@ class Supervisor:
         return f"the brokers do not see each other; {self._see_log(self.plan.brokers[0])}"
 
     def _see_log(self, broker: int) -> str:
-        """Where its log is; of a folder that is about to go, the last of what is in it."""
+        """The last line of its log, and where the rest is unless that is about to go."""
         path = self.plan.log_of(broker)
-        if not self._ephemeral:
-            return f"see {path}"
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
                 lines = file.read().splitlines()
         except OSError:
             lines = []
-        return f"the last in its log: {lines[-1]}" if lines else "nothing is in its log"
+        last = f"the last in its log: {lines[-1]}" if lines else "nothing is in its log"
+        return last if self._ephemeral else f"see {path}; {last}"
 
     def up(self) -> UpFile:
         """The cluster as `up.json` tells of it."""

@@ -16,6 +16,8 @@ KNOWN_NAMES = frozenset(
     {
         layout.META_PROPERTIES,
         layout.CLEAN_SHUTDOWN,
+        layout.METADATA_REVISION,
+        layout.METADATA_COPY,
         *OFFSET_FILES,
         ".lock",
         "bootstrap.checkpoint",

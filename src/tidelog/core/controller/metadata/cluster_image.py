@@ -63,6 +63,7 @@ class ClusterImage:
         "active",
         "brokers",
         "checksum",
+        "config_changes",
         "configs",
         "controller",
         "controller_epoch",
@@ -95,6 +96,8 @@ class ClusterImage:
         self.created: dict[PartitionKey, Revision] = {}
         """The revisions that made the partitions."""
         self.configs: dict[str, dict[str, str]] = {}
+        self.config_changes = 0
+        """Counts the changes of `configs`."""
         self.min_insync_default = 1
         """The smallest that a registered broker goes by where nothing is set: no leader may
         commit with fewer replicas than the controller counts on."""
@@ -320,6 +323,7 @@ class ClusterImage:
             self.configs.pop(key, None)
         else:
             self.configs[key] = values.decode_config(kv.value)
+        self.config_changes += 1
         delta.configs.add(key)
 
     def _apply_producer_ids(self, _key: str, kv: KV | None, _delta: ImageDelta) -> None:

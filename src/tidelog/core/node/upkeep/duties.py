@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tidelog.core.controller.metadata.metadata_copy import encode_copy
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
@@ -36,6 +37,7 @@ class Duties:
     ) -> None:
         self._turn = turn
         self._gate = gate
+        self._copied = (0, 0)
         self._replicas = replicas
         self._flushing = flushing
         self._producer_expiration_ms = config.producer_id_expiration_ms
@@ -73,6 +75,17 @@ class Duties:
             found[name] = replica.partition.high_watermark
         return found
 
+    def note_metadata(self) -> None:
+        """Remember how far the store was followed, and what no folder tells of the metadata."""
+        image, directory = self._gate.image, self._replicas.directory
+        if image.revision == 0:
+            return
+        copied = (image.config_changes, image.next_producer_id)
+        if copied != self._copied:
+            self._copied = copied
+            directory.write_metadata_copy(encode_copy(image))
+        directory.write_seen(image.point)
+
     def _all(self) -> list[HostedReplica]:
         return list(self._replicas.hosted.values())
 
@@ -85,8 +98,7 @@ class Duties:
 
     def _write_high_watermarks(self) -> None:
         self._replicas.directory.write_high_watermarks(self.high_watermarks())
-        if self._gate.image.revision > 0:
-            self._replicas.directory.write_seen(self._gate.image.point)
+        self.note_metadata()
         for replica in self._all():
             producers = replica.log.producers
             if producers.ended:

@@ -14,6 +14,7 @@ import fcntl
 import os
 from threading import Thread
 
+from tidelog.core.controller.metadata.history import WAY_OUT
 from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import CheckpointError, parse_properties
 from tidelog.shell.store import cluster_file
@@ -102,8 +103,8 @@ def _check_ours(data: str, names: list[str], brokers: list[int]) -> None:
         return
     if brokers:
         raise Refusal(
-            f"{data} has brokers' data but no {STORE}: nobody knows its topics any more;"
-            f" put {STORE} back, or choose another folder with --data"
+            f"{data} has brokers' data but no metadata store {STORE}; {WAY_OUT}; or choose"
+            " another folder with --data"
         )
     strange = [name for name in names if name not in IGNORED and not name.endswith(".log")]
     if strange:
