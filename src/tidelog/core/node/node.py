@@ -23,11 +23,7 @@ from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.measuring.measured import Measured
 from tidelog.core.node.membership.acting import Acting
-from tidelog.core.node.membership.controller_seat import (
-    FROM_BROKERS,
-    FROM_CLIENTS,
-    ControllerSeat,
-)
+from tidelog.core.node.membership.controller_seat import FROM_BROKERS, FROM_CLIENTS, ControllerSeat
 from tidelog.core.node.membership.isr_proposals import IsrProposals
 from tidelog.core.node.membership.lost_logs import LostLogs
 from tidelog.core.node.membership.metadata import Metadata
@@ -121,10 +117,7 @@ class Node:
         self._acting = Acting(turn, self._gate, self._replicas, *seen)
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self.image, self._replicas)
-        follow = (self._advance, self._metadata.set_aside_strays)
-        self._store = StoreReading(turn, self.image, self.directory, *follow)
-        self._store.accepted = self._registration.start
-        self._store.refused = self._refuse_store
+        self._store = self._store_reading()
         parts = (self._producer_ids, self._groups, self.cleaning)
         self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
         self._wake = self._wake_time()
@@ -133,6 +126,11 @@ class Node:
         self._stopping = False
         self._handlers = self._handlers_by_event()
         self._serve = self._services_by_request()
+
+    def _store_reading(self) -> StoreReading:
+        follow = (self._advance, self._metadata.set_aside_strays)
+        judged = (self._registration.start, lambda why: self._halt(Halt(why, clean=False)))
+        return StoreReading(self._turn, self.image, self.directory, *follow, *judged)
 
     def _wake_time(self) -> WakeTime:
         # What is added to with every produce and every fetch, each way.
@@ -307,13 +305,11 @@ class Node:
                 soonest = at
         return soonest
 
-    # -- requests and answers --------------------------------------------------------------
+    # -- the store -------------------------------------------------------------------------
 
     def _on_started(self, _event: on.Started) -> None:
         """Nothing is written to the store before it is read: it may be behind this broker."""
         self._store.read()
-
-    # -- the store -------------------------------------------------------------------------
 
     def _on_session_opened(self, event: on.SessionOpened) -> None:
         self._registration.session_opened(event.session, event.deadline_ms)
@@ -389,12 +385,6 @@ class Node:
         self._duties.note_metadata()
         self.directory.close(self._duties.high_watermarks(), *(() if epoch is None else (epoch,)))
         self._halt(Halt("shut down", clean=True))
-
-    def _refuse_store(self, reason: str) -> None:
-        """Leave everything as it was found, the mark of a clean stop included."""
-        if self.directory.clean:
-            self.directory.close(self._duties.high_watermarks(), self.directory.broker_epoch)
-        self._halt(Halt(reason, clean=False))
 
     def _fail(self, error: Exception) -> None:
         self._turn.take_back_answers()  # not even what this very step would have promised

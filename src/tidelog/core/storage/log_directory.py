@@ -115,10 +115,8 @@ class LogDirectory:
             self.revision, self.seen = known
             return
         self.revision_damaged = True
-        self.warnings.append(
-            f"{layout.METADATA_REVISION} is damaged: whether the metadata store is behind this"
-            " broker can't be told; the file is written anew"
-        )
+        doubt = "whether the metadata store is behind this broker can't be told"
+        self.warnings.append(f"{layout.METADATA_REVISION} is damaged and written anew: {doubt}")
 
     def _load(
         self,
@@ -375,10 +373,6 @@ class LogDirectory:
         if seen != self.seen:
             self.seen = seen
             replace_file(self.disk, layout.METADATA_REVISION, self._metadata_revision())
-
-    def write_metadata_copy(self, data: bytes) -> None:
-        """A copy of the metadata that no folder tells of, should the store be lost."""
-        replace_file(self.disk, layout.METADATA_COPY, data)
 
     def _metadata_revision(self) -> bytes:
         return checkpoint.MetadataRevision(self.revision, self.seen).format()

@@ -24,16 +24,18 @@ class StoreReading:
         directory: LogDirectory,
         advance: Callable[[ImageDelta], None],
         set_aside_strays: Callable[[], None],
+        accepted: Callable[[], None],
+        refused: Callable[[str], None],
     ) -> None:
-        self.accepted: Callable[[], None]
-        """Called once, when the store was found to be the one that this broker followed."""
-        self.refused: Callable[[str], None]
-        """Called if it is not."""
+        """`accepted` is called once, when the store was found to be the one that this broker
+        has followed; `refused` if it is not, with the reason."""
         self._turn = turn
         self._image = image
         self._directory = directory
         self._advance = advance
         self._set_aside_strays = set_aside_strays
+        self._accepted = accepted
+        self._refused = refused
         self._is_accepted = False
         self._read_again_ms: int | None = None
 
@@ -50,15 +52,22 @@ class StoreReading:
         if not self._is_accepted:
             reason = refusal(self._directory, event.answer)
             if reason is not None:
-                self.refused(reason)
+                self._refuse(reason)
                 return
             self._is_accepted = True
-            self.accepted()
+            self._accepted()
         # The end of an older watch may have told more than the snapshot knows.
         if event.answer.rev >= self._image.revision:
             self._advance(self._image.load(event.answer))
             self._set_aside_strays()
         self._turn.emit(WatchStore(self._image.revision))
+
+    def _refuse(self, reason: str) -> None:
+        """Leave everything as it was found, the mark of a clean stop included."""
+        directory = self._directory
+        if directory.clean:
+            directory.close(directory.high_watermarks, directory.broker_epoch)
+        self._refused(reason)
 
     def store_changed(self, event: on.StoreChanged) -> None:
         self._advance(self._image.apply(event.batch))

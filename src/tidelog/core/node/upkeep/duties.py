@@ -10,6 +10,8 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.replication.events import RetentionReached, Ticked
 from tidelog.core.slotted import slotted
+from tidelog.core.storage import layout
+from tidelog.core.storage.disk import replace_file
 from tidelog.core.types import Offset, TopicPartition
 
 DELETION_INTERVAL_MS = 1000
@@ -83,7 +85,7 @@ class Duties:
         copied = (image.config_changes, image.next_producer_id)
         if copied != self._copied:
             self._copied = copied
-            directory.write_metadata_copy(encode_copy(image))
+            replace_file(directory.disk, layout.METADATA_COPY, encode_copy(image))
         directory.write_seen(image.point)
 
     def _all(self) -> list[HostedReplica]:

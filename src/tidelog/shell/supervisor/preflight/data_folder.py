@@ -103,7 +103,7 @@ def _check_ours(data: str, names: list[str], brokers: list[int]) -> None:
         return
     if brokers:
         raise Refusal(
-            f"{data} has brokers' data but no metadata store {STORE}; {WAY_OUT}; or choose"
+            f"{data} has brokers' data but no {STORE}, the metadata store; {WAY_OUT}; or choose"
             " another folder with --data"
         )
     strange = [name for name in names if name not in IGNORED and not name.endswith(".log")]
