@@ -73,6 +73,8 @@ def test_every_command_of_the_tree_is_there() -> None:
         "store",
         "store show",
         "store backup",
+        "store restore",
+        "store rebuild",
         "verify",
         "pipeline",
         "pipeline run",
