@@ -21,7 +21,7 @@ EXCHANGES: list[dict[str, Any]] = [
     json.loads(line) for line in gzip.decompress(FILE.read_bytes()).splitlines()
 ]
 API_KEYS = sorted({exchange["api_key"] for exchange in EXCHANGES})
-ALL_VERSIONS = {17, 29, 30, 31, 33, 34, 36, 48, 49, 50, 51, 74}
+ALL_VERSIONS = {17, 29, 30, 31, 33, 34, 36, 48, 49, 50, 51, 64, 74}
 
 
 def codes(value: Any) -> set[int]:
@@ -68,4 +68,5 @@ def test_kafkas_errors_are_known_here() -> None:
         ErrorCode.SECURITY_DISABLED,
         ErrorCode.LOG_DIR_NOT_FOUND,
         ErrorCode.RESOURCE_NOT_FOUND,
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
     }

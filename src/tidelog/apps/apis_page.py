@@ -74,6 +74,7 @@ NOTES = {
     "DescribeUserScramCredentials": "nobody has a password",
     "AlterUserScramCredentials": "UNSUPPORTED_SASL_MECHANISM: nobody is authenticated",
     "DescribeProducers": "idempotent producers, as a replica here knows them",
+    "UnregisterBroker": "a broker that runs takes no part from then on until it is restarted",
     "ListConfigResources": "topics and brokers; there are no settings of anything else",
     "DescribeTopicPartitions": "page by page, with eligible leader replicas",
     "CreatePartitions": "with `validate_only` nothing is made",

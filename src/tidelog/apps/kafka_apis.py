@@ -117,7 +117,6 @@ WHY_NOT: dict[int, str] = {
     **dict.fromkeys((38, 39, 40, 41), _TOKENS),
     **dict.fromkeys((55, 80, 81), _QUORUM),
     57: "there are no features to be switched on or off",
-    64: "a broker is known as long as it lives; what it leaves behind is not removed yet",
     **dict.fromkeys((68, 69), _GROUPS),
     **dict.fromkeys((71, 72), _TELEMETRY),
     **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), _SHARE),

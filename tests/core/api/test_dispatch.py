@@ -224,7 +224,7 @@ def test_a_leader_that_is_gone_is_seen_until_another_leads(cluster: DispatchClus
 
     assert dead() == [False] * 3
     cluster.crash(1)
-    cluster.run_until(lambda: not image.brokers[1].registered)
+    cluster.run_until(lambda: not image.brokers[1].online)
     assert dead() == [True] * 3
     assert not names_a_dead_leader(image, {"topics": [{"name": "nowhere"}]})
     request = {"topics": [{"name": "orders", "topic_id": bytes(16)}]}

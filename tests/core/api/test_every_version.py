@@ -47,6 +47,7 @@ from api_cluster import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     SYNC_GROUP,
+    UNREGISTER_BROKER,
     ApiCluster,
     creatable,
 )
@@ -251,6 +252,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
         "group_id": "group",
         "topics": [{"name": "orders", "partitions": [{"partition_index": 0}]}],
     },
+    UNREGISTER_BROKER: {"broker_id": 9},
     DESCRIBE_TOPIC_PARTITIONS: {"topics": [], "response_partition_limit": 10, "cursor": None},
 }
 EXPECTED = {
@@ -269,6 +271,7 @@ EXPECTED = {
     DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
     ALTER_CLIENT_QUOTAS: {ErrorCode.UNSUPPORTED_VERSION},
     ALTER_USER_SCRAM_CREDENTIALS: {ErrorCode.RESOURCE_NOT_FOUND},
+    UNREGISTER_BROKER: {ErrorCode.BROKER_ID_NOT_REGISTERED},
 }
 
 

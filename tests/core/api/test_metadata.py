@@ -280,7 +280,7 @@ def test_fenced_brokers_are_shown_to_those_who_ask(cluster: ApiCluster) -> None:
     cluster.cut |= {(3, other) for other in (1, 2)}
     cluster.start(3, port=9093)
     known = cluster.nodes[left].image.brokers
-    cluster.run_until(lambda: known[3].registered)
+    cluster.run_until(lambda: known[3].online)
     assert known[3].fenced
     shown = [broker["broker_id"] for broker in describe(cluster, left)["brokers"]]
     assert shown == [1, 2]

@@ -175,11 +175,11 @@ def test_a_broker_is_fenced_until_the_controller_names_its_epoch(watched: Watche
     watched.store.expire(session)
     watched.follow()
     assert not watched.image.may_lead(1, epoch)
-    assert not watched.image.brokers[1].registered
+    assert not watched.image.brokers[1].online
     assert watched.image.brokers[1].admitted_epoch == epoch
     watched.txn(Delete(keys.broker_state(1)))
     watched.follow()
-    assert watched.image.brokers[1].admitted_epoch == -1
+    assert watched.image.brokers == {}
 
 
 def test_configuration_of_a_topic_falls_back_to_the_clusters(watched: Watched) -> None:

@@ -64,7 +64,7 @@ def test_a_broker_behind_its_own_registration_stays_fenced() -> None:
     ("number", "epoch", "error"),
     [
         pytest.param(3, 1, ErrorCode.BROKER_ID_NOT_REGISTERED, id="never seen"),
-        pytest.param(2, 3, ErrorCode.BROKER_ID_NOT_REGISTERED, id="session over"),
+        pytest.param(2, 3, ErrorCode.STALE_BROKER_EPOCH, id="session over"),
         pytest.param(1, 0, ErrorCode.STALE_BROKER_EPOCH, id="older incarnation"),
     ],
 )

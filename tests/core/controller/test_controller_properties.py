@@ -163,7 +163,7 @@ class Chaos:
                 assert after.controller_epoch == office.controller_epoch
                 check_change(before, after)
             for broker in self.seen.brokers.values():
-                if broker.registered and broker.admitted_epoch != admitted.get(broker.id, -1):
+                if broker.online and broker.admitted_epoch != admitted.get(broker.id, -1):
                     assert broker.id not in after.isr
                     assert broker.id != after.leader
                     if broker.previous_epoch != admitted.get(broker.id, -1):

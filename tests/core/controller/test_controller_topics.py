@@ -6,7 +6,7 @@ from cluster_driver import KEY, TOPIC, Cluster
 from tidelog.core.controller import events as on
 from tidelog.core.controller.effects import StoreTransaction, TopicAnswer
 from tidelog.core.controller.metadata import keys
-from tidelog.core.controller.metadata.metadata_store import OutcomeUnknown, TxnAnswer
+from tidelog.core.controller.metadata.metadata_store import Delete, OutcomeUnknown, TxnAnswer
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
 
@@ -171,14 +171,17 @@ def test_a_large_topic_appears_only_when_all_of_it_is_there() -> None:
     assert list(cluster.leader.image.uncommitted()) == []
 
 
-def die_in_the_middle(cluster: Cluster, event: on.Request) -> None:
-    """Broker 3 dies when the first step is written, before the controller sees it."""
+def die_in_the_middle(cluster: Cluster, event: on.Request, *, for_good: bool = False) -> None:
+    """Broker 3 dies when the first step is written, before the controller sees it; for good
+    means that its registration is gone too."""
     cluster.step(1, event)
     cluster.carry_out(1)
     cluster.deaf.add(1)
     session = cluster.hosts[3].session
     cluster.stop(3)
     cluster.store.expire(session)
+    if for_good:
+        cluster.store.txn((), (Delete(keys.broker_state(3)),))
     cluster.run()
     assert event.request not in cluster.leader.answers
     cluster.deaf.clear()
@@ -201,7 +204,7 @@ def test_nothing_is_left_of_a_large_creation_that_fails(grow: bool) -> None:
     if grow:
         cluster.create((1, 2, 3))
         event = on.CreatePartitionsReceived(900, "t", 151)
-    die_in_the_middle(cluster, event)
+    die_in_the_middle(cluster, event, for_good=True)
     answer = cluster.leader.answers[900]
     assert isinstance(answer, TopicAnswer)
     assert answer.error is ErrorCode.INVALID_REPLICATION_FACTOR

@@ -60,7 +60,7 @@ def test_brokers_that_cannot_serve_come_last_and_only_if_needed() -> None:
         pytest.param(brokers(None, None), 3, id="too few brokers"),
         pytest.param(brokers(None, fenced=(1,)), 1, id="none is active"),
         pytest.param(brokers(None), 0, id="no replica"),
-        pytest.param([BrokerRegistration(1, NO_EPOCH)], 1, id="not registered"),
+        pytest.param([BrokerRegistration(1, NO_EPOCH)], 1, id="none is online"),
     ],
 )
 def test_not_enough_brokers(given_brokers: list[BrokerRegistration], factor: int) -> None:

@@ -127,7 +127,6 @@ def test_a_broker_has_settings_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("broker", "changes", "error"),
     [
-        (3, {"log.retention.ms": "7"}, ErrorCode.BROKER_ID_NOT_REGISTERED),
         (9, {"log.retention.ms": "7"}, ErrorCode.BROKER_ID_NOT_REGISTERED),
         (1, {"log.retention.ms": "soon"}, ErrorCode.INVALID_CONFIG),
         (None, {"log.retention.ms": "soon"}, ErrorCode.INVALID_CONFIG),
@@ -138,8 +137,7 @@ def test_a_broker_has_settings_of_its_own() -> None:
 def test_what_a_broker_can_not_have(
     broker: int | None, changes: dict[str, str | None], error: ErrorCode
 ) -> None:
-    cluster = Cluster(1, 2, 3)
-    cluster.crash(3)
+    cluster = Cluster(1, 2)
     answer = ask(cluster, on.AlterConfigReceived(901, None, changes, broker=broker))
     assert answer.error is error
     assert answer.message

@@ -158,7 +158,7 @@ def test_a_broker_that_died(cluster: Cluster) -> None:
     cluster.crash(3, proof=True)
     cluster.run_until(lambda: cluster.replica(2).partition.isr.members == {1, 2})
     cluster.run(100)
-    assert follower(cluster, 3)["why"] == "not registered"
+    assert follower(cluster, 3)["why"] == "offline"
 
 
 def test_a_broker_the_controller_does_not_hear(cluster: Cluster) -> None:
@@ -170,7 +170,7 @@ def test_a_broker_the_controller_does_not_hear(cluster: Cluster) -> None:
 def test_a_broker_that_shuts_down(cluster: Cluster) -> None:
     cluster.step(3, on.ShutdownRequested(cluster.now_ms))
     cluster.run_until(lambda: cluster.replica(2).partition.isr.members == {1, 2})
-    assert follower(cluster, 3)["why"] in ("shutting down", "not registered")
+    assert follower(cluster, 3)["why"] in ("shutting down", "offline")
 
 
 def test_a_new_leader_knows_how_long_others_were_out(cluster: Cluster) -> None:

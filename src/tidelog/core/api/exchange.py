@@ -49,7 +49,7 @@ class LeaderOf:
             return None
         broker = self._image.brokers.get(known.leader)
         endpoint = None
-        for listener, host, port in broker.endpoints if broker is not None else ():
+        for listener, host, port in broker.endpoints if broker and broker.online else ():
             if broker is not None and listener == CLIENT_LISTENER:
                 endpoint = NodeEndpoint(known.leader, host, port, broker.rack)
         return CurrentLeader(known.leader, known.leader_epoch, endpoint)

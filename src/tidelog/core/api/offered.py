@@ -75,6 +75,7 @@ OFFERED: dict[int, ApiRange] = {
     51: _api("AlterUserScramCredentials", 0, 0),
     60: _api("DescribeCluster", 0, 2),
     61: _api("DescribeProducers", 0, 0),
+    64: _api("UnregisterBroker", 0, 0),
     74: _api("ListConfigResources", 0, 1),
     75: _api("DescribeTopicPartitions", 0, 0),
 }
@@ -119,6 +120,7 @@ HANDLERS: dict[int, str] = {
     51: "tidelog.core.api.handlers.access.passwords:alter_user_scram_credentials",
     60: "tidelog.core.api.handlers.cluster.brokers:describe_cluster",
     61: "tidelog.core.api.handlers.replicas.producers:describe_producers",
+    64: "tidelog.core.api.handlers.cluster.brokers:unregister_broker",
     74: "tidelog.core.api.handlers.configs.config_resources:list_config_resources",
     75: "tidelog.core.api.handlers.cluster.topic_partitions:describe_topic_partitions",
 }

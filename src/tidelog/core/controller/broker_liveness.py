@@ -58,7 +58,8 @@ def registration_transaction(
 def deregistration_transaction(
     broker: BrokerId, dead_epoch: BrokerEpoch
 ) -> tuple[tuple[Guard, ...], tuple[Operation, ...]]:
-    """Clear the key of an incarnation that is proved dead, before its session ends.
+    """Clear the key of an incarnation that is proved dead, before its session ends. The broker
+    stays registered.
 
     For a broker that holds the lock its former self held, and so need not wait for it.
     """
@@ -115,7 +116,7 @@ class BrokerLiveness:
     def heard(self, event: HeartbeatReceived, image: ClusterImage) -> ErrorCode:
         """Take note of a heartbeat if it comes from the current incarnation."""
         known = image.brokers.get(event.broker)
-        if known is None or not known.registered:
+        if known is None:
             return ErrorCode.BROKER_ID_NOT_REGISTERED
         if known.epoch != event.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
@@ -134,7 +135,7 @@ class BrokerLiveness:
         self.proved_dead[broker] = epoch
 
     def is_dead(self, broker: BrokerRegistration) -> bool:
-        return broker.registered and self.proved_dead.get(broker.id) == broker.epoch
+        return broker.online and self.proved_dead.get(broker.id) == broker.epoch
 
     def may_stop(self, broker: BrokerId, image: ClusterImage) -> bool:
         """It leads nothing, is in no ISR, and every active broker knows that."""
@@ -161,7 +162,7 @@ class BrokerLiveness:
 
     def next_state(self, broker: BrokerRegistration) -> BrokerState | None:
         """What the broker's state should become; None if it should stay as it is."""
-        if not broker.registered or self.is_dead(broker):
+        if not broker.online or self.is_dead(broker):
             return None
         if broker.awaits_admission:
             return BrokerState(broker.epoch, fenced=True)

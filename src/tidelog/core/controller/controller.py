@@ -41,6 +41,7 @@ from tidelog.core.controller.events import (
     StoreChanged,
     Ticked,
     TransactionAnswered,
+    UnregisterBrokerReceived,
 )
 from tidelog.core.controller.leader_balance import LeaderBalance
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -324,6 +325,7 @@ class Controller:
         DeleteTopicReceived: _on_request,
         CreatePartitionsReceived: _on_request,
         AlterConfigReceived: _on_request,
+        UnregisterBrokerReceived: _on_request,
         ElectLeadersReceived: _on_request,
         AlterReassignmentsReceived: _on_request,
         ListReassignmentsReceived: _on_request,

@@ -58,7 +58,8 @@ class AlterPartitionAnswer:
 
 @slotted
 class TopicAnswer:
-    """To creating and deleting topics, adding partitions, altering configuration.
+    """To creating and deleting topics, adding partitions, altering configuration,
+    unregistering a broker.
 
     A topic that was created, or could be, is told with its size.
     """

@@ -179,6 +179,14 @@ class ElectionType(Enum):
 
 
 @slotted
+class UnregisterBrokerReceived:
+    """Forget a broker: it is down for good, or will register again when it is restarted."""
+
+    request: int
+    broker: BrokerId
+
+
+@slotted
 class ElectLeadersReceived:
     """An administrator asks for elections, in all partitions if none is named."""
 
@@ -219,6 +227,7 @@ Request: TypeAlias = (
     | DeleteTopicReceived
     | CreatePartitionsReceived
     | AlterConfigReceived
+    | UnregisterBrokerReceived
     | ElectLeadersReceived
     | AlterReassignmentsReceived
     | ListReassignmentsReceived

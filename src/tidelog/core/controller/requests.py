@@ -35,6 +35,7 @@ from tidelog.core.controller.events import (
     ListReassignmentsReceived,
     LostLogsReceived,
     Request,
+    UnregisterBrokerReceived,
 )
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.metadata_store import Guard, Put, Revision
@@ -52,6 +53,7 @@ from tidelog.core.controller.partition_changes import (
 from tidelog.core.controller.reassignment import cancel, elect_on_request, reassign
 from tidelog.core.controller.topics import topic_plans
 from tidelog.core.controller.topics.topic_plans import Plan
+from tidelog.core.controller.topics.unregistration import unregister_broker
 from tidelog.core.controller.transactions import Pending, Reply, Transactions, Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
@@ -65,6 +67,7 @@ _PLANNERS: dict[type[Request], Callable[[Office, Any], Plan]] = {
     DeleteTopicReceived: topic_plans.delete_topic,
     CreatePartitionsReceived: topic_plans.create_partitions,
     AlterConfigReceived: topic_plans.alter_config,
+    UnregisterBrokerReceived: unregister_broker,
 }
 
 
@@ -313,7 +316,7 @@ class Requests:
         self.out.append(self.transactions.send([[write]], retry=event, answer=answer))
 
     def _carry_out(self, event: Request, plan: Plan) -> None:
-        """A plan for a topic: wait until all its keys are free, then send it."""
+        """A plan for a topic or a broker: wait until all its keys are free, then send it."""
         answer = TopicAnswer(
             plan.error, plan.message, plan.topic_id, plan.partitions, plan.replication_factor
         )

@@ -129,10 +129,12 @@ def _partition_writes(
     look_at: AbstractSet[PartitionKey],
     most: int,
 ) -> tuple[dict[PartitionKey, Write], Left]:
-    """Take inactive brokers out of ISRs, and lost incarnations out of the ELRs too. What that
-    changes is urgent, and found again if it is left; then come those that were named."""
+    """Take inactive brokers out of ISRs; lost incarnations and unregistered brokers leave the
+    ELRs too. Those writes are urgent, and are found again if they are left for later; then come
+    the partitions that were named."""
     image = office.image
     unclean = frozenset(broker.id for broker in arriving if broker.stopped_uncleanly)
+    unclean |= _unregistered(image)
     affected: set[PartitionKey] = set()
     for broker, held in image.in_isr.items():
         if broker not in active:
@@ -158,6 +160,12 @@ def _partition_writes(
         if new is not partition:
             writes[key] = office.write(partition, new)
     return writes, Left(left.union(named[most:]), len(named) > most)
+
+
+def _unregistered(image: ClusterImage) -> frozenset[BrokerId]:
+    """Brokers that were unregistered and are still in an ISR or ELR."""
+    held = (*image.in_isr, *image.in_elr)
+    return frozenset(broker for broker in held if broker not in image.brokers)
 
 
 def _admissions(
@@ -191,6 +199,7 @@ def _admissions(
 
 def state_write(image: ClusterImage, broker: BrokerRegistration, state: BrokerState) -> Write:
     """Write a broker's state; to admit or unfence it, its own key must still be there."""
+    state = replace(state, endpoints=broker.endpoints, rack=broker.rack)
     name = keys.broker_state(broker.id)
     guards = [Guard(name, image.mod_rev(name))]
     if broker.awaits_admission or not state.fenced:

@@ -58,7 +58,7 @@ def _not_preferred(scrape: Scrape) -> int:
 
 
 def _fenced(scrape: Scrape) -> int:
-    return sum(b.registered and b.fenced for b in scrape.node.image.brokers.values())
+    return sum(b.fenced for b in scrape.node.image.brokers.values())
 
 
 def _max_lag(scrape: Scrape) -> int:

@@ -95,6 +95,7 @@ APIS = {
     55: Api("DescribeQuorum", 0, 2, 0, CLUSTER),
     60: Api("DescribeCluster", 0, 2, 0, CLUSTER),
     61: Api("DescribeProducers", 0, 0, 0, TRANSACTIONS),
+    64: Api("UnregisterBroker", 0, 0, 0, CLUSTER),
     65: Api("DescribeTransactions", 0, 0, 0, TRANSACTIONS),
     66: Api("ListTransactions", 0, 2, 0, TRANSACTIONS),
     68: Api("ConsumerGroupHeartbeat", 0, 1, 0, GROUPS),

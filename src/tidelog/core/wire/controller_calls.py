@@ -38,6 +38,7 @@ _CLASSES: dict[str, type[Any]] = {
         events.DeleteTopicReceived,
         events.CreatePartitionsReceived,
         events.AlterConfigReceived,
+        events.UnregisterBrokerReceived,
         events.ElectLeadersReceived,
         events.ElectionType,
         events.AlterReassignmentsReceived,

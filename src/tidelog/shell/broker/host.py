@@ -231,7 +231,7 @@ class BrokerHost:
     def _link_to(self, broker: BrokerId) -> PeerLink:
         def address_of() -> tuple[str, int] | None:
             known = self.node.image.brokers.get(broker)
-            for listener, host, port in known.endpoints if known is not None else ():
+            for listener, host, port in known.endpoints if known and known.online else ():
                 if listener == INTERNAL_LISTENER:
                     return host, port
             return None

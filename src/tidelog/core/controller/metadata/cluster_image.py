@@ -58,6 +58,7 @@ class ClusterImage:
     """Brokers, topics, partitions and configuration as of `revision`."""
 
     __slots__ = (
+        "_online",
         "_states",
         "_waiting",
         "active",
@@ -89,6 +90,7 @@ class ClusterImage:
         self.controller: ControllerClaim | None = None
         self.controller_epoch = 0
         self.brokers: dict[BrokerId, BrokerRegistration] = {}
+        """Every registered broker, those without a session included."""
         self.active: frozenset[BrokerId] = frozenset()
         self.topics: dict[str, TopicImage] = {}
         self.topic_names: dict[TopicId, str] = {}
@@ -99,7 +101,7 @@ class ClusterImage:
         self.config_changes = 0
         """Counts the changes of `configs`."""
         self.min_insync_default = 1
-        """The smallest that a registered broker goes by where nothing is set: no leader may
+        """The smallest that a broker online goes by where nothing is set: no leader may
         commit with fewer replicas than the controller counts on."""
         self.mod_revs: dict[str, Revision] = {}
         self.next_producer_id = 0
@@ -110,6 +112,7 @@ class ClusterImage:
         self.imbalanced: set[PartitionKey] = set()
         """Partitions that are not led by their preferred replica, the first of the assignment."""
         self.reassigning: set[PartitionKey] = set()
+        self._online: dict[BrokerId, BrokerRegistration] = {}
         self._states: dict[BrokerId, BrokerState] = {}
         self._waiting: dict[TopicId, set[PartitionKey]] = {}
 
@@ -291,9 +294,10 @@ class ClusterImage:
     def _apply_broker_id(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
         broker = int(key[len(keys.BROKER_IDS) :])
         if kv is None:
-            self._set_broker(BrokerRegistration(broker, NO_EPOCH), delta)
+            self._online.pop(broker, None)
         else:
-            self._set_broker(values.decode_broker(broker, kv.create_rev, kv.value), delta)
+            self._online[broker] = values.decode_broker(broker, kv.create_rev, kv.value)
+        self._set_broker(broker, delta)
 
     def _apply_broker_state(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
         broker = int(key[len(keys.BROKER_STATES) :])
@@ -301,22 +305,36 @@ class ClusterImage:
             self._states.pop(broker, None)
         else:
             self._states[broker] = values.decode_broker_state(kv.value)
-        self._set_broker(self.brokers.get(broker, BrokerRegistration(broker, NO_EPOCH)), delta)
+        self._set_broker(broker, delta)
 
-    def _set_broker(self, known: BrokerRegistration, delta: ImageDelta) -> None:
-        state = self._states.get(known.id, BrokerState(NO_EPOCH))
-        current = known.registered and known.epoch == state.epoch
-        self.brokers[known.id] = replace(
-            known,
-            admitted_epoch=state.epoch,
-            fenced=not current or state.fenced,
-            shutting_down=current and state.shutting_down,
-        )
+    def _set_broker(self, broker: BrokerId, delta: ImageDelta) -> None:
+        """Join what its own key and the controller's state say of a broker."""
+        own, state = self._online.get(broker), self._states.get(broker)
+        if state is None:
+            state = BrokerState(NO_EPOCH)
+        if own is not None:
+            current = own.epoch == state.epoch
+            self.brokers[broker] = replace(
+                own,
+                admitted_epoch=state.epoch,
+                fenced=not current or state.fenced,
+                shutting_down=current and state.shutting_down,
+            )
+        elif broker in self._states:
+            self.brokers[broker] = BrokerRegistration(
+                broker,
+                NO_EPOCH,
+                admitted_epoch=state.epoch,
+                endpoints=state.endpoints,
+                rack=state.rack,
+            )
+        else:
+            self.brokers.pop(broker, None)
         self.active = frozenset(b.id for b in self.brokers.values() if b.active)
         self.min_insync_default = min(
-            (b.min_insync_replicas for b in self.brokers.values() if b.registered), default=1
+            (b.min_insync_replicas for b in self._online.values()), default=1
         )
-        delta.brokers.add(known.id)
+        delta.brokers.add(broker)
 
     def _apply_config(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
         if kv is None:

@@ -18,12 +18,13 @@ PRODUCER_IDS = "ids/producer"
 
 
 def broker_id(broker: BrokerId) -> str:
-    """Ephemeral, written by the broker; its create revision is the broker epoch."""
+    """Ephemeral, written by the broker: it is online. Its create revision is the broker epoch."""
     return f"{BROKER_IDS}{broker}"
 
 
 def broker_state(broker: BrokerId) -> str:
-    """Written by the controller: which epoch it admitted, and whether it is fenced."""
+    """Durable, written by the controller: the broker is registered. It holds the epoch that
+    was admitted last and whether it is fenced; only UnregisterBroker deletes it."""
     return f"{BROKER_STATES}{broker}"
 
 

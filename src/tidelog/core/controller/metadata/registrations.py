@@ -102,21 +102,29 @@ class TopicImage:
 
 @slotted(frozen=True)
 class BrokerState:
-    """What the controller decided about a broker: valid for that broker epoch only."""
+    """A broker's registration as the controller keeps it, until UnregisterBroker removes it.
+
+    `fenced` and `shutting_down` are valid for that broker epoch only. `endpoints` and `rack`
+    describe the broker while its process is down; stores of older releases lack them.
+    """
 
     epoch: BrokerEpoch
     fenced: bool = True
     shutting_down: bool = False
+    endpoints: tuple[Endpoint, ...] = ()
+    rack: str | None = None
 
 
 @slotted(frozen=True)
 class BrokerRegistration:
-    """A broker as the whole cluster sees it: its own key and the controller's word on it.
+    """A registered broker: its own key, which lives as long as its session, and the state
+    that the controller keeps of it, which stays when the session ends.
 
     `epoch` is its own key's create revision, NO_EPOCH while there is none;
-    `admitted_epoch` is the one the controller last took note of. It is fenced unless both
-    agree and the controller unfenced it: so the end of a session fences at once, and a new
-    incarnation is fenced until the controller has dealt with the older one.
+    `admitted_epoch` is the one in the controller's state, NO_EPOCH before the first
+    admission. It is fenced unless both agree and the controller unfenced it: so the end of
+    a session fences at once, and a new incarnation is fenced until the controller has dealt
+    with the older one.
 
     `min_insync_replicas` is what it goes by as leader of a topic for which nothing is set.
     """
@@ -133,17 +141,19 @@ class BrokerRegistration:
     min_insync_replicas: int = 1
 
     @property
-    def registered(self) -> bool:
+    def online(self) -> bool:
+        """Whether it has a session. A broker without one is registered and fenced."""
         return self.epoch != NO_EPOCH
 
     @property
     def awaits_admission(self) -> bool:
-        return self.registered and self.epoch != self.admitted_epoch
+        return self.online and self.epoch != self.admitted_epoch
 
     @property
     def stopped_uncleanly(self) -> bool:
-        """It could not prove that it kept everything since it was last admitted."""
-        return self.previous_epoch != self.admitted_epoch
+        """It can't prove that it kept everything since it was last admitted. A broker that
+        was unregistered, or was never admitted, has nothing to prove it with."""
+        return self.previous_epoch != self.admitted_epoch or self.admitted_epoch == NO_EPOCH
 
     @property
     def active(self) -> bool:
@@ -255,12 +265,22 @@ def encode_broker_state(value: BrokerState) -> bytes:
             "epoch": value.epoch,
             "fenced": value.fenced,
             "shutting_down": value.shutting_down,
+            "endpoints": value.endpoints,
+            "rack": value.rack,
         }
     )
 
 
 def decode_broker_state(value: bytes) -> BrokerState:
-    return BrokerState(**json.loads(value))
+    """Also the state that older releases wrote, which has neither endpoints nor rack."""
+    fields = json.loads(value)
+    return BrokerState(
+        fields["epoch"],
+        fields["fenced"],
+        fields["shutting_down"],
+        tuple(Endpoint(*endpoint) for endpoint in fields.get("endpoints", ())),
+        fields.get("rack"),
+    )
 
 
 def encode_topic(value: TopicImage) -> bytes:

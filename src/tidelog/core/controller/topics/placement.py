@@ -4,6 +4,9 @@ Kafka's idea: walk round the brokers, so that leaders spread evenly; take the fo
 distance that grows with each round, so that the partitions of one lost broker do not all
 fall on the same neighbour; and order the brokers so that racks alternate, taking a second
 broker of a rack only when every rack has one. Nothing is random: the start comes in.
+
+As in Kafka, the leader must be active, the other replicas need not be. Racks count more than
+liveness: a second replica in a rack that is up would stay there when the other rack is back.
 """
 
 from collections.abc import Iterable
@@ -25,26 +28,21 @@ def place(
 ) -> list[tuple[BrokerId, ...]]:
     """Replicas for each of the partitions, the one to lead first.
 
-    Brokers that can't serve now are used last, and only to reach the replication factor.
+    Brokers that can't serve now come last among those of equally used racks.
     """
-    registered = [broker for broker in brokers if broker.registered]
+    registered = list(brokers)
     racks = {broker.id: broker.rack for broker in registered}
     ready = alternate_racks({b.id: b.rack for b in registered if b.active})
-    spare = sorted(broker.id for broker in registered if not broker.active)
+    spare = alternate_racks({b.id: b.rack for b in registered if not b.active})
     if not ready or not 0 < replication_factor <= len(registered):
         raise NotEnoughBrokers(
-            f"Replication factor {replication_factor} can't be had: {len(registered)} brokers"
-            f" are registered, {len(ready)} of them ready."
+            f"Replication factor {replication_factor} can't be reached: {len(registered)} brokers"
+            f" are registered, {len(ready)} of them are not fenced."
         )
-    assignment = []
-    for partition in partitions:
-        turn = partition + start_index
-        wanted = min(replication_factor, len(ready))
-        replicas = _stripe(ready, racks, turn, wanted)
-        missing = replication_factor - wanted
-        replicas += [spare[(turn + n) % len(spare)] for n in range(missing)]
-        assignment.append(tuple(replicas))
-    return assignment
+    return [
+        tuple(_stripe(ready, spare, racks, partition + start_index, replication_factor))
+        for partition in partitions
+    ]
 
 
 def alternate_racks(racks: dict[BrokerId, str | None]) -> list[BrokerId]:
@@ -57,12 +55,17 @@ def alternate_racks(racks: dict[BrokerId, str | None]) -> list[BrokerId]:
 
 
 def _stripe(
-    ready: list[BrokerId], racks: dict[BrokerId, str | None], turn: int, wanted: int
+    ready: list[BrokerId],
+    spare: list[BrokerId],
+    racks: dict[BrokerId, str | None],
+    turn: int,
+    wanted: int,
 ) -> list[BrokerId]:
     count = len(ready)
     first = turn % count
     distance = turn // count
     others = [ready[(first + 1 + (distance + n) % (count - 1)) % count] for n in range(count - 1)]
+    others += [spare[(turn + n) % len(spare)] for n in range(len(spare))]
     replicas = [ready[first]]
     while len(replicas) < wanted:
         used = [racks[broker] for broker in replicas]

@@ -242,8 +242,7 @@ def assignment_problem(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> s
     if not replicas or len(set(replicas)) < len(replicas):
         return f"empty or doubled replicas in {replicas}"
     for broker in replicas:
-        known = image.brokers.get(broker)
-        if known is None or not known.registered:
+        if broker not in image.brokers:
             return f"broker {broker} is not registered"
     return None
 
@@ -287,8 +286,7 @@ def _check_alteration(
             return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.topic}")
         return _check_configs(configs)
     if event.broker is not None:
-        known = image.brokers.get(event.broker)
-        if known is None or not known.registered:
+        if event.broker not in image.brokers:
             missing = f"broker {event.broker} is not registered"
             return Plan(ErrorCode.BROKER_ID_NOT_REGISTERED, missing)
         if MIN_INSYNC_REPLICAS in changes:

@@ -90,6 +90,9 @@ EVENTS: dict[str, Event] = {
     "controller_gained": Event(INFO, ("controller_epoch",), "is the controller now"),
     "controller_lost": Event(WARN, ("reason",), "is the controller no more: {reason}"),
     "session_lost": Event(WARN, (), "its session with the metadata store is gone: registers anew"),
+    "unregistered": Event(
+        WARN, (), "was unregistered by an administrator: takes no part until it is restarted"
+    ),
     "registered": Event(INFO, ("broker_epoch",), "registered, broker epoch {broker_epoch}"),
 }
 

@@ -42,6 +42,7 @@ FROM_CLIENTS = frozenset(
         on.DeleteTopicReceived,
         on.CreatePartitionsReceived,
         on.AlterConfigReceived,
+        on.UnregisterBrokerReceived,
         on.ElectLeadersReceived,
         on.AlterReassignmentsReceived,
         on.ListReassignmentsReceived,

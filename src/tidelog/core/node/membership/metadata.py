@@ -310,7 +310,7 @@ class Metadata:
         """Take note of who came and went; whether others may be in an ISR now."""
         for broker in sorted(changed):
             known = self._image.brokers.get(broker)
-            epoch = None if known is None or not known.registered else known.epoch
+            epoch = known.epoch if known is not None and known.online else None
             if epoch is None:
                 self._incarnations.pop(broker, None)
                 self._fetchers.leader_restarted(broker)

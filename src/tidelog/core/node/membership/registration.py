@@ -6,7 +6,8 @@
 A session counts only until its deadline less a margin, whatever the store says: by then
 another broker may lead what this one leads. From there on this broker fences itself: it
 acknowledges nothing, proposes nothing. A renewal that still comes lets it go on; a lost
-session means to register anew, under a new broker epoch.
+session means to register again, under a new broker epoch. A broker that an administrator
+unregistered while it ran stays out until its process is restarted, as in Kafka.
 
 While this broker may have lost logs that the cluster does not know of, it wants to stay fenced.
 
@@ -85,6 +86,9 @@ class Registration:
         self._want_shut_down = False
         self._candidate = False
         self._caught_up = False
+        self._admitted = False
+        """Whether the image has shown this process as admitted."""
+        self._unregistered = False
 
     # -- the session -----------------------------------------------------------------------
 
@@ -103,15 +107,21 @@ class Registration:
             self._stand()
 
     def session_lost(self) -> None:
+        if self._unregistered:
+            return
         self._remember_epoch()
         if self._session is not None:
             self._turn.journal.note("session_lost")
+        self._leave()
+        self._retry_at_ms = self._turn.now_ms + RETRY_MS
+
+    def _leave(self) -> None:
+        """Without a session this broker has no part in the cluster."""
         self._session = None
         self.broker_epoch = None
         self._registering = False
         self._heartbeat_at_ms = None
         self.step_back()
-        self._retry_at_ms = self._turn.now_ms + RETRY_MS
 
     def _remember_epoch(self) -> None:
         """A new incarnation names the last one that was admitted, if it kept everything
@@ -225,8 +235,9 @@ class Registration:
         if self._image.revision >= self.broker_epoch and (
             known is None or known.epoch != self.broker_epoch
         ):
-            self._registration_lost()
+            self._registration_lost(unregistered=known is None and self._admitted)
             return
+        self._admitted |= known is not None and known.admitted_epoch == self.broker_epoch
         if controller:
             self._heartbeat_out = False
             self.heartbeat_soon()
@@ -236,11 +247,16 @@ class Registration:
         if self._wanted_fence and not self._lost.undecided:
             self.heartbeat_soon()
 
-    def _registration_lost(self) -> None:
-        """The key is gone although the session lives: somebody holds this broker for dead.
-        The session goes too, with whatever else was put with it."""
+    def _registration_lost(self, *, unregistered: bool) -> None:
+        """The key is gone although the session lives: this broker was unregistered, or was
+        taken for dead. The session is closed too, with whatever else was put with it."""
         self._turn.emit(CloseSession())
-        self.session_lost()
+        if unregistered:
+            self._turn.journal.note("unregistered")
+            self._leave()
+            self._unregistered = True
+        else:
+            self.session_lost()
 
     def shut_down(self) -> None:
         """Ask the controller to let this broker go."""

@@ -137,8 +137,10 @@ def _time(at_ms: int) -> int | None:
 def _why_out(node: "Node", replica: HostedReplica, broker: BrokerId, now_ms: int) -> str:
     """The first thing that keeps it out of the ISR."""
     registered = node.image.brokers.get(broker)
-    if registered is None or not registered.registered:
+    if registered is None:
         return "not registered"
+    if not registered.online:
+        return "offline"
     if registered.fenced:
         return "fenced"
     if registered.shutting_down:

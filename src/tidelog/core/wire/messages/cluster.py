@@ -188,6 +188,13 @@ response
     broker_id i32, host string, port i32, rack string ? =null, is_fenced bool 2+
   cluster_authorized_operations i32 =-2147483648
 """,
+    # UnregisterBroker
+    64: """
+request
+  broker_id i32
+response
+  throttle_time_ms i32, error_code i16, error_message string ?
+""",
     # ListConfigResources
     74: """
 request

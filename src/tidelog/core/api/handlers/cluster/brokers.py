@@ -1,10 +1,12 @@
-"""DescribeCluster 0-2, and the brokers as clients see them.
+"""DescribeCluster 0-2, UnregisterBroker 0, and the brokers as clients see them.
 
-A client is told of the brokers that are not fenced, each at the endpoint of the listener it
-asked through.
+A client sees the brokers that are not fenced, each at the endpoint of the listener it asked
+through. DescribeCluster 2 can list the fenced ones too, those that are down included.
 """
 
-from tidelog.core.api.context import BrokerContext, Struct
+from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.refusals import told
+from tidelog.core.controller.events import UnregisterBrokerReceived
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import BrokerRegistration, Endpoint
 from tidelog.core.errors import ErrorCode
@@ -59,8 +61,18 @@ def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
     }
 
 
+def unregister_broker(_broker: BrokerContext, request: Struct) -> Handling:
+    """Forget a broker; it registers again when it is restarted."""
+    [answer] = yield [UnregisterBrokerReceived(0, request["broker_id"])]
+    return {
+        "throttle_time_ms": 0,
+        "error_code": answer.error,
+        "error_message": told(answer.message) or "",
+    }
+
+
 def endpoint_of(known: BrokerRegistration, listener: str) -> Endpoint | None:
-    """Where a broker is reached through this listener; None while it is not registered."""
+    """Where a broker is reached through this listener, or was before it went down."""
     for endpoint in known.endpoints:
         if endpoint.listener == listener:
             return endpoint
