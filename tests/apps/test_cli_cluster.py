@@ -101,12 +101,14 @@ def test_a_whole_cluster_and_one_that_lost_a_broker(running: LocalCluster) -> No
     gone = read(running.bootstrap, "brokers")
     assert gone["holds"] is False
     assert [broker["fenced"] for broker in gone["brokers"]] == [False, False, True]
+    assert [broker["rack"] for broker in gone["brokers"]] == ["a", "b", "c"]
+    assert all(broker["registered"] for broker in gone["brokers"])
     shown = run(running.bootstrap, "health")
     assert shown.exit_code == 1
     assert "1 offline: neither written nor read" in shown.stdout
     assert "strict/0" in shown.stdout
     brokers_shown = run(running.bootstrap, "brokers").stdout
-    assert "not in the cluster" in brokers_shown
+    assert "offline (fenced)" in brokers_shown
     assert brokers_shown.splitlines()[-1] == "✗ 2 of 3 brokers answer; away: 3"
 
 
@@ -242,7 +244,7 @@ def test_a_partition_is_named_once_and_the_clusters_own_topics_hide_no_other() -
     out = io.StringIO()
     cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
     assert out.getvalue().splitlines() == [
-        "broker 1 is not in the cluster or does not answer",
+        "broker 1 is offline (fenced) or does not answer",
         "52 under-replicated",
         "  orders/0  leader 2, in sync [2] of [1, 2], min ISR 1",
         "  orders/1  leader 2, in sync [2] of [1, 2], min ISR 1",

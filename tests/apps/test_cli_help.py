@@ -44,6 +44,7 @@ def test_every_command_of_the_tree_is_there() -> None:
         "cluster info",
         "cluster health",
         "cluster brokers",
+        "cluster unregister",
         "partition",
         "partition describe",
         "partition elect",

@@ -12,6 +12,7 @@ from tidelog.apps.cli.usage import Section, examples, format_option
         "tidelog cluster info",
         "tidelog cluster health --bootstrap localhost:9092",
         "tidelog cluster brokers --format json",
+        "tidelog cluster unregister 3",
     ),
 )
 def cluster() -> None:
@@ -76,7 +77,8 @@ def health_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 def brokers_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
     """Show each broker: address, rack, epoch, what it leads and follows, its log size.
 
-    Exit code 0 means that every broker is in the cluster and answers.
+    A broker that is down stays listed as offline until it is unregistered. Exit code 0 means
+    that every registered broker is up and answers.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.remote.cluster_report import summarize
@@ -91,3 +93,30 @@ def brokers_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
         data,
         lambda screen: cluster_view.show_brokers_judged(screen, summary),
     )
+
+
+@cluster.command(
+    "unregister",
+    epilog=examples("tidelog cluster unregister 3", "tidelog cluster unregister 3 --format json"),
+)
+@click.argument("broker", metavar="ID", type=click.IntRange(min=0))
+@bootstrap_option()
+@timeout_option()
+@format_option()
+def unregister_command(broker: int, bootstrap: str | None, timeout_s: float, form: str) -> int:
+    """Remove the registration of a broker that will not come back.
+
+    New topics get no replicas on it from then on. Replicas that it has stay assigned to it;
+    move them with `tidelog reassign`. A broker that is running leaves the cluster, and joins
+    again when it is restarted.
+    """
+    from tidelog.apps.cli.admin.outcomes import conclude_changes, done, refused
+    from tidelog.shell.client.administration.brokers import unregister_broker
+
+    with asked_cluster(bootstrap, timeout_s) as asked:
+        outcome = unregister_broker(asked, broker)
+    if outcome.holds:
+        change = done(outcome.name, f"broker {broker} is no longer registered")
+    else:
+        change = refused(f"unregistering broker {broker}", outcome)
+    return conclude_changes(form, "brokers", [change])

@@ -27,6 +27,7 @@ from tidelog.apps.verify.report import Figures, Report
 from tidelog.apps.verify.workload.crew import Crew, Worker, WorkerFailed
 from tidelog.apps.verify.workload.orders import Task
 from tidelog.shell.client import admin
+from tidelog.shell.client.administration.brokers import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.reader import list_offset
@@ -119,7 +120,7 @@ class Run:
     # -- setting up
 
     def _create_topic(self, cluster: Cluster, stack: ExitStack) -> None:
-        replicas = min(BROKERS, len(cluster.metadata.brokers))
+        replicas = min(BROKERS, len(registered_brokers(cluster)))
         configs = {
             "min.insync.replicas": str(min(MIN_ISR, replicas)),
             "retention.ms": "-1",

@@ -172,9 +172,11 @@ def _made_plan(
 ) -> "Plan":
     from tidelog.apps.cli.admin.reassign_moves import origins
     from tidelog.apps.cli.admin.reassign_plan import BadPlan, make_plan
+    from tidelog.shell.client.administration.brokers import registered_brokers
 
     context = click.get_current_context()
-    known = cluster.refresh().brokers
+    cluster.refresh()
+    known = registered_brokers(cluster)
     for broker in brokers:
         if broker not in known:
             ids = ", ".join(map(str, sorted(known)))

@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 from tidelog.apps.cli.remote.partition_report import State, ask_states, log_sizes
 from tidelog.core.types import BrokerId
 from tidelog.shell.client import admin
-from tidelog.shell.client.api_keys import DESCRIBE_CLUSTER
+from tidelog.shell.client.administration.brokers import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER, ClusterMetadata, PartitionMetadata
 
 TOPICS_ASKED_TOGETHER = 500
 TIDELOG, KAFKA = "Tidelog", "Kafka"
-_NOWHERE: tuple[str | None, int | None, str | None] = (None, None, None)
 
 
 class Broker(NamedTuple):
@@ -29,8 +28,10 @@ class Broker(NamedTuple):
     port: int | None
     rack: str | None
     controller: bool
+    registered: bool
+    """False: it has replicas, but was unregistered."""
     fenced: bool
-    """It is known to the cluster and takes no part: stopped, dead, or just starting."""
+    """It takes no part in the cluster: it is down, just starting, or not registered."""
     unreachable: str | None
     leads: int
     follows: int
@@ -63,7 +64,7 @@ class Summary(NamedTuple):
     replicas: int
 
     def away(self) -> list[BrokerId]:
-        """Brokers that are not in the cluster, or do not answer."""
+        """Brokers that are fenced, or do not answer."""
         return [each.id for each in self.brokers if each.fenced or each.unreachable is not None]
 
     def as_data(self) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class Health(NamedTuple):
     """Led by another replica than the first of its assignment. No fault by itself."""
     no_controller: bool
     brokers_away: list[BrokerId]
-    """They have replicas and are not in the cluster, or do not answer."""
+    """They are registered or have replicas, and are fenced or do not answer."""
     min_isr_unknown: bool
 
     @property
@@ -125,9 +126,9 @@ class Health(NamedTuple):
 def summarize(cluster: Cluster) -> Summary:
     """Ask for the metadata, and every broker about itself."""
     metadata = cluster.refresh()
-    members = _members(cluster, metadata)
+    registered = registered_brokers(cluster)
     hosts = {broker for each in _partitions(metadata) for broker in each.replicas}
-    ids = sorted({*metadata.brokers, *members.fenced, *hosts})
+    ids = sorted({*metadata.brokers, *registered, *hosts})
     states, unreachable = ask_states(cluster, ids)
     kind = TIDELOG if states else KAFKA
     leads = Counter(each.leader for each in _partitions(metadata))
@@ -136,16 +137,19 @@ def summarize(cluster: Cluster) -> Summary:
     brokers = []
     for broker in ids:
         place = metadata.brokers.get(broker)
-        host, port, rack = place[1:] if place else members.fenced.get(broker, _NOWHERE)
+        known = registered.get(broker)
+        address = place or known
         state = states.get(broker)
         brokers.append(
             Broker(
                 id=broker,
-                host=host,
-                port=port,
-                rack=rack,
+                host=None if address is None else address.host,
+                port=None if address is None else address.port,
+                rack=None if address is None else address.rack,
                 controller=broker == metadata.controller_id,
-                fenced=broker not in members.active,
+                registered=known is not None,
+                # Metadata may name a broker for a moment after it left.
+                fenced=known is None or known.fenced,
                 unreachable=unreachable.get(broker),
                 leads=leads[broker],
                 follows=has[broker] - leads[broker],
@@ -174,28 +178,6 @@ def _replication_factor(partitions: dict[int, PartitionMetadata]) -> int:
     return max((len(each.replicas) for each in partitions.values()), default=0)
 
 
-class _Members(NamedTuple):
-    """Brokers that take part, and those that the cluster knows besides."""
-
-    active: set[BrokerId]
-    fenced: dict[BrokerId, tuple[str, int, str | None]]
-
-
-def _members(cluster: Cluster, metadata: ClusterMetadata) -> _Members:
-    """Metadata may name a broker for a while after it left; DescribeCluster does not."""
-    question = {"include_fenced_brokers": True}
-    try:
-        answer = cluster.ask_any(lambda broker: broker.call(DESCRIBE_CLUSTER, question))
-    except ClientError:
-        return _Members(set(metadata.brokers), {})
-    fenced = {
-        each["broker_id"]: (each["host"], each["port"], each["rack"])
-        for each in answer["brokers"]
-        if each.get("is_fenced")
-    }
-    return _Members({each["broker_id"] for each in answer["brokers"]} - fenced.keys(), fenced)
-
-
 def _log_bytes(cluster: Cluster, broker: BrokerId, state: State | None) -> int | None:
     if state is not None:
         return sum(int(each["size"]) for each in state["partitions"])
@@ -214,7 +196,7 @@ def examine(cluster: Cluster) -> Health:
     min_isrs = _min_isrs(cluster, sorted(metadata.topics))
     found = Health(0, [], [], [], [], [], metadata.controller_id == NO_LEADER, [], not min_isrs)
     count = 0
-    hosts: set[BrokerId] = set(metadata.brokers)
+    hosts: set[BrokerId] = {*metadata.brokers, *registered_brokers(cluster)}
     for name, topic in sorted(metadata.topics.items()):
         for each in topic.partitions.values():
             count += 1

@@ -67,8 +67,10 @@ def show_brokers_judged(screen: Console, summary: Summary) -> None:
 
 
 def _state(broker: Broker) -> Text:
+    if not broker.registered:
+        return Text("not registered", output.BAD)
     if broker.fenced:
-        return Text("not in the cluster", output.BAD)
+        return Text("offline (fenced)", output.BAD)
     if broker.unreachable:
         return Text(f"no answer: {broker.unreachable}", output.BAD)
     if broker.acting is False:
@@ -91,7 +93,7 @@ def show_health(screen: Console, health: Health) -> None:
     if health.no_controller:
         screen.print(Text("no controller: no leader can be elected now", output.BAD))
     for broker in health.brokers_away:
-        screen.print(Text(f"broker {broker} is not in the cluster or does not answer", output.BAD))
+        screen.print(Text(f"broker {broker} is offline (fenced) or does not answer", output.BAD))
     whose = "its" if len(health.not_preferred) == 1 else "their"
     named: set[str] = set()
     for title, found, style in (

@@ -22,6 +22,7 @@ from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import MAX_SEQUENCE
 from tidelog.core.types import Offset
 from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.administration.brokers import registered_brokers
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster, Deadline
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
@@ -122,13 +123,14 @@ class Ledger:
             try:
                 return self._create_now()
             except BrokerError as error:
-                # A broker that has just died is still named, but can't take a replica.
+                # Kafka on ZooKeeper places no replica on a broker that has just died.
                 if error.code != ErrorCode.INVALID_REPLICATION_FACTOR:
                     raise
                 deadline.pause(error)
 
     def _create_now(self) -> None:
-        replicas = min(REPLICAS, len(self.cluster.refresh([]).brokers))
+        self.cluster.refresh([])
+        replicas = min(REPLICAS, len(registered_brokers(self.cluster)))
         configs = {
             "cleanup.policy": "compact",
             "min.insync.replicas": str(min(2, replicas)),
