@@ -307,6 +307,35 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "registration-dies-with-its-session",
+        "a broker stays registered while its process is down",
+        "with one of three brokers down no topic and no first group could be created",
+        (
+            Change(
+                f"{_CONTROLLER}.metadata.cluster_image",
+                "        elif broker in self._states:\n",
+                "        elif broker < 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "down-replica-in-a-new-isr",
+        "the ISR of a new partition starts without the brokers that are down",
+        "the leader would wait for a replica that has no log",
+        (
+            Change(
+                f"{_CONTROLLER}.topics.topic_plans",
+                "(topic_id, index, replicas, isr, isr[0])",
+                "(topic_id, index, replicas, replicas, isr[0])",
+            ),
+            Change(
+                f"{_CONTROLLER}.upkeep",
+                "for broker in sorted(joined)]\n",
+                "for broker in sorted(joined & self.image.active)]\n",
+            ),
+        ),
+    ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (

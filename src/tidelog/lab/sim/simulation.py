@@ -25,6 +25,7 @@ from tidelog.lab.sim.clients.group_member import Shares, SimMember, why_unshared
 from tidelog.lab.sim.clients.key_writer import COMPACTED, SimKeyWriter
 from tidelog.lab.sim.clients.newcomer import SimNewcomer
 from tidelog.lab.sim.clients.producer import SimProducer
+from tidelog.lab.sim.clients.topic_maker import SimTopicMaker
 from tidelog.lab.sim.faults import Faults
 from tidelog.lab.sim.machine.disk import SimDisk
 from tidelog.lab.sim.machine.network import Network
@@ -34,10 +35,11 @@ from tidelog.lab.sim.oracle.oracle import InvariantBroken, Oracle
 from tidelog.lab.sim.oracle.settled import why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
 from tidelog.lab.sim.oracle.table import TableOracle
-from tidelog.lab.sim.swarm import Plan
+from tidelog.lab.sim.swarm import CALM_START_MS, Plan
 from tidelog.lab.sim.trace import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
+TOPIC_MAKER = 87
 KEY_WRITER, THIRD_ADMIN, FIRST_MEMBER, MEMBERS = 88, 89, 90, 3
 COMMITTER, SECOND_ADMIN, NEWCOMER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 97, 98, 99, 100, 101, 151
 STUCK_MS = 20_000
@@ -148,6 +150,11 @@ class Simulation:
         self.key_writer: SimKeyWriter | None = None
         if plan.compacted:
             self._add_key_writer()
+        self.topic_maker: SimTopicMaker | None = None
+        if plan.late_topics:
+            refused = self.oracle.registrations.creation_refused
+            self.topic_maker = SimTopicMaker(self.site, TOPIC_MAKER, refused)
+            self.world.at(CALM_START_MS, self.topic_maker.create)
         self.newcomer = SimNewcomer(self.site, NEWCOMER, self._id_given_twice)
         self.producers = [
             SimProducer(
@@ -183,7 +190,7 @@ class Simulation:
             plan.replication_factor,
             plan.offsets_topic_configs(),
         )
-        self.world.at(320, SimAdmin(self.site, SECOND_ADMIN, topic).create_topic)
+        self.world.at(plan.first_group_ms, SimAdmin(self.site, SECOND_ADMIN, topic).create_topic)
         self.committer = SimCommitter(self.site, COMMITTER, plan.topic_id, self._commit_lost)
         self.world.at(1_000, self.committer.commit)
 
@@ -234,6 +241,8 @@ class Simulation:
             self.committer.finish()
         if self.key_writer is not None:
             self.key_writer.finish()
+        if self.topic_maker is not None:
+            self.topic_maker.finished = True
         for member in self.members:
             member.finish()
         self.site.network.heal()
@@ -288,6 +297,8 @@ class Simulation:
         why = why_not_settled(self.site, self.oracle.truths)
         if why is None and self.oracle.table is not None:
             why = self.oracle.table.why_not_settled(self.site)
+        if why is None and self.topic_maker is not None:
+            why = self.topic_maker.why_not_settled()
         if why is not None:
             return why
         for number, consumer in enumerate(self.consumers):

@@ -73,6 +73,8 @@ class Plan:
     """Whether somebody commits offsets, too."""
     compacted: bool = False
     """Whether there is a compacted topic, too."""
+    late_topics: bool = False
+    """Whether topics are created while brokers are down, the groups' own among them."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
@@ -150,6 +152,13 @@ class Plan:
         return crc32(b"offsets %d" % self.seed).to_bytes(4, "big") * 4
 
     @property
+    def first_group_ms(self) -> int:
+        """When the offsets topic is created."""
+        if not self.late_topics:
+            return 320
+        return Random(f"{self.seed}/first group").randint(CALM_START_MS, self.duration_ms - 1_000)
+
+    @property
     def effective_min_isr(self) -> int:
         return min(self.min_insync_replicas, self.replication_factor)
 
@@ -162,6 +171,7 @@ class Plan:
             f"flush before ack {'on' if self.flush_before_ack else 'off'}, "
             f"{'a group, ' if self.groups else ''}"
             f"{'a compacted topic, ' if self.compacted else ''}"
+            f"{'topics during faults, ' if self.late_topics else ''}"
             f"{len(self.actions)} actions in {self.duration_ms / 1000:g} s"
         )
 
@@ -231,6 +241,7 @@ def draw_plan(seed: int) -> Plan:
         consumers=_draw_consumers(draw, partitions),
         groups=Random(f"{seed}/groups").random() < 0.3,
         compacted=Random(f"{seed}/compacted").random() < 0.2,
+        late_topics=Random(f"{seed}/late topics").random() < 0.2,
     )
     # An operator's unclean election takes all partitions: of this one no loss is allowed.
     plan.compacted = plan.compacted and not plan.unclean

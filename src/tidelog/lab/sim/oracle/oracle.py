@@ -24,6 +24,7 @@ from tidelog.core.node.upkeep.losses import Loss
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.oracle.promise import Promise
+from tidelog.lab.sim.oracle.registrations import RegistrationOracle
 from tidelog.lab.sim.oracle.settled import check_equal_logs
 from tidelog.lab.sim.oracle.shadow import Shadow, read_entries
 from tidelog.lab.sim.oracle.table import TableOracle
@@ -60,6 +61,7 @@ class Oracle:
         self._admitted: dict[BrokerId, int] = {}
         self._controller_epoch = 0
         self._revision = 0
+        self.registrations = RegistrationOracle(site, report)
         self.table: TableOracle | None = None
         """Of the compacted topic, if there is one."""
         self.truths: dict[TopicPartition, Truth] = {}
@@ -77,6 +79,7 @@ class Oracle:
         assert isinstance(batches, list), "the oracle follows every revision"
         self._revision = mvcc.revision
         for batch in batches:
+            self.registrations.store_changed(batch)
             for key, kv in batch.changes:
                 if kv is None:
                     continue

@@ -1,0 +1,71 @@
+"""What must be true of broker registrations, whoever is up.
+
+A registration stays when its broker goes down. So while one broker is active, a topic with a
+replica on every broker can be created; its ISR starts with brokers that are online.
+"""
+
+from collections.abc import Callable
+
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.metadata_store import KV, Batch
+from tidelog.core.controller.metadata.registrations import (
+    NO_EPOCH,
+    PartitionKey,
+    decode_partition,
+)
+from tidelog.lab.sim.machine.process import Site
+from tidelog.lab.sim.swarm import CALM_START_MS
+
+ALL_ACTIVE_BY_MS = CALM_START_MS - 500
+_BROKERS = (keys.BROKER_IDS, keys.BROKER_STATES)
+
+
+class RegistrationOracle:
+    """Follows the brokers' keys of the store, one revision at a time."""
+
+    __slots__ = ("_complete", "_image", "_nobody_active", "_report", "_site")
+
+    def __init__(self, site: Site, report: Callable[[str, str], None]) -> None:
+        self._site = site
+        self._report = report
+        self._image = ClusterImage()
+        self._complete = False
+        """Whether all brokers were active in time for every controller to learn of it before
+        the first fault."""
+        self._nobody_active = False
+        """Since then, even for a moment: a controller that lags may still see it so."""
+
+    def store_changed(self, batch: Batch) -> None:
+        """See one revision, before any broker does."""
+        before = [b.id for b in self._image.brokers.values() if b.admitted_epoch != NO_EPOCH]
+        changes = tuple(change for change in batch.changes if change.key.startswith(_BROKERS))
+        self._image.apply(Batch(batch.rev, changes))
+        for broker in before:
+            if broker in self._image.brokers:
+                continue
+            self._report("registrations-stay", f"broker {broker} is not registered any more")
+        if self._site.world.now_ms <= ALL_ACTIVE_BY_MS:
+            self._complete |= len(self._image.active) == len(self._site.brokers)
+        self._nobody_active |= self._complete and not self._image.active
+        for change in batch.changes:
+            if change.key.startswith(keys.TOPIC_IDS) and change.kv is not None:
+                self._check_new(change.key, change.kv)
+
+    def _check_new(self, key: str, kv: KV) -> None:
+        topic, index = key[len(keys.TOPIC_IDS) :].split("/")
+        if kv.create_rev != kv.mod_rev:
+            return
+        made = decode_partition(PartitionKey(bytes.fromhex(topic), int(index)), kv.value)
+        down = [b for b in (*made.isr, made.leader) if b is None or not self._online(b)]
+        if down:
+            what = f"partition {index} was created with {down} in its ISR, which are down"
+            self._report("new-isr-is-online", what)
+
+    def _online(self, broker: int) -> bool:
+        return broker in self._image.brokers and self._image.brokers[broker].online
+
+    def creation_refused(self, why: str) -> None:
+        """A topic with a replica on every broker could not be created."""
+        if self._complete and not self._nobody_active:
+            self._report("topics-can-be-created", why)
