@@ -124,6 +124,8 @@ def test_what_can_not_be_done_ends_the_story_with_a_line(line: str, message: str
         ("cluster A client", "is no name for a broker"),
         ("cluster A B C D E F G H I J", "at most 9 brokers"),
         ("cluster A lagg=3", "did you mean lag?"),
+        ("cluster A B down=C", "unknown broker 'C'"),
+        ("cluster A B down=A,B", "one replica must be up to lead"),
         ("cluster A unclean=maybe", "unknown unclean 'maybe'; known: true, false"),
         ("produce m1", "no cluster yet"),
     ],

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.storage.log_config import LogConfig
-from tidelog.lab.story.grammar import Step, StoryError
+from tidelog.lab.story.grammar import Step, StoryError, known_name
 from tidelog.lab.story.play import number, truth
 from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
 from tidelog.lab.story.stage.world import Setup
@@ -63,6 +63,10 @@ def _spare(setup: Setup, value: str) -> None:
     setup.spares = tuple(name for name in value.split(",") if name)
 
 
+def _down(setup: Setup, value: str) -> None:
+    setup.down = tuple(name for name in value.split(",") if name)
+
+
 def _drop_unclean_stops(setup: Setup, value: str) -> None:
     setup.drop_unclean_stops = truth(value, "drop-unclean-stops")
 
@@ -84,6 +88,7 @@ _SETTERS: dict[str, Callable[[Setup, str], None]] = {
     "retention.ms": _retention,
     "replica.fetch.max.bytes": _fetch_max_bytes,
     "spare": _spare,
+    "down": _down,
     "drop-unclean-stops": _drop_unclean_stops,
     "slow-checkpoints": _checkpoints,
 }
@@ -107,6 +112,10 @@ def read_setup(step: Step) -> Setup:
     everyone = (*names, *setup.spares)
     if len(set(everyone)) < len(everyone):
         raise StoryError("a broker is named twice")
+    for name in setup.down:
+        known_name("broker", name, dict.fromkeys(everyone))
+    if not set(names) - set(setup.down):
+        raise StoryError("down: one replica must be up to lead")
     if len(everyone) > BROKERS_MAX:
         raise StoryError(f"at most {BROKERS_MAX} brokers")
     for name in everyone:

@@ -8,7 +8,11 @@ proposal is looked at.
 
 from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
 from tidelog.core.controller.election import ElectionRules, Target, next_registration
-from tidelog.core.controller.events import AlterPartitionReceived, ElectionType
+from tidelog.core.controller.events import (
+    AlterPartitionReceived,
+    CreateTopicReceived,
+    ElectionType,
+)
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import (
@@ -30,9 +34,10 @@ from tidelog.core.controller.metadata.registrations import (
     BrokerState,
     PartitionKey,
     PartitionRegistration,
-    TopicImage,
 )
 from tidelog.core.controller.partition_changes import alter_partition, check_sender
+from tidelog.core.controller.topics.topic_plans import create_topic
+from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId, TopicPartition
 
@@ -99,13 +104,12 @@ class HandController:
         self.image.apply(*self.changes_after(self.image.revision))
 
     def create_topic(self, replicas: tuple[BrokerId, ...]) -> None:
-        """Make the partition; its first replica leads epoch 0, and all are in sync."""
-        partition = PartitionRegistration(TOPIC_ID, 0, replicas, replicas, replicas[0])
-        topic = TopicImage(PARTITION.topic, TOPIC_ID, 1)
-        self._write(
-            Put(keys.partition(TOPIC_ID, 0), values.encode_partition(partition)),
-            Put(keys.topic_name(PARTITION.topic), values.encode_topic(topic)),
-        )
+        """Make the partition: all replicas that are up are in sync, and the first of them
+        leads epoch 0."""
+        self.catch_up()
+        wanted = CreateTopicReceived(0, PARTITION.topic, TOPIC_ID, 0, 0, {}, (replicas,))
+        plan = create_topic(Office(self.image, 1), wanted)
+        self._write(*(write.op for step in plan.steps for write in step))
 
     def admit(self, broker: BrokerId) -> None:
         """Let a broker that has registered take part."""

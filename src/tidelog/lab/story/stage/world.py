@@ -46,6 +46,8 @@ class Setup:
 
     brokers: tuple[str, ...]
     spares: tuple[str, ...] = ()
+    down: tuple[str, ...] = ()
+    """Brokers that are registered, and died before the partition was created."""
     min_insync_replicas: int = 1
     unclean: bool = False
     drop_unclean_stops: bool = False
@@ -79,6 +81,9 @@ class World:
         }
         for broker in self.brokers.values():
             self.start(broker, quiet=True)
+        for name in setup.down:
+            self.brokers[name].die()
+            self.controller.store.expire(self.brokers[name].session)
         replicas = tuple(self.brokers[name].id for name in setup.brokers)
         self.controller.create_topic(replicas)
         self.spread()
