@@ -21,6 +21,7 @@ from tidelog.apps.verify.checker.partition_check import History
 from tidelog.apps.verify.judgement import Judgement
 from tidelog.apps.verify.nemesis.failover import Injected
 from tidelog.apps.verify.nemesis.faults import HEALTH_S, Nemesis
+from tidelog.apps.verify.nemesis.opening import make_while_down
 from tidelog.apps.verify.nemesis.plan import make_plan
 from tidelog.apps.verify.options import BROKERS, MIN_ISR, Options
 from tidelog.apps.verify.report import Figures, Report
@@ -103,7 +104,12 @@ class Run:
                 local = stack.enter_context(LocalCluster(BROKERS, data, fault_switches=True))
                 bootstrap = local.bootstrap
             cluster = stack.enter_context(Cluster(bootstrap, "verify"))
-            self._create_topic(cluster, stack)
+            if local is not None and "kill" in self._options.kinds:
+                self._open(local, cluster)
+            else:
+                self._create_topic(cluster)
+            if self._options.bootstrap is not None:
+                stack.callback(self._delete_topic, cluster)
             stack.callback(self._crew.close)
             if local is not None:
                 self._nemesis = Nemesis(local, self._topic, self._ticks, self._hold)
@@ -119,7 +125,16 @@ class Run:
 
     # -- setting up
 
-    def _create_topic(self, cluster: Cluster, stack: ExitStack) -> None:
+    def _open(self, local: LocalCluster, cluster: Cluster) -> None:
+        """Create the topic and use the first group while a broker is down."""
+        self._tell(0, "creating the topic while a broker is down")
+        findings = self._judgement.findings
+        make_while_down(local, cluster, self._topic, lambda: self._create_topic(cluster), findings)
+        nemesis = Nemesis(local, self._topic, self._ticks, self._hold)
+        if not nemesis.await_health(HEALTH_S, "the broker is back"):
+            findings.add("not created", f"a replica is not in sync {HEALTH_S:g} s later")
+
+    def _create_topic(self, cluster: Cluster) -> None:
         replicas = min(BROKERS, len(registered_brokers(cluster)))
         configs = {
             "min.insync.replicas": str(min(MIN_ISR, replicas)),
@@ -128,8 +143,6 @@ class Run:
             "segment.bytes": str(SEGMENT_BYTES),
         }
         admin.create_topic(cluster, self._topic, self._options.partitions, replicas, configs)
-        if self._options.bootstrap is not None:
-            stack.callback(self._delete_topic, cluster)
 
     def _delete_topic(self, cluster: Cluster) -> None:
         with suppress(ClientError):
