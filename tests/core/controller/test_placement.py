@@ -54,6 +54,17 @@ def test_brokers_that_cannot_serve_come_last_and_only_if_needed() -> None:
     assert place(brokers(None, None, None, fenced=(1,)), range(2), 3) == [(2, 3, 1), (3, 2, 1)]
 
 
+def test_a_rack_whose_broker_is_down_is_better_than_a_second_replica_in_one() -> None:
+    """Kafka's order too: replicas would stay in one rack when the other is back."""
+    for replicas in place(brokers("a", "a", "b", fenced=(3,)), range(4), 2):
+        assert replicas[1] == 3
+    assert place(brokers("a", "b", "c", fenced=(3,)), range(2), 2) == [(1, 2), (2, 1)]
+
+
+def test_brokers_that_are_down_take_turns() -> None:
+    assert place(brokers(None, None, None, fenced=(2, 3)), range(2), 2) == [(1, 2), (1, 3)]
+
+
 @pytest.mark.parametrize(
     ("given_brokers", "factor"),
     [
