@@ -39,6 +39,7 @@ KINDS = (
     "disk error",
     "slow sync",
     "folder removed",
+    "broker unregistered",
     "store unavailable",
     "outcome unknown, applied",
     "outcome unknown, applied late",
@@ -95,6 +96,7 @@ class Faults:
             "elect": self._elect,
             "reassign": self._reassign,
             "delete-records": self._delete_records,
+            "unregister": self._unregister,
         }
 
     def plan_all(self) -> None:
@@ -293,6 +295,13 @@ class Faults:
             self._world.count("folder removed")
             process.disk.remove_by_hand(partition_dir(name))
             self._site.observer.emptied(process, name)
+
+    def _unregister(self, process: Process, action: Action) -> None:
+        """An administrator gives a broker up that is down; it comes back as a new one, perhaps
+        before the request arrives."""
+        self._kill(process, action)
+        self._world.count("broker unregistered")
+        self._admin.unregister(process.id)
 
     # -- the store -------------------------------------------------------------------------
 

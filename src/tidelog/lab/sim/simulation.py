@@ -35,7 +35,7 @@ from tidelog.lab.sim.oracle.oracle import InvariantBroken, Oracle
 from tidelog.lab.sim.oracle.settled import why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
 from tidelog.lab.sim.oracle.table import TableOracle
-from tidelog.lab.sim.swarm import CALM_START_MS, Plan
+from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, Plan
 from tidelog.lab.sim.trace import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
@@ -47,6 +47,7 @@ STUCK_MS = 20_000
 SETTLE_MAX_MS = 150_000
 """Replicas that cut and copy the same records over and over move too."""
 SETTLE_STEP_MS = 200
+RESTART_MS = 15 * SETTLE_STEP_MS
 OPERATOR_MS = 6_000
 """Longer than any session: who has not come back by himself will not."""
 TOPIC = "t"
@@ -126,6 +127,8 @@ class Simulation:
             flush_before_ack=plan.flush_before_ack,
             report=self._report,
         )
+        unregisters = any(action.kind == UNREGISTER for action in plan.actions)
+        self.oracle.registrations.may_leave = unregisters
         self.site.observer = self.oracle
         store.on_change = self.oracle.store_changed
         self._add_clients()
@@ -256,6 +259,7 @@ class Simulation:
         end = begun + SETTLE_MAX_MS
         while why is not None and self.world.now_ms < min(moved + STUCK_MS, end):
             self._decide_on_lost_folders(begun)
+            self._restart_unregistered(begun)
             self.world.run_until(self.world.now_ms + SETTLE_STEP_MS)
             why = self._why_not_settled()
             if progress != (progress := self._progress()):
@@ -275,6 +279,14 @@ class Simulation:
         waiting = tuple(one.key for one in known if one.leader is None and one.lost)
         if waiting:
             self.admin.elect(ElectionType.UNCLEAN, waiting)
+
+    def _restart_unregistered(self, begun_ms: int) -> None:
+        """A broker that was unregistered while it ran joins again when it is restarted."""
+        if (self.world.now_ms - begun_ms) % RESTART_MS:
+            return
+        for broker in self.oracle.registrations.unregistered():
+            self.site.brokers[broker].kill()
+            self.site.brokers[broker].start()
 
     def _progress(self) -> list[int]:
         """Changes as long as records move: a slow replica is not a stuck one."""

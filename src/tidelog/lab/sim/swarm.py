@@ -203,6 +203,8 @@ FAULTS = (
 LOST_FOLDERS = ("lose-folder", "lose-folders-everywhere")
 BY_HAND = (*LOST_FOLDERS, "store-goes-back")
 """Drawn apart from the others: files are removed or exchanged while brokers are down."""
+UNREGISTER = "unregister"
+"""Drawn apart too: a broker is unregistered while it is down."""
 RESTLESS = ("chase-leader", "elect", "shut-down", "kill")
 _WEIGHTS = {
     "kill": 3,
@@ -248,6 +250,7 @@ def draw_plan(seed: int) -> Plan:
     _draw_faults(draw, plan, RESTLESS if restless else None)
     _draw_lost_folders(plan)
     _draw_store_going_back(plan)
+    _draw_unregistrations(plan)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
     return plan
@@ -331,6 +334,16 @@ def _draw_store_going_back(plan: Plan) -> None:
         at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
         amounts = (draw.choice((20, 200, 600)), 0, draw.randrange(1 << 16))
         plan.actions.append(Action(at, "store-goes-back", 1, amounts))
+
+
+def _draw_unregistrations(plan: Plan) -> None:
+    """In one run of eight, once or twice."""
+    draw = Random(f"{plan.seed}/unregister")
+    if draw.random() < 1 / 8:
+        for _ in range(draw.randint(1, 2)):
+            at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
+            amounts = (draw.choice((20, 200, 600, 1_500)), 0, 0)
+            plan.actions.append(Action(at, UNREGISTER, _draw_target(draw, plan), amounts))
 
 
 def _draw_target(draw: Random, plan: Plan) -> int:

@@ -6,6 +6,7 @@ from tidelog.core.controller.events import (
     CreateTopicReceived,
     ElectionType,
     ElectLeadersReceived,
+    UnregisterBrokerReceived,
 )
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
@@ -29,12 +30,14 @@ class SimAdmin:
         self._topic = topic
         self._random = site.world.random(f"admin/{address}")
         self._correlation = 0
+        self._creations: set[int] = set()
         site.clients[address] = self
 
     def create_topic(self) -> None:
         """Until it exists."""
         if self.topic_made:
             return
+        self._creations.add(self._correlation + 1)
         self._ask(find_broker(self._site, self._random), self._topic)
         self._world.after(RETRY_MS, self.create_topic)
 
@@ -51,6 +54,10 @@ class SimAdmin:
         request = AlterReassignmentsReceived(0, {key: replicas})
         self._ask(find_broker(self._site, self._random), request)
 
+    def unregister(self, broker: BrokerId) -> None:
+        """Remove a broker's registration, whether it is up or down when this arrives."""
+        self._ask(find_broker(self._site, self._random), UnregisterBrokerReceived(0, broker))
+
     def delete_records(self, partition: TopicPartition, offset: Offset) -> None:
         """Drop the oldest records."""
         leader = find_leader(self._site, self._random, partition)
@@ -66,10 +73,10 @@ class SimAdmin:
             self._address, broker, target.request, self._address, 0, self._correlation, request
         )
 
-    def answered(self, _correlation: int, response: object) -> None:
+    def answered(self, correlation: int, response: object) -> None:
         made = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-        if isinstance(response, TopicAnswer) and response.error in made:
-            self.topic_made = True
+        if correlation in self._creations and isinstance(response, TopicAnswer):
+            self.topic_made |= response.error in made
 
     def refused(self, correlation: int) -> None:
         """The next try comes by itself."""

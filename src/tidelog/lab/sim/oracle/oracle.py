@@ -82,6 +82,8 @@ class Oracle:
             self.registrations.store_changed(batch)
             for key, kv in batch.changes:
                 if kv is None:
+                    if key.startswith(keys.BROKER_STATES):
+                        self._unregistered(int(key[len(keys.BROKER_STATES) :]))
                     continue
                 if key in self._keys:
                     name = self._keys[key]
@@ -97,6 +99,11 @@ class Oracle:
                     self._admitted[int(key[len(keys.BROKER_STATES) :])] = state.epoch
         for truth in self.truths.values():
             self._settle(truth)
+
+    def _unregistered(self, broker: BrokerId) -> None:
+        """Whatever it kept does not count until it is in the ISR again, as after a crash."""
+        for truth in self.truths.values():
+            truth.promise.stopped_uncleanly(broker, self._revision)
 
     def _settle(self, truth: Truth) -> None:
         if not truth.promise.unsettled or truth.registration is None:

@@ -14,6 +14,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     decode_partition,
 )
+from tidelog.core.types import BrokerId
 from tidelog.lab.sim.machine.process import Site
 from tidelog.lab.sim.swarm import CALM_START_MS
 
@@ -24,9 +25,11 @@ _BROKERS = (keys.BROKER_IDS, keys.BROKER_STATES)
 class RegistrationOracle:
     """Follows the brokers' keys of the store, one revision at a time."""
 
-    __slots__ = ("_complete", "_image", "_nobody_active", "_report", "_site")
+    __slots__ = ("_complete", "_image", "_nobody_active", "_report", "_site", "may_leave")
 
     def __init__(self, site: Site, report: Callable[[str, str], None]) -> None:
+        self.may_leave = False
+        """Whether an administrator unregisters brokers in this run."""
         self._site = site
         self._report = report
         self._image = ClusterImage()
@@ -42,10 +45,10 @@ class RegistrationOracle:
         changes = tuple(change for change in batch.changes if change.key.startswith(_BROKERS))
         self._image.apply(Batch(batch.rev, changes))
         for broker in before:
-            if broker in self._image.brokers:
+            if broker in self._image.brokers or self.may_leave:
                 continue
             self._report("registrations-stay", f"broker {broker} is not registered any more")
-        if self._site.world.now_ms <= ALL_ACTIVE_BY_MS:
+        if self._site.world.now_ms <= ALL_ACTIVE_BY_MS and not self.may_leave:
             self._complete |= len(self._image.active) == len(self._site.brokers)
         self._nobody_active |= self._complete and not self._image.active
         for change in batch.changes:
@@ -62,7 +65,11 @@ class RegistrationOracle:
             what = f"partition {index} was created with {down} in its ISR, which are down"
             self._report("new-isr-is-online", what)
 
-    def _online(self, broker: int) -> bool:
+    def unregistered(self) -> list[BrokerId]:
+        """Brokers that take no part until they are restarted."""
+        return [broker for broker in self._site.brokers if broker not in self._image.brokers]
+
+    def _online(self, broker: BrokerId) -> bool:
         return broker in self._image.brokers and self._image.brokers[broker].online
 
     def creation_refused(self, why: str) -> None:
