@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from api_cluster import JOIN_GROUP, ApiCluster
+from api_cluster import JOIN_GROUP, UNREGISTER_BROKER, ApiCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_structs import fields_of, structs
@@ -90,4 +90,7 @@ def test_every_request_has_an_answer(cluster: ApiCluster, api_key: int, data: An
         # Who joins waits for the others, but not for as long as any number says.
         request["session_timeout_ms"] = data.draw(st.sampled_from((0, 6000, 10_000)))
         request["rebalance_timeout_ms"] = data.draw(st.sampled_from((-1, 0, 100)))
+    if api_key == UNREGISTER_BROKER:
+        # The brokers are needed for the next requests.
+        request["broker_id"] = data.draw(st.sampled_from((-1, 0, 3, 2**31 - 1)))
     assert cluster.request(data.draw(st.sampled_from((1, 2))), api_key, request, version)

@@ -12,6 +12,8 @@ from api_cluster import (
     creatable,
 )
 
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.metadata_store import Put
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.types import TopicPartition
@@ -73,6 +75,17 @@ def test_only_those_who_ask_see_the_broker_that_is_down(cluster: ApiCluster) -> 
     assert described(cluster) == [(1, False), (2, False)]
     everyone = described(cluster, include_fenced_brokers=True)
     assert everyone == [(1, False), (2, False), (3, True)]
+
+
+def test_a_broker_that_an_older_release_registered_is_seen_too(cluster: ApiCluster) -> None:
+    """Its address is not known until it is back."""
+    old = b'{"epoch":1,"fenced":false,"shutting_down":false}'
+    cluster.store.txn((), (Put(keys.broker_state(7), old),))
+    cluster._notify()
+    cluster.settle()
+    assert described(cluster) == [(1, False), (2, False)]
+    assert described(cluster, include_fenced_brokers=True)[-1] == (7, True)
+    assert unregister(cluster, 7)["error_code"] == ErrorCode.NONE
 
 
 def test_unregistering_the_broker_that_is_down(cluster: ApiCluster) -> None:

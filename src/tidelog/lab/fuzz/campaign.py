@@ -27,7 +27,7 @@ from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.core.wire.produce import decode_produce
 from tidelog.lab.fuzz.memory_broker import Line, MemoryBroker, WrongAnswer
 from tidelog.lab.fuzz.mutators import mutate
-from tidelog.lab.fuzz.requests import RequestMaker, World
+from tidelog.lab.fuzz.requests import RequestMaker, World, spare_the_broker
 
 FRAMES_PER_BROKER = 20_000
 STOCK = 4000
@@ -194,9 +194,9 @@ class Campaign:
         draw, stock = self._random.random, self._stock
         if draw() < 0.1:
             stock[int(draw() * len(stock))] = frame = self._maker.any()
-            return frame
+            return spare_the_broker(frame)
         frame = stock[int(draw() * len(stock))]
-        return frame if draw() < 0.1 else mutate(self._random, frame, stock)
+        return spare_the_broker(frame if draw() < 0.1 else mutate(self._random, frame, stock))
 
     def _sort(self, frame: bytes, line: Line) -> None:
         if line.refused is not None:

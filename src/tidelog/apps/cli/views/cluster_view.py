@@ -38,7 +38,7 @@ def show_brokers(screen: Console, summary: Summary) -> None:
     numbers = ("epoch", "leads", "follows", "out of sync", "log size")
     table = output.table(("broker", "address", "rack", "state", *numbers), numbers=numbers)
     for broker in summary.brokers:
-        address = UNKNOWN if broker.host is None else f"{broker.host}:{broker.port}"
+        address = f"{broker.host}:{broker.port}" if broker.host else UNKNOWN
         epoch = UNKNOWN if broker.broker_epoch is None else str(broker.broker_epoch)
         behind = broker.leads + broker.follows - broker.in_sync
         table.add_row(

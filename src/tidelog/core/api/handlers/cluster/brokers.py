@@ -20,6 +20,7 @@ TOPIC_OPERATIONS = 0b1101_1111_1000
 """Read, write, create, delete, alter, describe, describe and alter configs."""
 
 _NO_CONTROLLER = -1
+_NO_PORT = -1
 _BROKERS = 1
 _CONTROLLERS = 2
 
@@ -39,6 +40,9 @@ def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
     brokers = []
     for known in sorted(image.brokers.values(), key=lambda known: known.id):
         endpoint = endpoint_of(known, broker.listener)
+        if not known.endpoints:
+            # Registered by an older release, and down since: fenced, but at which address?
+            endpoint = Endpoint(broker.listener, "", _NO_PORT)
         if endpoint is not None and (fenced_too or not known.fenced):
             brokers.append(
                 {
