@@ -62,7 +62,7 @@ def test_topics_and_first_groups_are_made_without_it(cluster: LocalCluster) -> N
         client.subscribe([TOPIC])
         got = take(client, 2)
         assert [message.value() for message in got] == [b"one", b"two"]
-        client.commit(got[-1], asynchronous=False)
+        client.commit(message=got[-1], asynchronous=False)
     cluster.start_broker(3)
     for partition_number in range(3):
         await_isr(cluster, TOPIC, (1, 2, 3), partition_number)
