@@ -46,7 +46,7 @@ broker`. With `tidelog.log.format=json` each line is an object: `ts` (UTC), `lev
 ```
 
 Of one event there are at most 20 lines a second; what is left out is counted in a line of the same
-event with the field `left_out`.
+event with the field `left_out`. Every `segment_deleted` has its line.
 
 This page is written from the code: `python -m tidelog.apps.metrics_page docs/reference`.
 

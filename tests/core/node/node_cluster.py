@@ -35,6 +35,7 @@ from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.storage.disk import Region, read_region
 from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.wall_clock import ClockReading
 from tidelog.lab.memory_disk import MemoryDisk
 
 ORDERS = TopicPartition("orders", 0)
@@ -60,6 +61,9 @@ class Cluster:
     settings: dict[str, Any] = field(default_factory=dict)
     policy: TruncationPolicy = LEADER_EPOCH
     now_ms: int = 0
+    """Monotonic."""
+    wall_ahead_ms: int = 0
+    boot_id: str = "first boot"
     store: Mvcc = field(default_factory=Mvcc)
     nodes: dict[BrokerId, Node] = field(default_factory=dict)
     disks: dict[BrokerId, Any] = field(default_factory=dict)
@@ -101,10 +105,18 @@ class Cluster:
             at_once = {"high_watermark_linger_ms": 0}
             config = NodeConfig(broker, **{**at_once, **self.settings, **settings})
             disk = self.disks.setdefault(broker, MemoryDisk())
-            node = Node(config, disk, self._starts, self.now_ms, self.policy)
+            wall_ms = self.now_ms + self.wall_ahead_ms
+            clock = ClockReading(wall_ms, self.boot_id, self.now_ms)
+            node = Node(config, disk, self._starts, self.now_ms, self.policy, clock=clock)
             self.nodes[broker] = node
             self.halted.pop(broker, None)
             self.step(broker, on.Started(self.now_ms))
+
+    def set_clock(self, ahead_ms: int) -> None:
+        """Set the wall clock of all brokers, so far ahead of the monotonic one."""
+        self.wall_ahead_ms = ahead_ms
+        for broker in list(self.nodes):
+            self.step(broker, on.WallClockRead(self.now_ms + ahead_ms, self.now_ms))
 
     def crash(self, broker: BrokerId, *, proof: bool = False) -> None:
         """The process is gone; calls to it fail; with `proof` its death is known at once."""

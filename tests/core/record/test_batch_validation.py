@@ -50,7 +50,7 @@ ACCEPTED = {
 
 @pytest.mark.parametrize(("data", "rules"), ACCEPTED.values(), ids=ACCEPTED)
 def test_accepted(data: bytearray, rules: BatchRules) -> None:
-    batch = validate(data, rules, NOW, 7)
+    batch = validate(data, rules, NOW, NOW, 7)
     assert isinstance(batch, RecordBatch)
     assert batch.size == len(data)
 
@@ -107,12 +107,12 @@ REFUSED = {
 
 @pytest.mark.parametrize(("data", "rules", "error"), REFUSED.values(), ids=REFUSED)
 def test_refused(data: bytearray, rules: BatchRules, error: ErrorCode) -> None:
-    assert validate(data, rules, NOW, 9) == error
+    assert validate(data, rules, NOW, NOW, 9) == error
 
 
 def test_zstd_needs_version_7() -> None:
     data = encode_batch(TWO, attributes=Codec.ZSTD)
-    assert validate(data, PLAIN, NOW, 6) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert validate(data, PLAIN, NOW, NOW, 6) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_zstd_needs_version_7() -> None:
 def test_a_partition_that_takes_nothing_says_so_before_the_batch_is_judged(
     data: bytearray, error: ErrorCode
 ) -> None:
-    assert validate(data, PLAIN, NOW, 9, ErrorCode.NOT_ENOUGH_REPLICAS) == error
+    assert validate(data, PLAIN, NOW, NOW, 9, ErrorCode.NOT_ENOUGH_REPLICAS) == error
 
 
 def test_defaults_are_kafkas() -> None:

@@ -127,7 +127,7 @@ def plan_of(
     map_bytes: int = MAP_BYTES,
 ) -> CleaningPlan | None:
     found = look(log, first_dirty, last_stable=last_stable, now_ms=now_ms)
-    return None if found is None else plan_cleaning(log, found, map_bytes, now_ms)
+    return None if found is None else plan_cleaning(log, found, map_bytes, now_ms, now_ms)
 
 
 def look(

@@ -10,6 +10,7 @@ from tidelog.core.storage.disk import Disk, DiskFull
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
+from tidelog.core.storage.retention import expired_segments
 from tidelog.core.types import TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
 
@@ -36,6 +37,13 @@ def batch(
     made = parse(data)
     made.assign(base_offset, epoch)
     return made
+
+
+def retention_point(log: Log, wall_ms: int, high_watermark: int, *, now_ms: int = 0) -> int | None:
+    """Where time and size ask the log to begin; None if they ask nothing."""
+    written = (log.segments, log.config, log.log_end_offset)
+    expired = expired_segments(*written, high_watermark, wall_ms, now_ms)
+    return expired[-1].end_offset if expired else None
 
 
 def new_log(disk: Disk, config: LogConfig = SMALL, now_ms: int = 0) -> Log:

@@ -4,7 +4,7 @@ at all."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storage_kit import append, batch, fill, new_log, truncate
+from storage_kit import append, batch, fill, new_log, retention_point, truncate
 
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import batches
@@ -73,7 +73,7 @@ def test_a_lookup_by_time_looks_at_few_segments(log: Log, looks: Looks, offset: 
 
 def test_time_retention_stops_at_the_first_segment_that_stays(log: Log, looks: Looks) -> None:
     log.config = LogConfig(segment_bytes=100, retention_ms=50)
-    point = log.retention_point(1000 + 50 + 3, MANY)
+    point = retention_point(log, 1000 + 50 + 3, MANY)
     assert point == 3
     assert looks.times <= FEW
 

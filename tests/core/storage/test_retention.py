@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from storage_kit import SMALL, batch, fill, new_log
+from storage_kit import SMALL, batch, fill, new_log, retention_point
 
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.retention import expired_segments
 from tidelog.lab.memory_disk import MemoryDisk
 
 FOREVER = replace(SMALL, retention_ms=-1)
@@ -26,7 +27,7 @@ def filled(config: LogConfig) -> Log:
 )
 def test_a_segment_is_as_old_as_its_youngest_record(now_ms: int, point: int | None) -> None:
     log = filled(replace(SMALL, retention_ms=100))
-    assert log.retention_point(now_ms, high_watermark=20) == point
+    assert retention_point(log, now_ms, high_watermark=20) == point
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_a_segment_is_as_old_as_its_youngest_record(now_ms: int, point: int | No
 )
 def test_nothing_above_the_high_watermark_goes(high_watermark: int, point: int | None) -> None:
     log = filled(replace(SMALL, retention_ms=100))
-    assert log.retention_point(10**9, high_watermark) == point
+    assert retention_point(log, 10**9, high_watermark) == point
 
 
 @pytest.mark.parametrize(
@@ -45,31 +46,40 @@ def test_nothing_above_the_high_watermark_goes(high_watermark: int, point: int |
 def test_by_size_only_what_is_wholly_too_much_goes(spare: int, point: int | None) -> None:
     record = batch(0).size
     config = replace(FOREVER, retention_bytes=(20 - spare) * record)
-    assert filled(config).retention_point(10**9, high_watermark=20) == point
+    assert retention_point(filled(config), 10**9, high_watermark=20) == point
 
 
 def test_nothing_goes_without_the_policy_or_without_limits() -> None:
     log = filled(replace(SMALL, retention_ms=1, cleanup_delete=False))
-    assert log.retention_point(10**9, 20) is None
-    assert filled(FOREVER).retention_point(10**15, 20) is None
+    assert retention_point(log, 10**9, 20) is None
+    assert retention_point(filled(FOREVER), 10**15, 20) is None
 
 
 def test_an_empty_log_has_nothing_to_lose() -> None:
     log = new_log(MemoryDisk(), replace(SMALL, retention_ms=0, retention_bytes=0))
-    assert log.retention_point(10**9, 0) is None
+    assert retention_point(log, 10**9, 0) is None
 
 
 def test_records_without_timestamps_age_from_when_the_segment_was_opened() -> None:
     log = new_log(MemoryDisk(), replace(SMALL, retention_ms=100), now_ms=5000)
     log.append([batch(0, timestamp=-1)], 5000)
-    assert log.retention_point(5100, 1) is None
-    assert log.retention_point(5101, 1) == 1
+    long_ago, later = 0, 10**15
+    assert retention_point(log, later, 1, now_ms=5100) is None, "no wall clock tells their age"
+    assert retention_point(log, long_ago, 1, now_ms=5101) == 1
 
 
 def test_what_retention_asks_for_can_be_done() -> None:
     log = filled(replace(SMALL, retention_ms=100))
-    point = log.retention_point(10**9, 20)
+    point = retention_point(log, 10**9, 20)
     assert point == 20
     log.drop_before(point, 10**9)
     assert (log.log_start_offset, log.log_end_offset, log.size) == (20, 20, 0)
-    assert log.retention_point(10**9, 20) is None
+    assert retention_point(log, 10**9, 20) is None
+
+
+def test_each_expired_segment_says_why() -> None:
+    log = filled(replace(SMALL, retention_ms=100, retention_bytes=batch(0).size * 6))
+    expired = expired_segments(log.segments, log.config, 20, 20, 1107, 0)
+    assert [one[:2] for one in expired] == [(0, 7), (7, 14)]
+    assert expired[0].reason == "newest record is 101 ms old, retention.ms=100"
+    assert expired[1].reason == f"the log exceeds retention.bytes={batch(0).size * 6}"

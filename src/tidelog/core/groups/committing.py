@@ -39,6 +39,7 @@ from tidelog.core.groups.records import (
 )
 from tidelog.core.groups.refusals import refused
 from tidelog.core.types import TopicPartition
+from tidelog.core.wall_clock import WallClock
 
 _TIMESTAMP_MAX = (1 << 63) - 1
 _TOMBSTONE_BYTES_MAX = 128 * 1024
@@ -55,7 +56,9 @@ class Committing:
         outbox: Outbox,
         rebalance: Rebalance,
         groups: dict[str, Group],
+        wall: WallClock,
     ) -> None:
+        self._wall = wall
         self._config = config
         self._outbox = outbox
         self._rebalance = rebalance
@@ -88,15 +91,16 @@ class Committing:
         fitting: list[OffsetToCommit],
         now_ms: int,
     ) -> None:
+        committed_ms = self._wall.latest_ms(now_ms)
         expires = None
         if request.retention_time_ms is not None:
-            expires = min(now_ms + request.retention_time_ms, _TIMESTAMP_MAX)
+            expires = min(committed_ms + request.retention_time_ms, _TIMESTAMP_MAX)
         values = {
             TopicPartition(one.topic, one.partition): OffsetValue(
                 one.committed_offset,
                 one.committed_leader_epoch,
                 one.committed_metadata,
-                now_ms,
+                committed_ms,
                 expires,
                 one.topic_id,
             )
@@ -191,12 +195,12 @@ class Committing:
 
     def expire(self, group: Group, now_ms: int) -> None:
         """What nobody has asked for a long time, and the group with its last offset."""
-        gone = self._expired(group, now_ms)
+        gone = self._expired(group, self._wall.earliest_ms(now_ms))
         useless = group.state is GroupState.EMPTY and group.offsets.is_empty
         if (gone or useless) and not group.pending_members:
             self._remove(group, gone, _nobody_waits, now_ms)
 
-    def _expired(self, group: Group, now_ms: int) -> list[TopicPartition]:
+    def _expired(self, group: Group, wall_ms: int) -> list[TopicPartition]:
         """Offsets without members last from when the group became Empty; those of live consumers
         if no member subscribes to the topic, and those of a group that never had members, from
         their commit."""
@@ -213,8 +217,8 @@ class Committing:
         elif group.state is GroupState.DEAD:
             return []
         if since_ms is None:
-            return group.offsets.expired(now_ms, _committed_at, retention_ms, kept)
-        return group.offsets.expired(now_ms, lambda _value: since_ms, retention_ms, kept)
+            return group.offsets.expired(wall_ms, _committed_at, retention_ms, kept)
+        return group.offsets.expired(wall_ms, lambda _value: since_ms, retention_ms, kept)
 
     def _remove(
         self, group: Group, gone: list[TopicPartition], on_written: OnWritten, now_ms: int

@@ -135,7 +135,7 @@ class Offsets:
 
     def expired(
         self,
-        now_ms: int,
+        wall_ms: int,
         since: Callable[[OffsetValue], int],
         retention_ms: int,
         kept: Container[str],
@@ -148,7 +148,7 @@ class Offsets:
             if topic not in kept
             for partition, value in partitions.items()
             if (topic, partition) not in self._pending
-            and now_ms
+            and wall_ms
             >= (
                 since(value) + retention_ms
                 if value.expire_timestamp is None

@@ -31,6 +31,7 @@ from tidelog.core.groups.records import (
 )
 from tidelog.core.groups.refusals import refused
 from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.wall_clock import WallClock
 
 OFFSETS_AT_ONCE = 2_000
 """Looked at in one call, to see whether they are too old, or of topics that are gone."""
@@ -44,15 +45,18 @@ _GROUP_ID_NOT_FOUND_SINCE = 9
 class GroupShard:
     """Groups, their timers, and what follows from what they are asked."""
 
-    def __init__(self, config: GroupConfig, now_ms: int) -> None:
+    def __init__(self, config: GroupConfig, now_ms: int, wall: WallClock | None = None) -> None:
         self._config = config
+        self._wall = wall or WallClock()
         self._groups: dict[str, Group] = {}
         self._timers = Timers()
         self._outbox = Outbox()
-        self._rebalance = Rebalance(config, self._timers, self._outbox)
+        self._rebalance = Rebalance(config, self._timers, self._outbox, self._wall)
         self._joining = Joining(config, self._timers, self._outbox, self._rebalance)
         self._presence = Presence(self._outbox, self._rebalance)
-        self._committing = Committing(config, self._outbox, self._rebalance, self._groups)
+        self._committing = Committing(
+            config, self._outbox, self._rebalance, self._groups, self._wall
+        )
         self._to_sweep: list[str] = []
         self._to_forget: deque[tuple[str, Collection[str], IdOf]] = deque()
         """Groups, and topics of theirs that are gone."""
@@ -78,7 +82,7 @@ class GroupShard:
         known = decode_key(key)
         if known is None:
             return
-        group = self._groups.get(known.group) or Group(known.group, self._now_ms)
+        group = self._groups.get(known.group) or self._empty_group(known.group)
         if isinstance(known, OffsetKey):
             if value is None:
                 group.offsets.remove([(known.topic, known.partition)])
@@ -87,7 +91,7 @@ class GroupShard:
         else:
             offsets = group.offsets
             if value is None:
-                group = Group(known.group, self._now_ms)
+                group = self._empty_group(known.group)
                 group.offsets = offsets
             else:
                 group = restored(known.group, decode_group_value(value), offsets)
@@ -313,8 +317,11 @@ class GroupShard:
     # -- groups ---------------------------------------------------------------------------
 
     def _new_group(self, group_id: str) -> Group:
-        group = self._groups[group_id] = Group(group_id, self._now_ms)
+        group = self._groups[group_id] = self._empty_group(group_id)
         return group
+
+    def _empty_group(self, group_id: str) -> Group:
+        return Group(group_id, self._wall.latest_ms(self._now_ms))
 
     def _describe(self, asker: object, request: on.DescribeGroup) -> None:
         self._outbox.answer(asker, described(self._groups.get(request.group_id), request))

@@ -181,10 +181,10 @@ class ProducerState:
         """Transactions whose markers are replicated hold nobody back any more."""
         self.ended = [t for t in self.ended if t.marker_offset >= high_watermark]
 
-    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
-        """Forget producers that were silent for so long, but none in a transaction."""
+    def expire(self, wall_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
+        """Forget producers whose newest record is this old, but none in a transaction."""
         for producer_id, entry in list(self.producers.items()):
-            silent = now_ms - entry.last_timestamp >= expiration_ms
+            silent = wall_ms - entry.last_timestamp >= expiration_ms
             if silent and producer_id not in self.open_transactions:
                 del self.producers[producer_id]
 

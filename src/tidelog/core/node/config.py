@@ -79,6 +79,9 @@ class NodeConfig:
     log_flush_scheduler_interval_ms: int = 1000
     """How often `flush.ms` is looked at; Kafka's default is never to look."""
 
+    clock_hold_ms: int = 86_400_000
+    """How long a wall clock that jumped has to hold before records are deleted on its word."""
+
     log_cleaner_enable: bool = True
     log_cleaner_threads: int = 1
     log_cleaner_dedupe_buffer_size: int = 134_217_728

@@ -14,6 +14,7 @@ from tidelog.core.storage.log_config import LogConfig
 _NAMES = {
     "high_watermark_linger_ms": "tidelog.high.watermark.linger.ms",
     "partitions_at_once": "tidelog.partitions.at.once",
+    "clock_hold_ms": "tidelog.clock.hold.ms",
     "rack": "broker.rack",
     "controlled_shutdown_timeout_ms": "tidelog.controlled.shutdown.timeout.ms",
     "timestamp_before_max_ms": "log.message.timestamp.before.max.ms",

@@ -1,4 +1,4 @@
-"""Everything that can happen to a broker. `now_ms` never goes back.
+"""Everything that can happen to a broker. `now_ms` is monotonic: it never goes back.
 
 What a broker asks for in return is in effects.py.
 """
@@ -147,6 +147,14 @@ class Ticked:
 
 
 @slotted
+class WallClockRead:
+    """What the wall clock says, which may be anything. The host reads it every second."""
+
+    wall_ms: int
+    now_ms: int
+
+
+@slotted
 class ShutdownRequested:
     """Hand over what this broker leads, then stop."""
 
@@ -169,5 +177,6 @@ Event: TypeAlias = (
     | LogCleaned
     | BrokerDied
     | Ticked
+    | WallClockRead
     | ShutdownRequested
 )

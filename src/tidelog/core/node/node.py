@@ -49,6 +49,7 @@ from tidelog.core.node.serving.producer_ids import ProducerIds
 from tidelog.core.node.surroundings import NodeSurroundings
 from tidelog.core.node.turn import Timed, Turn
 from tidelog.core.node.upkeep.cleaning import Cleaning
+from tidelog.core.node.upkeep.clock_watch import ClockWatch
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.node.upkeep.losses import Losses
@@ -58,6 +59,7 @@ from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import LogOffline
 from tidelog.core.storage.log_directory import LogDirectory, Progress
 from tidelog.core.types import BrokerEpoch, TopicPartition
+from tidelog.core.wall_clock import ClockReading
 
 CONTROLLER_TICK_MS = 500
 _FREQUENT = (Produce, Fetch, FetchResponse)
@@ -74,12 +76,14 @@ class Node:
         now_ms: int,
         policy: TruncationPolicy = LEADER_EPOCH,
         progress: Progress | None = None,
+        clock: ClockReading | None = None,
     ) -> None:
         self.config = config
         self.image = ClusterImage()
         self.halted: Halt | None = None
         self._turn = turn = Turn(now_ms)
         self.directory = LogDirectory.open(disk, now_ms, lambda _: config.log, progress)
+        self._clock = ClockWatch(config, turn, self.directory, clock)
         self._replicas = Replicas(turn, self.directory)
         self._calls = Calls(turn)
         self._seat = ControllerSeat(config, turn, self.image, self._calls)
@@ -90,15 +94,9 @@ class Node:
         self._metadata = Metadata(
             config, turn, self._gate, self._replicas, self._fetchers, self._lost, policy
         )
+        life = (self._lost, str(incarnation), self.directory.broker_epoch)
         self._registration = Registration(
-            config,
-            turn,
-            self.image,
-            self._seat,
-            self._lost,
-            str(incarnation),
-            self.directory.broker_epoch,
-            lambda: self._metadata.applied_revision,
+            config, turn, self.image, self._seat, *life, lambda: self._metadata.applied_revision
         )
         self._registration.stop = self._prepare_to_stop
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, incarnation)
@@ -118,7 +116,7 @@ class Node:
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self.image, self._replicas)
         self._store = self._store_reading()
-        parts = (self._producer_ids, self._groups, self.cleaning)
+        parts = (self._producer_ids, self._groups, self.cleaning, self._clock)
         self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
         self._wake = self._wake_time()
         self._controller_tick_ms = now_ms
@@ -158,6 +156,7 @@ class Node:
                 controller_on.BrokerDied(e.broker, e.broker_epoch)
             ),
             on.Ticked: self._on_ticked,
+            on.WallClockRead: self._clock.read,
             on.ShutdownRequested: self._on_shutdown_requested,
         }
 
@@ -383,6 +382,7 @@ class Node:
         self._acting.cease()
         self._fetches.wake()
         self._duties.note_metadata()
+        self._clock.close()
         self.directory.close(self._duties.high_watermarks(), *(() if epoch is None else (epoch,)))
         self._halt(Halt("shut down", clean=True))
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.measuring.counters import Traffic
-from tidelog.core.node.measuring.replica_notes import note_loss
+from tidelog.core.node.measuring.replica_notes import note_dropped, note_loss
 from tidelog.core.node.messages import DeleteRecordsPartitionResponse, ProducePartitionResponse
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.losses import Loss, Losses
@@ -22,6 +22,7 @@ from tidelog.core.replication.partition import Partition
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.storage.retention import ExpiredSegment
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, StorePoint, TopicId, TopicPartition
 
 
@@ -110,6 +111,8 @@ class Replicas:
         grows again must not be trusted up to where it once was flushed."""
         self._unwritten: dict[HostedReplica, None] = {}
         """Whose leader epochs are newer than the file."""
+        self._reasons: dict[Offset, str] = {}
+        """Why retention drops segments in this step, by base offset."""
         self.surroundings: Surroundings
         self._turn = turn
         self._carry_out: dict[type, Callable[[HostedReplica, Any], None]] = {
@@ -140,6 +143,12 @@ class Replicas:
         """Let a replica take an event, and carry out what it asks for."""
         for effect in replica.partition.step(event):
             self._carry_out[type(effect)](replica, effect)
+
+    def expire(self, replica: HostedReplica, expired: list[ExpiredSegment]) -> None:
+        """Propose to delete segments, for these reasons."""
+        self._reasons = {segment.base_offset: segment.reason for segment in expired}
+        self.step(replica, on.RetentionReached(expired[-1].end_offset))
+        self._reasons = {}
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -197,14 +206,15 @@ class Replicas:
             start,
             effect.log_end_offset,
             effect.high_watermark,
-            self._turn.now_ms,
+            self._turn.wall_ms,
             restarted_at,
         )
         self.losses.note(loss)
         note_loss(self._turn, replica, loss)
 
     def _drop_before(self, replica: HostedReplica, effect: do.DropBefore) -> None:
-        replica.log.drop_before(effect.offset, self._turn.now_ms)
+        dropped = replica.log.drop_before(effect.offset, self._turn.now_ms)
+        note_dropped(self._turn, replica, dropped, self._reasons)
         self.touched[replica] = None
         self.surroundings.log_changed(replica)
         self._advance_low_watermark(replica)

@@ -9,6 +9,7 @@ from typing import Protocol
 from tidelog.core.node.effects import Effect, Respond
 from tidelog.core.node.measuring.counters import Counters
 from tidelog.core.node.measuring.journal import Journal
+from tidelog.core.wall_clock import WallClock
 
 
 class Timed(Protocol):
@@ -26,14 +27,21 @@ class Timed(Protocol):
 class Turn:
     """The time of the event, and the effects in order."""
 
-    __slots__ = ("counters", "effects", "journal", "now_ms")
+    __slots__ = ("counters", "effects", "journal", "now_ms", "wall")
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
+        """Monotonic: for timers and intervals, never for the age of a record."""
+        self.wall = WallClock()
         self.effects: list[Effect] = []
         self.counters = Counters()
         self.journal = Journal()
         """These two are for people; nothing is decided by them."""
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock as it is now."""
+        return self.wall.at_ms(self.now_ms)
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)

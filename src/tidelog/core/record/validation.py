@@ -50,11 +50,15 @@ class BatchRules:
 def validate(
     records: Buffer,
     rules: BatchRules,
-    now_ms: int,
+    earliest_now_ms: int,
+    latest_now_ms: int,
     produce_version: int,
     refusal: ErrorCode = _NONE,
 ) -> RecordBatch | ErrorCode:
     """The one batch in `records` (a partition's share of a produce request), or the error.
+
+    The time is between `earliest_now_ms` and `latest_now_ms`. They differ while the clock is in
+    doubt (wall_clock.py), and a timestamp that may be valid is accepted.
 
     `refusal` is why the partition takes no batch at all now: it comes after what is wrong
     with the request, and before what is wrong with the batch.
@@ -75,10 +79,12 @@ def validate(
         return ErrorCode.MESSAGE_TOO_LARGE
     if not batch.crc_ok():
         return ErrorCode.CORRUPT_MESSAGE
-    return _header_error(batch, rules, now_ms) or batch
+    return _header_error(batch, rules, earliest_now_ms, latest_now_ms) or batch
 
 
-def _header_error(batch: RecordBatch, rules: BatchRules, now_ms: int) -> ErrorCode | None:
+def _header_error(
+    batch: RecordBatch, rules: BatchRules, earliest_now_ms: int, latest_now_ms: int
+) -> ErrorCode | None:
     attributes, latest = batch.attributes, batch.max_timestamp
     if attributes & CODEC_MASK > _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -90,7 +96,9 @@ def _header_error(batch: RecordBatch, rules: BatchRules, now_ms: int) -> ErrorCo
         return ErrorCode.INVALID_TIMESTAMP
     if rules.log_append_time or latest == NO_TIMESTAMP:
         return None
-    too_new = latest - now_ms > rules.timestamp_after_max_ms
+    too_new = latest - latest_now_ms > rules.timestamp_after_max_ms
     earliest = batch.base_timestamp if batch.base_timestamp < latest else latest
-    too_old = earliest != NO_TIMESTAMP and now_ms - earliest > rules.timestamp_before_max_ms
+    too_old = (
+        earliest != NO_TIMESTAMP and earliest_now_ms - earliest > rules.timestamp_before_max_ms
+    )
     return ErrorCode.INVALID_TIMESTAMP if too_new or too_old else None

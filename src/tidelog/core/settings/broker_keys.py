@@ -142,6 +142,16 @@ _OWN = (
         1,
     ),
     Setting(
+        "tidelog.clock.hold.ms",
+        "long",
+        86_400_000,
+        "How long the machine's clock has to hold after it jumped by more than a minute, or after a"
+        " start, before records, producer ids and committed offsets are deleted on its word. Until"
+        " then their age is counted by the time that was confirmed before. 0 trusts every clock.",
+        "ms",
+        0,
+    ),
+    Setting(
         "tidelog.busy.poll.us",
         "int",
         100,

@@ -22,6 +22,7 @@ from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError, parent, read_file, replace_file
 from tidelog.core.storage.layout import format_topic_id, parse_topic_id
 from tidelog.core.types import BrokerId, EpochEntry, Offset, StorePoint, TopicId, TopicPartition
+from tidelog.core.wall_clock import ClockReading
 
 VERSION = 0
 
@@ -204,6 +205,22 @@ def read_revision(disk: Disk) -> MetadataRevision | None:
         return MetadataRevision() if data is None else parse_revision(data)
     except ValueError:
         return None
+
+
+def read_clock(disk: Disk) -> ClockReading | None:
+    """The time that an earlier run confirmed; None if no file gives it."""
+    try:
+        version, boot_id, boot_ms, wall_ms = (
+            (read_file(disk, layout.CONFIRMED_CLOCK) or b"").decode().splitlines()
+        )
+        return ClockReading(int(wall_ms), boot_id, int(boot_ms)) if version == "0" else None
+    except (ValueError, DiskError):
+        return None
+
+
+def write_clock(disk: Disk, clock: ClockReading) -> None:
+    lines = (VERSION, clock.boot_id, clock.boot_ms, clock.wall_ms)
+    replace_file(disk, layout.CONFIRMED_CLOCK, "".join(f"{line}\n" for line in lines).encode())
 
 
 class MetaProperties(NamedTuple):

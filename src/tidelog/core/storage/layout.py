@@ -33,6 +33,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 METADATA_REVISION = "metadata-revision"
 METADATA_COPY = "metadata-copy"
+CONFIRMED_CLOCK = "confirmed-clock"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 

@@ -19,13 +19,14 @@ from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.record_batch import RecordBatch
-from tidelog.core.storage import checkpoint, layout, log_reader, retention
+from tidelog.core.storage import checkpoint, layout, log_reader
 from tidelog.core.storage.cleaning.swap_in import swap_in
 from tidelog.core.storage.disk import Disk, DiskError, Region, read_region
 from tidelog.core.storage.flush import Closing, Flush, FlushState
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.log_reader import TimestampAndOffset
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots
+from tidelog.core.storage.retention import PendingDeletions
 from tidelog.core.storage.segment.rolling import must_roll, next_base_offset
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
@@ -79,7 +80,7 @@ class Log:
         self._snapshots = snapshots
         # Whether the names in the directory are on disk is unknown: the first flush sees to it.
         self._flush = FlushState(recovery_point, [segments.active.path])
-        self._pending_deletions = retention.PendingDeletions(disk)
+        self._pending_deletions = PendingDeletions(disk)
         self.partition = partition
         self.directory = layout.partition_dir(partition)
         self.topic_id: TopicId | None = None
@@ -247,8 +248,8 @@ class Log:
                 self._snapshots.rebuild(self.producers, self._segments)
         return end
 
-    def drop_before(self, start: Offset, now_ms: int) -> None:
-        """Move the log start up; segments wholly below it become `.deleted`."""
+    def drop_before(self, start: Offset, now_ms: int) -> list[Segment]:
+        """Move the log start up; segments wholly below it become `.deleted` and are returned."""
         if start > self.log_end_offset:
             raise ValueError(f"{self.directory}: log start {start} above the log end")
         with self._writing():
@@ -264,6 +265,7 @@ class Log:
             if dropped:
                 # What was deleted must not come back with the power.
                 self._disk.sync_dir(self.directory)
+        return dropped
 
     def restart_at(self, offset: Offset) -> None:
         """Throw everything away and begin, empty, at `offset`."""
@@ -299,12 +301,6 @@ class Log:
     @property
     def epochs_path(self) -> str:
         return f"{self.directory}/{layout.LEADER_EPOCHS}"
-
-    def retention_point(self, now_ms: int, high_watermark: Offset) -> Offset | None:
-        """Where time and size ask the log to begin; None if they ask nothing."""
-        return retention.retention_point(
-            self._segments, self._config, self.log_end_offset, high_watermark, now_ms
-        )
 
     def delete_due(self, now_ms: int) -> int:
         """Remove `.deleted` files whose delay is over; how many."""

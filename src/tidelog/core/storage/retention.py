@@ -1,6 +1,6 @@
 """Which old segments go, and when their files do.
 
-Time and size only *propose* a new log start offset (`retention_point`): the leader's
+Time and size only *propose* a new log start offset (`expired_segments`): the leader's
 partition decides and tells its followers. What lies wholly below the log start is then
 renamed to `.deleted` and removed after `file.delete.delay.ms`, so that a fetch which was
 answered with a region of it a moment ago can still be sent (M05); no new read finds it.
@@ -9,6 +9,7 @@ Always true: nothing at or above the high watermark goes, and one segment always
 """
 
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk
@@ -18,36 +19,55 @@ from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.types import Offset
 
 
-def retention_point(
+class ExpiredSegment(NamedTuple):
+    """A segment that time or size asks to delete, and why."""
+
+    base_offset: Offset
+    end_offset: Offset
+    """Exclusive."""
+    reason: str
+
+
+def expired_segments(
     segments: Segments,
     config: LogConfig,
     log_end_offset: Offset,
     high_watermark: Offset,
+    wall_ms: int,
     now_ms: int,
-) -> Offset | None:
-    """Where the log should begin by time and size; None if nothing has to go."""
+) -> list[ExpiredSegment]:
+    """The oldest segments that should go, in order. `wall_ms` is the time that timestamps are
+    compared with; `now_ms` is monotonic, for segments whose records have no timestamps."""
+    expired: list[ExpiredSegment] = []
     if not config.cleanup_delete:
-        return None
+        return expired
     excess = 0
     if config.retention_bytes >= 0:
         excess = sum(segment.size for segment in segments) - config.retention_bytes
-    point = None
     for segment in segments:
         end = segments.end_of(segment)
         upper_bound = log_end_offset if end is None else end
-        too_old = config.retention_ms >= 0 and _age(segment, now_ms) > config.retention_ms
-        too_much = config.retention_bytes >= 0 and excess >= segment.size
-        if upper_bound > high_watermark or not segment.size or not (too_old or too_much):
+        if upper_bound > high_watermark or not segment.size:
+            break
+        reason = _too_old(segment, config, wall_ms, now_ms)
+        if reason is None and config.retention_bytes >= 0 and excess >= segment.size:
+            reason = f"the log exceeds retention.bytes={config.retention_bytes}"
+        if reason is None:
             break
         excess -= segment.size
-        point = upper_bound
-    return point
+        expired.append(ExpiredSegment(segment.base_offset, upper_bound, reason))
+    return expired
 
 
-def _age(segment: Segment, now_ms: int) -> int:
-    """Since its youngest record; since it was opened if its records tell no time."""
+def _too_old(segment: Segment, config: LogConfig, wall_ms: int, now_ms: int) -> str | None:
+    """Why its age is beyond retention.ms: since its youngest record, or since this process
+    opened it if its records have no timestamps."""
     newest = segment.max_timestamp
-    return now_ms - (newest if newest >= 0 else segment.created_ms)
+    age_ms = wall_ms - newest if newest >= 0 else now_ms - segment.created_ms
+    if config.retention_ms < 0 or age_ms <= config.retention_ms:
+        return None
+    what = f"newest record is {age_ms} ms old" if newest >= 0 else f"opened {age_ms} ms ago"
+    return f"{what}, retention.ms={config.retention_ms}"
 
 
 class PendingDeletions:

@@ -69,9 +69,9 @@ class Chronicle:
         """What the node noted since the last time."""
         notes, more = self._node.measured.journal.take()
         for note in notes:
-            if self._may_tell(note.event):
-                level = EVENTS[note.event].level
-                self._tell(level, note.text(), note.event, **note.fields())
+            kind = EVENTS[note.event]
+            if kind.always or self._may_tell(note.event):
+                self._tell(kind.level, note.text(), note.event, **note.fields())
         for event, count in more.items():
             self._leave_out(event, count)
 

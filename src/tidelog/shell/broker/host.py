@@ -49,6 +49,9 @@ from tidelog.shell.store.metadata_store_client import MetadataStoreClient
 
 Halted: TypeAlias = Callable[[do.Halt], None]
 
+CLOCKS_APART_MS = 20
+"""Two clocks can't be read at the same moment: on a busy machine some milliseconds lie between."""
+
 
 class BrokerHost:
     """The surroundings of one node."""
@@ -75,6 +78,8 @@ class BrokerHost:
         self._silent = False
         self._effects: deque[do.Effect] = deque()
         self._working = False
+        self._wall_ahead_ms = 0
+        """Of the monotonic clock, when the node was last told: it starts with a reading."""
         self._unsettled = False
         """Events were taken in this turn."""
         self._settle_soon = self._settle
@@ -133,6 +138,14 @@ class BrokerHost:
     def start(self) -> None:
         self._loop.add_ticker(self)
         self.step(on.Started(self._loop.clock.now_ms()))
+
+    def read_wall_clock(self) -> None:
+        """Tell the node what the wall clock says, if it was set since the last time."""
+        clock = self._loop.clock
+        now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
+        if abs(wall_ms - now_ms - self._wall_ahead_ms) > CLOCKS_APART_MS:
+            self._wall_ahead_ms = wall_ms - now_ms
+            self.step(on.WallClockRead(wall_ms, now_ms))
 
     def stop(self) -> None:
         """Hand over leadership, then halt."""

@@ -18,6 +18,7 @@ from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.checkpoint import CheckpointError, MetaProperties, read_properties
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log_directory import RecoveryProgress
+from tidelog.core.wall_clock import ClockReading
 from tidelog.shell.broker.fault_switches import FaultyDisk
 from tidelog.shell.broker.host import BrokerHost
 from tidelog.shell.metrics.exposure import Exposure
@@ -37,11 +38,12 @@ from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemo
 from tidelog.shell.net.same_host import listen_beside
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.private_files import make_folders, warning_if_open
+from tidelog.shell.store.boot_clock import boot_id, boot_ms
 from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError, prepare
 from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
-FOLLOW_WALL_MS = 60_000
+READ_WALL_CLOCK_MS = 1000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024
 UNPROVEN = UnprovenLimits(frame_max=16 * 1024, connections_max=64, deadline_ms=5000)
 """The frame is larger than any message of the handshake."""
@@ -155,8 +157,15 @@ class BrokerRun:
         told = (advertised.host, advertised.port, *internal.getsockname()[:2])
         config = node_config(settings, *told)
         incarnation = int.from_bytes(os.urandom(4), "big") >> 1
+        clock = self._loop.clock
+        reading = ClockReading(clock.wall_ms(), boot_id(), boot_ms())
         return Node(
-            config, self._disk, incarnation, self._loop.clock.now_ms(), progress=self._recovering
+            config,
+            self._disk,
+            incarnation,
+            clock.now_ms(),
+            progress=self._recovering,
+            clock=reading,
         )
 
     def _listen(self, clients: list[socket.socket], internal: list[socket.socket]) -> None:
@@ -234,6 +243,9 @@ class BrokerRun:
             self._tell("stopping")
             self._host.stop()
 
+    def read_wall_clock(self) -> None:
+        self._host.read_wall_clock()
+
     def next_deadline_ms(self) -> int | None:
         """None: it only wants to see every turn's end."""
         if self._node.measured.journal.notes:
@@ -307,9 +319,10 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
         for run in list(left):
             run.stop()
 
-    def follow_wall() -> None:
-        loop.clock.follow_wall()
-        loop.after(FOLLOW_WALL_MS, follow_wall)
+    def read_wall_clock() -> None:
+        for run in list(left):
+            run.read_wall_clock()
+        loop.after(READ_WALL_CLOCK_MS, read_wall_clock)
 
     # A signal may reach another thread, or come just before the loop waits: this wakes it.
     signal.set_wakeup_fd(loop.wakeup_fd, warn_on_full_buffer=False)
@@ -337,7 +350,7 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
     for run in runs:
         run.done = done
         run.start()
-    follow_wall()
+    read_wall_clock()
     loop.run()
     signal.set_wakeup_fd(-1)
     loop.close()

@@ -1,8 +1,9 @@
-"""The time that a broker's node is told.
+"""The two clocks of a broker: one for intervals, one for the age of records.
 
-Always true: it never goes back, it runs on while the process is stopped or the machine
-sleeps, and it is never behind the wall clock. A wall clock that is set forward takes it
-along, which only makes sessions look older than they are; one that is set back does not.
+`now_ms` is monotonic: it never goes back, runs on while the process is stopped or the machine
+sleeps, and does not follow the wall clock when somebody sets it. Timers, sessions and time-outs
+use it. `wall_ms` is the wall clock, which may say anything; what a broker believes of it is
+decided in core (wall_clock.py).
 """
 
 import time
@@ -12,19 +13,17 @@ _NS_PER_MS = 1_000_000
 
 
 class Clock:
-    """Milliseconds since 1970 that only grow."""
+    """Milliseconds that only grow. They read as the time of day did when the process started,
+    so that zero is long ago whenever the machine was booted."""
 
     __slots__ = ("_ahead_ms",)
 
     def __init__(self) -> None:
-        self._ahead_ms = 0
-        self.follow_wall()
+        self._ahead_ms = self.wall_ms() - time.clock_gettime_ns(_BOOT_CLOCK) // _NS_PER_MS
 
     def now_ms(self) -> int:
         return time.clock_gettime_ns(_BOOT_CLOCK) // _NS_PER_MS + self._ahead_ms
 
-    def follow_wall(self) -> None:
-        """Catch up with the wall clock; to be called now and then."""
-        wall_ms = time.time_ns() // _NS_PER_MS
-        boot_ms = time.clock_gettime_ns(_BOOT_CLOCK) // _NS_PER_MS
-        self._ahead_ms = max(self._ahead_ms, wall_ms - boot_ms)
+    def wall_ms(self) -> int:
+        """What the machine takes for the time of day."""
+        return time.time_ns() // _NS_PER_MS

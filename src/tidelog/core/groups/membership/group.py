@@ -38,10 +38,10 @@ class GroupState(StrEnum):
 class Group:
     """What is kept of a group, apart from timers."""
 
-    def __init__(self, group_id: str, now_ms: int) -> None:
+    def __init__(self, group_id: str, wall_ms: int) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
-        self.state_since_ms: int | None = now_ms
+        self.state_since_ms: int | None = wall_ms
         """None: the log does not tell."""
         self.protocol_type: str | None = None
         """None: it never had members, only offsets."""
@@ -190,9 +190,9 @@ class Group:
 
     # -- states and generations -----------------------------------------------------------
 
-    def enter(self, state: GroupState, now_ms: int) -> None:
+    def enter(self, state: GroupState, wall_ms: int) -> None:
         self.state = state
-        self.state_since_ms = now_ms
+        self.state_since_ms = wall_ms
 
     def elect_joined_leader(self) -> bool:
         """See to it that the leader is one who has joined. False if nobody has."""
@@ -206,13 +206,13 @@ class Group:
                 return True
         return False
 
-    def begin_generation(self, now_ms: int) -> None:
+    def begin_generation(self, wall_ms: int) -> None:
         """With all members that are left; without any the group is Empty."""
         self.generation_id = self.generation_id % _GENERATION_MAX + 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.find_subscribed_topics()
         empty = not self.members
-        self.enter(GroupState.EMPTY if empty else GroupState.COMPLETING_REBALANCE, now_ms)
+        self.enter(GroupState.EMPTY if empty else GroupState.COMPLETING_REBALANCE, wall_ms)
 
     def find_subscribed_topics(self) -> None:
         """Read them from the members' metadata, where that is possible."""

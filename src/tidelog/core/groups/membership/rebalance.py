@@ -19,6 +19,7 @@ from tidelog.core.groups.messages import (
 from tidelog.core.groups.outbox import OnWritten, Outbox, error_of_group_append
 from tidelog.core.groups.records import GroupKey, encode_group_value, encode_key
 from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.wall_clock import WallClock
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member can't tell that it lives while it waits to join; so long it is believed to."""
@@ -27,10 +28,14 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 class Rebalance:
     """Moves groups from state to state."""
 
-    def __init__(self, config: GroupConfig, timers: Timers, outbox: Outbox) -> None:
+    def __init__(
+        self, config: GroupConfig, timers: Timers, outbox: Outbox, wall: WallClock
+    ) -> None:
         self._config = config
         self._timers = timers
         self._outbox = outbox
+        self._wall = wall
+        """For the time at which a group entered its state: offsets expire by its age."""
 
     # -- sessions -------------------------------------------------------------------------
 
@@ -99,7 +104,7 @@ class Rebalance:
         else:
             group.initial_delay_ms = None
             self._await_joins(group, now_ms + timeout_ms)
-        group.enter(GroupState.PREPARING_REBALANCE, now_ms)
+        group.enter(GroupState.PREPARING_REBALANCE, self._wall.latest_ms(now_ms))
         self.try_to_complete(group, now_ms)
 
     def try_to_complete(self, group: Group, now_ms: int) -> None:
@@ -138,7 +143,7 @@ class Rebalance:
             # Only static members are left, and none has come back. Their sessions end this.
             self._await_joins(group, now_ms + max(group.rebalance_timeout_ms, 1))
             return
-        group.begin_generation(now_ms)
+        group.begin_generation(self._wall.latest_ms(now_ms))
         if group.state is GroupState.EMPTY:
             self.store(group, {}, _nothing_more)
         else:
@@ -192,7 +197,7 @@ class Rebalance:
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self._answer_syncs(group, ErrorCode.NONE, now_ms)
-        group.enter(GroupState.STABLE, now_ms)
+        group.enter(GroupState.STABLE, self._wall.latest_ms(now_ms))
 
     def refuse_syncs(self, group: Group, error: ErrorCode, now_ms: int) -> None:
         """There is no assignment for anybody in this generation."""

@@ -144,7 +144,7 @@ class GroupService:
         for index in range(topic.partition_count):
             replica = self._replicas.hosted.get(TopicPartition(OFFSETS_TOPIC, index))
             if replica is not None and index not in self.shards and replica.partition.is_leader:
-                shard = GroupShard(self._config, self._turn.now_ms)
+                shard = GroupShard(self._config, self._turn.now_ms, self._turn.wall)
                 self.shards[index] = hosted = HostedShard(shard, replica)
                 self._stirred[hosted] = None
 

@@ -57,7 +57,7 @@ class ShardWriter:
 
     def _write(self, hosted: HostedShard, appends: list[Append]) -> None:
         replica = hosted.replica
-        batch = _batch_of(appends, self._turn.now_ms)
+        batch = _batch_of(appends, self._turn.wall_ms)
         error = replica.partition.produce_error(ACKS_ALL)
         too_large = batch.size > min(
             replica.rules.max_message_bytes, replica.log.config.segment_bytes
@@ -111,6 +111,6 @@ class ShardWriter:
         return self._waiting.next_ms()
 
 
-def _batch_of(appends: list[Append], now_ms: int) -> RecordBatch:
-    records = [Record(key, value, now_ms) for append in appends for key, value in append.records]
+def _batch_of(appends: list[Append], wall_ms: int) -> RecordBatch:
+    records = [Record(key, value, wall_ms) for append in appends for key, value in append.records]
     return parse(encode_batch(records))

@@ -21,6 +21,8 @@ class Event(NamedTuple):
     level: str
     fields: tuple[str, ...]
     text: str
+    always: bool = False
+    """Every one is told: it says what became of records."""
 
 
 _PARTITION = ("topic", "partition")
@@ -57,6 +59,31 @@ EVENTS: dict[str, Event] = {
         (*_PARTITION, "leader_epoch", "start", "end", "lost"),
         "{topic}-{partition}: dropped offsets {start} to {end} (exclusive), which the leader of"
         " epoch {leader_epoch} does not have; {lost} of them may have been committed",
+    ),
+    "segment_deleted": Event(
+        INFO,
+        (*_PARTITION, "segment", "start", "end", "bytes", "reason"),
+        "{topic}-{partition}: deleted segment {segment}, offsets {start} to {end} (exclusive):"
+        " {reason}",
+        always=True,
+    ),
+    "clock_jumped": Event(
+        WARN,
+        ("by_ms", "ahead_ms", "hold_ms"),
+        "the clock of this machine jumped by {by_ms} ms and is {ahead_ms} ms ahead of the time that"
+        " was confirmed before. No record is deleted on its word until it has held for {hold_ms} ms"
+        " (tidelog.clock.hold.ms). If it is wrong, correct it; if it is right, do nothing",
+    ),
+    "clock_trusted": Event(
+        INFO,
+        (),
+        "the clock of this machine agrees with the time that was confirmed",
+    ),
+    "clock_confirmed": Event(
+        WARN,
+        ("ahead_ms", "hold_ms"),
+        "the clock of this machine has held for {hold_ms} ms after it jumped, and is trusted: ages"
+        " of records grow by {ahead_ms} ms",
     ),
     "log_lost": Event(
         WARN,
@@ -122,14 +149,15 @@ class Journal:
 
     def note(self, event: str, *values: Any) -> None:
         count = self._counts[event] = self._counts.get(event, 0) + 1
-        if count <= KEPT_MAX:
+        if count <= KEPT_MAX or EVENTS[event].always:
             self.notes.append(Note(event, values))
 
     def take(self) -> tuple[list[Note], dict[str, int]]:
         """What was noted since, and how many more there were of each event."""
         notes, self.notes = self.notes, []
         counts, self._counts = self._counts, {}
-        return notes, {event: n - KEPT_MAX for event, n in counts.items() if n > KEPT_MAX}
+        more = {event: n - KEPT_MAX for event, n in counts.items() if n > KEPT_MAX}
+        return notes, {event: n for event, n in more.items() if not EVENTS[event].always}
 
 
 def _shown(value: object) -> object:

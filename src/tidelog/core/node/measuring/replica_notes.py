@@ -4,10 +4,13 @@ Seen from this broker: ISRs are counted by the broker that leads, truncations by
 truncates. Nothing is decided here.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.node.upkeep.losses import Loss
+from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.types import Offset
 
 if TYPE_CHECKING:
     from tidelog.core.node.replicas import HostedReplica
@@ -26,6 +29,24 @@ def note_loss(turn: "Turn", replica: "HostedReplica", loss: Loss) -> None:
         turn.journal.note("records_lost", *told, lost)
     else:
         turn.journal.note("truncated", *told)
+
+
+def note_dropped(
+    turn: "Turn",
+    replica: "HostedReplica",
+    dropped: Sequence[Segment],
+    reasons: Mapping[Offset, str],
+) -> None:
+    """Segments fell below the log start. Retention gives a reason for each. If the leader told of
+    a new log start, or a client asked to delete records, the new log start is the reason."""
+    log = replica.log
+    moved = f"the log starts at {log.log_start_offset} now"
+    ends = [segment.base_offset for segment in (*dropped[1:], log.segments.first)]
+    for segment, end in zip(dropped, ends, strict=False):
+        reason = reasons.get(segment.base_offset, moved)
+        name = segment.path.rpartition("/")[2]
+        about = (*replica.topic_partition, name, segment.base_offset, end, segment.size)
+        turn.journal.note("segment_deleted", *about, reason)
 
 
 def _given_up(replica: "HostedReplica", loss: Loss) -> bool:

@@ -159,7 +159,7 @@ class ProduceService:
     def _append_time(self, replica: HostedReplica, batch: RecordBatch) -> int:
         """Now; for a retry, when the first one was appended."""
         verdict = replica.log.producers.validate(batch)
-        return verdict.timestamp if isinstance(verdict, Duplicate) else self._turn.now_ms
+        return verdict.timestamp if isinstance(verdict, Duplicate) else self._turn.wall_ms
 
     def _check(
         self, request: Produce, asked: ProducePartition, replica: HostedReplica
@@ -167,8 +167,9 @@ class ProduceService:
         refusal = replica.partition.produce_error(request.acks)
         if refusal is _INVALID_ACKS:
             return refusal
-        now = self._turn.now_ms
-        batch = validate(asked.records, replica.rules, now, request.version, refusal)
+        now, wall = self._turn.now_ms, self._turn.wall
+        between = now + wall.earliest_ahead_ms, now + wall.latest_ahead_ms
+        batch = validate(asked.records, replica.rules, *between, request.version, refusal)
         if not isinstance(batch, RecordBatch):
             return batch
         # Only what is new: the log itself holds any batch that its leader held.

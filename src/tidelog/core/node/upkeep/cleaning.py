@@ -139,7 +139,8 @@ class Cleaning:
     def _look(self, replica: HostedReplica) -> Dirtiness | None:
         first_dirty = self._replicas.directory.cleaner_offsets.get(replica.topic_partition)
         stable = replica.partition.last_stable_offset
-        return dirtiness(replica.log, first_dirty, stable, self._turn.now_ms)
+        wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)
+        return dirtiness(replica.log, first_dirty, stable, wall_ms)
 
     def _start(self, replica: HostedReplica, found: Dirtiness) -> None:
         log = replica.log
@@ -147,7 +148,9 @@ class Cleaning:
         memory = self._now("log.cleaner.dedupe.buffer.size", config.log_cleaner_dedupe_buffer_size)
         map_bytes = memory // self._threads
         all_in_sync = bool(replica.isr) and not replica.out_since_ms
-        plan = plan_cleaning(log, found, map_bytes, self._turn.now_ms, all_in_sync=all_in_sync)
+        now, wall = self._turn.now_ms, self._turn.wall
+        between = wall.earliest_ms(now), wall.latest_ms(now)
+        plan = plan_cleaning(log, found, map_bytes, *between, all_in_sync=all_in_sync)
         segments = {s.base_offset: s for s in log.segments if s.base_offset < found.end_offset}
         self._number += 1
         self._running[self._number] = _Running(

@@ -8,10 +8,11 @@ from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.flushing import Flushing
-from tidelog.core.replication.events import RetentionReached, Ticked
+from tidelog.core.replication.events import Ticked
 from tidelog.core.slotted import slotted
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import replace_file
+from tidelog.core.storage.retention import expired_segments
 from tidelog.core.types import Offset, TopicPartition
 
 DELETION_INTERVAL_MS = 1000
@@ -113,19 +114,23 @@ class Duties:
         self._replicas.directory.write_log_starts()
 
     def _retain(self) -> None:
-        now = self._turn.now_ms
+        turn = self._turn
+        wall_ms = turn.wall.earliest_ms(turn.now_ms)
         for replica in self._all():
-            start = replica.log.retention_point(now, replica.partition.high_watermark)
-            if start is not None:
-                self._replicas.step(replica, RetentionReached(start))
+            log, mark = replica.log, replica.partition.high_watermark
+            written = (log.segments, log.config, log.log_end_offset)
+            expired = expired_segments(*written, mark, wall_ms, turn.now_ms)
+            if expired:
+                self._replicas.expire(replica, expired)
 
     def _look_for_flushes(self) -> None:
         for replica in self._all():
             self._flushing.log_changed(replica)
 
     def _expire_producers(self) -> None:
+        wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)
         for replica in self._all():
-            replica.log.producers.expire(self._turn.now_ms, self._producer_expiration_ms)
+            replica.log.producers.expire(wall_ms, self._producer_expiration_ms)
 
     def _delete_files(self) -> None:
         """The folders of a topic of thousands: not all in one turn."""

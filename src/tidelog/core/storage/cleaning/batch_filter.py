@@ -60,7 +60,7 @@ class BatchFilter:
         expired = (
             self._plan.all_in_sync
             and batch.has_delete_horizon
-            and batch.base_timestamp <= self._plan.now_ms
+            and batch.base_timestamp <= self._plan.earliest_ms
         )
         keep_empty = keep_empty or self._is_last_of_producer(batch)
         if batch.is_control:
@@ -119,7 +119,7 @@ class BatchFilter:
 
     def _with_horizon(self, batch: RecordBatch, data: bytes, kept: list[Span]) -> RecordBatch:
         """The same records, their timestamps told from the delete horizon on."""
-        horizon = self._plan.now_ms + self._plan.config.delete_retention_ms
+        horizon = self._plan.latest_ms + self._plan.config.delete_retention_ms
         shift = batch.base_timestamp - horizon
         records = bytearray()
         for _, body, offset_at, end, timestamp_delta, _, _, _ in kept:

@@ -36,6 +36,8 @@ from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import Offset
 
 WRITE_BYTES = 1_048_576
+_UNUSED_MS = 0
+"""When a cleaned segment was made matters to nothing: in the log it counts as old as before."""
 
 Progress: TypeAlias = Callable[[int], None]
 """Hears how many bytes were read or written, a batch or a buffer at a time."""
@@ -92,7 +94,7 @@ class _Cleaning:
         if self._unfinished is not None:
             plan = self._plan
             CleanedSegment(
-                self._disk, plan.directory, self._unfinished, plan.config, plan.now_ms
+                self._disk, plan.directory, self._unfinished, plan.config, _UNUSED_MS
             ).delete()
 
     # -- the first pass --------------------------------------------------------------------
@@ -129,7 +131,7 @@ class _Cleaning:
         """None if the group is one segment that stays as it is."""
         plan = self._plan
         written = CleanedSegment.create(
-            self._disk, plan.directory, group[0].base_offset, plan.config, plan.now_ms
+            self._disk, plan.directory, group[0].base_offset, plan.config, _UNUSED_MS
         )
         waiting: list[RecordBatch] = []
         waiting_bytes = 0

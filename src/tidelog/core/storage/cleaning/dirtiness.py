@@ -33,7 +33,7 @@ class Dirtiness(NamedTuple):
 
 
 def dirtiness(
-    log: Log, first_dirty: Offset | None, last_stable: Offset, now_ms: int
+    log: Log, first_dirty: Offset | None, last_stable: Offset, wall_ms: int
 ) -> Dirtiness | None:
     """None if nothing has to be cleaned. `first_dirty` is what the checkpoint says, if it says
     anything; one that can't be true counts for nothing."""
@@ -46,7 +46,7 @@ def dirtiness(
     end = None
     for segment in log.segments:
         upper = log.segments.end_of(segment)
-        if upper is None or upper > limit or _too_young(segment, log, first_dirty, now_ms):
+        if upper is None or upper > limit or _too_young(segment, log, first_dirty, wall_ms):
             break
         end = upper
         if upper <= first_dirty:
@@ -56,26 +56,32 @@ def dirtiness(
     dirty_bytes = sum(segment.size for segment in dirty)
     if end is None or not dirty_bytes:
         return None
-    overdue = any(_waited_too_long(segment, log, now_ms) for segment in dirty)
+    overdue = any(_waited_too_long(segment, log, wall_ms) for segment in dirty)
     found = Dirtiness(first_dirty, end, clean_bytes, dirty_bytes, overdue)
     return found if overdue or found.ratio > log.config.min_cleanable_dirty_ratio else None
 
 
-def _too_young(segment: Segment, log: Log, first_dirty: Offset, now_ms: int) -> bool:
+def _too_young(segment: Segment, log: Log, first_dirty: Offset, wall_ms: int) -> bool:
     lag_ms = log.config.min_compaction_lag_ms
     upper = log.segments.end_of(segment)
     if lag_ms <= 0 or (upper is not None and upper <= first_dirty):
         return False
-    return segment.max_timestamp > now_ms - lag_ms
+    return segment.max_timestamp > wall_ms - lag_ms
 
 
-def _waited_too_long(segment: Segment, log: Log, now_ms: int) -> bool:
+def _waited_too_long(segment: Segment, log: Log, wall_ms: int) -> bool:
     since = segment.first_timestamp
-    return since is not None and 0 < since < now_ms - log.config.max_compaction_lag_ms
+    return since is not None and 0 < since < wall_ms - log.config.max_compaction_lag_ms
 
 
 def plan_cleaning(
-    log: Log, found: Dirtiness, map_bytes: int, now_ms: int, *, all_in_sync: bool = True
+    log: Log,
+    found: Dirtiness,
+    map_bytes: int,
+    earliest_ms: int,
+    latest_ms: int,
+    *,
+    all_in_sync: bool = True,
 ) -> CleaningPlan:
     """What a cleaner has to know to clean that much of the log as it is now."""
     first, end = log.segments.first.base_offset, found.end_offset
@@ -93,7 +99,8 @@ def plan_cleaning(
         end,
         tuple(log.aborted_transactions(first, end)),
         producers,
-        now_ms,
+        earliest_ms,
+        latest_ms,
         map_bytes,
         all_in_sync,
     )

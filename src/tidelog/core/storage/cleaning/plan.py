@@ -42,7 +42,11 @@ class CleaningPlan(NamedTuple):
     """The first that may not be cleaned: where the segment after the last one begins."""
     aborted: tuple[AbortedTransaction, ...]
     producers: dict[int, LastBatch]
-    now_ms: int
+    earliest_ms: int
+    """The time that delete horizons are compared with."""
+    latest_ms: int
+    """The time that new delete horizons are counted from. The two differ while the clock is in
+    doubt (wall_clock.py), so that tombstones stay for long enough whichever is right."""
     map_bytes: int
     """How large the map of keys may be."""
     all_in_sync: bool

@@ -1,0 +1,124 @@
+"""The wall clock of one broker, and how far it is trusted.
+
+A node's own time (`now_ms`) is monotonic: timers, sessions and intervals use nothing else. The
+wall clock is that time plus an offset, which somebody can set: an operator, NTP, a hypervisor.
+Ages of records need the wall clock, because timestamps outlive a process, and a clock that was
+wrong for a minute must not delete them (scenarios/storage/a-wrong-clock-deletes-nothing.txt).
+
+So a jump of more than JUMP_MS is in doubt until the new time has held for `hold_ms`. Meanwhile
+there are two clocks, the new one and the confirmed one. Ages are counted by the earlier clock,
+and the times that ages are counted from are written by the later one. Deletion by age therefore
+goes on during a doubt, at the pace of the clock that deletes less.
+
+Invariant: while the monotonic clock is right, and the confirmed one was right at some time,
+`earliest_ms` is never ahead of the true time, unless a wrong time has held for `hold_ms`.
+"""
+
+JUMP_MS = 60_000
+"""Larger differences are jumps. Leap seconds and corrections by NTP are far smaller, and no
+retention that matters is this short."""
+
+
+class WallClock:
+    """The offset of the wall clock as it was last read, and the confirmed offset."""
+
+    __slots__ = (
+        "_confirmed_ms",
+        "_held_ms",
+        "_offset_ms",
+        "_since_ms",
+        "earliest_ahead_ms",
+        "hold_ms",
+        "latest_ahead_ms",
+    )
+
+    def __init__(self, hold_ms: int = 0) -> None:
+        self.hold_ms = hold_ms
+        self._offset_ms = 0
+        self._confirmed_ms = 0
+        self._held_ms = 0
+        """The offset that has to hold."""
+        self._since_ms: int | None = None
+        """When it was first read, on the monotonic clock. None: there is no doubt."""
+        self.earliest_ahead_ms = 0
+        self.latest_ahead_ms = 0
+        """The two offsets in order, for those who need them with every request."""
+
+    def start(self, now_ms: int, wall_ms: int, confirmed_ms: int) -> None:
+        """Begin with what the clock says, and with the time that an earlier run confirmed."""
+        self._confirmed_ms = self._offset_ms = confirmed_ms - now_ms
+        self.read(now_ms, wall_ms)
+
+    def read(self, now_ms: int, wall_ms: int) -> int:
+        """Take a reading; return by how much the clock jumped since the last one, 0 for no jump."""
+        moved_ms = wall_ms - now_ms - self._offset_ms
+        self._offset_ms = offset = wall_ms - now_ms
+        if abs(offset - self._confirmed_ms) <= JUMP_MS:
+            self._since_ms = None
+        elif self._since_ms is None or abs(offset - self._held_ms) > JUMP_MS:
+            self._since_ms, self._held_ms = now_ms, offset
+        self._order()
+        return moved_ms if abs(moved_ms) > JUMP_MS else 0
+
+    def confirm(self, now_ms: int) -> bool:
+        """Trust a time that has held for long enough; whether there was one."""
+        confirm_ms = self.confirm_ms
+        if confirm_ms is None or now_ms < confirm_ms:
+            return False
+        self._confirmed_ms, self._since_ms = self._offset_ms, None
+        self._order()
+        return True
+
+    def _order(self) -> None:
+        self.earliest_ahead_ms = min(self._offset_ms, self._confirmed_ms)
+        self.latest_ahead_ms = max(self._offset_ms, self._confirmed_ms)
+
+    @property
+    def confirm_ms(self) -> int | None:
+        """When the time that is in doubt will be trusted, on the monotonic clock."""
+        return None if self._since_ms is None else self._since_ms + self.hold_ms
+
+    @property
+    def doubt_ms(self) -> int:
+        """How far the clock is ahead of the confirmed time; negative if it is behind."""
+        return 0 if self._since_ms is None else self._offset_ms - self._confirmed_ms
+
+    def at_ms(self, now_ms: int) -> int:
+        """The wall clock as it is now: what people and clients see."""
+        return now_ms + self._offset_ms
+
+    def confirmed_ms(self, now_ms: int) -> int:
+        """The time that a later run may start from."""
+        return now_ms + self._confirmed_ms
+
+    def earliest_ms(self, now_ms: int) -> int:
+        """Count ages by this time, wherever an age decides that something is deleted."""
+        return now_ms + self.earliest_ahead_ms
+
+    def latest_ms(self, now_ms: int) -> int:
+        """Write this time where the broker itself will count an age from it."""
+        return now_ms + self.latest_ahead_ms
+
+
+class ClockReading:
+    """What the host's clocks say at one moment: the wall clock, and the clock of this boot."""
+
+    __slots__ = ("boot_id", "boot_ms", "wall_ms")
+
+    def __init__(self, wall_ms: int, boot_id: str, boot_ms: int) -> None:
+        self.wall_ms = wall_ms
+        self.boot_id = boot_id
+        self.boot_ms = boot_ms
+
+
+def confirmed_at_start(
+    reading: ClockReading, saved: ClockReading | None, newest_record_ms: int | None
+) -> int:
+    """The time up to which a broker that starts trusts its clock. `saved` is what an earlier run
+    confirmed: in the same boot the boot clock tells how long ago, in another boot nothing does.
+    Without it the newest record's timestamp counts, and with no record the clock itself."""
+    if saved is None:
+        known = reading.wall_ms if newest_record_ms is None else newest_record_ms
+        return min(known, reading.wall_ms)
+    same_boot = saved.boot_id == reading.boot_id and saved.boot_ms <= reading.boot_ms
+    return saved.wall_ms + (reading.boot_ms - saved.boot_ms if same_boot else 0)
