@@ -26,8 +26,9 @@ SETTINGS = {
     "offsets.retention.check.interval.ms": "200",
     "producer.id.expiration.check.interval.ms": "200",
 }
-SMALL_SEGMENTS = {"segment.bytes": "50000"}
-VALUES = [b"%08d" % number * 1000 for number in range(30)]
+SMALL_SEGMENTS = {"segment.bytes": "60000"}
+VALUES = [b"%08d" % number * 500 for number in range(30)]
+"""Ten are a batch, and two batches don't fit into a segment."""
 GROUP = "readers"
 
 
@@ -123,7 +124,8 @@ def test_brokers_that_start_with_a_wrong_clock_delete_nothing(
     clock: FakeClock, cluster: LocalCluster, name: str
 ) -> None:
     make_topic(cluster.bootstrap, name, configs=SMALL_SEGMENTS)
-    send_all(cluster.bootstrap, name, VALUES[:20])
+    send_all(cluster.bootstrap, name, VALUES[:10])
+    send_all(cluster.bootstrap, name, VALUES[10:20])
     commit(cluster, name, 7)
     clock.set(AHEAD)
     restart(cluster)
@@ -146,7 +148,8 @@ def test_old_records_go_once_a_later_time_has_held(
     settings = {**SETTINGS, "tidelog.clock.hold.ms": str(HOLD_MS)}
     with LocalCluster(data=str(tmp_path / "data"), settings=settings) as cluster:
         make_topic(cluster.bootstrap, name, configs=SMALL_SEGMENTS)
-        send_all(cluster.bootstrap, name, VALUES[:20])
+        send_all(cluster.bootstrap, name, VALUES[:10])
+        send_all(cluster.bootstrap, name, VALUES[10:20])
         clock.set(AHEAD)
         restart(cluster)
         await_told(cluster, "has held for")

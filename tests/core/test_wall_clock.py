@@ -20,7 +20,7 @@ def started(now_ms: int = 0, wall_ms: int = 1000 * DAY_MS) -> WallClock:
 def test_ages_and_stamps_follow_a_clock_that_was_never_set() -> None:
     clock = started(now_ms=5, wall_ms=1005)
     assert clock.at_ms(7) == clock.earliest_ms(7) == clock.latest_ms(7) == 1007
-    assert (clock.doubt_ms, clock.confirm_ms) == (0, None)
+    assert clock.doubt_ms == 0
 
 
 @pytest.mark.parametrize("jump_ms", [8 * DAY_MS, -8 * DAY_MS, JUMP_MS + 1, -JUMP_MS - 1])
@@ -32,25 +32,27 @@ def test_a_jump_counts_for_no_age_and_is_forgotten_when_it_is_undone(jump_ms: in
     assert clock.latest_ms(20) == 20 + max(0, jump_ms)
     assert clock.read(75_000, 75_000) == -jump_ms
     assert clock.earliest_ms(75_001) == clock.latest_ms(75_001) == 75_001
-    assert not clock.confirm(10 * HOLD_MS)
+    clock.read(10 * HOLD_MS, 10 * HOLD_MS)
+    assert clock.earliest_ms(0) == 0
 
 
 def test_a_time_that_has_held_is_trusted() -> None:
     clock = started(wall_ms=0)
     clock.read(10, 10 + WEEK_MS)
-    assert clock.confirm_ms == 10 + HOLD_MS
-    assert not clock.confirm(10 + HOLD_MS - 1)
-    assert clock.confirm(10 + HOLD_MS)
-    assert clock.earliest_ms(HOLD_MS) == HOLD_MS + WEEK_MS
+    clock.read(9 + HOLD_MS, 9 + HOLD_MS + WEEK_MS)
+    assert (clock.doubt_ms, clock.earliest_ms(0)) == (WEEK_MS, 0)
+    clock.read(10 + HOLD_MS, 10 + HOLD_MS + WEEK_MS)
+    assert (clock.doubt_ms, clock.earliest_ms(0)) == (0, WEEK_MS)
 
 
 def test_another_jump_starts_the_hold_again() -> None:
     clock = started(wall_ms=0)
     clock.read(10, 10 + WEEK_MS)
     clock.read(20, 20 + 2 * WEEK_MS)
-    assert clock.confirm_ms == 20 + HOLD_MS
-    clock.read(30, 30 + 2 * WEEK_MS + JUMP_MS)
-    assert clock.confirm_ms == 20 + HOLD_MS, "a small step is no jump"
+    clock.read(10 + HOLD_MS, 10 + HOLD_MS + 2 * WEEK_MS + JUMP_MS)
+    assert clock.earliest_ms(0) == 0
+    clock.read(20 + HOLD_MS, 20 + HOLD_MS + 2 * WEEK_MS + JUMP_MS)
+    assert clock.earliest_ms(0) == 2 * WEEK_MS + JUMP_MS, "a small step is no jump"
 
 
 def test_many_small_steps_do_not_add_up_to_a_trusted_jump() -> None:
@@ -63,7 +65,6 @@ def test_many_small_steps_do_not_add_up_to_a_trusted_jump() -> None:
 def test_without_a_hold_every_clock_is_trusted() -> None:
     clock = WallClock(0)
     clock.start(0, WEEK_MS, 0)
-    assert clock.confirm(0)
     assert clock.earliest_ms(0) == WEEK_MS
 
 
@@ -76,7 +77,7 @@ def test_ages_are_never_ahead_of_a_time_that_is_right_often_enough(
     for wrong_for_ms, by_ms in jumps:
         clock.read(now, now + by_ms)
         now += wrong_for_ms
-        clock.confirm(now)
+        clock.read(now, now + by_ms)
         assert clock.earliest_ms(now) <= now <= clock.latest_ms(now)
         clock.read(now, now)
         assert clock.earliest_ms(now) == now == clock.latest_ms(now)

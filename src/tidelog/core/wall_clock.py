@@ -50,33 +50,20 @@ class WallClock:
         self.read(now_ms, wall_ms)
 
     def read(self, now_ms: int, wall_ms: int) -> int:
-        """Take a reading; return by how much the clock jumped since the last one, 0 for no jump."""
+        """Take a reading; return by how much the clock jumped since the last one, 0 for no jump.
+        A time that has held for long enough is trusted from here on. No time is trusted without
+        a reading: a process that was stopped for a day has not seen its clock hold for a day."""
         moved_ms = wall_ms - now_ms - self._offset_ms
         self._offset_ms = offset = wall_ms - now_ms
         if abs(offset - self._confirmed_ms) <= JUMP_MS:
             self._since_ms = None
         elif self._since_ms is None or abs(offset - self._held_ms) > JUMP_MS:
             self._since_ms, self._held_ms = now_ms, offset
-        self._order()
+        if self._since_ms is not None and now_ms - self._since_ms >= self.hold_ms:
+            self._confirmed_ms, self._since_ms = offset, None
+        self.earliest_ahead_ms = min(offset, self._confirmed_ms)
+        self.latest_ahead_ms = max(offset, self._confirmed_ms)
         return moved_ms if abs(moved_ms) > JUMP_MS else 0
-
-    def confirm(self, now_ms: int) -> bool:
-        """Trust a time that has held for long enough; whether there was one."""
-        confirm_ms = self.confirm_ms
-        if confirm_ms is None or now_ms < confirm_ms:
-            return False
-        self._confirmed_ms, self._since_ms = self._offset_ms, None
-        self._order()
-        return True
-
-    def _order(self) -> None:
-        self.earliest_ahead_ms = min(self._offset_ms, self._confirmed_ms)
-        self.latest_ahead_ms = max(self._offset_ms, self._confirmed_ms)
-
-    @property
-    def confirm_ms(self) -> int | None:
-        """When the time that is in doubt will be trusted, on the monotonic clock."""
-        return None if self._since_ms is None else self._since_ms + self.hold_ms
 
     @property
     def doubt_ms(self) -> int:

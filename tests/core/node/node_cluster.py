@@ -115,6 +115,11 @@ class Cluster:
     def set_clock(self, ahead_ms: int) -> None:
         """Set the wall clock of all brokers, so far ahead of the monotonic one."""
         self.wall_ahead_ms = ahead_ms
+        self.read_clock()
+
+    def read_clock(self) -> None:
+        """As every host does each second."""
+        ahead_ms = self.wall_ahead_ms
         for broker in list(self.nodes):
             self.step(broker, on.WallClockRead(self.now_ms + ahead_ms, self.now_ms))
 

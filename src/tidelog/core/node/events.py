@@ -148,7 +148,8 @@ class Ticked:
 
 @slotted
 class WallClockRead:
-    """What the wall clock says, which may be anything. The host reads it every second."""
+    """What the wall clock says, which may be anything. The host reads it every second, and tells
+    if it was set, and always while `Node.clock.in_doubt`."""
 
     wall_ms: int
     now_ms: int

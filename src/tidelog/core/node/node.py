@@ -83,7 +83,7 @@ class Node:
         self.halted: Halt | None = None
         self._turn = turn = Turn(now_ms)
         self.directory = LogDirectory.open(disk, now_ms, lambda _: config.log, progress)
-        self._clock = ClockWatch(config, turn, self.directory, clock)
+        self.clock = ClockWatch(config, turn, self.directory, clock)
         self._replicas = Replicas(turn, self.directory)
         self._calls = Calls(turn)
         self._seat = ControllerSeat(config, turn, self.image, self._calls)
@@ -116,7 +116,7 @@ class Node:
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self.image, self._replicas)
         self._store = self._store_reading()
-        parts = (self._producer_ids, self._groups, self.cleaning, self._clock)
+        parts = (self._producer_ids, self._groups, self.cleaning, self.clock)
         self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
         self._wake = self._wake_time()
         self._controller_tick_ms = now_ms
@@ -156,7 +156,7 @@ class Node:
                 controller_on.BrokerDied(e.broker, e.broker_epoch)
             ),
             on.Ticked: self._on_ticked,
-            on.WallClockRead: self._clock.read,
+            on.WallClockRead: self.clock.read,
             on.ShutdownRequested: self._on_shutdown_requested,
         }
 
@@ -382,7 +382,7 @@ class Node:
         self._acting.cease()
         self._fetches.wake()
         self._duties.note_metadata()
-        self._clock.close()
+        self.clock.close()
         self.directory.close(self._duties.high_watermarks(), *(() if epoch is None else (epoch,)))
         self._halt(Halt("shut down", clean=True))
 

@@ -140,10 +140,11 @@ class BrokerHost:
         self.step(on.Started(self._loop.clock.now_ms()))
 
     def read_wall_clock(self) -> None:
-        """Tell the node what the wall clock says, if it was set since the last time."""
+        """Tell the node what the wall clock says, if it was set or its time has yet to hold."""
         clock = self._loop.clock
         now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
-        if abs(wall_ms - now_ms - self._wall_ahead_ms) > CLOCKS_APART_MS:
+        was_set = abs(wall_ms - now_ms - self._wall_ahead_ms) > CLOCKS_APART_MS
+        if was_set or self.node.clock.in_doubt:
             self._wall_ahead_ms = wall_ms - now_ms
             self.step(on.WallClockRead(wall_ms, now_ms))
 

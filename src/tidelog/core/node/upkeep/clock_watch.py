@@ -38,13 +38,18 @@ class ClockWatch:
 
     def read(self, event: WallClockRead) -> None:
         """The host has read the wall clock."""
-        turn, doubted = self._turn, self._turn.wall.doubt_ms
-        jumped_ms = turn.wall.read(turn.now_ms, event.wall_ms)
+        turn, wall = self._turn, self._turn.wall
+        doubt_ms, confirmed_ms = wall.doubt_ms, wall.confirmed_ms(turn.now_ms)
+        jumped_ms = wall.read(turn.now_ms, event.wall_ms)
         if jumped_ms:
             self._note_jump(jumped_ms)
-            self._write()
-        if doubted and not turn.wall.doubt_ms:
+        ahead_ms = wall.confirmed_ms(turn.now_ms) - confirmed_ms
+        if ahead_ms:
+            turn.journal.note("clock_confirmed", ahead_ms, wall.hold_ms)
+        elif doubt_ms and not wall.doubt_ms:
             turn.journal.note("clock_trusted")
+        if doubt_ms != wall.doubt_ms:
+            self._write()
 
     def _note_jump(self, jumped_ms: int) -> None:
         wall = self._turn.wall
@@ -52,18 +57,17 @@ class ClockWatch:
             self._turn.journal.note("clock_jumped", jumped_ms, wall.doubt_ms, wall.hold_ms)
 
     def tick(self) -> None:
-        """Trust a time that has held; write the confirmed time now and then."""
-        turn = self._turn
-        ahead_ms = turn.wall.doubt_ms
-        if turn.wall.confirm(turn.now_ms):
-            turn.journal.note("clock_confirmed", ahead_ms, turn.wall.hold_ms)
-            self._due_ms = turn.now_ms
-        if turn.now_ms >= self._due_ms:
+        """Write the confirmed time now and then."""
+        if self._turn.now_ms >= self._due_ms:
             self._write()
 
     def next_ms(self) -> int:
-        confirm_ms = self._turn.wall.confirm_ms
-        return self._due_ms if confirm_ms is None else min(self._due_ms, confirm_ms)
+        return self._due_ms
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the host has to read the clock even if it was not set: has it held?"""
+        return bool(self._turn.wall.doubt_ms)
 
     def _write(self) -> None:
         self._due_ms = self._turn.now_ms + self._interval_ms
