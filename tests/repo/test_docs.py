@@ -22,7 +22,7 @@ from tidelog.apps.cli.main import cli
 from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
 from tidelog.lab.sim.faults import KINDS
-from tidelog.lab.sim.swarm import BY_HAND, FAULTS
+from tidelog.lab.sim.swarm import BY_HAND, CLOCKS, FAULTS
 from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.story.library import find
 
@@ -232,7 +232,7 @@ FILES = [
     ("page", "names"),
     [
         ("invariants.md", [*INVARIANTS, *shipped_invariants.NAMES]),
-        ("simulator-faults.md", [*KINDS, *FAULTS, *BY_HAND]),
+        ("simulator-faults.md", [*KINDS, *FAULTS, *CLOCKS, *BY_HAND]),
         ("on-disk-files.md", FILES),
     ],
     ids=["invariants", "faults", "files"],
@@ -245,7 +245,7 @@ def test_the_reference_is_complete(page: str, names: list[str]) -> None:
 
 def test_no_fault_is_named_that_does_not_exist() -> None:
     table = "\n".join(chain.from_iterable(rows((REFERENCE / "simulator-faults.md").read_text())))
-    assert not set(re.findall(r"`([^`]+)`", table)) - {*KINDS, *FAULTS, *BY_HAND}
+    assert not set(re.findall(r"`([^`]+)`", table)) - {*KINDS, *FAULTS, *CLOCKS, *BY_HAND}
 
 
 def test_every_verb_of_make_is_explained() -> None:

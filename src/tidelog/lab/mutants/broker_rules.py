@@ -336,6 +336,56 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "ages-by-a-clock-that-jumped",
+        "retention counts ages by the earlier of the new and the confirmed clock",
+        "a clock that was wrong for a minute deleted all records; Kafka does so",
+        (
+            Change(
+                f"{_NODE}.upkeep.duties",
+                "        turn = self._turn\n        wall_ms = turn.wall.earliest_ms(turn.now_ms)\n",
+                "        turn = self._turn\n        wall_ms = turn.wall_ms\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-jump-is-trusted-at-once",
+        "a clock that jumped has to hold before it is trusted",
+        "a clock that was wrong for a minute deleted all records; Kafka does so",
+        (
+            Change(
+                "tidelog.core.wall_clock",
+                "now_ms - self._since_ms >= self.hold_ms:",
+                "now_ms - self._since_ms >= 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a-start-trusts-its-clock",
+        "a broker that starts compares its clock with the time that was confirmed before",
+        "a machine that boots with a wrong clock",
+        (
+            Change(
+                "tidelog.core.wall_clock",
+                "    if saved is None:\n        known = reading.wall_ms if",
+                "    if saved is not None or newest_record_ms is not None:\n"
+                "        return reading.wall_ms\n"
+                "    if saved is None:\n        known = reading.wall_ms if",
+            ),
+        ),
+    ),
+    Mutant(
+        "producers-expire-by-a-clock-that-jumped",
+        "producer ids expire by the earlier of the new and the confirmed clock",
+        "a retry after a jump was written twice",
+        (
+            Change(
+                f"{_NODE}.upkeep.duties",
+                "        wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)\n",
+                "        wall_ms = self._turn.wall_ms\n",
+            ),
+        ),
+    ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (

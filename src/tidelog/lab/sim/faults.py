@@ -27,6 +27,7 @@ KINDS = (
     "process paused",
     "process shut down",
     "clock jumped",
+    "wall clock set",
     "power lost",
     "unsynced bytes forgotten",
     "names forgotten",
@@ -51,6 +52,9 @@ KINDS = (
 )
 """Everything that `World.count` counts."""
 
+_DAY_MS = 86_400_000
+WRONG_CLOCKS_MS = (8 * _DAY_MS, 8 * _DAY_MS, -8 * _DAY_MS, 90_000)
+"""How far a wall clock is ahead that somebody set. All are jumps (wall_clock.py)."""
 CHASE_MS = 50
 CHASE_TRIES = 80
 STORE_BACK_MS = 700
@@ -78,6 +82,8 @@ class Faults:
             "shut-down": self._shut_down,
             "pause": self._pause,
             "jump-clock": self._jump_clock,
+            "set-clock": self._set_clock,
+            "set-clocks-everywhere": self._set_clocks_everywhere,
             "cut-one-way": self._cut_one_way,
             "cut-both-ways": self._cut_both_ways,
             "isolate": self._isolate,
@@ -167,7 +173,7 @@ class Faults:
     def _restart(self, process: Process) -> None:
         if process.node is None:
             self._world.count("process restarted")
-            process.skew_ms = max(0, process.skew_ms - 50)
+            process.clocks.skew_ms = max(0, process.clocks.skew_ms - 50)
             process.start()
 
     def _kill(self, process: Process, action: Action) -> None:
@@ -219,6 +225,17 @@ class Faults:
         if process.node is not None:
             self._world.count("clock jumped")
             process.jump(action.amounts[0])
+
+    def _set_clock(self, process: Process, action: Action) -> None:
+        """Set a wall clock wrong for a while, also that of a broker that is down."""
+        duration_ms, _, draw = action.amounts
+        self._world.count("wall clock set")
+        process.clocks.set(WRONG_CLOCKS_MS[draw % len(WRONG_CLOCKS_MS)])
+        self._world.after(duration_ms, process.clocks.set, 0)
+
+    def _set_clocks_everywhere(self, _process: Process, action: Action) -> None:
+        for process in self._site.brokers.values():
+            self._set_clock(process, action)
 
     # -- links -----------------------------------------------------------------------------
 

@@ -125,6 +125,7 @@ class Simulation:
             min_isr=plan.effective_min_isr,
             unclean_allowed=plan.unclean,
             flush_before_ack=plan.flush_before_ack,
+            retention_ms=plan.retention_ms,
             report=self._report,
         )
         unregisters = any(action.kind == UNREGISTER for action in plan.actions)

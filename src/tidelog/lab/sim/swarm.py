@@ -75,6 +75,9 @@ class Plan:
     """Whether there is a compacted topic, too."""
     late_topics: bool = False
     """Whether topics are created while brokers are down, the groups' own among them."""
+    retention_ms: int | None = None
+    """Of the topic, in runs in which wall clocks are set. Then nothing else deletes records, and
+    the oracle knows the age of each that goes."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
@@ -87,6 +90,8 @@ class Plan:
             file_delete_delay_ms=draw.choice((200, 2_000)),
             retention_bytes=draw.choice((-1, -1, -1, 2_500)),
         )
+        if self.retention_ms is not None:
+            log.retention_bytes, log.retention_ms = -1, self.retention_ms
         balance = Random(f"{self.seed}/balance")
         return NodeConfig(
             broker,
@@ -109,6 +114,8 @@ class Plan:
             log_flush_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
             log_flush_start_offset_checkpoint_interval_ms=draw.choice((500, 3_000)),
             log_cleaner_backoff_ms=200 if self.compacted else 15_000,
+            clock_hold_ms=CLOCK_HOLD_MS,
+            producer_id_expiration_check_interval_ms=1_000,
             partitions_at_once=Random(f"{self.seed}/slices").choice((1, 1, 2, 16)),
         )
 
@@ -205,6 +212,10 @@ BY_HAND = (*LOST_FOLDERS, "store-goes-back")
 """Drawn apart from the others: files are removed or exchanged while brokers are down."""
 UNREGISTER = "unregister"
 """Drawn apart too: a broker is unregistered while it is down."""
+CLOCKS = ("set-clock", "set-clocks-everywhere")
+"""Drawn apart from the others, too."""
+CLOCK_HOLD_MS = 10_000
+"""More than any clock is wrong at a time."""
 RESTLESS = ("chase-leader", "elect", "shut-down", "kill")
 _WEIGHTS = {
     "kill": 3,
@@ -251,6 +262,7 @@ def draw_plan(seed: int) -> Plan:
     _draw_lost_folders(plan)
     _draw_store_going_back(plan)
     _draw_unregistrations(plan)
+    _draw_wrong_clocks(plan)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
     return plan
@@ -344,6 +356,19 @@ def _draw_unregistrations(plan: Plan) -> None:
             at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
             amounts = (draw.choice((20, 200, 600, 1_500)), 0, 0)
             plan.actions.append(Action(at, UNREGISTER, _draw_target(draw, plan), amounts))
+
+
+def _draw_wrong_clocks(plan: Plan) -> None:
+    """In one run of six, a few times."""
+    draw = Random(f"{plan.seed}/clocks")
+    if draw.random() < 1 / 6:
+        plan.retention_ms = draw.choice((2_000, 4_000, 100_000))
+        plan.actions = [one for one in plan.actions if one.kind != "delete-records"]
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randint(CALM_START_MS, plan.duration_ms)
+            amounts = (draw.choice((20, 600, 1_500, 4_000)), 0, draw.randrange(1 << 16))
+            kind = draw.choice(CLOCKS)
+            plan.actions.append(Action(at, kind, draw.randint(1, plan.brokers), amounts))
 
 
 def _draw_target(draw: Random, plan: Plan) -> int:

@@ -22,7 +22,7 @@ from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from tidelog.lab.sim.clients.metadata import find_leader
 from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Site
-from tidelog.lab.sim.oracle.shadow import Entry
+from tidelog.lab.sim.oracle.shadow import Entry, entry_of
 
 MAX_WAIT_MS = 300
 TIMEOUT_MS = 700
@@ -132,7 +132,7 @@ class SimConsumer:
         for batch in batches(part.records):
             if not batch.crc_ok():
                 self._corrupt(self.partition, batch.base_offset)
-            entry = Entry(batch.leader_epoch, batch.base_offset, batch.crc)
+            entry = entry_of(batch)
             for offset in range(max(self.position, batch.base_offset), batch.last_offset + 1):
                 self._consumed(self.partition, offset, entry)
                 self.read += 1

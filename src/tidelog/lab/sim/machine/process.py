@@ -4,9 +4,6 @@ The process decides nothing. It hands events to the node, carries effects out in
 wakes the node when its next deadline comes; the rest is what operating systems do to
 processes: kill them, stop them for a while, let their clock jump.
 
-Its clock is the world's plus a skew. The skew only grows while the process lives (the clock
-that hosts use for deadlines never goes back) and may be anything after a restart.
-
 Always true: an event reaches the node only while the process runs; what was sent to an
 earlier incarnation's connections is never answered to a later one.
 """
@@ -25,6 +22,7 @@ from tidelog.core.storage.cleaning.plan import Told
 from tidelog.core.storage.disk import DiskError, Region, read_region
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.machine.cleaner import SimCleaner
+from tidelog.lab.sim.machine.clock import SimClock
 from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
 from tidelog.lab.sim.machine.network import Address, Network
 from tidelog.lab.sim.machine.store import SimStore, StoreClient
@@ -81,7 +79,6 @@ class Process:
         self.disk = disk
         self.node: Node | None = None
         self.incarnation = 0
-        self.skew_ms = 0
         self.paused = False
         self.flush_max_ms = 3
         """How long a flush takes at most, when the disk is well."""
@@ -93,6 +90,9 @@ class Process:
         self._config = config
         self._policy = policy
         self._random = site.world.random(f"process/{self.id}")
+        random = site.world.random(f"clock/{self.id}")
+        self.clocks = SimClock(site.world, random, self._read_clock)
+        self.clock = self.clocks.now_ms
         self._store_client: StoreClient
         self._inbox: list[tuple[type, tuple[Any, ...]]] = []
         self._busy = False
@@ -116,10 +116,6 @@ class Process:
             do.Halt: self._halt,
         }
 
-    def clock(self) -> int:
-        """What this process takes for the time."""
-        return self._world.now_ms + self.skew_ms
-
     # -- life ------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -139,6 +135,7 @@ class Process:
                 incarnation=self.incarnation,
                 now_ms=self.clock(),
                 policy=self._policy,
+                clock=self.clocks.reading(),
             )
         except (DiskError, ProcessDied):
             self._world.after(RESTART_MS, self.start)
@@ -149,6 +146,8 @@ class Process:
         self._site.store.join(client)
         self._site.observer.started(self)
         self.receive(on.Started)
+        if node.clock.in_doubt:
+            self.clocks.read_soon()
 
     def kill(self) -> None:
         """End at once. What was written stays with the operating system."""
@@ -157,6 +156,7 @@ class Process:
     def lose_power(self) -> None:
         """End at once, and with it what was not synced."""
         self._stop(clean=False)
+        self.clocks.boots += 1
         self.disk.lose_power()
 
     def _stop(self, *, clean: bool) -> None:
@@ -180,11 +180,21 @@ class Process:
             self._plan_wake()
 
     def jump(self, by_ms: int) -> None:
-        """Let the clock leap ahead."""
+        """Let both clocks leap ahead."""
         if self.node is not None:
-            self.skew_ms += by_ms
+            self.clocks.skew_ms += by_ms
             self._wake_ms = None
             self._plan_wake()
+
+    def _read_clock(self, wall_ms: int) -> bool:
+        """The host reads its wall clock; whether it has to look again soon."""
+        node = self.node
+        if node is None:
+            return False
+        if self.paused or self._busy or self._inbox:
+            return True
+        self.receive(on.WallClockRead, wall_ms)
+        return node.clock.in_doubt
 
     # -- events ----------------------------------------------------------------------------
 
@@ -203,7 +213,7 @@ class Process:
         if self._site.listener is not None:
             self._site.listener(self, kind, fields)
         try:
-            effects = node.step(kind(*fields, world.now_ms + self.skew_ms))
+            effects = node.step(kind(*fields, self.clock()))
         except ProcessDied:
             self.die_and_return()
             return
@@ -222,7 +232,7 @@ class Process:
         if self._site.listener is not None:
             self._site.listener(self, kind, fields)
         try:
-            node.take(kind(*fields, self._world.now_ms + self.skew_ms))
+            node.take(kind(*fields, self.clock()))
         except ProcessDied:
             self.die_and_return()
 
@@ -261,7 +271,7 @@ class Process:
         wake_ms, deadline = self.node.wake_ms(), self.node.next_deadline_ms()
         if deadline is not None:
             assert (wake_ms or 0) <= deadline, "a host that trusts `wake_ms` sleeps too long"
-            at = max(deadline - self.skew_ms, self._world.now_ms + 1)
+            at = max(deadline - self.clocks.skew_ms, self._world.now_ms + 1)
             if self._wake_ms is None or at < self._wake_ms:
                 self._wake_ms = at
                 self._world.at(at, self._wake, self.incarnation, at)

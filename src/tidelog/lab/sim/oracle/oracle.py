@@ -2,12 +2,13 @@
 
 Only what changed is looked at: a step changes one broker, and of that broker only the
 replicas whose offsets or epochs are not what they were. The invariants bear the names that
-stories use (lab/spec/invariants.py), and five more that need a whole run to be seen:
+stories use (lab/spec/invariants.py), and six more that need a whole run to be seen:
 
 flushed-records-survive  with flush-before-ack a power failure takes nothing committed
 emptied-never-leads      whose folder was removed does not lead while another has records
 losses-reported          what a replica throws away is what it says it threw away
 no-duplicates            an idempotent producer's batch is in the log at most once
+young-records-stay       retention deletes no record that is younger than retention.ms
 settles                  once faults stop, all replicas become equal and in sync
 """
 
@@ -26,7 +27,7 @@ from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.oracle.promise import Promise
 from tidelog.lab.sim.oracle.registrations import RegistrationOracle
 from tidelog.lab.sim.oracle.settled import check_equal_logs
-from tidelog.lab.sim.oracle.shadow import Shadow, read_entries
+from tidelog.lab.sim.oracle.shadow import Entry, Shadow, read_entries
 from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.oracle.truth import Truth
 
@@ -51,11 +52,18 @@ class Oracle:
         min_isr: int,
         unclean_allowed: bool,
         flush_before_ack: bool,
+        retention_ms: int | None,
         report: Callable[[str, str], None],
     ) -> None:
         self._site = site
         self._report = report
         self._flush_before_ack = flush_before_ack
+        self._retention_ms = retention_ms
+        """None: records go for other reasons, too."""
+        self.expired = 0
+        """Records that replicas deleted for their age."""
+        self._skew_ms = 0
+        """How far a monotonic clock was ever ahead."""
         self._keys = {keys.partition(*key): name for name, key in partitions.items()}
         self._partition_keys = partitions
         self._admitted: dict[BrokerId, int] = {}
@@ -244,7 +252,7 @@ class Oracle:
             shadow.cuts = process.disk.cuts
             self._look_at_cut(process, replica, shadow, truth, led=led)
         if log.log_start_offset > shadow.start:
-            shadow.drop_before(log.log_start_offset)
+            self._check_age(truth, process, shadow.drop_before(log.log_start_offset))
         if log.log_end_offset > shadow.end:
             new = read_entries(log, shadow.end, log.log_end_offset)
             truth.appended(shadow, new, shadow.end)
@@ -252,6 +260,21 @@ class Oracle:
         if log.log_end_offset != shadow.end:
             what = f"broker {process.id}: LEO {log.log_end_offset}, readable up to {shadow.end}"
             truth.report("hw-below-leo", what)
+
+    def _check_age(self, truth: Truth, process: Process, gone: list[Entry]) -> None:
+        """By the true time, and not by what any wall clock says. A monotonic clock that leapt
+        ahead is believed, though."""
+        world, retention_ms = self._site.world, self._retention_ms
+        if retention_ms is None:
+            return
+        self.expired += len(gone)
+        skews = [process.clocks.skew_ms for process in self._site.brokers.values()]
+        self._skew_ms = max(self._skew_ms, *skews)
+        now_ms = world.now_ms + self._skew_ms
+        for entry in gone:
+            if now_ms - entry.newest_ms <= retention_ms:
+                what = f"broker {process.id} deleted {entry}, {now_ms - entry.newest_ms} ms old"
+                truth.report("young-records-stay", f"{what}; retention.ms is {retention_ms}")
 
     def _look_at_cut(
         self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth, *, led: bool
@@ -269,6 +292,7 @@ class Oracle:
             kept = old_start  # it begins anew, further on
         else:
             kept = max(old_start, shadow.start)
+            self._check_age(truth, process, old[: kept - old_start])
             while kept < min(end, old_end) and shadow.entry(kept) == old[kept - old_start]:
                 kept += 1
         if kept < old_end:

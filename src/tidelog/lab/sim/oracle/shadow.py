@@ -7,7 +7,7 @@ batch's epoch, base offset and checksum: enough to tell any two records apart, a
 
 from typing import NamedTuple
 
-from tidelog.core.record.record_batch import batches
+from tidelog.core.record.record_batch import RecordBatch, batches
 from tidelog.core.storage.log import Log
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset
 
@@ -20,13 +20,19 @@ class Entry(NamedTuple):
     epoch: LeaderEpoch
     base: Offset
     crc: int
+    newest_ms: int
+    """The largest timestamp of its records."""
 
     def __str__(self) -> str:
         return f"batch {self.base} of epoch {self.epoch} (crc {self.crc:08x})"
 
 
-DELETED = Entry(-1, -1, -1)
+DELETED = Entry(-1, -1, -1, -1)
 """Stands for what was deleted at the head before anybody saw it committed."""
+
+
+def entry_of(batch: RecordBatch) -> Entry:
+    return Entry(batch.leader_epoch, batch.base_offset, batch.crc, batch.max_timestamp)
 
 
 def read_entries(log: Log, start: Offset, end: Offset) -> list[Entry]:
@@ -37,7 +43,7 @@ def read_entries(log: Log, start: Offset, end: Offset) -> list[Entry]:
         data = log.read_bytes(log.read(offset, _READ_MAX, end))
         before = offset
         for batch in batches(data):
-            entry = Entry(batch.leader_epoch, batch.base_offset, batch.crc)
+            entry = entry_of(batch)
             last = batch.last_offset
             if last >= offset:
                 entries += [entry] * (last + 1 - offset)
@@ -105,9 +111,12 @@ class Shadow:
             return None
         return self.start + len(mine)
 
-    def drop_before(self, start: Offset) -> None:
+    def drop_before(self, start: Offset) -> list[Entry]:
+        """Forget what lies before; the entries that went."""
+        gone = self.entries[: start - self.start]
         del self.entries[: start - self.start]
         self.start = start
+        return gone
 
     def begin(self, log: Log) -> None:
         """The replica was made anew: a reassignment brought it here, perhaps once more."""

@@ -97,6 +97,16 @@ def put_file(play: Play, step: Step) -> None:
     broker.disk.write(path, "".join(f"{line}\n" for line in lines).encode())
 
 
+def set_clock(play: Play, step: Step) -> None:
+    """Set the wall clock of machines, whether their broker is up or not."""
+    ahead_ms = number(step.options.get("ahead", "0"), "ahead")
+    behind_ms = number(step.options.get("behind", "0"), "behind")
+    for name in arguments(step, COMMANDS["set-clock"].usage, 1):
+        broker = play.world.broker(name)
+        broker.clock_ahead_ms = ahead_ms - behind_ms
+        play.world.read_clock(broker)
+
+
 def _down(play: Play, name: str) -> StoryBroker:
     broker = play.world.broker(name)
     if broker.alive:
@@ -155,6 +165,12 @@ COMMANDS: dict[str, Command] = {
     "flip": Command(flip, "flip A OFFSET", "one bit of that batch is wrong (A is down)"),
     "put-file": Command(
         put_file, "put-file A FILE WORDS | …", "A's file gets these lines (A is down)"
+    ),
+    "set-clock": Command(
+        set_clock,
+        "set-clock A [B …] [ahead=MS] [behind=MS]",
+        "set the wall clock of A's machine; without options it is right",
+        ("ahead", "behind"),
     ),
     "partition": Command(
         partition,

@@ -17,6 +17,7 @@ from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.types import BrokerId, LeaderEpoch
+from tidelog.core.wall_clock import ClockReading
 from tidelog.lab.spec.snapshot import ReplicaSnapshot
 from tidelog.lab.story.stage.controller import PARTITION
 from tidelog.lab.story.stage.disk import StoryDisk
@@ -62,6 +63,8 @@ class StoryBroker:
         self.in_limbo: int | None = None
         """A request of which the story holds on to the request or the reply."""
         self.seen = NOTHING_SEEN
+        self.clock_ahead_ms = 0
+        """How far its wall clock is ahead of the story's time."""
         self._labels = labels
 
     @property
@@ -72,7 +75,10 @@ class StoryBroker:
     def boot(self, now_ms: int) -> Node:
         """A new process on the same disk; recovery happens here."""
         self.incarnation += 1
-        self.node = Node(self.config, self.disk, self.incarnation, now_ms, policy=self.policy)
+        clock = ClockReading(now_ms + self.clock_ahead_ms, "the only boot", now_ms)
+        self.node = Node(
+            self.config, self.disk, self.incarnation, now_ms, policy=self.policy, clock=clock
+        )
         self.outbox.clear()
         self.in_limbo = None
         self.watches = None

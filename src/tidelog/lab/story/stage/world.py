@@ -310,7 +310,13 @@ class World:
                     self.step(broker, on.SessionRenewed(renewed, before))
             self.now_ms = min(end, before + slice_ms)
             for broker in self.brokers.values():
+                self.read_clock(broker)
                 self.step(broker, on.Ticked(self.now_ms))
+
+    def read_clock(self, broker: StoryBroker) -> None:
+        """Its host looks at the wall clock."""
+        wall_ms = self.now_ms + broker.clock_ahead_ms
+        self.step(broker, on.WallClockRead(wall_ms, self.now_ms))
 
     # -- the whole -------------------------------------------------------------------------
 
