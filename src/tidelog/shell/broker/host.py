@@ -78,8 +78,7 @@ class BrokerHost:
         self._silent = False
         self._effects: deque[do.Effect] = deque()
         self._working = False
-        self._wall_ahead_ms = 0
-        """Of the monotonic clock, when the node was last told: it starts with a reading."""
+        self._wall_ahead_ms = 0  # of the monotonic clock, as the node was last told
         self._unsettled = False
         """Events were taken in this turn."""
         self._settle_soon = self._settle
