@@ -62,7 +62,8 @@ else
 endif
 
 test-more: $(STAMP) ## what ci adds to the tests: Spark under faults, and cases that take long
-	$(BIN)/pytest -n 2 -m 'ci and not slow and not spark'
+	-$(BIN)/python scripts/set_up_faketime.py
+	$(BIN)/pytest -n 2 -m 'ci and not slow and not spark' -rs
 ifeq ($(SPARK),0)
 	@echo "SPARK=0: Spark is left out; none of its fault cases ran"
 else

@@ -30,6 +30,11 @@ scrape_configs:
 There is no password and no TLS: keep the port on the machine. A summary's percentiles are of the
 last minute or two, as far as somebody scraped; `tidelog_request_seconds` has buckets for `rate`.
 
+`promtool check metrics` has four complaints, about names that dashboards query: `clientId` of
+`kafka_server_replicafetchermanager_maxlag` and `kafka_server_fetcherlagmetrics_consumerlag`,
+`delayedOperation` of `kafka_server_delayedoperationpurgatory_purgatorysize`, and the `_count` of
+`kafka_server_socket_server_metrics_connection_count`. A test holds all other names to its rules.
+
 This page is written from the code: `python -m tidelog.apps.metrics_page docs/reference`.
 """
 

@@ -8,6 +8,7 @@ from tidelog.core.groups import messages as on
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.shard import GroupShard
 from tidelog.core.types import TopicPartition
+from tidelog.core.wall_clock import WallClock
 
 GROUP = "orders"
 EVENTS = ("events", 0)
@@ -34,7 +35,8 @@ class Talk:
     def __init__(self, config: GroupConfig = CONFIG) -> None:
         self.config = config
         self.now = 1_000_000
-        self.shard = GroupShard(config, self.now)
+        self.wall = WallClock(hold_ms=86_400_000)
+        self.shard = GroupShard(config, self.now, self.wall)
         self.answers: dict[object, on.Response] = {}
         self.log: list[tuple[bytes, bytes | None]] = []
         self.unwritten: list[on.Append] = []

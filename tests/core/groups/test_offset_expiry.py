@@ -1,5 +1,6 @@
 """What goes by itself: offsets nobody needs, groups without any, offsets of deleted topics."""
 
+import pytest
 from group_talk import CONFIG, EVENTS, GROUP, OTHER, SESSION_MS, Talk
 
 from tidelog.core.errors import ErrorCode
@@ -209,3 +210,27 @@ def test_nothing_is_left_of_a_group_whose_commits_fail_or_are_deleted() -> None:
     talk.write(ErrorCode.NOT_ENOUGH_REPLICAS)
     talk.write()
     assert talk.state == "Dead"
+
+
+@pytest.mark.parametrize("ahead_ms", [10 * RETENTION_MS, -10 * RETENTION_MS], ids=["on", "back"])
+@pytest.mark.parametrize("members", [False, True], ids=["without members", "of a group"])
+def test_a_clock_that_jumps_and_returns_lets_nothing_expire(ahead_ms: int, members: bool) -> None:
+    """Neither what was committed before nor what is committed meanwhile."""
+    talk = forgetful()
+
+    def use(offset: int, partition: tuple[str, int]) -> None:
+        if not members:
+            assert talk.commit(offset, partition=partition) is ErrorCode.NONE
+            return
+        generation, (leader,) = talk.stable()
+        assert talk.commit(offset, leader, generation, partition=partition) is ErrorCode.NONE
+        talk.leave(leader)
+
+    use(1, EVENTS)
+    talk.wall.read(talk.now, talk.now + ahead_ms)
+    talk.pass_ms(2 * CHECK_MS)
+    use(2, OTHER)
+    talk.pass_ms(2 * CHECK_MS)
+    talk.wall.read(talk.now, talk.now)
+    talk.pass_ms(2 * CHECK_MS)
+    assert talk.fetch() == {EVENTS: 1, OTHER: 2}

@@ -239,6 +239,13 @@ BROKER = (
         _session_left,
     ),
     _one(
+        "tidelog_clock_doubt_seconds",
+        GAUGE,
+        "How far the machine's clock is ahead of the time that was confirmed; negative: behind."
+        " 0: no doubt. Ages of records are counted by the earlier of the two.",
+        lambda s: s.node.clock.doubt_ms / 1000,
+    ),
+    _one(
         "tidelog_metadata_revision",
         GAUGE,
         "How far it follows the metadata store.",

@@ -149,7 +149,7 @@ class Ticked:
 @slotted
 class WallClockRead:
     """What the wall clock says, which may be anything. The host reads it every second, and tells
-    if it was set, and always while `Node.clock.in_doubt`."""
+    if it was set, and always while `Node.clock.doubt_ms` is not 0."""
 
     wall_ms: int
     now_ms: int

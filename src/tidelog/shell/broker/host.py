@@ -143,7 +143,7 @@ class BrokerHost:
         clock = self._loop.clock
         now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
         was_set = abs(wall_ms - now_ms - self._wall_ahead_ms) > CLOCKS_APART_MS
-        if was_set or self.node.clock.in_doubt:
+        if was_set or self.node.clock.doubt_ms:
             self._wall_ahead_ms = wall_ms - now_ms
             self.step(on.WallClockRead(wall_ms, now_ms))
 

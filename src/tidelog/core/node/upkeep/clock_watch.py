@@ -65,9 +65,10 @@ class ClockWatch:
         return self._due_ms
 
     @property
-    def in_doubt(self) -> bool:
-        """Whether the host has to read the clock even if it was not set: has it held?"""
-        return bool(self._turn.wall.doubt_ms)
+    def doubt_ms(self) -> int:
+        """How far the wall clock is ahead of the confirmed time. Not 0: the host has to read the
+        clock even if it was not set, to see whether it holds."""
+        return self._turn.wall.doubt_ms
 
     def _write(self) -> None:
         self._due_ms = self._turn.now_ms + self._interval_ms

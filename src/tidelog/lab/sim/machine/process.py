@@ -146,7 +146,7 @@ class Process:
         self._site.store.join(client)
         self._site.observer.started(self)
         self.receive(on.Started)
-        if node.clock.in_doubt:
+        if node.clock.doubt_ms:
             self.clocks.read_soon()
 
     def kill(self) -> None:
@@ -194,7 +194,7 @@ class Process:
         if self.paused or self._busy or self._inbox:
             return True
         self.receive(on.WallClockRead, wall_ms)
-        return node.clock.in_doubt
+        return node.clock.doubt_ms != 0
 
     # -- events ----------------------------------------------------------------------------
 
