@@ -53,7 +53,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     path = tmp_path / "faketime"
     monkeypatch.setenv("LD_PRELOAD", library)
     monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", str(path))
-    monkeypatch.setenv("FAKETIME_NO_CACHE", "1")
+    monkeypatch.setenv("FAKETIME_CACHE_DURATION", "1")
     monkeypatch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
     monkeypatch.setenv("DONT_FAKE_MONOTONIC", "1")
     return FakeClock(path)

@@ -224,6 +224,7 @@ FILES = [
     layout.CLEAN_SHUTDOWN,
     layout.LEADER_EPOCHS,
     layout.PARTITION_METADATA,
+    layout.CONFIRMED_CLOCK,
     *(f"<base offset>{kind}" for kind in layout.SEGMENT_KINDS),
 ]
 

@@ -23,6 +23,7 @@ KNOWN_NAMES = frozenset(
         "bootstrap.checkpoint",
         "lost+found",
         "remote_log_snapshot",
+        layout.CONFIRMED_CLOCK,
     }
 )
 
