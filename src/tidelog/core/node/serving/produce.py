@@ -168,8 +168,14 @@ class ProduceService:
         if refusal is _INVALID_ACKS:
             return refusal
         now, wall = self._turn.now_ms, self._turn.wall
-        between = now + wall.earliest_ahead_ms, now + wall.latest_ahead_ms
-        batch = validate(asked.records, replica.rules, *between, request.version, refusal)
+        batch = validate(
+            asked.records,
+            replica.rules,
+            now + wall.earliest_ahead_ms,
+            now + wall.latest_ahead_ms,
+            request.version,
+            refusal,
+        )
         if not isinstance(batch, RecordBatch):
             return batch
         # Only what is new: the log itself holds any batch that its leader held.
