@@ -34,6 +34,10 @@ class Answer:
         self.line = line
         self.frame: bytes | None = None
 
+    @property
+    def abandoned(self) -> bool:
+        return self.line.closed is not None
+
     def fill(self, chunks: Chunks) -> None:
         assert self.frame is None, "answered twice"
         self.frame = b"".join(bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]
@@ -77,6 +81,7 @@ class DispatchCluster(ApiCluster):
             lambda event: self.step(broker, event),
             lambda: self.now_ms,
             self._when_settled,
+            lambda act: self.at(self.now_ms, act),
             fault=self.fault,
         )
 

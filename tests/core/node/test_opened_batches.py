@@ -8,7 +8,7 @@ from node_cluster import ORDERS, Cluster
 from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Produce, ProducePartition, ProducePartitionResponse
-from tidelog.core.record import repacking
+from tidelog.core.record.opening import work_budget
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.decoder import decode
@@ -173,11 +173,11 @@ def test_records_that_do_not_decode_are_refused_where_keys_are_needed() -> None:
 
 def test_one_request_opens_so_much_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of it is refused, and the next request begins anew."""
-    monkeypatch.setattr(repacking, "OPENED_RECORDS_MAX", 3)
+    monkeypatch.setattr(work_budget, "STEPS_MAX", 26)
     cluster = cluster_with(cleanup_policy="compact")
     parts = [ProducePartition(ORDERS, encode_batch(RECORDS)) for _ in range(2)]
     first, second = cluster.call(1, Produce(-1, 1000, parts)).partitions
-    assert (first.error, second.error) == (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+    assert (first.error, second.error) == (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
     assert "send fewer" in second.error_message
     assert send(cluster, encode_batch(RECORDS)).error is ErrorCode.NONE
 

@@ -23,7 +23,7 @@ from tidelog.core.record.control import ControlType
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import HEADER_SIZE, TRANSACTIONAL, batches, parse
-from tidelog.core.storage import log_reader
+from tidelog.core.record.opening import work_budget
 from tidelog.core.storage.disk import DiskFull, MissingFile
 from tidelog.core.storage.log import Log, LogOffline, OffsetOutOfRange
 from tidelog.core.storage.log_config import LogConfig
@@ -232,7 +232,7 @@ def test_offset_for_a_timestamp_in_a_batch_of_very_many(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not opened for every question: its first offset is early enough."""
-    monkeypatch.setattr(log_reader, "OPENED_RECORDS_MAX", 4)
+    monkeypatch.setattr(work_budget, "STEPS_MAX", 28)
     log.append([batch(0, 4, timestamp=100), batch(4, 5, timestamp=200)], 0)
     assert log.offset_for_timestamp(102) == (102, 2, 0)
     assert log.offset_for_timestamp(203) == (204, 4, 0)

@@ -1,7 +1,7 @@
 """What a handler of a request knows: the broker, and who asks what."""
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidelog.core.api.departed_brokers import DepartedBrokers
 from tidelog.core.node.node import Node
@@ -14,6 +14,9 @@ Struct: TypeAlias = dict[str, Any]
 Handling: TypeAlias = Generator[list[object], list[Any], Struct]
 """A handler at work: it yields requests to the node, is sent their answers in the same
 order, and returns the response."""
+
+PAUSE: Final[list[object]] = []
+"""Yielded by a handler that has worked for long enough: the others get their turn first."""
 
 
 class Broker(NamedTuple):

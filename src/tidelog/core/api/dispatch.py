@@ -6,8 +6,12 @@ that is not offered, or that makes no sense closes the connection, as Kafka does
 ApiVersions is answered in any version, so that clients can step down.
 
 Nobody passes for a replica on the client listener.
+
+One thread serves all. A handler that has much to do pauses, and goes on in a later turn of the
+host's loop; of all that pause, one goes on in each turn.
 """
 
+from collections import deque
 from collections.abc import Callable
 from types import GeneratorType
 from typing import Protocol, TypeAlias
@@ -53,6 +57,8 @@ _TAKEN = bytearray()
 
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
 """Does the first once the second is false, or after a moment."""
+NextTurn: TypeAlias = Callable[[Callable[[], None]], None]
+"""Does this after all that is ready now."""
 
 
 class Refused(Exception):
@@ -87,6 +93,7 @@ class Dispatch:
         step: Callable[[on.Event], None],
         now_ms: Callable[[], int],
         when_settled: WhenSettled,
+        next_turn: NextTurn,
         times: RequestTimes | None = None,
         fault: Callable[[Exception], None] | None = None,
     ) -> None:
@@ -95,6 +102,10 @@ class Dispatch:
         self._step = step
         self._now_ms = now_ms
         self._when_settled = when_settled
+        self._next_turn = next_turn
+        self._paused: deque[HandlerExchange] = deque()
+        self._resuming = False
+        """Whether the first of the paused goes on in the next turn."""
         self._fetch_max_bytes: int = broker.settings.get("fetch.max.bytes")
         self._hints = LeaderOf(broker.node.image)
         self._known = KnownAnswers(broker)
@@ -226,7 +237,7 @@ class Dispatch:
             else:
                 assert isinstance(handling, GeneratorType), "a handler answers or goes on"
                 failed = self._handler_failed
-                HandlerExchange(reply, handling, self._ask, encode, failed).begin()
+                HandlerExchange(reply, handling, self._ask, encode, failed, self._pause).begin()
 
         unsettled = UNSETTLED.get(key)
         if unsettled is None:
@@ -241,6 +252,22 @@ class Dispatch:
             raise error
         self._fault(error)
         reply.refuse("a fault in Tidelog, told in the broker's log")
+
+    def _pause(self, exchange: HandlerExchange) -> None:
+        """Let it go on later, after those that paused before."""
+        self._paused.append(exchange)
+        self._resume_one_next_turn()
+
+    def _resume_one_next_turn(self) -> None:
+        if self._paused and not self._resuming:
+            self._resuming = True
+            self._next_turn(self._resume_one)
+
+    def _resume_one(self) -> None:
+        self._resuming = False
+        exchange = self._paused.popleft()
+        self._resume_one_next_turn()
+        exchange.resume()
 
     def _ask(self, exchange: HandlerExchange, number: int, request: object) -> None:
         self._step(on.RequestReceived(exchange, number, request, self._now_ms()))

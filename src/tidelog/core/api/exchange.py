@@ -8,7 +8,7 @@ answers.
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from tidelog.core.api.context import Handling, Struct
+from tidelog.core.api.context import PAUSE, Handling, Struct
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.histogram import Histogram
 from tidelog.core.node.membership.registration import CLIENT_LISTENER
@@ -25,6 +25,11 @@ Chunks: TypeAlias = list[bytes | Region | Buffer]
 
 class Reply(Protocol):
     """Where the answer goes."""
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the connection is closed, so that nobody waits for the answer."""
+        ...
 
     def fill(self, chunks: Chunks) -> None:
         """Send this."""
@@ -122,10 +127,11 @@ class HandlerExchange:
     """A request that a handler works on, asking the node as often as it needs to.
 
     A handler changes nothing itself. So a fault in one costs its client the connection, and
-    nobody else anything.
+    nobody else anything. One that pauses goes on when `pause` calls `resume`, unless its client
+    is gone by then.
     """
 
-    __slots__ = ("_answers", "_ask", "_encode", "_failed", "_handling", "_left", "_reply")
+    __slots__ = ("_answers", "_ask", "_encode", "_failed", "_handling", "_left", "_pause", "_reply")
 
     def __init__(
         self,
@@ -134,9 +140,11 @@ class HandlerExchange:
         ask: Callable[["HandlerExchange", int, object], None],
         encode: Callable[[Struct], bytes],
         failed: Callable[[Reply, Exception], None],
+        pause: Callable[["HandlerExchange"], None],
     ) -> None:
         self._reply = reply
         self._failed = failed
+        self._pause = pause
         self._handling = handling
         self._ask = ask
         self._encode = encode
@@ -145,6 +153,13 @@ class HandlerExchange:
 
     def begin(self) -> None:
         self._go_on(None)
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        if self._reply.abandoned:
+            self._handling.close()
+        else:
+            self._go_on([])
 
     def respond(self, number: int, response: object) -> None:
         self._answers[number] = response
@@ -164,6 +179,9 @@ class HandlerExchange:
         if isinstance(requests, bytes):
             self._reply.fill([requests])
             return
+        if requests is PAUSE:
+            self._pause(self)
+            return
         self._answers = [None] * len(requests)
         self._left = len(requests)
         for number, request in enumerate(requests):
@@ -173,7 +191,7 @@ class HandlerExchange:
         """What the handler asks next, or its answer."""
         try:
             requests = next(self._handling) if answers is None else self._handling.send(answers)
-            while not requests:
+            while not requests and requests is not PAUSE:
                 requests = self._handling.send([])
         except StopIteration as done:
             return self._encode(done.value)

@@ -42,6 +42,10 @@ class _Unordered:
     def __init__(self, line: PeerLine) -> None:
         self._line = line
 
+    @property
+    def abandoned(self) -> bool:
+        return False  # a follower's fetch is always answered
+
     def fill(self, chunks: Chunks) -> None:
         self._line.send_now(chunks)
 

@@ -213,7 +213,8 @@ class ListOffsetsPartitionResponse:
 
 @slotted
 class ListOffsetsResponse:
-    """One answer for each partition asked, in the same order."""
+    """One answer for each partition asked, in the same order. If it takes much to find records
+    by their timestamps, the last partitions are left out, and to be asked for again."""
 
     partitions: list[ListOffsetsPartitionResponse]
 

@@ -67,13 +67,10 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
         raise CorruptRecord(f"codec {codec}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     import cramjam
 
-    try:
-        if codec == Codec.SNAPPY:
-            return _snappy(data, limit)
-        streams = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
-        return _stream(streams[Codec(codec)].decompress_into, data, limit)
-    except cramjam.DecompressionError as error:
-        raise CorruptRecord(f"{Codec(codec).name.lower()}: {error}") from error
+    if codec == Codec.SNAPPY:
+        return _snappy(data, limit)
+    streams = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
+    return _stream(Codec(codec), streams[Codec(codec)].decompress_into, data, limit)
 
 
 def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
@@ -97,7 +94,12 @@ def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
     except cramjam.DecompressionError as error:
         if str(error) == _OUTPUT_FULL:
             return None
-        raise CorruptRecord(f"{Codec(codec).name.lower()}: {error}") from error
+        raise _undecodable(codec, error) from error
+
+
+def _undecodable(codec: int, error: Exception, unpacked_bytes: int = 0) -> CorruptRecord:
+    reason = f"{Codec(codec).name.lower()}: {error}"
+    return CorruptRecord(reason, unpacked_bytes=unpacked_bytes)
 
 
 def _lz4_blocks_into(frame: memoryview, output: memoryview) -> int | None:
@@ -170,7 +172,7 @@ def _lz4_frame(data: Buffer, level: int | None) -> Buffer:
 
 
 def _stream(
-    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
+    codec: Codec, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
 ) -> Buffer:
     """A codec that does not say beforehand how long its output is: try larger and larger."""
     import cramjam
@@ -182,38 +184,46 @@ def _stream(
             written = decompress_into(data, output)
         except cramjam.DecompressionError as error:
             if str(error) != _OUTPUT_FULL:
-                raise
+                raise _undecodable(codec, error, room) from error
             if room == limit:
-                raise _too_large(limit) from error
+                raise _too_large(limit, room) from error
             room = min(limit, room * _GROWTH)
         else:
             return memoryview(output)[:written]
 
 
-def _too_large(limit: int) -> CorruptRecord:
-    return CorruptRecord(f"unpacks to more than {limit} bytes", ErrorCode.MESSAGE_TOO_LARGE)
+def _too_large(limit: int, unpacked_bytes: int) -> CorruptRecord:
+    reason = f"unpacks to more than {limit} bytes"
+    return CorruptRecord(reason, ErrorCode.MESSAGE_TOO_LARGE, unpacked_bytes)
 
 
 def _snappy(data: Buffer, limit: int) -> Buffer:
     if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        return _snappy_block(data, limit)
+        return _snappy_block(data, limit, 0)
     output = bytearray()
     position = XERIAL_HEADER_SIZE
     while position < len(data):
         start = position + _BLOCK_SIZE.size
         if start > len(data):
-            raise CorruptRecord("snappy: a block's size is cut off")
+            raise CorruptRecord("snappy: a block's size is cut off", unpacked_bytes=len(output))
         (size,) = _BLOCK_SIZE.unpack_from(data, position)
         position = start + size
         if not start < position <= len(data):
-            raise CorruptRecord(f"snappy: a block of {size} bytes")
-        output += _snappy_block(data[start:position], limit - len(output))
+            reason = f"snappy: a block of {size} bytes"
+            raise CorruptRecord(reason, unpacked_bytes=len(output))
+        output += _snappy_block(data[start:position], limit, len(output))
     return output
 
 
-def _snappy_block(data: Buffer, limit: int) -> Buffer:
+def _snappy_block(data: Buffer, limit: int, before: int) -> Buffer:
+    """`before`: how many bytes the blocks before this one unpacked to."""
     import cramjam
 
-    if cramjam.snappy.decompress_raw_len(data) > limit:
-        raise _too_large(limit)
-    return bytes(cramjam.snappy.decompress_raw(data))
+    size = 0
+    try:
+        size = cramjam.snappy.decompress_raw_len(data)
+        if before + size > limit:
+            raise _too_large(limit, before)
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as error:
+        raise _undecodable(Codec.SNAPPY, error, before + size) from error

@@ -37,12 +37,6 @@ class LogRecord(Record):
     """Set on control records, which are not for applications."""
 
 
-OPENED_BYTES_MAX = 64 * 1024 * 1024
-OPENED_RECORDS_MAX = 200_000
-"""What a broker opens of a batch to serve a request: half a second's work, and one thread
-serves all."""
-
-
 def decode(batch: RecordBatch, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LogRecord]:
     """The records of a batch; `limit` bounds the bytes they may unpack to."""
     if batch.count < 0:

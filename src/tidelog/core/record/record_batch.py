@@ -48,13 +48,20 @@ class CorruptRecord(Exception):
     """Bytes that are no valid batch.
 
     `reason` says what is wrong; `error` is what a producer that sent them is told: a client
-    retries CORRUPT_MESSAGE and gives up on INVALID_RECORD.
+    retries CORRUPT_MESSAGE and gives up on INVALID_RECORD. `unpacked_bytes` is how much was
+    unpacked, at most, before that was known.
     """
 
-    def __init__(self, reason: str, error: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
+    def __init__(
+        self,
+        reason: str,
+        error: ErrorCode = ErrorCode.CORRUPT_MESSAGE,
+        unpacked_bytes: int = 0,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.error = error
+        self.unpacked_bytes = unpacked_bytes
 
 
 @slotted

@@ -3,7 +3,7 @@
 Only the header is read, and the checksum taken: no record is opened. So a few of Kafka's
 checks are weaker here: timestamps are judged by the first and the largest one the header
 names, and inner offsets are trusted. Keys on compacted topics are checked where batches
-are opened (repacking.py).
+are opened (record/opening).
 
 Checks stand in Kafka's order, for a batch with two faults must get Kafka's answer.
 """

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import AbortedTransaction
+from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import checkpoint, layout, log_reader
 from tidelog.core.storage.cleaning.swap_in import swap_in
@@ -184,15 +185,19 @@ class Log:
         """The bytes of a region that `read` gave."""
         return read_region(self._disk, region) if region.length else b""
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record with that timestamp or a later one. Opens one batch."""
+    def offset_for_timestamp(
+        self, timestamp: int, budget: WorkBudget | None = None
+    ) -> TimestampAndOffset | None:
+        """The first record with that timestamp or a later one; `budget` pays for opened batches."""
         return log_reader.offset_for_timestamp(
-            self._disk, self._segments, timestamp, self.log_start_offset
+            self._disk, self._segments, timestamp, self.log_start_offset, budget or WorkBudget()
         )
 
-    def max_timestamp(self) -> TimestampAndOffset | None:
+    def max_timestamp(self, budget: WorkBudget | None = None) -> TimestampAndOffset | None:
         """The first record with the largest timestamp."""
-        return log_reader.offset_of_max_timestamp(self._disk, self._segments, self.log_start_offset)
+        return log_reader.offset_of_max_timestamp(
+            self._disk, self._segments, self.log_start_offset, budget or WorkBudget()
+        )
 
     def aborted_transactions(self, offset: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
         """Those that a read-committed reader of that range has to know."""

@@ -1,18 +1,18 @@
 """Finding records in a log: by offset, by timestamp, and the aborted among them.
 
 Answers by offset are regions of whole batches in one segment. Answers by timestamp open a
-single batch, the only place where a broker looks at records to serve a request (apart from
-compaction).
+batch, as a rule a single one: the header says how young its records are. Headers come from
+producers and may be wrong, so what one search opens is bounded by a budget; where that does
+not suffice, the header's word is taken, and the offset may be too early.
 """
 
 from typing import NamedTuple
 
 from tidelog.core.lineage.transaction_index import AbortedTransaction, aborted_transactions
-from tidelog.core.record.decoder import OPENED_BYTES_MAX, OPENED_RECORDS_MAX, decode
-from tidelog.core.record.record_batch import CorruptRecord, parse
+from tidelog.core.record.opening.opened_batch import OpenedBatch
+from tidelog.core.record.opening.work_budget import WorkBudget
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
 from tidelog.core.storage.disk import Disk, Region
-from tidelog.core.storage.segment.batch_scan import BatchSpan
-from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.types import LeaderEpoch, Offset
 
@@ -41,7 +41,11 @@ def read_region_at(
 
 
 def offset_for_timestamp(
-    disk: Disk, segments: Segments, timestamp: int, log_start_offset: Offset
+    disk: Disk,
+    segments: Segments,
+    timestamp: int,
+    log_start_offset: Offset,
+    budget: WorkBudget,
 ) -> TimestampAndOffset | None:
     """The first record at or after the log start with that timestamp or a later one."""
     for segment in segments.from_timestamp(timestamp, log_start_offset):
@@ -50,44 +54,42 @@ def offset_for_timestamp(
         from_offset = max(segment.time_index.floor(timestamp), log_start_offset)
         for span in segment.spans(segment.locate(from_offset)):
             if span.max_timestamp >= timestamp:
-                found = _first_record(disk, segment, span, timestamp, log_start_offset)
+                batch = parse(disk.read(segment.path, span.position, span.size))
+                found = _first_record(batch, timestamp, log_start_offset, budget)
                 if found is not None:
                     return found
     return None
 
 
 def offset_of_max_timestamp(
-    disk: Disk, segments: Segments, log_start_offset: Offset
+    disk: Disk, segments: Segments, log_start_offset: Offset, budget: WorkBudget
 ) -> TimestampAndOffset | None:
     """The first record that has the largest timestamp of all."""
     largest = segments.max_timestamp
     if largest < 0:
         return None
-    found = offset_for_timestamp(disk, segments, largest, log_start_offset)
+    found = offset_for_timestamp(disk, segments, largest, log_start_offset, budget)
     if found is not None:
         return found
     # Compaction left only the header of the batch that reaches it, and indexes go by headers.
     spans = (span for segment in segments.from_offset(log_start_offset) for span in segment.spans())
     largest = max((span.max_timestamp for span in spans if span.records), default=-1)
-    return offset_for_timestamp(disk, segments, largest, log_start_offset) if largest >= 0 else None
+    if largest < 0:
+        return None
+    return offset_for_timestamp(disk, segments, largest, log_start_offset, budget)
 
 
 def _first_record(
-    disk: Disk, segment: Segment, span: BatchSpan, timestamp: int, log_start_offset: Offset
+    batch: RecordBatch, timestamp: int, log_start_offset: Offset, budget: WorkBudget
 ) -> TimestampAndOffset | None:
-    batch = parse(disk.read(segment.path, span.position, span.size))
     try:
-        few = batch.count <= OPENED_RECORDS_MAX
-        records = decode(batch, OPENED_BYTES_MAX) if few else None
+        for record in OpenedBatch(batch, budget).scan():
+            if record.timestamp >= timestamp and record.offset >= log_start_offset:
+                return TimestampAndOffset(record.timestamp, record.offset, batch.leader_epoch)
     except CorruptRecord:
-        # A producer packed nonsense, and nobody opened it before.
-        records = None
-    if records is None:  # only the header speaks
+        # Undecodable, or too much: only the header can tell.
         first = max(batch.base_offset, log_start_offset)
         return TimestampAndOffset(batch.max_timestamp, first, batch.leader_epoch)
-    for record in records:
-        if record.timestamp >= timestamp and record.offset >= log_start_offset:
-            return TimestampAndOffset(record.timestamp, record.offset, batch.leader_epoch)
     return None
 
 

@@ -58,6 +58,10 @@ class Answer:
     def __init__(self, line: "Line") -> None:
         self._line = line
 
+    @property
+    def abandoned(self) -> bool:
+        return self._line.refused is not None
+
     def fill(self, chunks: Chunks) -> None:
         self._line.answered(chunks)
 
@@ -121,13 +125,16 @@ class MemoryBroker:
         self._session: int | None = None
         self._events: deque[Callable[[], on.Event]] = deque()
         self._later: list[tuple[int, Callable[[], None]]] = []
+        self._next_turns: deque[Callable[[], None]] = deque()
         self._stepping = False
         self._made_ids = 0
         self._made_nonces = 0
         broker = Broker(
             self.node, settings, CLUSTER_ID, self._new_topic_id, lambda: 0, DepartedBrokers()
         )
-        self._dispatch = Dispatch(broker, self._step, lambda: self.now_ms, self._when_settled)
+        self._dispatch = Dispatch(
+            broker, self._step, lambda: self.now_ms, self._when_settled, self._next_turns.append
+        )
         self._internal = InternalDispatch(
             self._dispatch,
             lambda: ListeningHandshake(MEMBER, ADDRESS, self._made_nonce()),
@@ -198,9 +205,12 @@ class MemoryBroker:
         self._stepping = True
         try:
             for _ in range(STEPS_MAX):
-                if not self._events:
+                if self._events:
+                    self._step(self._events.popleft()())
+                elif self._next_turns:
+                    self._next_turns.popleft()()
+                else:
                     return
-                self._step(self._events.popleft()())
             raise AssertionError("it never comes to an end")
         finally:
             self._stepping = False

@@ -106,7 +106,9 @@ class BrokerHost:
         self._deaths = DeathWatch(loop, node, store)
         settled = self._deaths.when_settled
         fault = self.chronicle.fault
-        self.dispatch = Dispatch(broker, self.take, now_ms, settled, self.times, fault)
+        self.dispatch = Dispatch(
+            broker, self.take, now_ms, settled, loop.next_turn, self.times, fault
+        )
         self.clients = ClientService(self)
         self.internal_dispatch = InternalDispatch(
             self.dispatch,

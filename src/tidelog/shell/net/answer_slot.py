@@ -24,6 +24,10 @@ class Slot:
         self.size = 0
         """What the answer takes in memory, or a little more."""
 
+    @property
+    def abandoned(self) -> bool:
+        return self._connection is None
+
     def fill(self, chunks: list[Chunk]) -> None:
         """The answer; an empty one only gives the place free (acks=0)."""
         if self._connection is not None:

@@ -6,7 +6,7 @@ or waits to be uploaded is nothing.
 
 from collections import Counter
 
-from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.context import PAUSE, BrokerContext, Handling, Struct
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     EARLIEST,
@@ -57,11 +57,17 @@ def list_offsets(broker: BrokerContext, request: Struct) -> Handling:
             questions.append(ListOffsetsPartition(name, _epoch(partition), _local(timestamp)))
     replica = request["replica_id"]
     read_committed = request.get("isolation_level", 0) == _READ_COMMITTED
-    [answer] = yield [
-        ListOffsets(None if replica == _CONSUMER else replica, questions, read_committed)
-    ]
+    results: list[ListOffsetsPartitionResponse] = []
+    while len(results) < len(questions):
+        if results:
+            yield PAUSE
+        rest = questions[len(results) :]
+        [answer] = yield [
+            ListOffsets(None if replica == _CONSUMER else replica, rest, read_committed)
+        ]
+        results += answer.partitions
     tiered = {n for n, p in asked if p["timestamp"] in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)}
-    for result in answer.partitions:
+    for result in results:
         name = result.topic_partition
         if name in tiered and result.error is ErrorCode.NONE:
             found[name] = _no_offset(name, ErrorCode.NONE)

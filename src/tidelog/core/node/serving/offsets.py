@@ -26,9 +26,40 @@ from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import Part, Pending
+from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.replication import events as on
 from tidelog.core.replication.effects import AnswerOffsets
 from tidelog.core.slotted import slotted
+
+
+SEARCHES_AT_ONCE = 500
+SEARCH_BYTES_AT_ONCE = 16 * 1024 * 1024
+SEARCH_STEPS_AT_ONCE = 100_000
+"""What is searched by timestamp before others get their turn: some tens of milliseconds, and one
+batch of any kind."""
+
+
+class SearchEffort:
+    """What the searches of one request have cost so far."""
+
+    __slots__ = ("_bytes", "_searches", "_steps")
+
+    def __init__(self) -> None:
+        self._searches = self._bytes = self._steps = 0
+
+    def add(self, budget: WorkBudget) -> None:
+        """One search is over, and this is its budget."""
+        self._searches += 1
+        self._bytes += budget.bytes_spent
+        self._steps += budget.steps_spent
+
+    @property
+    def is_enough(self) -> bool:
+        return (
+            self._searches >= SEARCHES_AT_ONCE
+            or self._bytes >= SEARCH_BYTES_AT_ONCE
+            or self._steps >= SEARCH_STEPS_AT_ONCE
+        )
 
 
 @slotted
@@ -63,11 +94,16 @@ class OffsetService:
         self._turn.emit(Respond(peer, correlation, OffsetForLeaderEpochResponse(answers)))
 
     def list_offsets(self, peer: Peer, correlation: int, request: ListOffsets) -> None:
-        answers = [self._offset(request, asked) for asked in request.partitions]
+        answers: list[ListOffsetsPartitionResponse] = []
+        effort = SearchEffort()
+        for asked in request.partitions:
+            answers.append(self._offset(request, asked, effort))
+            if effort.is_enough:
+                break
         self._turn.emit(Respond(peer, correlation, ListOffsetsResponse(answers)))
 
     def _offset(
-        self, request: ListOffsets, asked: ListOffsetsPartition
+        self, request: ListOffsets, asked: ListOffsetsPartition, effort: SearchEffort
     ) -> ListOffsetsPartitionResponse:
         replica = self._gate.find(asked.topic_partition)
         if isinstance(replica, ErrorCode):
@@ -95,16 +131,21 @@ class OffsetService:
                 None,
                 replica.partition.leader_epoch,
             )
-        return self._by_time(replica, asked, bounds)
+        return self._by_time(replica, asked, bounds, effort)
 
     def _by_time(
-        self, replica: HostedReplica, asked: ListOffsetsPartition, bounds: AnswerOffsets
+        self,
+        replica: HostedReplica,
+        asked: ListOffsetsPartition,
+        bounds: AnswerOffsets,
+        effort: SearchEffort,
     ) -> ListOffsetsPartitionResponse:
-        log = replica.log
+        log, budget = replica.log, WorkBudget()
         if asked.timestamp == MAX_TIMESTAMP:
-            found = log.max_timestamp()
+            found = log.max_timestamp(budget)
         else:
-            found = log.offset_for_timestamp(asked.timestamp)
+            found = log.offset_for_timestamp(asked.timestamp, budget)
+        effort.add(budget)
         if found is None or found.offset >= bounds.end_offset:
             if not bounds.end_known:
                 return _not_available(asked)

@@ -1,7 +1,7 @@
 """Produce: check the batch's header, let the partition stamp and append it, answer by acks.
 
 Nothing here looks at a record, unless the topic's settings ask for another codec or for keys
-(record/repacking.py). With acks=all the answer waits for the high watermark; what
+(record/opening). With acks=all the answer waits for the high watermark; what
 is preset while it waits is REQUEST_TIMED_OUT, so a time-out has nothing to work out. With
 acks=0 nobody is answered; an error closes the connection, the only sign left.
 """
@@ -30,7 +30,7 @@ from tidelog.core.replication.events import ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from tidelog.core.record.repacking import Opening
+    from tidelog.core.record.opening.work_budget import WorkBudget
 
 _TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 _INVALID_ACKS = ErrorCode.INVALID_REQUIRED_ACKS
@@ -62,11 +62,11 @@ class ProduceService:
         self._rouse = rouse
         """Tells the leader how far its resting followers have come."""
         self.deadlines: Deadlines[Pending] = Deadlines()
-        self._opening: Opening | None = None
-        """Of the request under way, once it needs it."""
+        self._budget: WorkBudget | None = None
+        """Of the current request, once it needs one."""
 
     def produce(self, peer: Peer, correlation: int, request: Produce) -> None:
-        self._opening = None
+        self._budget = None
         if request.acks == ACKS_NONE:
             self._produce_unanswered(peer, correlation, request)
             return
@@ -132,14 +132,16 @@ class ProduceService:
         self, batch: RecordBatch, replica: HostedReplica
     ) -> RecordBatch | Refusal | ErrorCode:
         """The batch as the topic wants it, or what is wrong inside."""
-        from tidelog.core.record.repacking import Opening
+        from tidelog.core.record.opening.opened_batch import OpenedBatch
+        from tidelog.core.record.opening.work_budget import WorkBudget
 
         rules = replica.rules
         if not rules.keys_needed and rules.codec == batch.codec:
             return batch
-        self._opening = opening = self._opening or Opening()
+        self._budget = budget = self._budget or WorkBudget()
+        opened = OpenedBatch(batch, budget)
         try:
-            if rules.keys_needed and (keyless := opening.without_key(batch)):
+            if rules.keys_needed and (keyless := opened.without_key()):
                 errors = tuple((index, "no key") for index in keyless[:RECORD_ERRORS_MAX])
                 message = (
                     f"{len(keyless)} of {batch.count} records have no key; the topic is compacted"
@@ -147,7 +149,7 @@ class ProduceService:
                 return Refusal(ErrorCode.INVALID_RECORD, message, errors)
             if rules.codec is None or rules.codec == batch.codec:
                 return batch
-            packed = opening.repack(batch, rules.codec, rules.level)
+            packed = opened.repack(rules.codec, rules.level)
         except CorruptRecord as corrupt:
             return Refusal(corrupt.error, corrupt.reason)
         if packed.size > rules.max_message_bytes:

@@ -3,7 +3,6 @@
 import pytest
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.record import repacking
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.decoder import decode
@@ -18,15 +17,16 @@ from tidelog.core.record.record_batch import (
     RecordBatch,
     parse,
 )
-from tidelog.core.record.repacking import Opening
+from tidelog.core.record.opening.opened_batch import OpenedBatch
+from tidelog.core.record.opening.work_budget import WorkBudget
 
 
 def repack(batch: RecordBatch, codec: Codec, level: int | None = None) -> RecordBatch:
-    return Opening().repack(batch, codec, level)
+    return OpenedBatch(batch, WorkBudget()).repack(codec, level)
 
 
 def without_key(batch: RecordBatch) -> list[int]:
-    return Opening().without_key(batch)
+    return OpenedBatch(batch, WorkBudget()).without_key()
 
 
 RECORDS = [
@@ -100,25 +100,3 @@ def test_rubbish_is_corrupt() -> None:
 def test_records_without_a_key_are_named_by_their_place() -> None:
     assert without_key(batch_of(Codec.LZ4)) == [1]
     assert without_key(batch_of(Codec.NONE, Record(b"", b"", 0))) == []
-
-
-def test_what_one_request_may_have_opened_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A megabyte can hold a million records, and a request many partitions."""
-    monkeypatch.setattr(repacking, "OPENED_RECORDS_MAX", 5)
-    opening = Opening()
-    assert opening.without_key(batch_of(Codec.NONE)) == [1]
-    with pytest.raises(CorruptRecord, match="send fewer") as raised:
-        opening.without_key(batch_of(Codec.NONE))
-    assert raised.value.error is ErrorCode.MESSAGE_TOO_LARGE
-    assert Opening().without_key(batch_of(Codec.NONE)) == [1]
-
-
-def test_what_one_request_unpacks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = batch_of(Codec.ZSTD, Record(b"k", bytes(600_000), 5))
-    assert bomb.size < 1000
-    monkeypatch.setattr(repacking, "OPENED_BYTES_MAX", 1_000_000)
-    opening = Opening()
-    assert opening.repack(bomb, Codec.LZ4).codec == Codec.LZ4
-    with pytest.raises(CorruptRecord, match="unpacks to more") as raised:
-        opening.repack(bomb, Codec.LZ4)
-    assert raised.value.error is ErrorCode.MESSAGE_TOO_LARGE
