@@ -21,9 +21,9 @@ from storage_kit import (
 
 from tidelog.core.record.control import ControlType
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
+from tidelog.core.record.opening import work_budget
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import HEADER_SIZE, TRANSACTIONAL, batches, parse
-from tidelog.core.record.opening import work_budget
 from tidelog.core.storage.disk import DiskFull, MissingFile
 from tidelog.core.storage.log import Log, LogOffline, OffsetOutOfRange
 from tidelog.core.storage.log_config import LogConfig

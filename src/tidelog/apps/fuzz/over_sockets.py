@@ -24,7 +24,7 @@ API_VERSIONS, DELETE_TOPICS = 18, 20
 MAKING_TOPICS = (19, 37)
 AT_ONCE = 48
 QUIET_S = 0.03
-"""When nothing has come for so long, the rest are long polls."""
+"""When nothing has come for so long after the first answer, the rest are long polls."""
 ANSWER_S = 1.0
 HONEST_EVERY = 40
 HONEST_S = 10.0
@@ -143,7 +143,9 @@ class _Assault:
             poll.register(fd, select.POLLIN)
         until_s = time.monotonic() + ANSWER_S
         waiting = len(peers)
-        while waiting and time.monotonic() < until_s and (ready := poll.poll(QUIET_S * 1000)):
+        patience_s = ANSWER_S
+        while waiting and time.monotonic() < until_s and (ready := poll.poll(patience_s * 1000)):
+            patience_s = QUIET_S
             for fd, _ in ready:
                 poll.unregister(fd)
                 waiting -= 1

@@ -45,6 +45,7 @@ QUESTION_BYTES_MAX = 4 * 1024 * 1024
 """Only records need more. One thread serves all: what takes it seconds hangs everybody."""
 ENTRIES_MAX = 100_000
 """Topics, partitions, resources and so on in one request, all together."""
+FETCHED_PARTITIONS_MAX = 10_000
 ADMIN_ENTRIES_MAX = 10_000
 _ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 48, 49, 50, 51})
 """Topics made, deleted and grown, groups found, described and deleted, configurations, access,
@@ -176,7 +177,7 @@ class Dispatch:
             partition.records = _TAKEN
 
     def _fetch_of(self, version: int, frame: memoryview, at: int) -> Fetch:
-        request = decode_fetch(version, frame, at, self._names)
+        request = decode_fetch(version, frame, at, self._names, FETCHED_PARTITIONS_MAX)
         if request.replica is not None:
             raise Refused("only brokers are replicas, and they ask elsewhere")
         request.max_bytes = min(request.max_bytes, self._fetch_max_bytes)

@@ -20,6 +20,9 @@ from tidelog.core.wire.fetch_response import encode_fetch_response
 from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
 from tidelog.core.wire.produce import encode_produce_response
 
+ASKED_AT_ONCE = 500
+"""Requests of one handler to the node, before others get their turn."""
+
 Chunks: TypeAlias = list[bytes | Region | Buffer]
 
 
@@ -131,7 +134,17 @@ class HandlerExchange:
     is gone by then.
     """
 
-    __slots__ = ("_answers", "_ask", "_encode", "_failed", "_handling", "_left", "_pause", "_reply")
+    __slots__ = (
+        "_answers",
+        "_ask",
+        "_encode",
+        "_failed",
+        "_handling",
+        "_left",
+        "_pause",
+        "_reply",
+        "_unasked",
+    )
 
     def __init__(
         self,
@@ -150,14 +163,19 @@ class HandlerExchange:
         self._encode = encode
         self._answers: list[Any] = []
         self._left = 0
+        self._unasked: tuple[list[object], int] | None = None
+        """Requests, and the first of them that waits for the end of a pause."""
 
     def begin(self) -> None:
         self._go_on(None)
 
     def resume(self) -> None:
         """Go on after a pause."""
+        unasked, self._unasked = self._unasked, None
         if self._reply.abandoned:
             self._handling.close()
+        elif unasked is not None:
+            self._ask_some(*unasked)
         else:
             self._go_on([])
 
@@ -184,8 +202,15 @@ class HandlerExchange:
             return
         self._answers = [None] * len(requests)
         self._left = len(requests)
-        for number, request in enumerate(requests):
-            self._ask(self, number, request)
+        self._ask_some(requests, 0)
+
+    def _ask_some(self, requests: list[object], first: int) -> None:
+        end = min(first + ASKED_AT_ONCE, len(requests))
+        for number in range(first, end):
+            self._ask(self, number, requests[number])
+        if end < len(requests):
+            self._unasked = requests, end
+            self._pause(self)
 
     def _advance(self, answers: list[Any] | None) -> list[object] | bytes:
         """What the handler asks next, or its answer."""

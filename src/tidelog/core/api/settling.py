@@ -37,9 +37,10 @@ def names_a_dead_leader(image: ClusterImage, request: Struct) -> bool:
             if broker not in live
             for key in keys
         )
-    names = [
+    # Each once: a request may name a topic of thousands of partitions thousands of times.
+    names = {
         topic["name"] or image.topic_names.get(topic.get("topic_id", b""), "") for topic in asked
-    ]
+    }
     return any(
         partition.leader is not None and partition.leader not in live
         for name in names
@@ -55,7 +56,7 @@ def names_a_dead_coordinator(image: ClusterImage, request: Struct) -> bool:
         return False
     live = _live(image)
     groups = request["coordinator_keys"] if "coordinator_keys" in request else [request["key"]]
-    for group in groups:
+    for group in set(groups):
         kept = image.partition(OFFSETS_TOPIC, partition_for(group, topic.partition_count))
         if kept is not None and kept.leader is not None and kept.leader not in live:
             return True

@@ -18,6 +18,7 @@ from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.inspection import described, listed
 from tidelog.core.groups.membership.group import Group, GroupState, restored
 from tidelog.core.groups.membership.joining import Joining
+from tidelog.core.groups.membership.member_memory import MemberMemory
 from tidelog.core.groups.membership.presence import Presence
 from tidelog.core.groups.membership.rebalance import Rebalance
 from tidelog.core.groups.messages import Answer, Append, Request
@@ -45,15 +46,23 @@ _GROUP_ID_NOT_FOUND_SINCE = 9
 class GroupShard:
     """Groups, their timers, and what follows from what they are asked."""
 
-    def __init__(self, config: GroupConfig, now_ms: int, wall: WallClock | None = None) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        now_ms: int,
+        wall: WallClock | None = None,
+        memory: MemberMemory | None = None,
+    ) -> None:
         self._config = config
         self._wall = wall or WallClock()
+        self._memory = memory = memory or MemberMemory()
+        """Shared by all shards of a broker."""
         self._groups: dict[str, Group] = {}
         self._timers = Timers()
         self._outbox = Outbox()
         self._rebalance = Rebalance(config, self._timers, self._outbox, self._wall)
-        self._joining = Joining(config, self._timers, self._outbox, self._rebalance)
-        self._presence = Presence(self._outbox, self._rebalance)
+        self._joining = Joining(config, self._timers, self._outbox, self._rebalance, memory)
+        self._presence = Presence(self._outbox, self._rebalance, memory)
         self._committing = Committing(
             config, self._outbox, self._rebalance, self._groups, self._wall
         )
@@ -90,11 +99,13 @@ class GroupShard:
                 group.offsets.put(known.topic, known.partition, decode_offset_value(value))
         else:
             offsets = group.offsets
-            if value is None:
+            found = None if value is None else decode_group_value(value)
+            group.release()
+            if found is None:
                 group = self._empty_group(known.group)
                 group.offsets = offsets
             else:
-                group = restored(known.group, decode_group_value(value), offsets)
+                group = restored(known.group, found, offsets, self._memory)
         self._groups[known.group] = group
         self._committing.forget_if_hollow(group)
 
@@ -111,6 +122,7 @@ class GroupShard:
         """The groups are coordinated elsewhere: whoever waits here is told so."""
         for group in self._groups.values():
             group.state = GroupState.DEAD
+            group.release()
             for member in group.members.values():
                 refusal = on.JoinGroupResponse(error, member.member_id)
                 self._rebalance.answer_join(group, member, refusal)
@@ -321,7 +333,7 @@ class GroupShard:
         return group
 
     def _empty_group(self, group_id: str) -> Group:
-        return Group(group_id, self._wall.latest_ms(self._now_ms))
+        return Group(group_id, self._wall.latest_ms(self._now_ms), self._memory)
 
     def _describe(self, asker: object, request: on.DescribeGroup) -> None:
         self._outbox.answer(asker, described(self._groups.get(request.group_id), request))

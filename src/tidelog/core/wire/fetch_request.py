@@ -48,21 +48,25 @@ LONE = Struct(">iiibiiB16sBiiqiqiBBBBBBBiqBB")
 """As HEAD, one topic, its id, one partition, nothing forgotten, who asks, no more tags."""
 LONE_REST = [0, 0, 1, 1, 1, REPLICA_STATE_TAG, REPLICA_STATE.size + 1]
 _TOPIC_SIZE_MIN = 3
+ENTRIES_MAX = 100_000
+"""Topics, partitions, and partitions to forget: so many of each, of a follower."""
 
 new = tuple.__new__
 """Makes a TopicPartition in half the time that its own constructor takes."""
 
 
-def decode_fetch(version: int, frame: Buffer, position: int, names: TopicNames) -> Fetch:
-    """Raises MalformedRequest."""
+def decode_fetch(
+    version: int, frame: Buffer, position: int, names: TopicNames, most: int = ENTRIES_MAX
+) -> Fetch:
+    """Raises MalformedRequest, also if there are more than `most` topics or partitions."""
     try:
         if version >= FIRST_WITH_REPLICA_STATE and len(frame) == position + LONE.size:
             lone = _decode_lone(frame, position, names)
             if lone is not None:
                 return lone
         if version >= FIRST_FLEXIBLE:
-            return _decode_flexible(version, frame, position, names)
-        return _decode_plain(version, frame, position)
+            return _decode_flexible(version, frame, position, names, most)
+        return _decode_plain(version, frame, position, most)
     except UNREADABLE as reason:
         raise MalformedRequest(f"Fetch {version}: {reason}") from reason
 
@@ -118,7 +122,9 @@ def _decode_lone(data: Buffer, position: int, names: TopicNames) -> Fetch | None
     )
 
 
-def _decode_flexible(version: int, data: Buffer, position: int, names: TopicNames) -> Fetch:
+def _decode_flexible(
+    version: int, data: Buffer, position: int, names: TopicNames, most: int
+) -> Fetch:
     replica, broker_epoch = -1, -1
     if version < FIRST_WITH_REPLICA_STATE:
         (replica,) = INT32.unpack_from(data, position)
@@ -127,10 +133,12 @@ def _decode_flexible(version: int, data: Buffer, position: int, names: TopicName
         data, position
     )
     topics, position = read_compact_count(data, position + HEAD.size, _TOPIC_SIZE_MIN)
+    _check_count(topics, most)
     partitions: list[FetchPartition] = []
     for _ in range(topics):
         topic, topic_id, position = _read_topic(version, data, position, names)
         count, position = read_compact_count(data, position, PARTITION.size + 1)
+        _check_count(len(partitions) + count, most)
         for _ in range(count):
             index, epoch, offset, fetched, start, size = PARTITION.unpack_from(data, position)
             position += PARTITION.size
@@ -151,7 +159,7 @@ def _decode_flexible(version: int, data: Buffer, position: int, names: TopicName
     if data[position] == 1:
         position += 1
     else:
-        forgotten, position = _read_forgotten(version, data, position, names)
+        forgotten, position = _read_forgotten(version, data, position, names, most)
     rack_id, position = read_compact_string(data, position)
     if data[position]:
         tags, _ = read_tags(data, position)
@@ -183,13 +191,15 @@ def _read_topic(
 
 
 def _read_forgotten(
-    version: int, data: Buffer, position: int, names: TopicNames
+    version: int, data: Buffer, position: int, names: TopicNames, most: int
 ) -> tuple[list[TopicPartition], int]:
     topics, position = read_compact_count(data, position, _TOPIC_SIZE_MIN)
+    _check_count(topics, most)
     forgotten: list[TopicPartition] = []
     for _ in range(topics):
         topic, _id, position = _read_topic(version, data, position, names)
         count, position = read_compact_count(data, position, INT32.size)
+        _check_count(len(forgotten) + count, most)
         for _ in range(count):
             forgotten.append(TopicPartition(topic, *INT32.unpack_from(data, position)))
             position += 4
@@ -197,7 +207,7 @@ def _read_forgotten(
     return forgotten, position
 
 
-def _decode_plain(version: int, data: Buffer, position: int) -> Fetch:
+def _decode_plain(version: int, data: Buffer, position: int, most: int) -> Fetch:
     (replica,) = INT32.unpack_from(data, position)
     max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(data, position + 4)
     position += 4 + _LIMITS.size
@@ -205,13 +215,15 @@ def _decode_plain(version: int, data: Buffer, position: int) -> Fetch:
     if version >= FIRST_WITH_SESSIONS:
         session_id, session_epoch = _SESSION.unpack_from(data, position)
         position += _SESSION.size
-    partitions, position = _read_plain_partitions(version, data, position)
+    partitions, position = _read_plain_partitions(version, data, position, most)
     forgotten: list[TopicPartition] = []
     if version >= FIRST_WITH_SESSIONS:
         topics, position = read_count(data, position, _TOPIC_SIZE_MIN)
+        _check_count(topics, most)
         for _ in range(topics):
             topic, position = read_string(data, position)
             count, position = read_count(data, position, INT32.size)
+            _check_count(len(forgotten) + count, most)
             for _ in range(count):
                 forgotten.append(TopicPartition(topic, *INT32.unpack_from(data, position)))
                 position += 4
@@ -235,14 +247,16 @@ def _decode_plain(version: int, data: Buffer, position: int) -> Fetch:
 
 
 def _read_plain_partitions(
-    version: int, data: Buffer, position: int
+    version: int, data: Buffer, position: int, most: int
 ) -> tuple[list[FetchPartition], int]:
     form = _PARTITION_9 if version >= 9 else _PARTITION_5 if version >= 5 else _PARTITION_4
     partitions: list[FetchPartition] = []
     topics, position = read_count(data, position, _TOPIC_SIZE_MIN)
+    _check_count(topics, most)
     for _ in range(topics):
         topic, position = read_string(data, position)
         count, position = read_count(data, position, form.size)
+        _check_count(len(partitions) + count, most)
         for _ in range(count):
             epoch, start = -1, -1
             if version >= 9:
@@ -264,3 +278,8 @@ def _read_plain_partitions(
                 )
             )
     return partitions, position
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise MalformedRequest(f"a fetch of {count} partitions, {most} at most")

@@ -73,8 +73,8 @@ _NOTHING_MORE = (1, 0, 0, 0, 0, 0)
 """No record errors, no message, no tags of partition and topic, no throttling, no tags."""
 _LONE_SIZE = _LONE_HEAD.size + _LONE_ANSWER.size - LENGTH_SIZE
 
-PARTITIONS_MAX = 100_000
-"""In one request."""
+PARTITIONS_MAX = 10_000
+"""In one request. Each is work, and one thread serves all clients."""
 
 _NONE = ErrorCode.NONE
 

@@ -11,11 +11,12 @@ Always true: a generation is never given out twice. A group with members has a l
 one of them. All members have a protocol in common.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.membership.member import Member
+from tidelog.core.groups.membership.member_memory import MemberMemory, size_of_protocols
 from tidelog.core.groups.membership.subscription import subscribed_topics
 from tidelog.core.groups.messages import CONSUMER, JoinedMember
 from tidelog.core.groups.offsets import Offsets
@@ -38,8 +39,10 @@ class GroupState(StrEnum):
 class Group:
     """What is kept of a group, apart from timers."""
 
-    def __init__(self, group_id: str, wall_ms: int) -> None:
+    def __init__(self, group_id: str, wall_ms: int, memory: MemberMemory | None = None) -> None:
         self.group_id = group_id
+        self._memory = memory or MemberMemory()
+        self._assigned_bytes = 0
         self.state = GroupState.EMPTY
         self.state_since_ms: int | None = wall_ms
         """None: the log does not tell."""
@@ -88,6 +91,8 @@ class Group:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
+            self._memory.held -= len(member.assignment)
+            self._assigned_bytes -= len(member.assignment)
             if member.group_instance_id is not None:
                 del self.static_members[member.group_instance_id]
         if self.leader_id == member_id:
@@ -180,7 +185,27 @@ class Group:
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=votes.__getitem__)
 
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Give each member its assignment; none to those that are not named."""
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        self.count_assignments()
+
+    def count_assignments(self) -> None:
+        """Count the memory that they take now."""
+        size = sum(len(member.assignment) for member in self.members.values())
+        self._memory.held += size - self._assigned_bytes
+        self._assigned_bytes = size
+
+    def release(self) -> None:
+        """The group is no longer kept here: its members take no memory."""
+        for member in self.members.values():
+            self._memory.held -= size_of_protocols(member.protocols)
+        self._memory.held -= self._assigned_bytes
+        self._memory = MemberMemory()
+
     def _count(self, member: Member, change: int) -> None:
+        self._memory.held += change * size_of_protocols(member.protocols)
         for name in member.protocols:
             count = self._supporters.get(name, 0) + change
             if count:
@@ -261,10 +286,12 @@ class Group:
         )
 
 
-def restored(group_id: str, value: GroupValue, offsets: Offsets) -> Group:
+def restored(
+    group_id: str, value: GroupValue, offsets: Offsets, memory: MemberMemory | None = None
+) -> Group:
     """The group that was written. Of a member's protocols only the chosen one is known. Who is
     there twice, under one id or one instance, is one member."""
-    group = Group(group_id, 0)
+    group = Group(group_id, 0, memory)
     group.offsets = offsets
     group.generation_id = max(value.generation, 0)
     name = value.protocol or ""
@@ -282,6 +309,7 @@ def restored(group_id: str, value: GroupValue, offsets: Offsets) -> Group:
             one.assignment,
         )
         group.add(member, value.protocol_type)
+    group.count_assignments()
     group.protocol_type = value.protocol_type or None
     group.protocol_name = name if group.members else value.protocol
     if value.leader in group.members:

@@ -10,6 +10,11 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState
 from tidelog.core.groups.membership.member import Member, by_name
+from tidelog.core.groups.membership.member_memory import (
+    JOIN_BYTES_MAX,
+    MemberMemory,
+    size_of_protocols,
+)
 from tidelog.core.groups.membership.rebalance import Rebalance
 from tidelog.core.groups.messages import (
     NO_MEMBER,
@@ -34,9 +39,15 @@ class Joining:
     """Takes members in."""
 
     def __init__(
-        self, config: GroupConfig, timers: Timers, outbox: Outbox, rebalance: Rebalance
+        self,
+        config: GroupConfig,
+        timers: Timers,
+        outbox: Outbox,
+        rebalance: Rebalance,
+        memory: MemberMemory,
     ) -> None:
         self._config = config
+        self._memory = memory
         self._timers = timers
         self._outbox = outbox
         self._rebalance = rebalance
@@ -64,14 +75,20 @@ class Joining:
 
     def join(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
         """The group id and the session time-out have been found good."""
-        if not self._has_room(group, request.member_id):
+        protocols = by_name(request.protocols)
+        size = size_of_protocols(protocols)
+        if size > JOIN_BYTES_MAX:
+            self._refuse(asker, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif not self._memory.has_room_for(size):
+            self._refuse(asker, request.member_id, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        elif not self._has_room(group, request.member_id):
             member = group.members.get(request.member_id)
             if member is not None:
                 self._rebalance.discard(group, member)
             self._refuse(asker, NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif group.state is GroupState.DEAD:
             self._refuse(asker, request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif not group.supports(request.protocol_type, by_name(request.protocols)):
+        elif not group.supports(request.protocol_type, protocols):
             self._refuse(asker, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif request.member_id == NO_MEMBER:
             self._join_new(group, asker, request, now_ms)

@@ -6,6 +6,7 @@ Always true: nobody gets an assignment before it is written.
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.membership.group import Group, GroupState
 from tidelog.core.groups.membership.member import Member
+from tidelog.core.groups.membership.member_memory import MemberMemory
 from tidelog.core.groups.membership.rebalance import Rebalance
 from tidelog.core.groups.messages import (
     NO_MEMBER,
@@ -23,8 +24,9 @@ from tidelog.core.groups.outbox import Outbox, error_of_group_append
 class Presence:
     """Hears the members of a generation."""
 
-    def __init__(self, outbox: Outbox, rebalance: Rebalance) -> None:
+    def __init__(self, outbox: Outbox, rebalance: Rebalance, memory: MemberMemory) -> None:
         self._outbox = outbox
+        self._memory = memory
         self._rebalance = rebalance
 
     # -- SyncGroup ------------------------------------------------------------------------
@@ -35,6 +37,11 @@ class Presence:
             self._outbox.answer(asker, SyncGroupResponse(error))
             return
         member = group.members[request.member_id]
+        size = sum(len(assignment) for _, assignment in request.assignments)
+        if member.member_id == group.leader_id and not self._memory.has_room_for(size):
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            self._outbox.answer(asker, SyncGroupResponse(error))
+            return
         self._rebalance.heard_sync(group, member.member_id)
         if group.state is GroupState.STABLE:
             response = self._rebalance.assignment_of(group, member, ErrorCode.NONE)

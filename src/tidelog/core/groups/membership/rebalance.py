@@ -194,15 +194,13 @@ class Rebalance:
 
     def assign(self, group: Group, assignments: dict[str, bytes], now_ms: int) -> None:
         """The leader's assignment is written: everybody gets theirs."""
-        for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
+        group.assign(assignments)
         self._answer_syncs(group, ErrorCode.NONE, now_ms)
         group.enter(GroupState.STABLE, self._wall.latest_ms(now_ms))
 
     def refuse_syncs(self, group: Group, error: ErrorCode, now_ms: int) -> None:
         """There is no assignment for anybody in this generation."""
-        for member in group.members.values():
-            member.assignment = b""
+        group.assign({})
         self._answer_syncs(group, error, now_ms)
 
     def _answer_syncs(self, group: Group, error: ErrorCode, now_ms: int) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.membership.member_memory import MemberMemory
 from tidelog.core.groups.messages import (
     Answer,
     Append,
@@ -68,6 +69,7 @@ class GroupService:
         self._replicas = replicas
         self._gate = gate
         self._writer = writer
+        self._memory = MemberMemory()
         self._stirred: dict[HostedShard, None] = {}
         """Shards with something to say, or to read."""
         self._next_ms: int | None = None
@@ -144,7 +146,8 @@ class GroupService:
         for index in range(topic.partition_count):
             replica = self._replicas.hosted.get(TopicPartition(OFFSETS_TOPIC, index))
             if replica is not None and index not in self.shards and replica.partition.is_leader:
-                shard = GroupShard(self._config, self._turn.now_ms, self._turn.wall)
+                turn = self._turn
+                shard = GroupShard(self._config, turn.now_ms, turn.wall, self._memory)
                 self.shards[index] = hosted = HostedShard(shard, replica)
                 self._stirred[hosted] = None
 

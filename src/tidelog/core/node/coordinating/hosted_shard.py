@@ -15,7 +15,10 @@ from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.types import LeaderEpoch, Offset
 
 SLICE_BYTES = 128 * 1024
-"""Read in one step: some ten milliseconds' worth."""
+SLICE_RECORDS = 5_000
+SLICE_UNPACKED_BYTES = 4 * 1024 * 1024
+"""Read in one step: some ten milliseconds' worth. A client that passes for a tool may write into
+the topic, and batches that unpack to much."""
 
 
 class HostedShard:
@@ -44,7 +47,7 @@ class HostedShard:
         return self._position >= self.target
 
     def read_on(self) -> int:
-        """One slice of the log; how many bytes that were."""
+        """One slice of the log; how many bytes that were, packed or not."""
         log = self.replica.log
         self._position = max(self._position, log.log_start_offset)
         if self.has_read_all:
@@ -54,16 +57,20 @@ class HostedShard:
             self._position = self.target  # compaction left nothing more
             return 0
         before = self._position
+        records = unpacked = 0
         try:
             for batch in batches(log.read_bytes(region)):
                 self._position = batch.next_offset
                 if not batch.is_control:
-                    self._replay(batch)
+                    unpacked += self._replay(batch)
+                    records += batch.count
+                if records >= SLICE_RECORDS or unpacked >= SLICE_UNPACKED_BYTES:
+                    break
         except CorruptRecord:
             self._pass_over_segment()
         if self._position <= before:
             self._pass_over_segment()
-        return region.length
+        return max(region.length, unpacked)
 
     def _pass_over_segment(self) -> None:
         """A damaged header: nobody can tell where in this file the next batch begins."""
@@ -73,13 +80,18 @@ class HostedShard:
         following = segments.end_of(here)
         self._position = self.target if following is None else min(following, self.target)
 
-    def _replay(self, batch: RecordBatch) -> None:
+    def _replay(self, batch: RecordBatch) -> int:
+        """How many bytes it unpacked to, roughly."""
+        size = 0
         try:
             for record in decode(batch):
+                size += len(record.key or b"") + len(record.value or b"")
                 if record.key is not None:
                     self._replay_one(record.key, record.value)
-        except CorruptRecord:
+        except CorruptRecord as corrupt:
             self.damaged += 1
+            return corrupt.unpacked_bytes
+        return size
 
     def _replay_one(self, key: bytes, value: bytes | None) -> None:
         try:

@@ -30,6 +30,9 @@ from tidelog.core.replication import events as on
 from tidelog.core.types import TopicPartition
 
 _NONE = ErrorCode.NONE
+PARKED_PARTITIONS_MAX = 200_000
+"""Partitions of all clients' fetches that wait: each takes half a kilobyte. A fetch above that
+is answered at once."""
 
 
 class FetchService:
@@ -54,6 +57,8 @@ class FetchService:
         self.deadlines: Deadlines[PendingFetch] = Deadlines()
         self._polling: dict[int, PendingFetch] = {}
         """The parked fetch of each session."""
+        self._parked_partitions = 0
+        """Of clients."""
         self._missed = MissedFollowers()
 
     def fetch(self, peer: Peer, correlation: int, request: Fetch) -> None:
@@ -76,7 +81,7 @@ class FetchService:
         else:
             self._turn.emit(Respond(peer, correlation, FetchResponse(session, 0, [])))
             return
-        if waits and not self._is_due(pending):
+        if waits and not self._is_due(pending) and self._has_place(pending):
             self._park(pending)
         else:
             self.deadlines.remove(pending, pending.deadline_ms)
@@ -137,7 +142,16 @@ class FetchService:
             pending.deadline_ms = soon_ms
             self.deadlines.add(pending, soon_ms)
 
+    def _has_place(self, pending: PendingFetch) -> bool:
+        """Whether it may wait. Followers always may: there are few of them."""
+        if pending.request.replica is not None:
+            return True
+        return self._parked_partitions + len(pending.parts) <= PARKED_PARTITIONS_MAX
+
     def _park(self, pending: PendingFetch) -> None:
+        if pending.request.replica is None:
+            pending.parked_partitions = len(pending.parts)
+            self._parked_partitions += pending.parked_partitions
         if self._missed:
             self._hurry_missed(pending)
         self.deadlines.add(pending, pending.deadline_ms)
@@ -149,6 +163,8 @@ class FetchService:
 
     def _unpark(self, pending: PendingFetch) -> None:
         self.deadlines.remove(pending, pending.deadline_ms)
+        self._parked_partitions -= pending.parked_partitions
+        pending.parked_partitions = 0
         self._polling.pop(pending.session.id, None)
         for part in pending.parts:
             if part.replica is not None:

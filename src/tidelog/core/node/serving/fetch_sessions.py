@@ -31,6 +31,8 @@ from tidelog.core.types import Offset, TopicPartition
 EVICTION_MS = 120_000
 """An idle session may make place for another after that; a busy small one for a larger."""
 EPOCH_MAX = 2**31 - 1
+PARTITIONS_MAX = 500_000
+"""In all sessions of clients together: each takes a third of a kilobyte."""
 UNTOLD: Offset = -1
 _NONE = ErrorCode.NONE
 _FULL = (SESSIONLESS, NEW_SESSION)
@@ -158,11 +160,13 @@ class Sessionless:
 class FetchSessions:
     """A bounded number of sessions."""
 
-    __slots__ = ("_next_id", "_sessions", "_slots")
+    __slots__ = ("_client_partitions", "_next_id", "_sessions", "_slots")
 
     def __init__(self, slots: int, seed: int) -> None:
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
+        self._client_partitions = 0
+        """In all sessions of clients."""
         # Ids of different starts of this broker must differ: a reader that did not notice
         # the restart would otherwise meet a stranger's session.
         self._next_id = seed * 0x9E3779B1 & EPOCH_MAX
@@ -177,6 +181,7 @@ class FetchSessions:
             if (
                 request.session_epoch == NEW_SESSION
                 and not _names_strangers(request)
+                and self._has_room_for(request)
                 and self._make_room(request, now_ms)
             ):
                 return self._create(request, now_ms)
@@ -186,20 +191,30 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != request.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        if _names_strangers(request):
+        if _names_strangers(request) or not self._has_room_for(request):
             self._close(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.used_ms = now_ms
-        session.update(request)
+        self._update(session, request)
         return session
+
+    def _update(self, session: FetchSession, request: Fetch) -> None:
+        before = len(session.partitions)
+        session.update(request)
+        if not session.from_follower:
+            self._client_partitions += len(session.partitions) - before
+
+    def _has_room_for(self, request: Fetch) -> bool:
+        added = len(request.partitions)
+        return request.replica is not None or self._client_partitions + added <= PARTITIONS_MAX
 
     def _create(self, request: Fetch, now_ms: int) -> FetchSession:
         while self._next_id == 0 or self._next_id in self._sessions:
             self._next_id = self._next_id + 1 & EPOCH_MAX
         session = FetchSession(self._next_id, request, now_ms, now_ms)
         self._next_id = self._next_id + 1 & EPOCH_MAX
-        session.update(request)
+        self._update(session, request)
         self._sessions[session.id] = session
         return session
 
@@ -207,6 +222,8 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.closed = True
+            if not session.from_follower:
+                self._client_partitions -= len(session.partitions)
             session.rouse_all()
 
     def _make_room(self, request: Fetch, now_ms: int) -> bool:

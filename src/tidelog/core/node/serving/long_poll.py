@@ -124,6 +124,8 @@ class PendingFetch:
     behind: bool = False
     """The follower knows of less than is committed."""
     withheld: int = 0
+    parked_partitions: int = 0
+    """Of a client's fetch, once it waits."""
 
     @property
     def ripe(self) -> bool:

@@ -31,7 +31,6 @@ from tidelog.core.replication import events as on
 from tidelog.core.replication.effects import AnswerOffsets
 from tidelog.core.slotted import slotted
 
-
 SEARCHES_AT_ONCE = 500
 SEARCH_BYTES_AT_ONCE = 16 * 1024 * 1024
 SEARCH_STEPS_AT_ONCE = 100_000

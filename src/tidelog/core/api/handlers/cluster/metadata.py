@@ -26,6 +26,8 @@ from tidelog.core.types import INTERNAL_TOPICS, TopicId
 
 NO_TOPIC_ID: TopicId = bytes(16)
 _NO_LEADER = -1
+CREATED_MAX = 500
+"""Topics that one request may create by naming them."""
 
 
 def metadata(broker: BrokerContext, request: Struct) -> Handling:
@@ -81,6 +83,7 @@ def _create(
     ]
     if not names or not broker.settings.get("auto.create.topics.enable"):
         return {}
+    names = names[:CREATED_MAX]  # a client asks again for those that it does not find
     partitions = broker.settings.get("num.partitions")
     factor = broker.settings.get("default.replication.factor")
     answers = yield [

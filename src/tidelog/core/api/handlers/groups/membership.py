@@ -1,8 +1,8 @@
 """JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4 and LeaveGroup 0-5: how a group is kept together.
 
 What a member says about itself goes to the coordinator as it came; only what no coordinator is
-needed for is refused here. Bytes are copied: a request may wait for the whole group, and its
-frame does not.
+needed for is refused here. What may be large is taken out of the request: it may wait for the
+whole group, and only the group decides whether to keep that.
 """
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
@@ -43,7 +43,7 @@ def join_group(broker: BrokerContext, request: Struct) -> Handling:
             member_id,
             instance,
             request["protocol_type"],
-            [(one["name"], bytes(one["metadata"])) for one in request["protocols"]],
+            [(one["name"], one["metadata"]) for one in request.pop("protocols")],
             client_id,
             f"/{broker.client_host}",
             _uuid_text(broker.new_topic_id()),
@@ -98,7 +98,7 @@ def sync_group(broker: BrokerContext, request: Struct) -> Handling:
             request.get("group_instance_id"),
             protocol_type,
             protocol_name,
-            [(one["member_id"], bytes(one["assignment"])) for one in request["assignments"]],
+            [(one["member_id"], one["assignment"]) for one in request.pop("assignments")],
         )
     ]
     return _synced(answer)
