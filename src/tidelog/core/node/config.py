@@ -36,6 +36,7 @@ class NodeConfig:
     timestamp_before_max_ms: int = TIMESTAMP_BEFORE_MAX_MS
     timestamp_after_max_ms: int = TIMESTAMP_AFTER_MAX_MS
     compression_type: str = "producer"
+    produced_records_check: bool = False
 
     replica_lag_time_max_ms: int = 30_000
     replica_fetch_wait_max_ms: int = 500

@@ -13,6 +13,7 @@ from tidelog.core.storage.log_config import LogConfig
 
 _NAMES = {
     "high_watermark_linger_ms": "tidelog.high.watermark.linger.ms",
+    "produced_records_check": "tidelog.produced.records.check",
     "partitions_at_once": "tidelog.partitions.at.once",
     "clock_hold_ms": "tidelog.clock.hold.ms",
     "rack": "broker.rack",

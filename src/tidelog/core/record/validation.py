@@ -2,8 +2,8 @@
 
 Only the header is read, and the checksum taken: no record is opened. So a few of Kafka's
 checks are weaker here: timestamps are judged by the first and the largest one the header
-names, and inner offsets are trusted. Keys on compacted topics are checked where batches
-are opened (record/opening).
+names, and inner offsets are trusted. How records are packed, and keys on compacted topics, are
+checked in record/opening.
 
 Checks stand in Kafka's order, for a batch with two faults must get Kafka's answer.
 """
@@ -15,6 +15,7 @@ from tidelog.core.record.record import NO_TIMESTAMP
 from tidelog.core.record.record_batch import (
     CODEC_MASK,
     CONTROL,
+    HEADER_SIZE,
     LOG_APPEND_TIME,
     CorruptRecord,
     RecordBatch,
@@ -26,6 +27,8 @@ MAX_MESSAGE_BYTES = 1_048_588
 TIMESTAMP_AFTER_MAX_MS = 3_600_000
 TIMESTAMP_BEFORE_MAX_MS = 2**63 - 1
 ZSTD_PRODUCE_VERSION = 7
+RECORD_SIZE_MIN = 7
+"""Length, attributes, timestamp, offset, key, value, headers: a byte each."""
 _ZSTD = int(Codec.ZSTD)
 _NONE = ErrorCode.NONE
 """A look-up in an enumeration takes as long as a call."""
@@ -45,6 +48,8 @@ class BatchRules:
     """How hard that codec tries; None is its default."""
     keys_needed: bool = False
     """The topic is compacted."""
+    records_checked: bool = False
+    """Every batch is opened and looked through, as Kafka does."""
 
 
 def validate(
@@ -89,6 +94,8 @@ def _header_error(
     if attributes & CODEC_MASK > _ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     if batch.count != batch.last_offset + 1 or attributes & CONTROL:
+        return ErrorCode.INVALID_RECORD
+    if not attributes & CODEC_MASK and batch.count * RECORD_SIZE_MIN > batch.size - HEADER_SIZE:
         return ErrorCode.INVALID_RECORD
     if batch.producer_id >= 0 and batch.base_sequence < 0:
         return ErrorCode.INVALID_RECORD

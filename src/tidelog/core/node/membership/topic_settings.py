@@ -82,6 +82,7 @@ def _batch_rules(config: NodeConfig, overrides: Mapping[str, str], log: LogConfi
         config.timestamp_before_max_ms,
         config.timestamp_after_max_ms,
         keys_needed=log.cleanup_compact,
+        records_checked=config.produced_records_check,
     )
     if (largest := overrides.get("max.message.bytes")) is not None:
         rules.max_message_bytes = int(largest)

@@ -24,7 +24,7 @@ from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart, LonePart, Part, Pending
-from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
+from tidelog.core.record.record_batch import CODEC_MASK, CorruptRecord, RecordBatch
 from tidelog.core.record.validation import validate
 from tidelog.core.replication.events import ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
@@ -108,8 +108,13 @@ class ProduceService:
         replica.traffic.produce_requests += 1
         rules = replica.rules
         batch: RecordBatch | Refusal | ErrorCode = self._check(request, asked, replica)
-        if (rules.keys_needed or rules.codec is not None) and isinstance(batch, RecordBatch):
-            batch = self._opened(batch, replica)
+        if isinstance(batch, RecordBatch) and (
+            batch.attributes & CODEC_MASK
+            or rules.keys_needed
+            or rules.codec is not None
+            or rules.records_checked
+        ):
+            batch = self._looked_into(batch, replica)
         if not isinstance(batch, RecordBatch):
             replica.traffic.failed_produce_requests += 1
             replica.traffic.bytes_rejected += len(asked.records)
@@ -128,20 +133,36 @@ class ProduceService:
         event = ProduceReceived(part, batch, request.acks, self._turn.now_ms)
         self._replicas.step(replica, event)
 
-    def _opened(
+    def _looked_into(
         self, batch: RecordBatch, replica: HostedReplica
+    ) -> RecordBatch | Refusal | ErrorCode:
+        """The batch, if a client can unpack it; opened only where it has to be."""
+        from tidelog.core.record.opening.packed_form import is_doubtful, packing_fault
+
+        rules, doubtful = replica.rules, False
+        if batch.attributes & CODEC_MASK:
+            fault = packing_fault(batch)
+            if fault is not None:
+                return Refusal(ErrorCode.INVALID_RECORD, fault)
+            doubtful = is_doubtful(batch)
+        scanned = doubtful or rules.keys_needed or rules.records_checked
+        if not scanned and rules.codec in (None, batch.codec):
+            return batch
+        return self._opened(batch, replica, scanned)
+
+    def _opened(
+        self, batch: RecordBatch, replica: HostedReplica, scanned: bool
     ) -> RecordBatch | Refusal | ErrorCode:
         """The batch as the topic wants it, or what is wrong inside."""
         from tidelog.core.record.opening.opened_batch import OpenedBatch
         from tidelog.core.record.opening.work_budget import WorkBudget
 
         rules = replica.rules
-        if not rules.keys_needed and rules.codec == batch.codec:
-            return batch
         self._budget = budget = self._budget or WorkBudget()
         opened = OpenedBatch(batch, budget)
         try:
-            if rules.keys_needed and (keyless := opened.without_key()):
+            keyless = opened.without_key() if scanned else []
+            if rules.keys_needed and keyless:
                 errors = tuple((index, "no key") for index in keyless[:RECORD_ERRORS_MAX])
                 message = (
                     f"{len(keyless)} of {batch.count} records have no key; the topic is compacted"

@@ -1,0 +1,77 @@
+"""What can be seen of a packed batch from outside."""
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.core.record.compression import XERIAL_MAGIC, Codec
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.opening.packed_form import is_doubtful, packing_fault
+from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import HEADER_SIZE, RecordBatch, parse, patch_packing
+
+PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+SIZES = [1, 100, 70_000, 1_000_000]
+
+
+def packed(codec: Codec, body: bytes) -> RecordBatch:
+    data = encode_batch([Record(b"k", b"v", 0)], attributes=codec)[:HEADER_SIZE] + body
+    patch_packing(data, len(data) - 12, codec)
+    return parse(data)
+
+
+def random_bytes(size: int) -> bytes:
+    return bytes(number * number * 31 >> 3 & 0xFF for number in range(size))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("codec", PACKING)
+def test_batches_of_our_own_are_sound(codec: Codec, size: int) -> None:
+    for value in (bytes(size), random_bytes(size)):
+        batch = parse(encode_batch([Record(b"k", value, 0)], attributes=codec))
+        assert packing_fault(batch) is None
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_frames_as_other_clients_write_them_are_sound(size: int) -> None:
+    """Linked blocks, checksums, content sizes, more than one frame, snappy-java's stream."""
+    data = random_bytes(size)
+    block = bytes(cramjam.snappy.compress_raw(data))
+    xerial = XERIAL_MAGIC + bytes(8) + 2 * (len(block).to_bytes(4, "big") + block)
+    for codec, body in (
+        (Codec.LZ4, cramjam.lz4.compress(data)),
+        (Codec.LZ4, 2 * bytes(cramjam.lz4.compress(data))),
+        (Codec.ZSTD, cramjam.zstd.compress(data, level=19)),
+        (Codec.ZSTD, 2 * bytes(cramjam.zstd.compress(data))),
+        (Codec.GZIP, cramjam.gzip.compress(data)),
+        (Codec.SNAPPY, xerial),
+    ):
+        assert packing_fault(packed(codec, bytes(body))) is None
+
+
+@pytest.mark.parametrize("codec", PACKING)
+@given(body=st.binary(max_size=40))
+def test_what_is_cut_off_or_not_packed_is_seen(codec: Codec, body: bytes) -> None:
+    """Never an exception; and nothing that the codec unpacks is refused."""
+    assert packing_fault(packed(codec, b"")) is not None
+    sound = bytes(parse(encode_batch([Record(b"k", bytes(90), 0)], attributes=codec)).view())
+    packing_fault(packed(codec, sound[HEADER_SIZE:] + body))
+    packing_fault(packed(codec, body))
+    if codec in (Codec.LZ4, Codec.ZSTD):
+        assert packing_fault(packed(codec, sound[HEADER_SIZE:-1])) is not None
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_rubbish_and_another_codec_are_seen(codec: Codec) -> None:
+    for body in (b"\xff" * 50, bytes(50), bytes(cramjam.snappy.compress_raw(bytes(50)))):
+        assert "not packed as" in str(packing_fault(packed(codec, body)))
+
+
+def test_a_claim_of_more_records_than_the_bytes_can_hold_is_doubtful() -> None:
+    empty = [Record(None, b"", 0)] * 10_000
+    for codec in PACKING:
+        batch = parse(encode_batch(empty, attributes=codec))
+        assert not is_doubtful(batch)
+        batch.count = 2**31 - 1
+        assert is_doubtful(batch)
