@@ -126,6 +126,8 @@ class MemoryBroker:
         self._events: deque[Callable[[], on.Event]] = deque()
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._next_turns: deque[Callable[[], None]] = deque()
+        self.turn_ends: Callable[[], None] = _nothing
+        """Called when a loop would serve others before it goes on."""
         self._stepping = False
         self._made_ids = 0
         self._made_nonces = 0
@@ -208,6 +210,7 @@ class MemoryBroker:
                 if self._events:
                     self._step(self._events.popleft()())
                 elif self._next_turns:
+                    self.turn_ends()
                     self._next_turns.popleft()()
                 else:
                     return
@@ -264,3 +267,7 @@ class MemoryBroker:
         for batch in changes:
             self._watched = batch.rev
             self._events.append(lambda batch=batch: on.StoreChanged(batch, self.now_ms))  # type: ignore[misc]
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

@@ -112,9 +112,14 @@ class RequestMaker:
     def _make(self, key: int, version: int, fields: tuple[Field, ...]) -> bytes:
         number = self._random.randrange(2**31)
         client_id = self._random.choice(("fuzz", "fuzz", "", None))
-        return encode_request(key, version, number, client_id, self._struct(fields, version))[4:]
+        return encode_request(key, version, number, client_id, self.struct(fields, version))[4:]
 
-    def _struct(self, fields: tuple[Field, ...], version: int) -> dict[str, Any]:
+    def entry(self, field: Field, version: int) -> Any:
+        """One entry of an array."""
+        return self._element(field.type.removeprefix(ARRAY), field, version)
+
+    def struct(self, fields: tuple[Field, ...], version: int) -> dict[str, Any]:
+        """A message, or a part of one."""
         struct = {f.name: self._value(f, version) for f in fields if f.versions.hold(version)}
         if "metadata" in struct and "name" in struct and self._random.random() < 0.9:
             struct["name"] = "range"  # how a member of a group would like partitions assigned
@@ -158,7 +163,7 @@ class RequestMaker:
             return random.choice((0.0, -1.0, float("inf"), float("nan")))
         if kind in ("u16", "u32"):
             return random.choice((0, 1, 2**16 - 1))
-        return self._struct(field.fields, version)
+        return self.struct(field.fields, version)
 
     def _text(self, name: str) -> str:
         random, world = self._random, self._world

@@ -1,0 +1,45 @@
+"""How much a broker does without a break, counted: the same number on every machine.
+
+A request stops all others for as long as the broker works on it in one turn. Time depends on
+the machine and on what else it does; the number of calls does not, and a request that is slow
+because of a loop makes many.
+"""
+
+import sys
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+
+class Effort:
+    """Counts calls, of Python and of C, while it is entered; `turn_ends` begins the next turn."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        """In all turns."""
+        self._before = 0
+        self._most = 0
+
+    @property
+    def calls_in_a_turn(self) -> int:
+        """In the turn that had most of them."""
+        return max(self._most, self.calls - self._before)
+
+    def turn_ends(self) -> None:
+        self._most = self.calls_in_a_turn
+        self._before = self.calls
+
+    def _count(self, _frame: FrameType, event: str, _argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self.calls += 1
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _where: TracebackType | None,
+    ) -> None:
+        sys.setprofile(None)
