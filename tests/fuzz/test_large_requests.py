@@ -141,7 +141,7 @@ def test_a_search_by_time_pauses_and_finds_everything(unpacked: list[int]) -> No
     broker, _ = begin()
     create(broker, "timed", 12)
     for number in range(12):
-        data = [{"index": number, "records": bomb(10 * MIB)}]
+        data = [{"index": number, "records": bomb(6 * MIB)}]
         topics = [{"name": "timed", "partition_data": data}]
         request = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
         ask(broker, PRODUCE, 12, request)
@@ -229,3 +229,22 @@ def test_naming_topics_creates_some_of_them() -> None:
     assert len(answer_of(line, METADATA, 12)["topics"]) == 700
     made = [name for name in broker.node.image.topics if name.startswith("new-")]
     assert len(made) == 500
+
+
+def test_a_search_by_time_is_dropped_when_its_client_is_gone(unpacked: list[int]) -> None:
+    broker, _ = begin()
+    create(broker, "timed", 8)
+    for number in range(8):
+        data = [{"index": number, "records": bomb(9 * MIB)}]
+        topics = [{"name": "timed", "partition_data": data}]
+        request = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
+        ask(broker, PRODUCE, 12, request)
+    line = Line()
+    broker.turn_ends = lambda: line.refuse("the peer closed it")
+    partitions = [
+        {"partition_index": n, "current_leader_epoch": -1, "timestamp": 5} for n in range(8)
+    ]
+    topics = [{"name": "timed", "partitions": partitions}]
+    asked = {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout_ms": 100}
+    broker.take(line, encode_request(LIST_OFFSETS, 9, 1, "test", asked)[4:])
+    assert (line.filled, len(unpacked)) == (False, 1)

@@ -4,6 +4,7 @@ import pytest
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
+from tidelog.core.node.serving import fetch_sessions
 from tidelog.core.node.serving.fetch_sessions import (
     EPOCH_MAX,
     EVICTION_MS,
@@ -228,3 +229,19 @@ class TestFull:
 
     def test_without_slots_there_are_no_sessions(self) -> None:
         assert isinstance(FetchSessions(0, seed=1).open(request(asked(A)), 0), Sessionless)
+
+
+def test_sessions_of_clients_hold_so_many_partitions_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 3)
+    sessions = FetchSessions(10, seed=1)
+    first = opened(sessions, request(asked(A), asked(B)))
+    second = opened(sessions, request(asked(A)))
+    assert isinstance(sessions.open(request(asked(A)), 0), Sessionless)
+    assert isinstance(sessions.open(request(asked(A), replica=2), 0), FetchSession)
+    grown = sessions.open(request(asked(B), session=second.id, epoch=1), 0)
+    assert grown is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    forgotten = opened(sessions, request(session=first.id, epoch=1, forgotten=(A, B)))
+    assert not forgotten.partitions
+    opened(sessions, request(asked(A), asked(B)))

@@ -17,9 +17,15 @@ from tidelog.core.groups.messages import (
     SyncGroup,
 )
 from tidelog.core.groups.partitioning import OFFSETS_TOPIC
+from tidelog.core.groups.shard import GroupShard
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.coordinating import hosted_shard
+from tidelog.core.node.coordinating.hosted_shard import HostedShard
+from tidelog.core.node.messages import Produce, ProducePartition
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Record
 from tidelog.core.types import TopicPartition
 
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
@@ -230,3 +236,19 @@ def test_all_groups_of_a_broker_are_listed() -> None:
     listed = cluster.call(leader, ListGroups([], []))
     assert {group.group_id for group in listed.groups} == {"a", "b"}
     assert cluster.call(leader, ListGroups(["Stable"], [])).groups == ()
+
+
+def test_a_slice_of_the_log_ends_where_it_unpacks_to_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a few hundred bytes may unpack to many megabytes each."""
+    monkeypatch.setattr(hosted_shard, "SLICE_UNPACKED_BYTES", 100_000)
+    cluster = cluster_with_groups((1,))
+    bomb = encode_batch([Record(b"\0\7", bytes(60_000), 1)], attributes=Codec.ZSTD)
+    for _ in range(4):
+        part = ProducePartition(OFFSETS, bytearray(bomb))
+        request = Produce(-1, 1000, [part], internal_topics_allowed=True)
+        assert cluster.call(1, request).partitions[0].error is ErrorCode.NONE
+    replica = cluster.replica(1, OFFSETS)
+    hosted = HostedShard(GroupShard(AT_ONCE, 0), replica)
+    read = [hosted.read_on() for _ in range(3)]
+    assert [size > 100_000 for size in read] == [True, True, False]
+    assert hosted.has_read_all

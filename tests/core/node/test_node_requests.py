@@ -22,6 +22,7 @@ from tidelog.core.node.messages import (
     Produce,
     ProducePartition,
 )
+from tidelog.core.node.serving import fetch as serving_fetch
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import Producer, encode_batch, encode_value
 from tidelog.core.record.record import Record
@@ -385,3 +386,17 @@ def test_a_batch_of_many_records_counts_them(cluster: Cluster) -> None:
     records = encode_batch([Record(None, b"a", timestamp=0), Record(None, b"b", timestamp=0)])
     assert send(cluster, records).base_offset == 0
     assert send(cluster, encode_value(b"c")).base_offset == 2
+
+
+def test_a_client_fetch_that_finds_no_place_to_wait_is_answered_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that waits takes memory. One that ends makes room for the next."""
+    monkeypatch.setattr(serving_fetch, "PARKED_PARTITIONS_MAX", 2)
+    first, second, third = (
+        cluster.ask(1, fetch(0, max_wait_ms=wait_ms)) for wait_ms in (1000, 5000, 5000)
+    )
+    assert third in cluster.answers
+    assert not {first, second} & set(cluster.answers)
+    cluster.run_until(lambda: first in cluster.answers)
+    assert cluster.ask(1, fetch(0, max_wait_ms=5000)) not in cluster.answers

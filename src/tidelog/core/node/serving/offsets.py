@@ -31,11 +31,13 @@ from tidelog.core.replication import events as on
 from tidelog.core.replication.effects import AnswerOffsets
 from tidelog.core.slotted import slotted
 
+SEARCH_BYTES_MAX = 16 * 1024 * 1024
+SEARCH_STEPS_MAX = 200_000
+"""What one search by timestamp opens; beyond that a batch is found by its header alone."""
 SEARCHES_AT_ONCE = 500
-SEARCH_BYTES_AT_ONCE = 16 * 1024 * 1024
-SEARCH_STEPS_AT_ONCE = 100_000
-"""What is searched by timestamp before others get their turn: some tens of milliseconds, and one
-batch of any kind."""
+BYTES_AT_ONCE = 8 * 1024 * 1024
+STEPS_AT_ONCE = 100_000
+"""After so much of it others get their turn: some tens of milliseconds, and one search."""
 
 
 class SearchEffort:
@@ -56,8 +58,8 @@ class SearchEffort:
     def is_enough(self) -> bool:
         return (
             self._searches >= SEARCHES_AT_ONCE
-            or self._bytes >= SEARCH_BYTES_AT_ONCE
-            or self._steps >= SEARCH_STEPS_AT_ONCE
+            or self._bytes >= BYTES_AT_ONCE
+            or self._steps >= STEPS_AT_ONCE
         )
 
 
@@ -139,7 +141,7 @@ class OffsetService:
         bounds: AnswerOffsets,
         effort: SearchEffort,
     ) -> ListOffsetsPartitionResponse:
-        log, budget = replica.log, WorkBudget()
+        log, budget = replica.log, WorkBudget(SEARCH_BYTES_MAX, SEARCH_STEPS_MAX)
         if asked.timestamp == MAX_TIMESTAMP:
             found = log.max_timestamp(budget)
         else:
