@@ -1,9 +1,9 @@
 """Frames by the million into one broker in memory, each of them watched.
 
 Half a stock of frames is drawn from the schemas, half is made of frames that were accepted;
-most frames that go in are damaged ones of the stock. The broker begins anew after so many
-frames; before that all that waits is given the time to end, for a request that is never
-answered is a fault too.
+most frames that go in are damaged ones of the stock, and a few have thousands of entries. The
+broker begins anew after so many frames; before that all that waits is given the time to end,
+for a request that is never answered is a fault too.
 
 A frame is a finding if it raises, halts the broker, takes too long, or gets an answer that
 can't be read.
@@ -25,11 +25,13 @@ from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.core.wire.produce import decode_produce
+from tidelog.lab.fuzz.large_requests import any_large
 from tidelog.lab.fuzz.memory_broker import Line, MemoryBroker, WrongAnswer
 from tidelog.lab.fuzz.mutators import mutate
 from tidelog.lab.fuzz.requests import RequestMaker, World, spare_the_broker
 
 FRAMES_PER_BROKER = 20_000
+LARGE_SHARE = 1 / 5000
 STOCK = 4000
 SLOW_S = 1.0
 """Of the processor's time: far more than any frame takes."""
@@ -192,7 +194,10 @@ class Campaign:
 
     def _next(self) -> bytes:
         draw, stock = self._random.random, self._stock
-        if draw() < 0.1:
+        chance = draw()
+        if chance < LARGE_SHARE:
+            return any_large(self._maker, self._random)
+        if chance < 0.1:
             stock[int(draw() * len(stock))] = frame = self._maker.any()
             return spare_the_broker(frame)
         frame = stock[int(draw() * len(stock))]

@@ -6,6 +6,7 @@ the entries, but not with the entries times what they name.
 """
 
 from collections.abc import Iterator
+from random import Random
 from typing import Any, NamedTuple
 
 from tidelog.core.api.offered import OFFERED
@@ -14,6 +15,7 @@ from tidelog.core.wire.schema.notation import ARRAY, STRUCT, Field
 from tidelog.lab.fuzz.requests import RequestMaker
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
+ENTRIES = (1000, 9000)
 _NUMBERED = ("name", "topic", "resource_name", "group_id", "member_id", "user", "key")
 """Texts that get a number, so that entries differ."""
 _INDEXES = ("partition_index", "partition", "index")
@@ -38,6 +40,20 @@ def large_requests(maker: RequestMaker, entries: int) -> Iterator[LargeRequest]:
                     where = ".".join(field.name for field in path)
                     how = "differ" if differ else "same"
                     yield LargeRequest(f"{api.name} {where} {how}", frame)
+
+
+def any_large(maker: RequestMaker, random: Random) -> bytes:
+    """One of them, of any version; a small request if it would not fit into a frame."""
+    key = random.choice(list(OFFERED))
+    version = random.randint(OFFERED[key].first, OFFERED[key].last)
+    fields = message_fields(key, version, REQUEST)
+    paths = list(arrays(fields, version))
+    if not paths:
+        return maker.of(key, version)
+    path, differ = random.choice(paths), random.random() < 0.5
+    request = stretched(maker, fields, version, path, random.choice(ENTRIES), differ)
+    frame = encode_request(key, version, 1, "fuzz", request)[4:]
+    return frame if len(frame) <= FRAME_BYTES_MAX else maker.of(key, version)
 
 
 def arrays(
