@@ -24,6 +24,7 @@ from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart, LonePart, Part, Pending
+from tidelog.core.record.opening.packed_form import is_plausible, packing_fault
 from tidelog.core.record.record_batch import CODEC_MASK, CorruptRecord, RecordBatch
 from tidelog.core.record.validation import validate
 from tidelog.core.replication.events import ACKS_NONE, ProduceReceived
@@ -109,10 +110,10 @@ class ProduceService:
         rules = replica.rules
         batch: RecordBatch | Refusal | ErrorCode = self._check(request, asked, replica)
         if isinstance(batch, RecordBatch) and (
-            batch.attributes & CODEC_MASK
-            or rules.keys_needed
+            rules.keys_needed
             or rules.codec is not None
             or rules.records_checked
+            or (batch.attributes & CODEC_MASK and not is_plausible(batch))
         ):
             batch = self._looked_into(batch, replica)
         if not isinstance(batch, RecordBatch):
@@ -137,16 +138,14 @@ class ProduceService:
         self, batch: RecordBatch, replica: HostedReplica
     ) -> RecordBatch | Refusal | ErrorCode:
         """The batch, if a client can unpack it; opened only where it has to be."""
-        from tidelog.core.record.opening.packed_form import is_doubtful, packing_fault
-
-        rules, doubtful = replica.rules, False
-        if batch.attributes & CODEC_MASK:
+        rules = replica.rules
+        scanned = rules.keys_needed or rules.records_checked
+        if batch.attributes & CODEC_MASK and not is_plausible(batch):
             fault = packing_fault(batch)
             if fault is not None:
                 return Refusal(ErrorCode.INVALID_RECORD, fault)
-            doubtful = is_doubtful(batch)
-        scanned = doubtful or rules.keys_needed or rules.records_checked
-        if not scanned and rules.codec in (None, batch.codec):
+            scanned = True
+        if not scanned and rules.codec == batch.codec:
             return batch
         return self._opened(batch, replica, scanned)
 

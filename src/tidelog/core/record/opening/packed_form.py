@@ -11,111 +11,119 @@ well, identical records take nearly a byte each; a batch that claims far more is
 """
 
 from struct import Struct
+from struct import error as OutOfBytes
 
 from tidelog.core.record.compression import XERIAL_HEADER_SIZE, XERIAL_MAGIC, Codec
 from tidelog.core.record.crc32c import Buffer
-from tidelog.core.record.record_batch import HEADER_SIZE, RecordBatch
+from tidelog.core.record.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 
 RECORDS_PER_PACKED_BYTE = 4
 """More are not believed without a look. Ten thousand records without keys and values have 1.1."""
 BLOCKS_MAX = 256
 """Of a frame with more, the rest is not followed."""
 
-_GZIP_HEAD = b"\x1f\x8b\x08"
 _GZIP_SIZE_MIN = 18
-_GZIP_RESERVED = 0xE0
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_HEAD_SIZE = 5
-_ZSTD_DICTIONARY_SIZES = (0, 1, 2, 4)
-_ZSTD_CONTENT_SIZES = (0, 2, 4, 8)
-_ZSTD_RLE, _ZSTD_RESERVED_BLOCK = 1, 3
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_GZIP_HEAD = Struct("<HBB")
+_GZIP_MAGIC, _GZIP_DEFLATE, _GZIP_RESERVED = 0x8B1F, 8, 0xE0
+_FRAME_HEAD = Struct("<IB")
+"""Of zstd and lz4: the magic number, and which fields follow."""
+_WORD = Struct("<I")
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_FIELDS_SIZES = tuple(
+    (1 - (flags >> 5 & 1)) + (0, 1, 2, 4)[flags & 3] + ((0, 2, 4, 8)[flags >> 6] or flags >> 5 & 1)
+    for flags in range(256)
+)
+"""Of the window, the dictionary and the content's size, by the flags."""
+_ZSTD_CHECKSUM, _ZSTD_RLE, _ZSTD_RESERVED_BLOCK = 4, 1, 3
+_LZ4_MAGIC = 0x184D2204
 _LZ4_STORED = 1 << 31
-_UINT32_LITTLE = Struct("<I")
 _INT32_BIG = Struct(">i")
 _SNAPPY_LENGTH_SIZE_MAX = 5
 
 
-def is_doubtful(batch: RecordBatch) -> bool:
-    """Whether a packed batch claims so many records that it has to be opened."""
-    return batch.count > RECORDS_PER_PACKED_BYTE * (batch.size - HEADER_SIZE)
+def is_plausible(batch: RecordBatch) -> bool:
+    """Whether a packed batch need not be opened: it seems to have a sound frame, and room for the
+    records that it claims."""
+    at, size = batch.position, batch.size
+    if batch.count > RECORDS_PER_PACKED_BYTE * (size - HEADER_SIZE):
+        return False
+    try:
+        return _CHECKS[batch.attributes & CODEC_MASK](batch.buffer, at + HEADER_SIZE, at + size)
+    except (OutOfBytes, IndexError):  # it ends too early
+        return False
 
 
 def packing_fault(batch: RecordBatch) -> str | None:
     """Why no client can unpack the batch, if that can be seen from outside."""
-    body = batch.view()[HEADER_SIZE:]
-    codec = Codec(batch.codec)
+    at, codec = batch.position, Codec(batch.attributes & CODEC_MASK)
     try:
-        sound = _CHECKS[codec](body)
-    except (IndexError, ValueError):  # the frame ends too early
+        sound = _CHECKS[codec](batch.buffer, at + HEADER_SIZE, at + batch.size)
+    except (OutOfBytes, IndexError):
         sound = False
     return None if sound else f"the records are not packed as {codec.name.lower()}"
 
 
-def _gzip(body: Buffer) -> bool:
-    return (
-        len(body) >= _GZIP_SIZE_MIN
-        and bytes(body[:3]) == _GZIP_HEAD
-        and not body[3] & _GZIP_RESERVED
-    )
+def _gzip(data: Buffer, at: int, end: int) -> bool:
+    magic, method, flags = _GZIP_HEAD.unpack_from(data, at)
+    named = magic == _GZIP_MAGIC and method == _GZIP_DEFLATE and not flags & _GZIP_RESERVED
+    return named and end - at >= _GZIP_SIZE_MIN
 
 
-def _zstd(body: Buffer) -> bool:
-    if bytes(body[:4]) != _ZSTD_MAGIC:
+def _zstd(data: Buffer, at: int, end: int) -> bool:
+    magic, flags = _FRAME_HEAD.unpack_from(data, at)
+    if magic != _ZSTD_MAGIC:
         return False
-    described = body[4]
-    single, content = described >> 5 & 1, described >> 6
-    content_size = _ZSTD_CONTENT_SIZES[content] or single
-    at = _ZSTD_HEAD_SIZE + (1 - single) + _ZSTD_DICTIONARY_SIZES[described & 3] + content_size
+    at += _FRAME_HEAD.size + _ZSTD_FIELDS_SIZES[flags]
     for _ in range(BLOCKS_MAX):
-        if at + 3 > len(body):
-            return False
-        head = body[at] | body[at + 1] << 8 | body[at + 2] << 16
+        # A block's head has three bytes; its last byte may be the batch's last but one.
+        (head,) = _WORD.unpack_from(data, at - 1)
+        head >>= 8
         kind = head >> 1 & 3
         if kind == _ZSTD_RESERVED_BLOCK:
             return False
         at += 3 + (1 if kind == _ZSTD_RLE else head >> 3)
         if head & 1:
-            at += 4 if described & 4 else 0
-            return at == len(body) or bytes(body[at : at + 4]) == _ZSTD_MAGIC
-    return at <= len(body)
+            at += 4 if flags & _ZSTD_CHECKSUM else 0
+            return at == end or (at < end and _WORD.unpack_from(data, at)[0] == _ZSTD_MAGIC)
+        if at >= end:
+            return False
+    return True
 
 
-def _lz4(body: Buffer) -> bool:
-    if bytes(body[:4]) != _LZ4_MAGIC or body[4] >> 6 != 1:
+def _lz4(data: Buffer, at: int, end: int) -> bool:
+    magic, flags = _FRAME_HEAD.unpack_from(data, at)
+    if magic != _LZ4_MAGIC or flags >> 6 != 1:
         return False
-    flags = body[4]
-    at = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    at += 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
     checksum = 4 if flags & 16 else 0
     for _ in range(BLOCKS_MAX):
-        if at + 4 > len(body):
-            return False
-        (size,) = _UINT32_LITTLE.unpack_from(body, at)
+        (size,) = _WORD.unpack_from(data, at)
         at += 4
         if not size:
             at += 4 if flags & 4 else 0
-            return at == len(body) or bytes(body[at : at + 4]) == _LZ4_MAGIC
+            return at == end or (at < end and _WORD.unpack_from(data, at)[0] == _LZ4_MAGIC)
         at += (size & ~_LZ4_STORED) + checksum
-    return at <= len(body)
+        if at >= end:
+            return False
+    return True
 
 
-def _snappy(body: Buffer) -> bool:
-    if bytes(body[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
-        at = XERIAL_HEADER_SIZE
+def _snappy(data: Buffer, at: int, end: int) -> bool:
+    if bytes(data[at : at + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
+        at += XERIAL_HEADER_SIZE
         for _ in range(BLOCKS_MAX):
-            if at == len(body):
-                return True
-            if at + 4 > len(body):
-                return False
-            (size,) = _INT32_BIG.unpack_from(body, at)
+            if at >= end:
+                return at == end
+            (size,) = _INT32_BIG.unpack_from(data, at)
             if size <= 0:
                 return False
             at += 4 + size
-        return at <= len(body)
-    for at in range(_SNAPPY_LENGTH_SIZE_MAX):  # the length of what is packed
-        if body[at] < 0x80:
-            return len(body) > at + 1
+        return at <= end
+    for place in range(at, min(at + _SNAPPY_LENGTH_SIZE_MAX, end)):
+        if data[place] < 0x80:  # the last byte of the length of what is packed
+            return end > place + 1
     return False
 
 
-_CHECKS = {Codec.GZIP: _gzip, Codec.SNAPPY: _snappy, Codec.LZ4: _lz4, Codec.ZSTD: _zstd}
+_CHECKS = (lambda *_: True, _gzip, _snappy, _lz4, _zstd)
+"""By codec: whether the bytes of a buffer from one place to another are packed so."""
