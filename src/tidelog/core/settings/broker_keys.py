@@ -138,7 +138,7 @@ _OWN = (
         False,
         "Whether every produced batch is unpacked and each record looked at, as Kafka does. Without"
         " it a batch is refused only if it can be seen from outside that no client can unpack it.",
-        note="With it, producing takes about three times as long.",
+        note="A batch of a hundred records then takes 0.15 ms more.",
         importance=LOW,
     ),
     Setting(
