@@ -12,6 +12,7 @@ from tidelog.core.api.dispatch import (
     ADMIN_ENTRIES_MAX,
     ENTRIES_MAX,
     FETCH_WAIT_MAX_MS,
+    FETCHED_PARTITIONS_MAX,
     QUESTION_BYTES_MAX,
 )
 from tidelog.core.api.offered import OFFERED
@@ -98,7 +99,7 @@ One thread serves all clients of a broker, so no request may keep it for long. A
 one of these closes its connection:
 
 - {QUESTION_BYTES_MAX >> 20} MiB, but for Produce, which has `socket.request.max.bytes`;
-- {PARTITIONS_MAX:,} partitions in a Produce;
+- {PARTITIONS_MAX:,} partitions in a Produce, {FETCHED_PARTITIONS_MAX:,} in a Fetch;
 - {ADMIN_ENTRIES_MAX:,} topics, groups or resources to make, find, change, delete or describe;
 - {ENTRIES_MAX:,} topics in any other.
 

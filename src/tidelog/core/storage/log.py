@@ -1,15 +1,13 @@
 """The log of one replica: append at the end, read anywhere, cut the tail, drop the head.
 
 Nobody else writes to the partition's directory. The log stores what it is told and decides
-nothing about replication: offsets and epochs are assigned before `append`, and the epoch
-cache (`epochs`) belongs to the replication code that shares it; here it is only loaded,
-and written when asked. Producer state (`producers`) follows every append, because rolls
-take snapshots of it.
+nothing about replication: offsets and epochs are assigned before `append`, and the epoch cache
+(`epochs`) belongs to the replication code that shares it; here it is only loaded, and written
+when asked. Producer state (`producers`) follows every append, because rolls take snapshots of it.
 
-Always true: log_start_offset <= log_end_offset and recovery_point <= log_end_offset;
-offsets rise; a batch lies whole in one segment. After any failed write the log is offline:
-what the disk then holds is unknown, and appending to it could leave a gap that looks like
-data (KAFKA-10778).
+Always true: log_start_offset <= log_end_offset and recovery_point <= log_end_offset; offsets
+rise; a batch lies whole in one segment. After any failed write the log is offline: what the disk
+then holds is unknown, and appending to it could leave a gap that looks like data (KAFKA-10778).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -189,15 +187,13 @@ class Log:
         self, timestamp: int, budget: WorkBudget | None = None
     ) -> TimestampAndOffset | None:
         """The first record with that timestamp or a later one; `budget` pays for opened batches."""
-        return log_reader.offset_for_timestamp(
-            self._disk, self._segments, timestamp, self.log_start_offset, budget or WorkBudget()
-        )
+        start, budget = self.log_start_offset, budget or WorkBudget()
+        return log_reader.offset_for_timestamp(self._disk, self._segments, timestamp, start, budget)
 
     def max_timestamp(self, budget: WorkBudget | None = None) -> TimestampAndOffset | None:
         """The first record with the largest timestamp."""
-        return log_reader.offset_of_max_timestamp(
-            self._disk, self._segments, self.log_start_offset, budget or WorkBudget()
-        )
+        start, budget = self.log_start_offset, budget or WorkBudget()
+        return log_reader.offset_of_max_timestamp(self._disk, self._segments, start, budget)
 
     def aborted_transactions(self, offset: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
         """Those that a read-committed reader of that range has to know."""

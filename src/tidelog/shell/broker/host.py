@@ -104,11 +104,8 @@ class BrokerHost:
         )
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
         self._deaths = DeathWatch(loop, node, store)
-        settled = self._deaths.when_settled
-        fault = self.chronicle.fault
-        self.dispatch = Dispatch(
-            broker, self.take, now_ms, settled, loop.next_turn, self.times, fault
-        )
+        settled, later, fault = self._deaths.when_settled, loop.next_turn, self.chronicle.fault
+        self.dispatch = Dispatch(broker, self.take, now_ms, settled, later, self.times, fault)
         self.clients = ClientService(self)
         self.internal_dispatch = InternalDispatch(
             self.dispatch,
