@@ -18,16 +18,20 @@ from real_cluster import (
 )
 
 from tidelog.core.api.offered import OFFERED
+from tidelog.core.record.compression import Codec
+from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.lab.fuzz.mutators import mutate
 from tidelog.lab.fuzz.requests import RequestMaker, World
+from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.client.reader import Reader
 from tidelog.shell.supervisor.cluster import LocalCluster
 
+PRODUCE, LIST_OFFSETS = 0, 2
 API_VERSIONS, FETCH, METADATA, CREATE_TOPICS = 18, 1, 3, 19
 DESCRIBE_STATE, HELLO, CONTROLLER_CALL, SET_FAULTS = 32000, 32001, 32002, 32003
 UNSUPPORTED_VERSION = 35
@@ -320,6 +324,41 @@ def test_private_requests_need_a_handshake(cluster: LocalCluster, key: int) -> N
 def test_absurd_questions_about_the_state(cluster: LocalCluster, document: bytes) -> None:
     with connect(cluster.port(1)) as sock:
         ask(sock, encode_request(DESCRIBE_STATE, 0, 1, "x", {"document": document}))
+
+
+def test_batches_that_unpack_to_much(cluster: LocalCluster) -> None:
+    """One request has the broker unpack so much, and a search by time pauses."""
+    for topic, policy in (("keyed", "compact"), ("timed", "delete")):
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, topic, 30, 1, configs={"cleanup.policy": policy})
+            client.refresh([topic])
+    bomb = bytes(encode_batch([Record(b"k", bytes(30_000_000), 1000)], attributes=Codec.ZSTD))
+    for topic in ("keyed", "timed"):
+        for broker in cluster.ids:
+            data = [{"index": number, "records": bomb} for number in range(30)]
+            topics = [{"name": topic, "partition_data": data}]
+            body = {"transactional_id": None, "acks": 1, "timeout_ms": 9000, "topic_data": topics}
+            with connect(cluster.port(broker)) as sock:
+                sock.settimeout(60)
+                assert ask(sock, encode_request(PRODUCE, 9, 1, "bombs", body))
+    search = [
+        {"partition_index": number, "current_leader_epoch": -1, "timestamp": 5}
+        for number in range(30)
+    ]
+    body = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": "timed", "partitions": search}],
+        "timeout_ms": 9000,
+    }
+    found = []
+    for broker in cluster.ids:
+        with connect(cluster.port(broker)) as sock:
+            sock.settimeout(60)
+            told = ask(sock, encode_request(LIST_OFFSETS, 7, 1, "bombs", body))
+        [topic] = decode_response(LIST_OFFSETS, 7, told)[1]["topics"]
+        found += [one for one in topic["partitions"] if one["error_code"] == 0]
+    assert [(one["offset"], one["timestamp"]) for one in found] == [(0, 1000)] * 30
 
 
 def test_a_flood_of_one_byte_packets(cluster: LocalCluster) -> None:

@@ -99,3 +99,11 @@ def test_a_topic_made_later_gets_what_was_set_for_the_broker() -> None:
     cluster.create_topic()
     assert cluster.replica(2).log.config.segment_bytes == 5000
     assert cluster.replica(3).log.config.segment_bytes == 1 << 30
+
+
+def test_an_index_has_entries_whatever_a_topic_asks_for() -> None:
+    """Else each look-up in a segment of a gigabyte would read all of it."""
+    cluster = Cluster(brokers=(1,))
+    cluster.start()
+    cluster.create_topic(replicas=(1,), index_interval_bytes=str(2**31 - 1))
+    assert cluster.replica(1).log.config.index_interval_bytes == 256 * 1024

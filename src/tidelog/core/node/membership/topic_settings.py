@@ -17,6 +17,8 @@ from tidelog.core.slotted import replace
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import TopicId
 
+INDEX_INTERVAL_BYTES_MAX = 256 * 1024
+"""A look-up reads on from the entry before: with fewer entries it would read for seconds."""
 GZIP_DEFAULT = ("gzip", "-1")
 _NUMBERS = {
     name.replace("_", "."): name for name, kind in LogConfig.__annotations__.items() if kind is int
@@ -55,6 +57,10 @@ def _log_config(config: NodeConfig, overrides: Mapping[str, str]) -> LogConfig:
             changes["cleanup_compact"] = "compact" in value.split(",")
         elif name == "preallocate":
             changes["preallocate"] = value == "true"
+    if "index_interval_bytes" in changes:
+        changes["index_interval_bytes"] = min(
+            changes["index_interval_bytes"], INDEX_INTERVAL_BYTES_MAX
+        )
     if not changes:
         return config.log  # nobody changes it, so thousands of logs may share it
     return replace(config.log, **changes)
