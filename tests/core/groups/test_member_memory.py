@@ -51,7 +51,7 @@ def memory() -> MemberMemory:
 @pytest.fixture
 def talk(memory: MemberMemory) -> Talk:
     talk = Talk()
-    talk.shard = GroupShard(talk.config, talk.now, memory)
+    talk.shard = GroupShard(talk.config, talk.now, memory=memory)
     return talk
 
 
