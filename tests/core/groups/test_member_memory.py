@@ -95,7 +95,7 @@ def test_what_a_log_tells_is_counted_once(talk: Talk, memory: MemberMemory) -> N
     sync(talk, member, KIB)
     held = memory.held
     again = MemberMemory()
-    shard = GroupShard(talk.config, talk.now, again)
+    shard = GroupShard(talk.config, talk.now, memory=again)
     for key, value in talk.log * 2:
         shard.replay(key, value)
     assert again.held == held
