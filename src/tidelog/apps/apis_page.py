@@ -92,6 +92,16 @@ NOTES = {
     "`tidelog verify`",
 }
 
+ORDER = """
+## Order on one connection
+
+Responses leave in the order of their requests. Kafka also handles one request of a connection at a
+time. Here Produce, Fetch, Metadata and FindCoordinator of one connection overlap; every other
+request starts when all earlier requests of its connection are answered, and later requests start
+when it is answered. So an OffsetCommit behind a JoinGroup sees the generation that the join ends
+with.
+"""
+
 LIMITS = f"""
 ## Limits
 
@@ -121,7 +131,7 @@ def page() -> str:
     """The whole text."""
     rows = [_row(key, api) for key, api in sorted(KAFKA_APIS.items())]
     own = [f"| {key} | {APIS[key].name} | {NOTES[APIS[key].name]} |\n" for key in PRIVATE]
-    return "".join([INTRO, *rows, LIMITS, OWN, *own])
+    return "".join([INTRO, *rows, ORDER, LIMITS, OWN, *own])
 
 
 def _row(key: int, kafkas: KafkaApi) -> str:

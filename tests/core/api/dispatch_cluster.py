@@ -53,6 +53,7 @@ class Line:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
+        self.put_back: list[bytes] = []
         self.closed: str | None = None
         self.session: Any = None
         self.handshake: Any = None
@@ -60,6 +61,13 @@ class Line:
     def reserve(self) -> Answer:
         self.answers.append(Answer(self))
         return self.answers[-1]
+
+    def reserve_alone(self, frame: memoryview) -> Answer | None:
+        """As a connection does: not before all that came earlier is answered."""
+        if any(answer.frame is None for answer in self.answers):
+            self.put_back.append(bytes(frame))
+            return None
+        return self.reserve()
 
     def send_now(self, chunks: Chunks) -> None:
         self.reserve().fill(chunks)

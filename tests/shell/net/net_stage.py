@@ -22,23 +22,29 @@ FRAME_MAX = 1 << 20
 
 
 class Echo:
-    """Answers at once, unless the frame says `wait`."""
+    """Answers at once, unless the frame says `wait`. Frames that begin with `alone` run alone."""
 
     def __init__(self) -> None:
         self.waiting: list[Slot] = []
         self.frames = 0
+        self.handled: list[bytes] = []
         self.gone: list[str] = []
         self.answer: Callable[[bytes], list[Chunk]] = lambda frame: [
             PREFIX.pack(len(frame)) + frame
         ]
 
     def frame(self, connection: Connection, frame: memoryview) -> None:
+        body = bytes(frame)
+        alone = body.startswith(b"alone")
+        slot = connection.reserve_alone(frame) if alone else connection.reserve()
+        if slot is None:
+            return
         self.frames += 1
-        slot = connection.reserve()
-        if bytes(frame) == b"wait":
+        self.handled.append(body)
+        if body.endswith(b"wait"):
             self.waiting.append(slot)
         else:
-            slot.fill(self.answer(bytes(frame)))
+            slot.fill(self.answer(body))
 
     def closed(self, connection: Connection) -> None:
         self.gone.append(connection.broken_by)

@@ -5,6 +5,10 @@ is decoded by its schema and given to a handler. A request that is not offered, 
 that is not offered, or that makes no sense closes the connection, as Kafka does; only
 ApiVersions is answered in any version, so that clients can step down.
 
+Kafka handles one request of a connection at a time. Here Produce, Fetch and the lookups in
+OVERLAPPING may overlap, because their results do not depend on each other; every other request
+runs alone, so that a commit behind a waiting JoinGroup sees the generation the join ends with.
+
 Nobody passes for a replica on the client listener.
 
 One thread serves all. A handler that has much to do pauses, and goes on in a later turn of the
@@ -32,7 +36,14 @@ from tidelog.core.node.measuring.request_times import RequestTimes, untimed
 from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.node.messages import Fetch
 from tidelog.core.replication.events import ACKS_NONE
-from tidelog.core.wire.apis import API_VERSIONS, DESCRIBE_STATE, FETCH, PRODUCE
+from tidelog.core.wire.apis import (
+    API_VERSIONS,
+    DESCRIBE_STATE,
+    FETCH,
+    FIND_COORDINATOR,
+    METADATA,
+    PRODUCE,
+)
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
@@ -50,6 +61,9 @@ ADMIN_ENTRIES_MAX = 10_000
 _ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 48, 49, 50, 51})
 """Topics made, deleted and grown, groups found, described and deleted, configurations, access,
 quotas, passwords, elections, reassignments."""
+OVERLAPPING = frozenset({METADATA, FIND_COORDINATOR})
+"""Besides Produce and Fetch. They wait for the metadata store, and change nothing that a client's
+next request depends on."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's tools may write into internal topics."""
 _KEY_SIZE = 4
@@ -76,6 +90,13 @@ class Line(Protocol):
 
     def reserve(self) -> Reply:
         """The place of the next answer."""
+        ...
+
+    def reserve_alone(self, frame: memoryview) -> Reply | None:
+        """The same for a request that must not overlap with others of this connection.
+
+        None: earlier requests are not answered yet; the connection presents the frame later.
+        """
         ...
 
     def refuse(self, reason: str) -> None:
@@ -195,7 +216,13 @@ class Dispatch:
     def _handle(
         self, connection: Line, key: int, version: int, header: RequestHeader, frame: memoryview
     ) -> None:
-        reply = connection.reserve()
+        if key in OVERLAPPING:
+            reply = connection.reserve()
+        else:
+            alone = connection.reserve_alone(frame)
+            if alone is None:
+                return
+            reply = alone
         request = decode_request(key, version, frame, header.position)
         if len(frame) > ADMIN_ENTRIES_MAX:  # an entry takes a byte at least
             _check_entries(key, request)

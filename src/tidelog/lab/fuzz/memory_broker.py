@@ -88,6 +88,9 @@ class Line:
         self.reserved = True
         return Answer(self)
 
+    def reserve_alone(self, _frame: memoryview) -> Answer:
+        return self.reserve()
+
     def refuse(self, reason: str) -> None:
         self.refused = reason
 

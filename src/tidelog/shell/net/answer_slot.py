@@ -3,7 +3,7 @@
 Always true: what is filled in after the connection is gone goes nowhere, and keeps no file open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.shell.net.outbox import Chunk, Outbox, Stretch
@@ -51,3 +51,8 @@ class Slot:
     def hold_files(self, outbox: Outbox) -> None:
         if self.chunks is not None:
             self.chunks = outbox.hold_files(self.chunks)
+
+
+def any_awaited(slots: Iterable[Slot]) -> bool:
+    """Whether a request of these slots is not answered yet."""
+    return any(slot.chunks is None for slot in slots)

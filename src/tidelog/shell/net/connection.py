@@ -1,7 +1,9 @@
 """One accepted connection: frames in, answers out in the order of their requests.
 
 Kafka's clients rely on that order. A request that waits (a long poll, acks=all) keeps the
-answers of later ones back; they are handled all the same.
+answers of later ones back; they are handled all the same. A request that runs alone
+(`reserve_alone`) starts when all earlier ones are answered, and bars the later ones until it is
+answered itself: their frames stay in the buffer and in the socket.
 
 Reading stops while too many requests wait for answers, too many bytes for the peer, or all
 peers together take too much memory (memory_budget.py): one that never reads costs a bounded
@@ -13,13 +15,12 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import NamedTuple
 
 from tidelog.core.storage.disk import DiskError
-from tidelog.shell.net.answer_slot import Slot
+from tidelog.shell.net.answer_slot import Slot, any_awaited
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
-from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
+from tidelog.shell.net.memory_budget import Bounds
 from tidelog.shell.net.outbox import Chunk, Outbox
 from tidelog.shell.os_disk import OsDisk
 
@@ -31,21 +32,15 @@ HELD_MIN = 64 * 1024
 RECEIVES_PER_TURN = 32
 """A peer that never stops sending does not keep the others waiting for longer."""
 _GONE = select.POLLERR | select.POLLHUP
-
-
-class Bounds(NamedTuple):
-    """What one connection may take."""
-
-    frame_max: int
-    in_flight_max: int
-    requests: RequestMemory
-    answers: AnswerMemory
+_HANG_UP: int = getattr(select, "POLLRDHUP", 0)
+"""The peer sends no more; some systems can't report this while a socket is not read from."""
 
 
 class Connection:
     """A peer, as seen by the one that listens."""
 
     __slots__ = (
+        "_barred",
         "_bounds",
         "_buffer",
         "_closed",
@@ -112,6 +107,8 @@ class Connection:
         """Frames were left for the next turn."""
         self._starved = False
         """It waits for memory."""
+        self._barred = False
+        """A request that runs alone came; some request was not answered at the last check."""
         self._events = READABLE
         loop.watch(sock, self)
 
@@ -124,6 +121,17 @@ class Connection:
         slot = Slot(self)
         self._slots.append(slot)
         return slot
+
+    def reserve_alone(self, frame: memoryview) -> Slot | None:
+        """Reserve the slot of a request that runs alone, or put its frame back: None.
+
+        A frame that was put back is handled again when all earlier requests are answered.
+        """
+        self._barred = True
+        if any_awaited(self._slots):
+            self._buffer.put_back(frame)
+            return None
+        return self.reserve()
 
     def expect_proof(self, frame_max: int) -> None:
         """Limit the peer's frames to this size until `set_proved`."""
@@ -172,6 +180,8 @@ class Connection:
             self._read()
         elif events & _GONE:
             self.close("the peer is gone")
+        elif events & _HANG_UP:
+            self._hung_up()
 
     def refuse(self, reason: str) -> None:
         """Close it; what was answered before is still sent."""
@@ -190,9 +200,11 @@ class Connection:
     def is_overdue(self, now_ms: int, timeout_ms: int) -> bool:
         """Whether the request under way should have come to its end by now.
 
-        One that waits for memory has twice the time: others give theirs back meanwhile.
+        One that waits for memory has twice the time: others give theirs back meanwhile. One that
+        waits behind an earlier request has no limit, unless it holds counted memory.
         """
-        if not self.began_ms or not (self._starved or self._events & READABLE):
+        holds_memory = self._barred and self._buffer.size > SMALL
+        if not self.began_ms or not (self._starved or holds_memory or self._events & READABLE):
             return False
         return now_ms - self.began_ms > timeout_ms * (2 if self._starved else 1)
 
@@ -247,7 +259,7 @@ class Connection:
                 self._loop.lone_request = len(got) <= SMALL
                 self._handle(self, got)
                 if self._is_full():
-                    self._want(self._events & ~READABLE)
+                    self._pause()
                 return
             if not got:
                 if got == 0:
@@ -276,7 +288,7 @@ class Connection:
             if not self.open:
                 return False
             if self._is_full():
-                self._want(self._events & ~READABLE)
+                self._pause()
                 return False
             if monotonic_ns() > until_ns:
                 self._put_off = True
@@ -288,6 +300,22 @@ class Connection:
         """Frames may be left that were received before; the socket does not tell of them."""
         if self._put_off and self._events & READABLE:
             self._read()
+
+    def _pause(self) -> None:
+        """Stop reading; while the connection is barred, still notice a peer that left."""
+        hang_up = _HANG_UP if self._barred else 0
+        self._want(self._events & ~READABLE | hang_up)
+
+    def _hung_up(self) -> None:
+        """The peer left while the connection is barred. What it sent before is handled first."""
+        try:
+            more = self._buffer.partial or bool(self._sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            more = False
+        if more:
+            self._want(self._events & ~_HANG_UP)
+        else:
+            self.close("the peer closed it")
 
     def _starve(self) -> None:
         self._starved = True
@@ -306,15 +334,18 @@ class Connection:
         if not self._is_full():
             if self.began_ms:
                 self.began_ms = self._loop.clock.now_ms()
-            self._want(self._events | READABLE)
+            self._want((self._events | READABLE) & ~_HANG_UP)
             self._put_off = True
             self._loop.next_turn(self._read_on)
 
     def _is_full(self) -> bool:
         """Whether so much waits for this peer that nothing more is read from it."""
+        if self._barred:
+            self._barred = any_awaited(self._slots)
         outbox = self._outbox
         return (
-            len(self._slots) >= self._bounds.in_flight_max
+            self._barred
+            or len(self._slots) >= self._bounds.in_flight_max
             or outbox.size >= UNSENT_MAX
             or self._made + outbox.size - outbox.in_files >= UNSENT_MADE_MAX
         )
@@ -350,9 +381,9 @@ class Connection:
         if not self._events & READABLE:
             self._resume()
         elif (slots or outbox) and (self._starved or self._is_full()):
-            self._want(self._events & ~READABLE)
-        readable = self._events & READABLE
-        self._want(readable | WRITABLE if outbox else readable)
+            self._pause()
+        kept = self._events & ~WRITABLE
+        self._want(kept | WRITABLE if outbox else kept)
 
     def _hold(self) -> bool:
         """Count what waits for this peer; False if that was the end of it."""

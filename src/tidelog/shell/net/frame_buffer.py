@@ -98,6 +98,10 @@ class FrameBuffer:
         self._start, self._end = 0, count
         return count
 
+    def put_back(self, frame: memoryview) -> None:
+        """Let `frames` return the last frame again. Only valid until the next `receive`."""
+        self._start -= PREFIX.size + len(frame)
+
     @property
     def waiting_for(self) -> int:
         """How many bytes the frame under way still lacks; 0 if that can't be said."""

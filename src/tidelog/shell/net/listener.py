@@ -15,9 +15,9 @@ import socket
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.shell.net.admission import Admission, ConnectionLimits
-from tidelog.shell.net.connection import Bounds, Connection
+from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.net.memory_budget import AnswerMemory, RequestMemory
+from tidelog.shell.net.memory_budget import AnswerMemory, Bounds, RequestMemory
 from tidelog.shell.net.same_host import is_own_process, unpace, widen
 from tidelog.shell.os_disk import OsDisk
 

@@ -15,7 +15,7 @@ no large buffer is empty, but the one that is being read into.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 UNLIMITED = 1 << 62
 """In bytes: what -1 in Kafka's settings means."""
@@ -154,3 +154,12 @@ class AnswerMemory:
             size = self._held.pop(most)
             self.used -= size
             most.close(f"{size} bytes of answers were not taken")
+
+
+class Bounds(NamedTuple):
+    """What one connection may take."""
+
+    frame_max: int
+    in_flight_max: int
+    requests: RequestMemory
+    answers: AnswerMemory
