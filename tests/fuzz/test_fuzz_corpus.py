@@ -154,7 +154,7 @@ def test_a_worker_that_dies_leaves_its_frame(
 
 def test_a_slice_through_sockets() -> None:
     seeds = [kept.frame for kept in KEPT]
-    report = over_sockets.run(1, 1000, 60, seeds, lambda _: None)
+    report = over_sockets.run(3, 1000, 60, seeds, lambda _: None)
     assert report.faults == []
     assert report.frames >= 1000
     assert report.answered > 50

@@ -45,8 +45,9 @@ NOTES = {
     "OffsetCommit": "kept by all in-sync replicas. Topic ids from 10 on",
     "OffsetFetch": "many groups from 8 on; topic ids from 10 on",
     "FindCoordinator": "of groups; the first question makes `__consumer_offsets`. There are no "
-    "transactions yet: UNSUPPORTED_VERSION with a text, in version 2, librdkafka's, "
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "transactions yet: UNSUPPORTED_VERSION with a text; for librdkafka "
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because it retries all else; for kafkajs (version 2) "
+    "this broker, which refuses InitProducerId ([why](../adr/0037-what-api-versions-says.md))",
     "JoinGroup": "classic groups; static members; any protocol type",
     "Heartbeat": "of a member",
     "LeaveGroup": "many members from 3 on",
@@ -55,11 +56,27 @@ NOTES = {
     "ListGroups": "those that this broker coordinates, by state and type",
     "DeleteGroups": "groups without members, with their offsets",
     "OffsetDelete": "of topics that the group has no subscription to",
-    "ApiVersions": "no features are finalised",
+    "ApiVersions": "finalised: `metadata.version` 30 (4.3-IV0), "
+    "`eligible.leader.replicas.version` 1 ([why](../adr/0037-what-api-versions-says.md))",
     "CreateTopics": "at most 10,000 partitions in a request",
     "DeleteTopics": "by name or id",
     "DeleteRecords": "answers the low watermark",
-    "InitProducerId": "for idempotent producers; with a transactional id it is refused",
+    "InitProducerId": "for idempotent producers; with a transactional id UNSUPPORTED_VERSION, "
+    "for librdkafka TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "AddPartitionsToTxn": "UNSUPPORTED_VERSION: no transactions yet",
+    "AddOffsetsToTxn": "UNSUPPORTED_VERSION",
+    "EndTxn": "UNSUPPORTED_VERSION",
+    "TxnOffsetCommit": "UNSUPPORTED_VERSION",
+    "DescribeTransactions": "TRANSACTIONAL_ID_NOT_FOUND: no transactions yet",
+    "ListTransactions": "none",
+    "CreateDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: nobody is authenticated",
+    "RenewDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
+    "ExpireDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
+    "DescribeDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
+    "ConsumerGroupHeartbeat": "UNSUPPORTED_VERSION, as Kafka with `group.version=0`: groups of the "
+    "classic protocol only. Clients with `group.protocol=consumer` do not fall back: Java and "
+    "librdkafka fail at once",
+    "ConsumerGroupDescribe": "UNSUPPORTED_VERSION; Java's admin client then uses DescribeGroups",
     "OffsetForLeaderEpoch": "where an epoch ends",
     "DescribeConfigs": "topics and this broker, with the source of each value",
     "DescribeLogDirs": "the one folder of a broker, and its disk's bytes",

@@ -104,20 +104,15 @@ def _row(line: str) -> tuple[int, KafkaApi]:
 
 KAFKA_APIS: dict[int, KafkaApi] = dict(_row(line) for line in _TABLE.split("\n") if line)
 
-_TRANSACTIONS = "no transactions yet"
-_TOKENS = "nobody is authenticated, so nobody has a token"
-_GROUPS = "groups of the classic protocol only; clients fall back to it"
 _SHARE = "no share groups"
 _STREAMS = "no streams groups; Kafka Streams uses classic ones"
 _QUORUM = "there is no quorum of controllers: metadata lies in a store"
 _TELEMETRY = "no client metrics; Kafka too offers it only with a plug-in for them"
 
 WHY_NOT: dict[int, str] = {
-    **dict.fromkeys((24, 25, 26, 27, 28, 65, 66), _TRANSACTIONS),
-    **dict.fromkeys((38, 39, 40, 41), _TOKENS),
+    27: "no transactions yet; in Kafka only brokers send it",
     **dict.fromkeys((55, 80, 81), _QUORUM),
     57: "there are no features to be switched on or off",
-    **dict.fromkeys((68, 69), _GROUPS),
     **dict.fromkeys((71, 72), _TELEMETRY),
     **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), _SHARE),
     **dict.fromkeys((88, 89), _STREAMS),

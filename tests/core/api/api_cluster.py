@@ -39,6 +39,10 @@ DELETE_TOPICS = 20
 DELETE_RECORDS = 21
 INIT_PRODUCER_ID = 22
 OFFSET_FOR_LEADER_EPOCH = 23
+ADD_PARTITIONS_TO_TXN = 24
+ADD_OFFSETS_TO_TXN = 25
+END_TXN = 26
+TXN_OFFSET_COMMIT = 28
 DESCRIBE_ACLS = 29
 CREATE_ACLS = 30
 DELETE_ACLS = 31
@@ -48,6 +52,10 @@ ALTER_REPLICA_LOG_DIRS = 34
 DESCRIBE_LOG_DIRS = 35
 SASL_AUTHENTICATE = 36
 CREATE_PARTITIONS = 37
+CREATE_DELEGATION_TOKEN = 38
+RENEW_DELEGATION_TOKEN = 39
+EXPIRE_DELEGATION_TOKEN = 40
+DESCRIBE_DELEGATION_TOKEN = 41
 DELETE_GROUPS = 42
 ELECT_LEADERS = 43
 INCREMENTAL_ALTER_CONFIGS = 44
@@ -61,6 +69,10 @@ ALTER_USER_SCRAM_CREDENTIALS = 51
 DESCRIBE_CLUSTER = 60
 DESCRIBE_PRODUCERS = 61
 UNREGISTER_BROKER = 64
+DESCRIBE_TRANSACTIONS = 65
+LIST_TRANSACTIONS = 66
+CONSUMER_GROUP_HEARTBEAT = 68
+CONSUMER_GROUP_DESCRIBE = 69
 LIST_CONFIG_RESOURCES = 74
 DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -92,13 +104,21 @@ class ApiCluster(Cluster):
         request: Struct,
         version: int | None = None,
         listener: str = "CLIENT",
+        software: str = "",
     ) -> Struct:
-        """Ask over the wire."""
+        """Ask over the wire; `software` is the client library."""
         version = OFFERED[api_key].last if version is None else version
         frame = memoryview(encode_request(api_key, version, 7, "test", request))[4:]
         header = parse_request_header(frame)
         decoded = decode_request(api_key, version, frame, header.position)
-        context = BrokerContext(self._broker(broker), version, "test", listener, self.now_ms)
+        context = BrokerContext(
+            self._broker(broker),
+            version,
+            "test",
+            listener,
+            self.now_ms,
+            client_software=software,
+        )
         handling = resolve(api_key)(context, decoded)
         response = (
             self._drive(broker, handling) if isinstance(handling, GeneratorType) else handling

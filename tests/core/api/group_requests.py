@@ -57,6 +57,7 @@ def ask(
     *answers: object,
     client_id: str | None = "app",
     image: Any = None,
+    software: str = "",
 ) -> tuple[Struct, Coordinator]:
     """The handler's answer over the wire, and what the coordinator heard."""
     sent = encode_request(api_key, version, 7, client_id, request)[4:]
@@ -66,7 +67,7 @@ def ask(
     broker: Any = SimpleNamespace(
         node=SimpleNamespace(image=image or Image()), new_topic_id=lambda: RANDOM, settings=None
     )
-    context = BrokerContext(broker, version, client_id, "CLIENT", 1000, "127.0.0.1")
+    context = BrokerContext(broker, version, client_id, "CLIENT", 1000, "127.0.0.1", software)
     handling = handler(context, decoded)
     replies: list[Any] | None = None
     while True:

@@ -33,7 +33,7 @@ USUAL: dict[str, tuple[Any, ...]] = {
     "current_leader_epoch": (-1, 0),
     "leader_epoch": (-1, 0),
     "election_type": (0, 1),
-    "transactional_id": (None,),
+    "transactional_id": ("t",),
     "producer_id": (-1,),
     "producer_epoch": (-1,),
     "timeout_ms": (0, 100),

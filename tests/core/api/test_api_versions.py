@@ -32,12 +32,31 @@ def test_every_api_is_named_once_in_every_version(cluster: ApiCluster, version: 
     assert told[23][0] <= 2 <= told[23][1], "librdkafka speaks version 2 only"
 
 
-def test_no_feature_is_finalised(cluster: ApiCluster) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_features_are_those_of_kafka_that_hold_here(cluster: ApiCluster, version: int) -> None:
     asked = {"client_software_name": "apache-kafka-java", "client_software_version": "4.3.1"}
-    answer = cluster.request(1, API_VERSIONS, asked)
-    assert answer["supported_features"] == answer["finalized_features"] == []
-    assert answer["finalized_features_epoch"] == -1
+    answer = cluster.request(1, API_VERSIONS, asked, version)
+    supported = {
+        feature["name"]: (feature["min_version"], feature["max_version"])
+        for feature in answer["supported_features"]
+    }
+    off = dict.fromkeys(("group.version", "share.version", "streams.version"), (0, 0))
+    assert supported == {
+        "metadata.version": (30, 30),
+        "eligible.leader.replicas.version": (1, 1),
+        **(off if version >= 4 else {}),
+    }, "before version 4 a client refuses a feature whose lowest level is 0"
+    finalised = {one["name"]: one["max_version_level"] for one in answer["finalized_features"]}
+    assert finalised == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    assert "transaction.version" not in finalised, "Java would begin transactions of version 2"
+    assert answer["finalized_features_epoch"] == 0
     assert answer["zk_migration_ready"] is False
+
+
+def test_tools_do_not_take_the_cluster_for_an_old_kafka(cluster: ApiCluster) -> None:
+    """kcl and kminion look for the first release that has a key which is missing here: without
+    24 that is 0.11, without 38 it is 1.1, without 65 it is 3.0, without 68 it is 3.7."""
+    assert {24, 25, 26, 28, 38, 39, 40, 41, 65, 66, 68, 69} <= set(ranges(cluster, 0))
 
 
 @pytest.mark.parametrize(

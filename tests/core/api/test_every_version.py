@@ -5,13 +5,18 @@ from typing import Any
 
 import pytest
 from api_cluster import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     ALTER_REPLICA_LOG_DIRS,
     ALTER_USER_SCRAM_CREDENTIALS,
     API_VERSIONS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     CREATE_ACLS,
+    CREATE_DELEGATION_TOKEN,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_ACLS,
@@ -22,12 +27,16 @@ from api_cluster import (
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_DELEGATION_TOKEN,
     DESCRIBE_GROUPS,
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_TRANSACTIONS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     ELECT_LEADERS,
+    END_TXN,
+    EXPIRE_DELEGATION_TOKEN,
     FIND_COORDINATOR,
     HEARTBEAT,
     INCREMENTAL_ALTER_CONFIGS,
@@ -38,15 +47,18 @@ from api_cluster import (
     LIST_GROUPS,
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
+    LIST_TRANSACTIONS,
     METADATA,
     NO_TOPIC_ID,
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
+    RENEW_DELEGATION_TOKEN,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
     UNREGISTER_BROKER,
     ApiCluster,
     creatable,
@@ -78,6 +90,8 @@ ACL = {
     "operation": 3,
     "permission_type": 3,
 }
+TRANSACTION = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0}
+IN_TRANSACTION = [{"name": "orders", "partitions": [0]}]
 REQUESTS: dict[int, dict[str, Any]] = {
     LIST_OFFSETS: {
         "replica_id": -1,
@@ -253,6 +267,43 @@ REQUESTS: dict[int, dict[str, Any]] = {
         "topics": [{"name": "orders", "partitions": [{"partition_index": 0}]}],
     },
     UNREGISTER_BROKER: {"broker_id": 9},
+    ADD_PARTITIONS_TO_TXN: {
+        "transactions": [{**TRANSACTION, "verify_only": False, "topics": IN_TRANSACTION}],
+        **{f"v3_and_below_{name}": value for name, value in TRANSACTION.items()},
+        "v3_and_below_topics": IN_TRANSACTION,
+    },
+    ADD_OFFSETS_TO_TXN: {**TRANSACTION, "group_id": "group"},
+    END_TXN: {**TRANSACTION, "committed": True},
+    TXN_OFFSET_COMMIT: {
+        **TRANSACTION,
+        **MEMBER,
+        "topics": [
+            {
+                "name": "orders",
+                "partitions": [
+                    {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+                ],
+            }
+        ],
+    },
+    DESCRIBE_TRANSACTIONS: {"transactional_ids": ["t"]},
+    LIST_TRANSACTIONS: {"state_filters": ["Ongoing"], "producer_id_filters": []},
+    CREATE_DELEGATION_TOKEN: {
+        "owner_principal_type": None,
+        "owner_principal_name": None,
+        "renewers": [{"principal_type": "User", "principal_name": "u"}],
+        "max_lifetime_ms": -1,
+    },
+    RENEW_DELEGATION_TOKEN: {"hmac": b"x", "renew_period_ms": 1},
+    EXPIRE_DELEGATION_TOKEN: {"hmac": b"x", "expiry_time_period_ms": 1},
+    DESCRIBE_DELEGATION_TOKEN: {"owners": None},
+    CONSUMER_GROUP_HEARTBEAT: {
+        "group_id": "group",
+        "member_id": "member",
+        "member_epoch": 0,
+        "subscribed_topic_names": ["orders"],
+    },
+    CONSUMER_GROUP_DESCRIBE: {"group_ids": ["group"], "include_authorized_operations": False},
     DESCRIBE_TOPIC_PARTITIONS: {"topics": [], "response_partition_limit": 10, "cursor": None},
 }
 EXPECTED = {
@@ -272,6 +323,27 @@ EXPECTED = {
     ALTER_CLIENT_QUOTAS: {ErrorCode.UNSUPPORTED_VERSION},
     ALTER_USER_SCRAM_CREDENTIALS: {ErrorCode.RESOURCE_NOT_FOUND},
     UNREGISTER_BROKER: {ErrorCode.BROKER_ID_NOT_REGISTERED},
+    **{
+        key: {ErrorCode.UNSUPPORTED_VERSION}
+        for key in (
+            ADD_PARTITIONS_TO_TXN,
+            ADD_OFFSETS_TO_TXN,
+            END_TXN,
+            TXN_OFFSET_COMMIT,
+            CONSUMER_GROUP_HEARTBEAT,
+            CONSUMER_GROUP_DESCRIBE,
+        )
+    },
+    **{
+        key: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED}
+        for key in (
+            CREATE_DELEGATION_TOKEN,
+            RENEW_DELEGATION_TOKEN,
+            EXPIRE_DELEGATION_TOKEN,
+            DESCRIBE_DELEGATION_TOKEN,
+        )
+    },
+    DESCRIBE_TRANSACTIONS: {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
 }
 
 
@@ -280,7 +352,7 @@ def all_error_codes(value: Any) -> set[int]:
         return set().union(*(all_error_codes(each) for each in value))
     if not isinstance(value, dict):
         return set()
-    codes = {value["error_code"]} if "error_code" in value else set()
+    codes = {value[key] for key in ("error_code", "partition_error_code") if key in value}
     return codes.union(*(all_error_codes(each) for each in value.values()))
 
 

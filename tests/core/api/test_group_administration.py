@@ -158,17 +158,22 @@ def test_the_coordinators_of_many(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "error"),
+    ("version", "software", "error"),
     [
-        (1, ErrorCode.UNSUPPORTED_VERSION),
-        (2, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (3, ErrorCode.UNSUPPORTED_VERSION),
+        (1, "", ErrorCode.UNSUPPORTED_VERSION),
+        (2, "librdkafka 2.0.2", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (
+            2,
+            "confluent-kafka-python 2.16.1-rdkafka-2.16.0",
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
+        (3, "apache-kafka-java 4.3.1", ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_nobody_coordinates_a_transaction(version: int, error: ErrorCode) -> None:
-    """librdkafka, in version 2, would try again for ever on anything milder."""
+def test_nobody_coordinates_a_transaction(version: int, software: str, error: ErrorCode) -> None:
+    """librdkafka would retry for ever on any other error."""
     asked = {"key": "t", "key_type": TRANSACTION}
-    response, coordinator = ask(find_coordinator, FIND, version, asked)
+    response, coordinator = ask(find_coordinator, FIND, version, asked, software=software)
     assert coordinator.asked == []
     assert code(response) is error
     assert (response["node_id"], response["host"], response["port"]) == (-1, "", -1)

@@ -38,7 +38,7 @@ def test_a_producer_that_had_an_id_gets_a_new_one(cluster: ApiCluster) -> None:
         ({"producer_id": 5, "producer_epoch": -1}, ErrorCode.INVALID_REQUEST),
         ({"producer_id": -1, "producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "t"}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ({"transactional_id": "t"}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 def test_no_id(cluster: ApiCluster, request_: dict[str, Any], error: ErrorCode) -> None:

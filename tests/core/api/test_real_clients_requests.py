@@ -29,6 +29,8 @@ def cluster() -> ApiCluster:
 
 def form(value: Any) -> Any:
     """The fields of a message without their values; of a list those of its first item."""
+    if value is None:
+        return None
     if isinstance(value, dict):
         return {name: form(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -38,6 +40,8 @@ def form(value: Any) -> Any:
 
 def fits(ours: Any, kafkas: Any) -> bool:
     """The same fields wherever both have something to show."""
+    if ours is None or kafkas is None:
+        return True
     if isinstance(ours, dict) and isinstance(kafkas, dict):
         return ours.keys() == kafkas.keys() and all(fits(ours[k], kafkas[k]) for k in ours)
     if isinstance(ours, list) and isinstance(kafkas, list):

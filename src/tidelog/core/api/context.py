@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidelog.core.api.departed_brokers import DepartedBrokers
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import TopicId
@@ -37,7 +38,15 @@ class Broker(NamedTuple):
 class BrokerContext:
     """One request's surroundings."""
 
-    __slots__ = ("broker", "client_host", "client_id", "listener", "now_ms", "version")
+    __slots__ = (
+        "broker",
+        "client_host",
+        "client_id",
+        "client_software",
+        "listener",
+        "now_ms",
+        "version",
+    )
 
     def __init__(
         self,
@@ -47,6 +56,7 @@ class BrokerContext:
         listener: str,
         now_ms: int,
         client_host: str = "",
+        client_software: str = "",
     ) -> None:
         self.broker = broker
         self.version = version
@@ -54,6 +64,19 @@ class BrokerContext:
         self.listener = listener
         self.now_ms = now_ms
         self.client_host = client_host
+        self.client_software = client_software
+        """The client library and its version, if it named itself in ApiVersions (KIP-511)."""
+
+    @property
+    def no_transactions(self) -> ErrorCode:
+        """The code on which this client gives up transactions at once.
+
+        librdkafka retries all but a few errors, and UNSUPPORTED_VERSION with them. Its bindings
+        name themselves, with its name in their version.
+        """
+        if "rdkafka" in self.client_software:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.UNSUPPORTED_VERSION
 
     @property
     def node(self) -> Node:

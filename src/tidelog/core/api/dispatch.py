@@ -18,7 +18,7 @@ host's loop; of all that pause, one goes on in each turn.
 from collections import deque
 from collections.abc import Callable
 from types import GeneratorType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
 from tidelog.core.api.exchange import (
@@ -82,6 +82,9 @@ class Refused(Exception):
 
 class Line(Protocol):
     """A connection: answers leave it in the order of their requests."""
+
+    session: Any
+    """The client library, once it has named itself in ApiVersions."""
 
     @property
     def peer_host(self) -> str:
@@ -166,7 +169,7 @@ class Dispatch:
                     header.correlation_id,
                 )
             else:
-                self._handle(connection, key, version, header, frame)
+                self._reserve(connection, header, frame)
         elif key == API_VERSIONS:
             self._step_down(connection.reserve(), header.correlation_id)
         else:
@@ -213,16 +216,17 @@ class Dispatch:
         exchange = FetchExchange(reply, correlation_id, version, self._hints, kind, began_ns)
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
 
+    def _reserve(self, connection: Line, header: RequestHeader, frame: memoryview) -> None:
+        """Handle a request now, or leave it to the connection to present it again."""
+        overlaps = header.api_key in OVERLAPPING
+        reply = connection.reserve() if overlaps else connection.reserve_alone(frame)
+        if reply is not None:
+            self._handle(connection, reply, header, frame)
+
     def _handle(
-        self, connection: Line, key: int, version: int, header: RequestHeader, frame: memoryview
+        self, connection: Line, reply: Reply, header: RequestHeader, frame: memoryview
     ) -> None:
-        if key in OVERLAPPING:
-            reply = connection.reserve()
-        else:
-            alone = connection.reserve_alone(frame)
-            if alone is None:
-                return
-            reply = alone
+        key, version = header.api_key, header.api_version
         request = decode_request(key, version, frame, header.position)
         if len(frame) > ADMIN_ENTRIES_MAX:  # an entry takes a byte at least
             _check_entries(key, request)
@@ -233,7 +237,10 @@ class Dispatch:
             CLIENT_LISTENER,
             self._now_ms(),
             connection.peer_host,
+            connection.session or "",
         )
+        if key == API_VERSIONS:
+            connection.session = _software(request)
 
         times, began_ns = self._times.of(OFFERED[key].name), self._times.turn.began_ns
 
@@ -317,6 +324,13 @@ class Dispatch:
         state["cluster_id"] = self._broker.cluster_id
         document = {"document": json.dumps(state).encode()}
         reply.fill([encode_response(DESCRIBE_STATE, 0, correlation_id, document)])
+
+
+def _software(api_versions: Struct) -> str:
+    """A client library and its version, as it names itself from version 3 on."""
+    return " ".join(
+        api_versions.get(field, "") for field in ("client_software_name", "client_software_version")
+    )
 
 
 def _check_entries(key: int, request: Struct) -> None:

@@ -1,8 +1,11 @@
 """Which APIs clients may use here, in which versions, and who handles them.
 
 Produce and Fetch are offered like the others but have a path of their own. Always true: what
-is advertised is served, with one exception. Produce is advertised from version 0 as Kafka
+is advertised is answered, with one exception. Produce is advertised from version 0 as Kafka
 does: older librdkafka takes a higher minimum for a broker that can't compress (KAFKA-18659).
+
+Some APIs are answered with an error only, as Kafka answers them where a feature is off: clients
+then fail at once, and tools recognise the Kafka version (docs/adr/0037).
 
 Handlers are named, not imported: most brokers never run most of them, and start fast.
 """
@@ -54,6 +57,10 @@ OFFERED: dict[int, ApiRange] = {
     21: _api("DeleteRecords", 0, 2),
     22: _api("InitProducerId", 0, 5),
     23: _api("OffsetForLeaderEpoch", 2, 4),
+    24: _api("AddPartitionsToTxn", 0, 5),
+    25: _api("AddOffsetsToTxn", 0, 4),
+    26: _api("EndTxn", 0, 5),
+    28: _api("TxnOffsetCommit", 0, 5),
     29: _api("DescribeAcls", 1, 3),
     30: _api("CreateAcls", 1, 3),
     31: _api("DeleteAcls", 1, 3),
@@ -63,6 +70,10 @@ OFFERED: dict[int, ApiRange] = {
     35: _api("DescribeLogDirs", 1, 5),
     36: _api("SaslAuthenticate", 0, 2),
     37: _api("CreatePartitions", 0, 3),
+    38: _api("CreateDelegationToken", 1, 3),
+    39: _api("RenewDelegationToken", 1, 2),
+    40: _api("ExpireDelegationToken", 1, 2),
+    41: _api("DescribeDelegationToken", 1, 3),
     42: _api("DeleteGroups", 0, 2),
     43: _api("ElectLeaders", 0, 2),
     44: _api("IncrementalAlterConfigs", 0, 1),
@@ -76,6 +87,10 @@ OFFERED: dict[int, ApiRange] = {
     60: _api("DescribeCluster", 0, 2),
     61: _api("DescribeProducers", 0, 0),
     64: _api("UnregisterBroker", 0, 0),
+    65: _api("DescribeTransactions", 0, 0),
+    66: _api("ListTransactions", 0, 2),
+    68: _api("ConsumerGroupHeartbeat", 0, 1),
+    69: _api("ConsumerGroupDescribe", 0, 1),
     74: _api("ListConfigResources", 0, 1),
     75: _api("DescribeTopicPartitions", 0, 0),
 }
@@ -99,6 +114,10 @@ HANDLERS: dict[int, str] = {
     21: "tidelog.core.api.handlers.offsets:delete_records",
     22: "tidelog.core.api.handlers.producer_ids:init_producer_id",
     23: "tidelog.core.api.handlers.offsets:offset_for_leader_epoch",
+    24: "tidelog.core.api.handlers.transactions:add_partitions_to_txn",
+    25: "tidelog.core.api.handlers.transactions:add_offsets_to_txn",
+    26: "tidelog.core.api.handlers.transactions:end_txn",
+    28: "tidelog.core.api.handlers.transactions:txn_offset_commit",
     29: "tidelog.core.api.handlers.access.acls:describe_acls",
     30: "tidelog.core.api.handlers.access.acls:create_acls",
     31: "tidelog.core.api.handlers.access.acls:delete_acls",
@@ -108,6 +127,10 @@ HANDLERS: dict[int, str] = {
     35: "tidelog.core.api.handlers.replicas.log_dirs:describe_log_dirs",
     36: "tidelog.core.api.handlers.access.sasl:sasl_authenticate",
     37: "tidelog.core.api.handlers.topics.partitions:create_partitions",
+    38: "tidelog.core.api.handlers.access.tokens:create_delegation_token",
+    39: "tidelog.core.api.handlers.access.tokens:renew_delegation_token",
+    40: "tidelog.core.api.handlers.access.tokens:expire_delegation_token",
+    41: "tidelog.core.api.handlers.access.tokens:describe_delegation_token",
     42: "tidelog.core.api.handlers.groups.administration:delete_groups",
     43: "tidelog.core.api.handlers.replicas.elections:elect_leaders",
     44: "tidelog.core.api.handlers.configs.config_changes:incremental_alter_configs",
@@ -121,6 +144,10 @@ HANDLERS: dict[int, str] = {
     60: "tidelog.core.api.handlers.cluster.brokers:describe_cluster",
     61: "tidelog.core.api.handlers.replicas.producers:describe_producers",
     64: "tidelog.core.api.handlers.cluster.brokers:unregister_broker",
+    65: "tidelog.core.api.handlers.transactions:describe_transactions",
+    66: "tidelog.core.api.handlers.transactions:list_transactions",
+    68: "tidelog.core.api.handlers.groups.consumer_protocol:consumer_group_heartbeat",
+    69: "tidelog.core.api.handlers.groups.consumer_protocol:consumer_group_describe",
     74: "tidelog.core.api.handlers.configs.config_resources:list_config_resources",
     75: "tidelog.core.api.handlers.cluster.topic_partitions:describe_topic_partitions",
 }

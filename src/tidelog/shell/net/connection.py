@@ -15,6 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
+from typing import Any
 
 from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.answer_slot import Slot, any_awaited
@@ -47,6 +48,7 @@ class Connection:
         "_events",
         "_handle",
         "_held",
+        "_left",
         "_loop",
         "_made",
         "_outbox",
@@ -86,7 +88,7 @@ class Connection:
         """Since when the request under way is waited for; 0 if there is none."""
         self.broken_by = ""
         """Why it was closed by us."""
-        self.session: object = None
+        self.session: Any = None
         """What the service knows about this peer."""
         self.flush: Callable[[], None] = self._flush
         """One object, so that asking twice in a turn is asking once."""
@@ -109,6 +111,8 @@ class Connection:
         """It waits for memory."""
         self._barred = False
         """A request that runs alone came; some request was not answered at the last check."""
+        self._left = False
+        """The peer was seen to send no more, while requests wait for answers."""
         self._events = READABLE
         loop.watch(sock, self)
 
@@ -127,8 +131,8 @@ class Connection:
 
         A frame that was put back is handled again when all earlier requests are answered.
         """
-        self._barred = True
-        if any_awaited(self._slots):
+        self._barred = not self._left
+        if self._barred and any_awaited(self._slots):
             self._buffer.put_back(frame)
             return None
         return self.reserve()
@@ -307,15 +311,11 @@ class Connection:
         self._want(self._events & ~READABLE | hang_up)
 
     def _hung_up(self) -> None:
-        """The peer left while the connection is barred. What it sent before is handled first."""
-        try:
-            more = self._buffer.partial or bool(self._sock.recv(1, socket.MSG_PEEK))
-        except OSError:
-            more = False
-        if more:
-            self._want(self._events & ~_HANG_UP)
-        else:
-            self.close("the peer closed it")
+        """The peer left while the connection is barred. It sees no order any more, so what it
+        sent is handled at once: a LeaveGroup need not wait for the JoinGroup before it."""
+        self._left = True
+        self._barred = False
+        self._want((self._events | READABLE) & ~_HANG_UP)
 
     def _starve(self) -> None:
         self._starved = True

@@ -1,7 +1,6 @@
 """InitProducerId 0-5: an id for a producer that wants to be idempotent.
 
-There are no transactions yet. A transactional producer that finds its way here, past
-FindCoordinator, is refused as one that gives up.
+There are no transactions yet: with a transactional id the request is refused.
 """
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
@@ -11,7 +10,7 @@ from tidelog.core.node.messages import InitProducerId
 _NONE = -1
 
 
-def init_producer_id(_broker: BrokerContext, request: Struct) -> Handling:
+def init_producer_id(broker: BrokerContext, request: Struct) -> Handling:
     """A new producer id for idempotent producing, whatever id the producer had before."""
     transactional_id = request["transactional_id"]
     producer_id = request.get("producer_id", _NONE)
@@ -19,7 +18,7 @@ def init_producer_id(_broker: BrokerContext, request: Struct) -> Handling:
     if transactional_id == "" or (producer_id == _NONE) != (producer_epoch == _NONE):
         return _producer_id(ErrorCode.INVALID_REQUEST)
     if transactional_id is not None:
-        return _producer_id(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _producer_id(broker.no_transactions)
     [answer] = yield [InitProducerId()]
     return _producer_id(answer.error, answer.producer_id, answer.producer_epoch)
 

@@ -84,6 +84,48 @@ response
     entity []
       entity_type string, entity_name string ?
 """,
+    # CreateDelegationToken
+    38: """
+request
+  owner_principal_type string 3+ ?, owner_principal_name string 3+ ?
+  renewers []
+    principal_type string, principal_name string
+  max_lifetime_ms i64
+response
+  error_code i16, principal_type string, principal_name string
+  token_requester_principal_type string 3+, token_requester_principal_name string 3+
+  issue_timestamp_ms i64, expiry_timestamp_ms i64, max_timestamp_ms i64, token_id string
+  hmac bytes, throttle_time_ms i32
+""",
+    # RenewDelegationToken
+    39: """
+request
+  hmac bytes, renew_period_ms i64
+response
+  error_code i16, expiry_timestamp_ms i64, throttle_time_ms i32
+""",
+    # ExpireDelegationToken
+    40: """
+request
+  hmac bytes, expiry_time_period_ms i64
+response
+  error_code i16, expiry_timestamp_ms i64, throttle_time_ms i32
+""",
+    # DescribeDelegationToken
+    41: """
+request
+  owners [] ?
+    principal_type string, principal_name string
+response
+  error_code i16
+  tokens []
+    principal_type string, principal_name string
+    token_requester_principal_type string 3+, token_requester_principal_name string 3+
+    issue_timestamp i64, expiry_timestamp i64, max_timestamp i64, token_id string, hmac bytes
+    renewers []
+      principal_type string, principal_name string
+  throttle_time_ms i32
+""",
     # DescribeUserScramCredentials
     50: """
 request

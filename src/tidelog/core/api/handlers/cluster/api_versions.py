@@ -1,7 +1,9 @@
 """ApiVersions 0-4: what this broker offers.
 
-No features are finalised: a client then keeps to what every Kafka since 2.1 does, and Java's
-does not begin the second version of transactions.
+Features are those of Kafka's that fit a cluster without a quorum of controllers. Consumer groups
+of KIP-848, share groups and streams groups are supported up to level 0, which means off.
+`transaction.version` is not named, because its level 0 means transactions of the first kind; and
+without it Java's producers do not begin those of the second (docs/adr/0037).
 """
 
 import re
@@ -11,7 +13,20 @@ from tidelog.core.api.offered import API_VERSIONS, OFFERED
 from tidelog.core.errors import ErrorCode
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_NO_FEATURES_EPOCH = -1
+_LEVEL_ZERO = 4
+"""The first version of ApiVersions in which a feature's lowest level may be 0 (KAFKA-17011)."""
+FEATURES_EPOCH = 0
+"""Kafka's rises with each change; these change only with the software."""
+METADATA_VERSION = 30
+"""Kafka's number for 4.3-IV0: the versions of messages here are those of Kafka 4.3."""
+SUPPORTED = {
+    "metadata.version": (METADATA_VERSION, METADATA_VERSION),
+    "eligible.leader.replicas.version": (1, 1),
+    "group.version": (0, 0),
+    "share.version": (0, 0),
+    "streams.version": (0, 0),
+}
+"""Lowest and highest level by name. The highest is finalised unless it is 0."""
 
 
 def api_versions(broker: BrokerContext, request: Struct) -> Struct:
@@ -20,7 +35,19 @@ def api_versions(broker: BrokerContext, request: Struct) -> Struct:
         names = (request["client_software_name"], request["client_software_version"])
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return _answer(ErrorCode.INVALID_REQUEST, [])
-    return _answer(ErrorCode.NONE, list(OFFERED))
+    answer = _answer(ErrorCode.NONE, list(OFFERED))
+    answer["supported_features"] = [
+        {"name": name, "min_version": lowest, "max_version": highest}
+        for name, (lowest, highest) in SUPPORTED.items()
+        if lowest or broker.version >= _LEVEL_ZERO
+    ]
+    answer["finalized_features"] = [
+        {"name": name, "max_version_level": highest, "min_version_level": highest}
+        for name, (_, highest) in SUPPORTED.items()
+        if highest
+    ]
+    answer["finalized_features_epoch"] = FEATURES_EPOCH
+    return answer
 
 
 def unsupported_version() -> Struct:
@@ -43,8 +70,5 @@ def _answer(error: ErrorCode, api_keys: list[int]) -> Struct:
             for key in api_keys
         ],
         "throttle_time_ms": 0,
-        "supported_features": [],
-        "finalized_features_epoch": _NO_FEATURES_EPOCH,
-        "finalized_features": [],
         "zk_migration_ready": False,
     }

@@ -1,10 +1,11 @@
 """FindCoordinator 0-6: which broker looks after a group.
 
-There is no transaction coordinator here yet. Whoever needs one is to fail at once, and says so
-best on UNSUPPORTED_VERSION: Java's client, kafka-python and aiokafka would try
-COORDINATOR_NOT_AVAILABLE again for ever, and Java's transactional producers show the text that
-comes with it. librdkafka asks in version 2; its transactional producers give up on
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED and on nothing milder.
+There is no transaction coordinator here yet. Clients that need one must fail at once, and do so
+on UNSUPPORTED_VERSION: Java's client, kafka-python and aiokafka would retry
+COORDINATOR_NOT_AVAILABLE for ever, and Java's transactional producers show the text that
+comes with it. librdkafka gives up on TRANSACTIONAL_ID_AUTHORIZATION_FAILED only, and shows the
+text; other clients would look for an authorisation problem. kafkajs turns every error into
+"Failed to find group coordinator": it is given this broker, which refuses its InitProducerId.
 
 An empty group id has a coordinator like any other: offsets may be committed for it.
 """
@@ -19,8 +20,8 @@ from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 
 _GROUP = 0
 _TRANSACTION = 1
-_LIBRDKAFKA = 2
-"""The version that librdkafka asks in, and hardly anyone else."""
+_KAFKAJS = 2
+"""The version that kafkajs uses; librdkafka too, and hardly any other client."""
 _MANY_KEYS = 4
 _THERE = TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS)
 
@@ -29,7 +30,7 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
     """One key up to version 3, many from version 4 on."""
     many = broker.version >= _MANY_KEYS
     keys = request["coordinator_keys"] if many else [request["key"]]
-    refusal = _refusal(broker.version, request.get("key_type", _GROUP))
+    refusal = _refusal(broker, request.get("key_type", _GROUP))
     if refusal is not None:
         answers = [refusal] * len(keys)
     else:
@@ -55,18 +56,27 @@ def _not_made(answer: TopicAnswer) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=message)
 
 
-def _refusal(version: int, key_type: int) -> FindCoordinatorResponse | None:
-    """Why nobody need be asked."""
+def _refusal(broker: BrokerContext, key_type: int) -> FindCoordinatorResponse | None:
+    """The answer to what is no question about a group."""
     if key_type == _GROUP:
         return None
     if key_type != _TRANSACTION:
         message = f"There is no coordinator of type {key_type}; groups are 0."
         return FindCoordinatorResponse(ErrorCode.INVALID_REQUEST, error_message=message)
-    error = ErrorCode.UNSUPPORTED_VERSION
-    if version == _LIBRDKAFKA:
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    error = broker.no_transactions
+    if broker.version == _KAFKAJS and error is ErrorCode.UNSUPPORTED_VERSION:
+        return _this_broker(broker)
     message = "This cluster has no transactions yet; leave transactional.id out."
     return FindCoordinatorResponse(error, error_message=message)
+
+
+def _this_broker(broker: BrokerContext) -> FindCoordinatorResponse:
+    node_id = broker.node.config.broker_id
+    known = broker.node.image.brokers.get(node_id)
+    for listener, host, port in known.endpoints if known is not None else ():
+        if listener == broker.listener:
+            return FindCoordinatorResponse(ErrorCode.NONE, node_id, host, port)
+    return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _coordinator(answer: FindCoordinatorResponse, otherwise: str) -> Struct:

@@ -1,0 +1,47 @@
+"""Clients that want what is not here yet fail at once, with an error that says so."""
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from real_cluster import PATIENCE_S, eventually, make_topic
+
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+
+def test_consumer_protocol_is_a_fatal_error_in_librdkafka(calm: LocalCluster, name: str) -> None:
+    make_topic(calm.bootstrap, name)
+    errors: list[KafkaError] = []
+    on_error: Callable[[KafkaError], None] = errors.append
+    client = Consumer(
+        {
+            "bootstrap.servers": calm.bootstrap,
+            "group.id": name,
+            "group.protocol": "consumer",
+            "log_level": 0,
+            "error_cb": on_error,
+        }
+    )
+    try:
+        client.subscribe([name])
+
+        def error() -> KafkaError | None:
+            message = client.poll(0.1)
+            found = errors + ([message.error()] if message is not None else [])
+            return next((each for each in found if each is not None), None)
+
+        found = eventually(error, "librdkafka reports that the protocol is not supported")
+        assert found.code() == KafkaError._FATAL
+        assert "API version not supported" in found.str()
+    finally:
+        client.close()
+
+
+def test_transactions_are_a_fatal_error_in_librdkafka(calm: LocalCluster) -> None:
+    client = Producer(
+        {"bootstrap.servers": calm.bootstrap, "transactional.id": "t", "log_level": 0}
+    )
+    with pytest.raises(KafkaException) as caught:
+        client.init_transactions(PATIENCE_S)
+    assert caught.value.args[0].fatal()
+    assert "no transactions yet" in caught.value.args[0].str()
