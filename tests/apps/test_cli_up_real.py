@@ -185,6 +185,24 @@ def test_a_broker_with_wrong_settings_says_which(tmp_path: Path) -> None:
     assert ran.stderr.count("\n") == 1
 
 
+def test_a_strict_broker_refuses_settings_without_effect(tmp_path: Path) -> None:
+    text = "node.id=1\nnum.io.threads=8\nlog.retension.ms=1\n"
+    (tmp_path / "server.properties").write_text(text)
+    ran = tidelog("broker", "--config", "server.properties", "--strict")
+    assert ran.returncode == 2
+    assert "num.io.threads" in ran.stderr
+    assert "did you mean log.retention.ms?" in ran.stderr
+
+
+def test_a_broker_that_can_not_protect_itself_as_told_does_not_start(tmp_path: Path) -> None:
+    text = "node.id=1\nsasl.enabled.mechanisms=SCRAM-SHA-512\n"
+    (tmp_path / "server.properties").write_text(text)
+    ran = tidelog("broker", "--config", "server.properties")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("tidelog: server.properties:2: sasl.enabled.mechanisms=")
+    assert "no authentication yet" in ran.stderr
+
+
 def test_two_brokers_cant_share_a_log_directory(
     broker: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:

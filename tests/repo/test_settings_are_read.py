@@ -16,7 +16,7 @@ TABLES = {
     "broker_keys.py",
     "cleaner_keys.py",
     "group_keys.py",
-    "kafka_names.py",
+    "ignored_keys.py",
     "running_keys.py",
     "topic_keys.py",
 }

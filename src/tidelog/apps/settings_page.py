@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tidelog.core.settings.broker_keys import SECTIONS
+from tidelog.core.settings.ignored_keys import IGNORED
 from tidelog.core.settings.setting import INT_MAX, LONG_MAX, READ_ONLY, Setting, Value, spell
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
@@ -23,9 +24,14 @@ row says otherwise. They are given in a file, in the environment or on the comma
 
 "Cluster-wide" can be changed while brokers run, for one broker or for all, with
 IncrementalAlterConfigs (`kafka-configs --alter --entity-type brokers`). "Read-only" needs a
-restart. Two more pages: [defaults for topics](topic-defaults.md), and [Tidelog's
-own](own-settings.md). A name that is on none of them warns at start, and changes nothing. A wrong
-value ends the start with the reason.
+restart. More pages: [defaults for topics](topic-defaults.md), [Tidelog's own](own-settings.md), and
+[Kafka's settings without effect here](ignored-settings.md). A name that is on none of them, or on
+the last one, warns at start and changes nothing; with `tidelog broker --strict` it ends the start.
+A wrong value ends the start with the reason.
+
+Settings that protect a Kafka broker (`ssl.keystore.location`, `sasl.enabled.mechanisms`,
+`authorizer.class.name`, `security.inter.broker.protocol=SSL`, …) end the start too, because
+Tidelog has no TLS, authentication or access control yet.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 """
@@ -44,6 +50,16 @@ _DEFAULTS_INTRO = """# A broker's defaults for topics
 What a topic gets that says nothing: see [topic settings](topic-settings.md). They are given like
 [the broker's other settings](broker-settings.md); "cluster-wide" ones can be changed while
 brokers run.
+
+This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
+
+"""
+
+_IGNORED_INTRO = """# Kafka's settings without effect
+
+Broker settings of Kafka 4.3.1 that Tidelog has no use for. They are read, kept and shown by
+DescribeConfigs as Kafka shows them, and have no effect. Those in bold can be changed while brokers
+run. Those that protect a broker are refused unless they are empty or at their default.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 
@@ -77,6 +93,7 @@ def pages() -> dict[str, str]:
     return {
         "broker-settings.md": _broker_page(),
         "topic-settings.md": _topic_page(),
+        "ignored-settings.md": _ignored_page(),
         **{page: text + _broker_table(SECTIONS[title]) for title, (page, text) in _APART.items()},
     }
 
@@ -92,6 +109,16 @@ def _broker_page() -> str:
 def _broker_table(settings: Iterable[Setting]) -> str:
     head = ("setting", "type", "default", "allowed", "change", "what it does")
     return _table(head, [(*_common(row), _change(row), _meaning(row)) for row in settings])
+
+
+def _ignored_page() -> str:
+    families: dict[str, list[str]] = {}
+    for row in sorted(IGNORED.values()):
+        shown = f"`{row.name}={spell(row.default) or ''}`"
+        changed = shown if row.dynamic == READ_ONLY else f"**{shown}**"
+        families.setdefault(row.name.partition(".")[0], []).append(changed)
+    rows = [(family, ", ".join(shown)) for family, shown in families.items()]
+    return _IGNORED_INTRO + _table(("family", "settings with their defaults"), rows)
 
 
 def _topic_page() -> str:

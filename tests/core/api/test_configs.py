@@ -402,3 +402,40 @@ def test_what_has_settings(cluster: ApiCluster) -> None:
     assert resources(cluster, CLIENT_METRICS) == (ErrorCode.NONE, [])
     assert resources(cluster, version=0) == (ErrorCode.NONE, []), "client metrics only"
     assert resources(cluster, 3) == (ErrorCode.UNSUPPORTED_VERSION, [])
+
+
+def test_settings_of_kafka_without_effect_are_kept_and_shown() -> None:
+    """librdkafka's tests change them, and expect to see what they set."""
+    cluster = ApiCluster(brokers=(1,)).start_all()
+    wanted = {
+        "num.io.threads": "9",
+        "num.network.threads": "4",
+        "background.threads": "12",
+        "sasl.kerberos.min.time.before.relogin": "58000",
+    }
+
+    def alter(name: str, value: str) -> dict[str, Any]:
+        change = {"name": name, "config_operation": 0, "value": value}
+        resource = {"resource_type": 4, "resource_name": "1", "configs": [change]}
+        request = {"resources": [resource], "validate_only": False}
+        [answer] = cluster.request(1, INCREMENTAL_ALTER_CONFIGS, request)["responses"]
+        return dict(answer)
+
+    for name, value in wanted.items():
+        assert alter(name, value)["error_code"] == ErrorCode.NONE
+    assert alter("num.io.threads", "many")["error_code"] == ErrorCode.INVALID_REQUEST
+    assert alter("process.roles", "broker")["error_code"] == ErrorCode.INVALID_REQUEST
+    refused = alter("sasl.enabled.mechanisms", "PLAIN")
+    assert refused["error_code"] == ErrorCode.INVALID_REQUEST
+    assert "no authentication yet" in refused["error_message"]
+    cluster.settle()
+    asked = {"resource_type": 4, "resource_name": "1", "configuration_keys": list(wanted)}
+    request = {"resources": [asked], "include_synonyms": True, "include_documentation": False}
+    [result] = cluster.request(1, DESCRIBE_CONFIGS, request)["results"]
+    shown = {config["name"]: config for config in result["configs"]}
+    assert {name: config["value"] for name, config in shown.items()} == wanted
+    assert {config["config_source"] for config in shown.values()} == {2}
+    assert shown["num.io.threads"]["synonyms"] == [
+        {"name": "num.io.threads", "value": "9", "source": 2},
+        {"name": "num.io.threads", "value": "8", "source": 5},
+    ]

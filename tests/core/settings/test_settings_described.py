@@ -9,6 +9,7 @@ from tidelog.core.settings.described import (
     describe_cluster,
     describe_topic,
 )
+from tidelog.core.settings.ignored_keys import IGNORED
 from tidelog.core.settings.topic_keys import TOPIC
 
 STATIC = settings_of(
@@ -95,7 +96,9 @@ def test_what_is_kept_without_effect_is_shown_and_says_so() -> None:
 
 def test_everything_is_shown_unless_names_are_asked_for() -> None:
     assert [found.name for found in describe_topic({}, {}, STATIC)] == list(TOPIC)
-    assert [found.name for found in describe_broker(STATIC, {}, {})] == list(BROKER)
+    shown = [found.name for found in describe_broker(STATIC, {}, {})]
+    assert shown == [*BROKER, *IGNORED]
+    assert len(shown) >= 340, "as many as Kafka 4.3 shows"
     assert describe_topic({}, {}, STATIC, []) == []
     assert describe_topic({}, {}, STATIC, ["unheard.of"]) == []
 
@@ -115,3 +118,38 @@ def test_for_all_brokers_only_what_was_changed_is_shown() -> None:
     found = one(describe_cluster({"log.retention.ms": "7"}))
     assert (found.name, found.value, found.source) == ("log.retention.ms", "7", 3)
     assert describe_cluster({"log.retention.ms": "7"}, ["num.partitions"]) == []
+
+
+def test_a_setting_that_is_ignored_is_shown_as_kafka_shows_it() -> None:
+    settings = settings_of({"node.id": "1", "num.io.threads": "16"})
+    names = ["num.io.threads", "num.network.threads", "ssl.keystore.password", "process.roles"]
+    found = {one.name: one for one in describe_broker(settings, {}, {}, names)}
+    threads = found["num.io.threads"]
+    assert (threads.value, threads.source, threads.type, threads.read_only) == ("16", 4, 3, False)
+    assert threads.synonyms == (
+        Synonym("num.io.threads", "16", 4),
+        Synonym("num.io.threads", "8", 5),
+    )
+    assert threads.documentation == "Kept, without effect so far."
+    assert (found["num.network.threads"].value, found["num.network.threads"].source) == ("3", 5)
+    assert found["ssl.keystore.password"].sensitive
+    assert found["ssl.keystore.password"].type == 9
+    assert found["process.roles"].value == ""
+
+
+def test_a_sensitive_value_is_not_shown() -> None:
+    own = {"ssl.truststore.password": "hush"}
+    [found] = describe_broker(STATIC, own, {}, ["ssl.truststore.password"])
+    assert (found.value, found.source) == (None, 2)
+    assert "hush" not in str(found)
+
+
+def test_topic_settings_have_the_synonyms_that_kafka_lists() -> None:
+    for name in ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"):
+        found = topic(name, {}, {})
+        assert found.synonyms == (Synonym(name, found.value, 5),)
+    for name in ("local.retention.bytes", "local.retention.ms"):
+        assert topic(name, {}, {}).synonyms == (Synonym(f"log.{name}", "-2", 5),)
+    assert topic("flush.ms", {}, {}).synonyms == ()
+    assert topic("flush.ms", {}, {}).value == str(2**63 - 1)
+    assert topic("preallocate", {}, {}).value == "false"

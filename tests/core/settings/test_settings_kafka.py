@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from tidelog.core.settings.broker_keys import BROKER
-from tidelog.core.settings.kafka_names import KAFKA_NAMES
+from tidelog.core.settings.ignored_keys import IGNORED
 from tidelog.core.settings.setting import READ_ONLY, spell
 from tidelog.core.settings.topic_keys import TOPIC
 
@@ -32,10 +32,7 @@ OTHER_DEFAULT = {
     "listeners": "this machine only",
     "broker.id": "-1 is Kafka's way to say none",
     "listener.security.protocol.map": "only PLAINTEXT is spoken",
-    "log.flush.interval.ms": "Kafka says none, and means never",
     "log.flush.scheduler.interval.ms": "so that flush.ms holds",
-    "log.preallocate": "in small steps, so it costs little",
-    "preallocate": "in small steps, so it costs little",
     "queued.max.request.bytes": "memory is bounded unless somebody wants it otherwise",
     "replica.fetch.max.bytes": "more than one batch of a busy producer at a time",
     "socket.listen.backlog.size": "many clients may come at once",
@@ -62,7 +59,8 @@ NOT_SHOWN_BY_KAFKA = {
 
 def test_every_name_of_kafkas_is_known() -> None:
     assert set(KAFKA["topic"]) == set(TOPIC)
-    assert set(KAFKA["broker"]) <= {*BROKER, *KAFKA_NAMES}
+    assert set(KAFKA["broker"]) <= {*BROKER, *IGNORED}
+    assert set(IGNORED) <= set(KAFKA["broker"])
 
 
 def test_every_name_is_kafkas_or_marked_as_our_own() -> None:
@@ -70,7 +68,7 @@ def test_every_name_is_kafkas_or_marked_as_our_own() -> None:
     assert own == NOT_SHOWN_BY_KAFKA
 
 
-OURS = {"broker": BROKER, "topic": TOPIC}
+OURS = {"broker": {**BROKER, **IGNORED}, "topic": TOPIC}
 SHARED = [row for row in ROWS if row.name in OURS[row.resource]]
 
 

@@ -71,14 +71,75 @@ def test_an_unknown_name_in_a_program_is_a_mistake() -> None:
 
 
 def test_unknown_keys_warn() -> None:
-    texts = {"num_io_threads": "8", "sasl_jaas_config": "secret", "log_retension_ms": "1"}
+    texts = {"num_io_threads": "8", "ssl_cipher_suites": "x", "log_retension_ms": "1"}
     warnings = resolve([layer("file", node_id="1", colour="blue", **texts)]).warnings
     assert warnings == [
-        "Kafka's settings that Tidelog does not heed: num.io.threads, sasl.jaas.config",
+        "Kafka's settings that Tidelog does not heed: num.io.threads, ssl.cipher.suites",
         "file:colour: no setting is called colour",
         "file:log.retension.ms: no setting is called log.retension.ms;"
         " did you mean log.retention.ms?",
     ]
+
+
+PROTECTING = {
+    "ssl.keystore.location": "/etc/kafka/keystore.jks",
+    "ssl.client.auth": "required",
+    "security.inter.broker.protocol": "SSL",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "listener.name.external.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.external.ssl.keystore.location": "/etc/kafka/keystore.jks",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin",
+    "allow.everyone.if.no.acl.found": "false",
+    "create.topic.policy.class.name": "com.example.Policy",
+    "delegation.token.secret.key": "hush",
+}
+
+
+@pytest.mark.parametrize("name", PROTECTING)
+def test_a_setting_that_protects_kafka_is_refused(name: str) -> None:
+    """A broker that ignored it would be open to everybody, though its file says otherwise."""
+    with pytest.raises(InvalidSettings) as raised:
+        settings_of({"node.id": "1", name: PROTECTING[name]})
+    [problem] = raised.value.problems
+    assert problem.name == name
+    assert "yet, and the broker would run without it" in problem.reason
+
+
+def test_a_secret_is_not_repeated() -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        settings_of({"node.id": "1", "ssl.keystore.password": "hush", "sasl.jaas.config": "hush"})
+    assert len(raised.value.problems) == 2
+    assert "hush" not in str(raised.value)
+
+
+def test_a_protecting_setting_that_asks_for_nothing_is_allowed() -> None:
+    nothing = {
+        "security.inter.broker.protocol": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "",
+        "ssl.client.auth": "none",
+        "connections.max.reauth.ms": "0",
+        "ssl.endpoint.identification.algorithm": "",
+        "sasl.kerberos.service.name": "kafka",
+    }
+    assert settings_of({"node.id": "1", **nothing}).node_id == 1
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_no_listener_may_speak_what_is_not_spoken(protocol: str) -> None:
+    """That of Kafka's controllers too: brokers talk in the clear here."""
+    texts = {
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:{protocol}",
+    }
+    with pytest.raises(InvalidSettings, match=f"CONTROLLER speaks {protocol}"):
+        settings_of({"node.id": "1", **texts})
+
+
+def test_protocols_of_listeners_that_are_not_there_do_not_matter() -> None:
+    texts = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL"}
+    assert settings_of({"node.id": "1", **texts}).listener.name == "PLAINTEXT"
 
 
 def test_a_slip_alone_warns_too() -> None:

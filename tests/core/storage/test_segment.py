@@ -221,6 +221,11 @@ class ReservingDisk(MemoryDisk):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[int] = []
+        self.truncated: list[int] = []
+
+    def truncate(self, path: str, size: int) -> None:
+        super().truncate(path, size)
+        self.truncated.append(size)
 
     def preallocate(self, path: str, size: int) -> None:
         super().preallocate(path, size)
@@ -243,6 +248,18 @@ def test_space_is_reserved_only_for_segments_that_grow() -> None:
     assert segment.size <= asked[-1] <= 2 * segment.size + 30_100
     segment.finish()
     assert disk.size(segment.path) == segment.size
+
+
+def test_preallocate_reserves_a_whole_segment_and_gives_the_rest_back() -> None:
+    disk = ReservingDisk()
+    disk.make_dir("p")
+    config = LogConfig(preallocate=True, segment_bytes=1 << 20)
+    segment = Segment.create(disk, "p", 0, config, 0)
+    one = batch(0, size=100)
+    segment.append([one], one.size)
+    assert disk.asked == [1 << 20]
+    segment.finish()
+    assert disk.truncated == [one.size]
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 61, b"short"], ids=["zeros", "partial header"])

@@ -22,7 +22,7 @@ BATCHES = 40
 END = RECORDS * BATCHES
 HIGH_WATERMARK = END
 EPOCHS = ((0, 0), (2, 50), (3, 125))
-CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300, preallocate=False)
+CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300, reserve_steps=False)
 NOW = 1_700_000_000_000
 PRODUCER = 7
 TOPIC_ID = bytes(range(16))

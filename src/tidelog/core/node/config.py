@@ -36,6 +36,9 @@ class NodeConfig:
     timestamp_before_max_ms: int = TIMESTAMP_BEFORE_MAX_MS
     timestamp_after_max_ms: int = TIMESTAMP_AFTER_MAX_MS
     compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     produced_records_check: bool = False
 
     replica_lag_time_max_ms: int = 30_000

@@ -56,7 +56,11 @@ def node_config(
 
 def _log_config(settings: BrokerSettings) -> LogConfig:
     policy = settings.topic_default("cleanup.policy")
-    told = {"cleanup_delete": "delete" in policy, "cleanup_compact": "compact" in policy}
+    told = {
+        "cleanup_delete": "delete" in policy,
+        "cleanup_compact": "compact" in policy,
+        "reserve_steps": True,
+    }
     names = list(LogConfig.__annotations__)
     return LogConfig(
         **{

@@ -268,6 +268,10 @@ def unit_of(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+_NO_DEFAULT = ("log.flush.interval.ms",)
+"""Kafka shows none for the broker; the topic's is never."""
+
+
 def _topic_defaults() -> Iterator[Setting]:
     """Of several names for one time the last holds Kafka's default; the first is dynamic."""
     for topic, names in SYNONYMS.items():
@@ -283,7 +287,7 @@ def _topic_defaults() -> Iterator[Setting]:
                     if name == names[-1]
                     else None,
                 )
-            yield made
+            yield made._replace(default=None) if name in _NO_DEFAULT else made
 
 
 SECTIONS: dict[str, tuple[Setting, ...]] = {
@@ -300,3 +304,13 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
 }
 
 BROKER: dict[str, Setting] = {row.name: row for rows in SECTIONS.values() for row in rows}
+
+
+def broker_setting(name: str) -> Setting | None:
+    """A setting of the table, or one of Kafka's that is kept without effect."""
+    found = BROKER.get(name)
+    if found is None:
+        from tidelog.core.settings.ignored_keys import IGNORED
+
+        found = IGNORED.get(name)
+    return found

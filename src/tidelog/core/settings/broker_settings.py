@@ -1,7 +1,8 @@
 """One broker's settings: every value, and where it comes from.
 
 Layers lie on one another, the last one on top. All that is wrong is told at once, and each
-problem names the place to mend; what is unknown only warns.
+problem names the place to mend; what is unknown only warns, unless it is meant to protect the
+broker (protection.py).
 
 Always true: settings that exist are sound, each by itself and those that must fit together.
 """
@@ -10,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidelog.core.settings import listeners as addresses
-from tidelog.core.settings.broker_keys import BROKER, UNIT_MS, unit_of
+from tidelog.core.settings.broker_keys import BROKER, UNIT_MS, broker_setting, unit_of
 from tidelog.core.settings.listeners import Listener
-from tidelog.core.settings.setting import Value, WrongValue, parse, spell
+from tidelog.core.settings.setting import Setting, Value, WrongValue, parse, spell
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
 _INTERNAL = "INTERNAL"
@@ -166,9 +167,12 @@ def resolve(layers: Iterable[Layer]) -> Resolved:
     sources: dict[str, Source] = {}
     strange = []
     for name, (entry, kind) in found.items():
-        setting = BROKER.get(name)
+        setting = broker_setting(name)
+        if setting is None or not setting.heeded:
+            problems += _unmet(entry, setting)
+            if name not in BROKER:
+                strange.append(entry)
         if setting is None:
-            strange.append(entry)
             continue
         try:
             given[name] = parse(setting, entry.text)
@@ -180,6 +184,16 @@ def resolve(layers: Iterable[Layer]) -> Resolved:
     if problems:
         raise InvalidSettings(problems)
     return Resolved(settings, [*_strangers(strange), *_doubts(settings)])
+
+
+def _unmet(entry: Entry, setting: Setting | None) -> Iterator[InvalidSetting]:
+    """A setting that would protect the broker, if Tidelog could; secrets are not repeated."""
+    from tidelog.core.settings.protection import unmet_protection
+
+    reason = unmet_protection(entry.name, entry.text)
+    if reason is not None:
+        secret = setting is None or setting.type == "password"
+        yield InvalidSetting(entry.name, "" if secret else entry.text, entry.place, reason)
 
 
 def settings_of(texts: Mapping[str, str]) -> BrokerSettings:
@@ -322,7 +336,7 @@ def _strangers(entries: list[Entry]) -> Iterator[str]:
     """What is in no table: Kafka's names together in one line, others with a guess."""
     if not entries:
         return
-    from tidelog.core.settings.kafka_names import is_kafkas, nearest
+    from tidelog.core.settings.ignored_keys import is_kafkas, nearest
 
     kafkas = sorted(entry.name for entry in entries if is_kafkas(entry.name))
     if kafkas:

@@ -80,12 +80,13 @@ def describe_broker(
 ) -> list[Described]:
     """`own` and `cluster` are what the store has for this broker and for all of them."""
     described = []
-    for name in _wanted(BROKER, names):
-        behind = list(_behind(name, settings, own, cluster))
+    table = _all_settings()
+    for name in _wanted(table, names):
+        behind = list(_behind(table[name], settings, own, cluster))
         value = behind[0].value if behind else None
         for coarser in _COARSER.get(name, ()) if behind else ():
-            behind += _behind(coarser, settings, own, cluster)
-        described.append(_described(BROKER[name], value, behind))
+            behind += _behind(table[coarser], settings, own, cluster)
+        described.append(_described(table[name], value, behind))
     return described
 
 
@@ -93,13 +94,21 @@ def describe_cluster(
     cluster: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[Described]:
     """What was changed for all brokers, and nothing else."""
+    table = _all_settings()
     return [
         _described(
-            BROKER[name], cluster[name], [Synonym(name, cluster[name], DYNAMIC_DEFAULT_BROKER)]
+            table[name], cluster[name], [Synonym(name, cluster[name], DYNAMIC_DEFAULT_BROKER)]
         )
-        for name in _wanted(BROKER, names)
+        for name in _wanted(table, names)
         if name in cluster
     ]
+
+
+def _all_settings() -> Mapping[str, Setting]:
+    """A broker's settings, with those of Kafka's that are kept without effect."""
+    from tidelog.core.settings.ignored_keys import IGNORED
+
+    return {**BROKER, **IGNORED}
 
 
 def _wanted(table: Mapping[str, Setting], names: Collection[str] | None) -> Iterator[str]:
@@ -114,33 +123,37 @@ def _of_family(
 ) -> list[Synonym]:
     """What brokers say of a topic's setting under all of their names for it. The default of a
     coarser one is shown, as by Kafka, only behind something that was said."""
-    found = [s for name in names for s in _behind(name, settings, own, cluster)]
+    found = [s for name in names for s in _behind(BROKER[name], settings, own, cluster)]
     said = any(s.name == names[0] or s.source != DEFAULT_SOURCE for s in found)
     return found if said else []
 
 
 def _behind(
-    name: str, settings: BrokerSettings, own: Mapping[str, str], cluster: Mapping[str, str]
+    setting: Setting, settings: BrokerSettings, own: Mapping[str, str], cluster: Mapping[str, str]
 ) -> Iterator[Synonym]:
     """Every place that gives a broker's setting a value, the one that holds first."""
+    name = setting.name
     if name in own:
         yield Synonym(name, own[name], DYNAMIC_BROKER)
     if name in cluster:
         yield Synonym(name, cluster[name], DYNAMIC_DEFAULT_BROKER)
     if settings.source(name) != DEFAULT and settings.get(name) is not None:
         yield Synonym(name, spell(settings.get(name)), STATIC_BROKER)
-    if (default := BROKER[name].default) is not None:
-        yield Synonym(name, spell(default), DEFAULT_SOURCE)
+    if setting.default is not None:
+        yield Synonym(name, spell(setting.default), DEFAULT_SOURCE)
 
 
 def _described(setting: Setting, value: str | None, behind: list[Synonym]) -> Described:
+    sensitive = setting.type == "password"
+    if sensitive:
+        value, behind = None, [synonym._replace(value=None) for synonym in behind]
     return Described(
         setting.name,
         value,
         TYPE_CODES[setting.type],
         behind[0].source if behind else DEFAULT_SOURCE,
         setting.dynamic == READ_ONLY,
-        False,
+        sensitive,
         tuple(behind),
         _documentation(setting),
     )

@@ -76,9 +76,11 @@ def client_listener(
             f"names several listeners for clients ({names}); keep one, and put those of"
             " controllers into controller.listener.names"
         )
-    protocol = parse_protocols(protocols).get(found[0].name, found[0].name)
-    if protocol in _PROTOCOLS and protocol != PLAINTEXT:
-        raise WrongValue(f"{found[0].name} speaks {protocol}; Tidelog speaks {PLAINTEXT} so far")
+    spoken = parse_protocols(protocols)
+    for name in (found[0].name, *(parse_listener(text).name for text in listeners)):
+        protocol = spoken.get(name, name)
+        if protocol in _PROTOCOLS and protocol != PLAINTEXT:
+            raise WrongValue(f"{name} speaks {protocol}; Tidelog speaks {PLAINTEXT} so far")
     return found[0]
 
 

@@ -25,6 +25,8 @@ TYPE_CODES = {
     "long": 5,
     "double": 6,
     "list": 7,
+    "class": 8,
+    "password": 9,
 }
 """The types, with the number that DescribeConfigs has for each."""
 

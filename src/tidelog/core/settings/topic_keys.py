@@ -7,7 +7,6 @@ that whatever Kafka's tools ask for is understood. `heeded` tells which have an 
 from tidelog.core.settings.setting import CLUSTER_WIDE, LONG_MAX, Setting
 
 _NEVER = LONG_MAX
-_TOPIC_ONLY = "A topic's own only: brokers have no default for it."
 
 _ROWS = (
     Setting(
@@ -25,7 +24,6 @@ _ROWS = (
         "How hard gzip tries, where the leader compresses; -1 is gzip's own choice.",
         least=-1,
         most=9,
-        note=_TOPIC_ONLY,
     ),
     Setting(
         "compression.lz4.level",
@@ -34,7 +32,6 @@ _ROWS = (
         "How hard lz4 tries, where the leader compresses.",
         least=1,
         most=17,
-        note=_TOPIC_ONLY,
     ),
     Setting(
         "compression.zstd.level",
@@ -43,7 +40,6 @@ _ROWS = (
         "How hard zstd tries, where the leader compresses.",
         least=-131_072,
         most=22,
-        note=_TOPIC_ONLY,
     ),
     Setting(
         "compression.type",
@@ -168,10 +164,9 @@ _ROWS = (
     Setting(
         "preallocate",
         "boolean",
-        True,
-        "Reserve disk space ahead of the end of the log.",
-        note="Kafka's default is false. Tidelog reserves in small steps that grow with the"
-        " segment, Kafka a whole segment at once.",
+        False,
+        "Reserve the disk space of a whole segment with its first record.",
+        note="If false, Tidelog reserves in small steps that grow with the segment.",
     ),
     Setting(
         "retention.bytes",
@@ -291,12 +286,17 @@ TOPIC: dict[str, Setting] = {
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "cleanup.policy": ("log.cleanup.policy",),
+    "compression.gzip.level": ("compression.gzip.level",),
+    "compression.lz4.level": ("compression.lz4.level",),
     "compression.type": ("compression.type",),
+    "compression.zstd.level": ("compression.zstd.level",),
     "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
     "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
     "flush.messages": ("log.flush.interval.messages",),
     "flush.ms": ("log.flush.interval.ms",),
     "index.interval.bytes": ("log.index.interval.bytes",),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+    "local.retention.ms": ("log.local.retention.ms",),
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
     "max.message.bytes": ("message.max.bytes",),
     "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),

@@ -4,7 +4,7 @@ Whatever gets into the metadata store is read by every broker, at once and at ea
 a value has one spelling there, `normal`, and nothing that a broker can't read is let in.
 """
 
-from tidelog.core.settings.broker_keys import BROKER
+from tidelog.core.settings.broker_keys import broker_setting
 from tidelog.core.settings.setting import READ_ONLY, Setting, WrongValue, parse, spell
 from tidelog.core.settings.topic_keys import TOPIC
 
@@ -21,7 +21,7 @@ def topic_problem(name: str, text: str) -> str | None:
 def broker_problem(name: str, text: str | None, broker: int | None = None) -> str | None:
     """Why a setting of one broker, or of all (None), can't be changed now; a text of None
     takes a change back."""
-    setting = BROKER.get(name)
+    setting = broker_setting(name)
     if setting is None:
         return f"no broker setting is called {name}"
     if setting.dynamic == READ_ONLY:
@@ -29,6 +29,8 @@ def broker_problem(name: str, text: str | None, broker: int | None = None) -> st
         return f"{name} can't be changed while a broker runs; change {whose} file and restart"
     if text is None:
         return None
+    if not setting.heeded and (reason := _unmet_protection(name, text)) is not None:
+        return reason
     if broker is not None and name in NOT_FOR_ONE:
         return f"{name} can be changed for a topic or for all brokers, not for one"
     return _problem(setting, text)
@@ -36,7 +38,7 @@ def broker_problem(name: str, text: str | None, broker: int | None = None) -> st
 
 def normal(name: str, text: str) -> str:
     """The one spelling of a sound value; others are left as they are."""
-    setting = TOPIC.get(name) or BROKER.get(name)
+    setting = TOPIC.get(name) or broker_setting(name)
     if setting is None:
         return text
     try:
@@ -51,3 +53,10 @@ def _problem(setting: Setting, text: str) -> str | None:
     except WrongValue as wrong:
         return f"{setting.name}={text!r} {wrong}"
     return None
+
+
+def _unmet_protection(name: str, text: str) -> str | None:
+    from tidelog.core.settings.protection import unmet_protection
+
+    reason = unmet_protection(name, text)
+    return None if reason is None else f"{name}: {reason}"

@@ -31,5 +31,7 @@ class LogConfig:
     flush_messages: int = NEVER
     """Flush after so many offsets; 1 is "on disk before the acknowledgement"."""
     flush_ms: int = NEVER
-    preallocate: bool = True
+    preallocate: bool = False
+    """Reserve a whole segment at once."""
+    reserve_steps: bool = True
     """Reserve space ahead of the active segment's end, in steps that grow with it."""

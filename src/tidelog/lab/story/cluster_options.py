@@ -26,7 +26,7 @@ def _story_config() -> NodeConfig:
         request_timeout_ms=NEVER_MS,
         max_incremental_fetch_session_cache_slots=0,
         replica_high_watermark_checkpoint_interval_ms=1,
-        log=LogConfig(preallocate=False),
+        log=LogConfig(reserve_steps=False),
     )
 
 

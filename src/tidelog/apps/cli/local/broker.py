@@ -43,9 +43,14 @@ class RunsByItself(Section):
     help="The cluster's folder: log.dirs is DIR/broker-<node.id>, the store DIR/cluster.db."
     " Not together with --set log.dirs or --set tidelog.metadata.store.",
 )
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse settings without effect; by default they warn, as in Kafka.",
+)
 @click.pass_context
 def broker(
-    ctx: click.Context, config: str | None, sets: tuple[str, ...], data: str | None
+    ctx: click.Context, config: str | None, sets: tuple[str, ...], data: str | None, strict: bool
 ) -> int | None:
     """Run one broker in the foreground, until SIGTERM or Ctrl-C; or look after one with COMMAND.
 
@@ -53,14 +58,14 @@ def broker(
     those before. The log goes to stderr. Exit code 0 means that it stopped cleanly.
     """
     if ctx.invoked_subcommand is not None:
-        if config or sets or data:
+        if config or sets or data or strict:
             name = ctx.invoked_subcommand
             raise click.UsageError(f"options of {name!r} go behind it, not before it", ctx)
         return None
-    return _run(config, sets, data)
+    return _run(config, sets, data, strict)
 
 
-def _run(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
+def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bool) -> int:
     from tidelog.shell.broker.process import run_brokers
     from tidelog.shell.settings_sources import load_settings
     from tidelog.shell.supervisor.preflight import data_folder
@@ -76,6 +81,8 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None) -> int:
             _check_unset(sets, own)
             own_sets = [f"{name}={value}" for name, value in own.items()]
             resolved = load_settings(config, os.environ, [*sets, *own_sets])
+        if strict and resolved.warnings:
+            raise ValueError("\n".join(resolved.warnings))
     except ValueError as error:
         for line in str(error).splitlines():
             click.echo(f"tidelog: {line}", err=True)

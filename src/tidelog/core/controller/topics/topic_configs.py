@@ -7,7 +7,7 @@ brokers read them as they are.
 from collections.abc import Callable, Mapping
 
 from tidelog.core.controller.events import AlterConfigReceived
-from tidelog.core.settings.broker_keys import BROKER
+from tidelog.core.settings.broker_keys import broker_setting
 from tidelog.core.settings.setting import spell
 from tidelog.core.settings.topic_keys import TOPIC
 from tidelog.core.settings.topic_values import broker_problem, normal, topic_problem
@@ -19,10 +19,10 @@ def resolve_changes(
     """What each setting is to become, None for unset; those left out stay as they are."""
     changes = dict.fromkeys(current) if event.whole else {}
     changes.update(event.changes)
-    table = BROKER if event.topic is None else TOPIC
+    setting_of = broker_setting if event.topic is None else TOPIC.get
     for name in (*event.appended, *event.subtracted):
-        default = table[name].default if name in table else None
-        before = current.get(name, spell(default) or "")
+        setting = setting_of(name)
+        before = current.get(name, spell(setting.default) or "" if setting is not None else "")
         items = [item for item in before.split(",") if item]
         if name in event.appended:
             more = [item for item in event.appended[name].split(",") if item]

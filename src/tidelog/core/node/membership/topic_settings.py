@@ -20,6 +20,7 @@ from tidelog.core.types import TopicId
 INDEX_INTERVAL_BYTES_MAX = 256 * 1024
 """A look-up reads on from the entry before: with fewer entries it would read for seconds."""
 GZIP_DEFAULT = ("gzip", "-1")
+_DEFAULT_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
 _NUMBERS = {
     name.replace("_", "."): name for name, kind in LogConfig.__annotations__.items() if kind is int
 }
@@ -104,4 +105,14 @@ def _batch_rules(config: NodeConfig, overrides: Mapping[str, str], log: LogConfi
         level = overrides.get(f"compression.{packing}.level")
         if level is not None and (packing, level) != GZIP_DEFAULT:
             rules.level = int(level)
+        elif level is None:
+            rules.level = _brokers_level(config, packing)
     return rules
+
+
+def _brokers_level(config: NodeConfig, packing: str) -> int | None:
+    """What the broker's file says; None, the codec's own choice, if that is the default."""
+    if packing not in _DEFAULT_LEVELS:
+        return None
+    level: int = getattr(config, f"compression_{packing}_level")
+    return None if level == _DEFAULT_LEVELS[packing] else level

@@ -124,7 +124,7 @@ class Segment:
         """Write batches of `size` bytes in all at the end, with one call."""
         if not self._loaded:
             self.load()
-        if self.size + size > self._reserved and self.config.preallocate:
+        if self.size + size > self._reserved:
             self._reserve(self.size + size)
         position = self._disk.append(self.path, [batch.view() for batch in batches])
         if position != self.size:
@@ -145,11 +145,12 @@ class Segment:
 
     def _reserve(self, needed: int) -> None:
         """Ask for blocks in steps as large as the segment: a small one stays small."""
-        if needed < _RESERVE_FROM:
-            self._reserved = _RESERVE_FROM
+        config, whole = self.config, max(self.config.segment_bytes, needed)
+        if not config.preallocate and (needed < _RESERVE_FROM or not config.reserve_steps):
+            self._reserved = max(needed, _RESERVE_FROM)
             return
-        step = min(needed, _RESERVE_STEP_MAX)
-        self._reserved = min(needed + step, max(self.config.segment_bytes, needed))
+        step = whole if config.preallocate else min(needed, _RESERVE_STEP_MAX)
+        self._reserved = min(needed + step, whole)
         self._disk.preallocate(self.path, self._reserved)
 
     def _forget_tail(self, count: int) -> None:
@@ -206,7 +207,7 @@ class Segment:
         self.load()
         self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
         self.write_indexes()
-        if self._reserved > self.size >= _RESERVE_FROM:
+        if self._reserved > max(self.size, _RESERVE_FROM):
             self._disk.truncate(self.path, self.size)
             self._reserved = 0
 

@@ -6,7 +6,7 @@ spelling of the store; lists it lengthens and shortens itself, so that no change
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.configs.described_configs import (
@@ -20,7 +20,7 @@ from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.settings import topic_keys
-from tidelog.core.settings.broker_keys import BROKER as BROKER_SETTINGS
+from tidelog.core.settings.broker_keys import broker_setting
 from tidelog.core.settings.setting import Setting
 from tidelog.core.settings.topic_values import (
     NOT_FOR_ONE,
@@ -99,14 +99,14 @@ def _change(broker: BrokerContext, resource: Struct, whole: bool) -> AlterConfig
 
 def _of_topic(resource: Struct, name: str, whole: bool) -> AlterConfigReceived:
     change = AlterConfigReceived(0, name, {}, whole=whole)
-    _gather(resource["configs"], change, topic_keys.TOPIC)
+    _gather(resource["configs"], change, topic_keys.TOPIC.get)
     _check(change.changes, topic_problem, ErrorCode.INVALID_CONFIG)
     return change
 
 
 def _of_brokers(resource: Struct, one: BrokerId | None, whole: bool) -> AlterConfigReceived:
     change = AlterConfigReceived(0, None, {}, one, whole=whole)
-    _gather(resource["configs"], change, BROKER_SETTINGS)
+    _gather(resource["configs"], change, broker_setting)
     # What can't be set is as good as unset: Kafka's tools clear more than we have.
     for key in [key for key, text in change.changes.items() if text is None]:
         if broker_problem(key, None, one) is not None:
@@ -134,7 +134,9 @@ def _check(
 
 
 def _gather(
-    configs: list[Struct], change: AlterConfigReceived, settings: Mapping[str, Setting]
+    configs: list[Struct],
+    change: AlterConfigReceived,
+    setting_of: Callable[[str], Setting | None],
 ) -> None:
     """What each setting is to become; None takes it back to its default."""
     seen: set[str] = set()
@@ -152,7 +154,7 @@ def _gather(
         if operation == _SET:
             change.changes[name] = text
         elif operation in (_APPEND, _SUBTRACT):
-            setting = settings.get(name)
+            setting = setting_of(name)
             if setting is None or setting.type != "list":
                 raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is no list; set it instead.")
             edits = change.appended if operation == _APPEND else change.subtracted

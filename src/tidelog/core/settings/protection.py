@@ -1,0 +1,60 @@
+"""Settings that protect a Kafka broker, and that Tidelog can't fulfil yet.
+
+A broker that ignored them would start open to everybody, though its file says otherwise. So such a
+setting is refused unless it is empty or says what holds anyway.
+"""
+
+from fnmatch import fnmatchcase
+
+_NO_TLS = "Tidelog has no TLS yet"
+_NO_AUTHENTICATION = "Tidelog has no authentication yet"
+_NO_AUTHORISER = "Tidelog has no access control yet"
+_NO_POLICY = "Tidelog has no policies yet"
+_REASONS = (
+    ("security.inter.broker.protocol", _NO_TLS),
+    ("security.providers", _NO_TLS),
+    ("ssl.keystore.*", _NO_TLS),
+    ("ssl.truststore.*", _NO_TLS),
+    ("ssl.key.password", _NO_TLS),
+    ("ssl.client.auth", _NO_TLS),
+    ("ssl.engine.factory.class", _NO_TLS),
+    ("listener.name.*.ssl.*", _NO_TLS),
+    ("password.encoder.secret", _NO_TLS),
+    ("sasl.enabled.mechanisms", _NO_AUTHENTICATION),
+    ("sasl.jaas.config", _NO_AUTHENTICATION),
+    ("sasl.server.callback.handler.class", _NO_AUTHENTICATION),
+    ("sasl.mechanism.*.protocol", _NO_AUTHENTICATION),
+    ("listener.name.*.sasl.*", _NO_AUTHENTICATION),
+    ("delegation.token.secret.key", _NO_AUTHENTICATION),
+    ("connections.max.reauth.ms", _NO_AUTHENTICATION),
+    ("authorizer.class.name", _NO_AUTHORISER),
+    ("super.users", _NO_AUTHORISER),
+    ("allow.everyone.if.no.acl.found", _NO_AUTHORISER),
+    ("principal.builder.class", _NO_AUTHORISER),
+    ("*.policy.class.name", _NO_POLICY),
+)
+_HOLDS_ANYWAY = {
+    "security.inter.broker.protocol": "PLAINTEXT",
+    "ssl.client.auth": "none",
+    "ssl.keystore.type": "JKS",
+    "ssl.truststore.type": "JKS",
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+    "sasl.mechanism.controller.protocol": "GSSAPI",
+    "connections.max.reauth.ms": "0",
+    "allow.everyone.if.no.acl.found": "true",
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator"
+    ".DefaultKafkaPrincipalBuilder",
+}
+"""Kafka's defaults: whoever writes them down asks for nothing."""
+
+
+def unmet_protection(name: str, text: str) -> str | None:
+    """Why a broker can't keep what the setting promises; None if it promises nothing."""
+    text = text.strip()
+    if not text or text == _HOLDS_ANYWAY.get(name):
+        return None
+    for pattern, reason in _REASONS:
+        if fnmatchcase(name, pattern):
+            return f"{reason}, and the broker would run without it; remove the setting"
+    return None
