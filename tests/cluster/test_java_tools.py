@@ -281,7 +281,7 @@ def test_performance_is_measured(tool: Tool) -> None:
 def test_brokers_and_their_folders_are_described(tool: Tool, cluster: LocalCluster) -> None:
     versions = tool("BrokerApiVersionsCommand")
     assert versions.count("JoinGroup(11): 0 to 9 [usable: 9]") == len(cluster.ids)
-    assert versions.count("EndTxn(26): UNSUPPORTED") == len(cluster.ids)
+    assert versions.count("DescribeQuorum(55): UNSUPPORTED") == len(cluster.ids)
     folders = json.loads(tool("LogDirsCommand", "--describe").splitlines()[-1])
     assert [one["broker"] for one in folders["brokers"]] == cluster.ids
     assert [one["logDirs"][0]["logDir"] for one in folders["brokers"]] == [
