@@ -243,7 +243,7 @@ JAVA = """An error occurred while calling None.org.apache.spark.api.java.JavaSpa
         (CannotStart("Spark does not start: no"), "Spark does not start: no"),
         (RuntimeError("x\nKeyError: 'a'\n"), "KeyError: 'a'; run it again"),
         (OSError(28, "No space left on device", "f"), "f: No space left on device; run it again"),
-        (ModuleNotFoundError("No", name="pyspark"), "pipelines need pyspark: pip install"),
+        (ModuleNotFoundError("No", name="pyspark"), "pipelines need pyspark: in a clone of"),
     ],
 )
 def test_a_failure_is_one_line(error: Exception, told: str) -> None:

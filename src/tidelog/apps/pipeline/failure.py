@@ -7,6 +7,7 @@ with what to do next.
 
 import re
 
+from tidelog.apps import install_advice
 from tidelog.apps.pipeline.decoding.avro_values import NoFastavro
 from tidelog.apps.pipeline.lake.commit import LakeRefuses
 from tidelog.apps.pipeline.plan import BadPlan
@@ -50,7 +51,7 @@ def _told(error: BaseException) -> tuple[str, bool]:
         "pyarrow",
         "numpy",
     ):
-        return f"pipelines need {error.name}: pip install 'tidelog[spark]'", True
+        return f"pipelines need {error.name}: {install_advice.SPARK}", True
     text = str(error)
     if ours := _OURS.findall(text):
         return _cut(ours[-1][1]), True

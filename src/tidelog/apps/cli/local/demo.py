@@ -137,13 +137,14 @@ def _needs_librdkafka() -> None:
 
 def _needs_spark() -> None:
     """One line, and the way without it."""
+    from tidelog.apps import install_advice
     from tidelog.apps.spark.session import NoJava, find_java
 
     without = "tidelog demo --no-spark does without Spark"
     for package in ("pyspark", "pyarrow", "numpy"):
         if find_spec(package) is None:
             raise click.ClickException(
-                f"the demo needs {package}: make spark, or pip install 'tidelog[spark]'; {without}"
+                f"the demo needs {package}: {install_advice.SPARK}; {without}"
             )
     try:
         find_java()

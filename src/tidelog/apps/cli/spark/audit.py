@@ -55,6 +55,7 @@ def audit(
     Apache Kafka's; live, crashed or copied. Nothing is written there. Exit code 0 means no
     damage; a lagging replica and an uncommitted tail are told, and are none.
     """
+    from tidelog.apps import install_advice
     from tidelog.apps.audit.folders.discovery import NothingThere, find_log_dirs
     from tidelog.apps.cli import output
     from tidelog.apps.spark.session import NoJava, spark_session
@@ -68,7 +69,7 @@ def audit(
         from tidelog.apps.audit.run import audit as make_audit
     except ImportError as error:
         raise click.ClickException(
-            f"the audit needs Spark ({error.name} is missing): pip install 'tidelog[spark]'"
+            f"the audit needs Spark ({error.name} is missing): {install_advice.SPARK}"
         ) from error
     settings = {"spark.log.level": "ERROR", **settings}
     try:

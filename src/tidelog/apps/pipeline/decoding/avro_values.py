@@ -25,7 +25,7 @@ def require_fastavro() -> Any:
     try:
         import fastavro
     except ImportError:
-        raise NoFastavro("Avro needs fastavro: pip install 'tidelog[avro]'") from None
+        raise NoFastavro("Avro needs fastavro: pip install fastavro") from None
     return fastavro
 
 

@@ -1,0 +1,6 @@
+"""How to install what a command needs.
+
+Tidelog is not on the package index yet, so its extras are installed from a clone.
+"""
+
+SPARK = "in a clone of Tidelog, run make spark or pip install '.[spark]'"
