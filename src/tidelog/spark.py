@@ -3,7 +3,8 @@
     from tidelog.spark import register, spark_session
     spark = spark_session()
     register(spark)                 # not needed where Spark finds `pyspark_tidelog` by itself
-    spark.read.format("tidelog").option("kafka.bootstrap.servers", "localhost:9092")...
+    brokers = "localhost:9092,localhost:9093,localhost:9094"
+    spark.read.format("tidelog").option("kafka.bootstrap.servers", brokers)...
 
 Always true: importing this needs pyspark only when it is used.
 """

@@ -245,9 +245,9 @@ def test_signals_stop_the_cluster_cleanly(up: Callable[..., Up], number: int, da
     out = running.announced
     assert out.startswith("Tidelog is up: 3 brokers, ready after ")
     assert f"bootstrap  {found.bootstrap}" in out
-    assert f"kcat -b localhost:{found.brokers[0].port}" in out
-    assert f"tidelog consume greetings -e -b localhost:{found.brokers[0].port}\n" in out
-    assert '"bootstrap.servers"' in out
+    assert f"kcat -b {found.bootstrap} -t greetings" in out
+    assert f"tidelog consume greetings -e -b {found.bootstrap}\n" in out
+    assert f'"bootstrap.servers": "{found.bootstrap}"' in out
     assert all_gone(found)
     assert not (data / "up.json").exists()
     assert "stopped cleanly" in (data / "broker-3.log").read_text()

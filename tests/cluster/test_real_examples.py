@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +44,23 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_example_works(example: str, calm: LocalCluster) -> None:
-    code = example.replace("localhost:9092", calm.bootstrap)
-    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": calm.bootstrap}
+    _run(example, calm.bootstrap)
+
+
+def test_example_of_the_readme_works_after_the_first_broker_died() -> None:
+    """The README kills a broker just before; it may be the first one of the bootstrap line."""
+    (example,) = (e.values[0] for e in EXAMPLES if e.id == "README.md-0")
+    assert isinstance(example, str)
+    with LocalCluster(brokers=3) as cluster:
+        _run(example, cluster.bootstrap)
+        cluster.kill(cluster.ids[0])
+        _run(example, cluster.bootstrap)
+
+
+def _run(example: str, bootstrap: str) -> None:
+    code = example.replace(LAST_RESORT, bootstrap)
+    assert "localhost:9092" not in code, "the bootstrap line names three brokers"
+    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": bootstrap}
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment,

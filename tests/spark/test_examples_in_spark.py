@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from topic_data import append, numbered
 
+from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -47,7 +48,7 @@ def test_python_of_the_page_works(
         about_spark.reverse()  # it shows how a lake is read before it shows how one is made
     names: dict[str, Any] = {"spark": spark}
     for block in about_spark:
-        block = block.replace("localhost:9092", calm.bootstrap)
+        block = block.replace(LAST_RESORT, calm.bootstrap)
         block = block.replace('"tidelog-data', f'"{calm.plan.data}')
         for folder in FOLDERS:
             block = block.replace(f'"{folder}', f'"{tmp_path}/{folder}')

@@ -17,6 +17,7 @@ from topic_data import (
     streaming,
 )
 
+from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
 from tidelog.core.record.record import Header, Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.topics import create_partitions
@@ -209,7 +210,7 @@ def test_the_page_does_what_it_says(
     append(calm.bootstrap, name, numbered(0, 5))
     names: dict[str, Any] = {}
     for block in blocks:
-        block = block.replace("localhost:9092", calm.bootstrap).replace('"orders', f'"{name}')
+        block = block.replace(LAST_RESORT, calm.bootstrap).replace('"orders', f'"{name}')
         exec(block.replace('"lake/', f'"{tmp_path}/lake/'), names)
     assert (names["values"].count(), names["some"].count()) == (5, 3)
     assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 5

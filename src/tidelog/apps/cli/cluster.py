@@ -2,7 +2,12 @@
 
 import click
 
-from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
+from tidelog.apps.cli.remote.bootstrap import (
+    LAST_RESORT,
+    asked_cluster,
+    bootstrap_option,
+    timeout_option,
+)
 from tidelog.apps.cli.usage import Section, examples, format_option
 
 
@@ -10,7 +15,7 @@ from tidelog.apps.cli.usage import Section, examples, format_option
     cls=Section,
     epilog=examples(
         "tidelog cluster info",
-        "tidelog cluster health --bootstrap localhost:9092",
+        f"tidelog cluster health -b {LAST_RESORT}",
         "tidelog cluster brokers --format json",
         "tidelog cluster unregister 3",
     ),
@@ -21,7 +26,7 @@ def cluster() -> None:
 
 @cluster.command(
     "info",
-    epilog=examples("tidelog cluster info", "tidelog cluster info --bootstrap localhost:9092"),
+    epilog=examples("tidelog cluster info", f"tidelog cluster info -b {LAST_RESORT}"),
 )
 @bootstrap_option()
 @timeout_option()

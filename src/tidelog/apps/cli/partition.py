@@ -2,7 +2,12 @@
 
 import click
 
-from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
+from tidelog.apps.cli.remote.bootstrap import (
+    LAST_RESORT,
+    asked_cluster,
+    bootstrap_option,
+    timeout_option,
+)
 from tidelog.apps.cli.remote.completing import complete_topic
 from tidelog.apps.cli.usage import Section, examples, format_option
 
@@ -40,7 +45,7 @@ def _name(ctx: click.Context, text: str) -> tuple[str, int | None]:
     "describe",
     epilog=examples(
         "tidelog partition describe orders/0",
-        "tidelog partition describe orders --bootstrap localhost:9092",
+        f"tidelog partition describe orders -b {LAST_RESORT}",
         "tidelog partition describe orders/0 --watch",
     ),
 )

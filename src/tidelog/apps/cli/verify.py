@@ -5,6 +5,7 @@ import random
 
 import click
 
+from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
 from tidelog.apps.cli.usage import examples, format_option
 from tidelog.apps.near_names import near
 
@@ -47,7 +48,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     epilog=examples(
         "tidelog verify",
         "tidelog verify --seconds 30 --nemesis kill,pause --seed 7",
-        "tidelog verify --bootstrap localhost:9092 --seconds 20",
+        f"tidelog verify --bootstrap {LAST_RESORT} --seconds 20",
         "tidelog verify --acks 1 --nemesis kill --keep evidence",
     ),
 )

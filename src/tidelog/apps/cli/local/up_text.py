@@ -25,7 +25,7 @@ SHARE = 100
 """The line may cost one hundredth of the time, however many partitions there are."""
 PROBE_TIMEOUT_S = 0.3
 FOUND_ANYWHERE = f"{HOST}:9092"
-"""Where commands look when nothing tells them where."""
+"""The first broker that commands contact if no option names one."""
 CLEAR = "\r\x1b[K"
 UNTOLD_COLUMNS = 80
 """Of a terminal that does not know its own width, and says 0."""
@@ -40,7 +40,7 @@ def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
     """How to use the cluster, for people."""
     first = up.bootstrap.partition(",")[0]
     where = up_file.option(up.data)
-    asked = "" if first == FOUND_ANYWHERE else f" -b {first}"
+    bootstrap = "" if first == FOUND_ANYWHERE else f" -b {up.bootstrap}"
     kept = "removed at the end" if up.ephemeral else "kept; remove the folder to start afresh"
     return f"""Tidelog is up: {counted(len(up.brokers), "broker")}, ready after {took_s:.2f} s
 
@@ -52,12 +52,13 @@ def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
 
 A record, there and back:
 
-  echo hello | tidelog produce greetings --create{asked}
-  tidelog consume greetings -e{asked}
+  echo hello | tidelog produce greetings --create{bootstrap}
+  tidelog consume greetings -e{bootstrap}
 
 The same with kcat:
 
-  echo hello | kcat -b {first} -t greetings -P && kcat -b {first} -t greetings -C -e
+  echo hello | kcat -b {up.bootstrap} -t greetings -P
+  kcat -b {up.bootstrap} -t greetings -C -e
 
 The same in Python (pip install confluent-kafka):
 

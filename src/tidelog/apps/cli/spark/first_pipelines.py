@@ -10,7 +10,8 @@ kind = "land"
 name = "orders"
 topics = ["orders"]             # or: pattern = "orders-.*"
 trigger = "available-now"       # all that is there, then end; or "10 seconds": for ever
-# bootstrap = "localhost:9092"  # by default the cluster of ./tidelog-data
+# By default the cluster of ./tidelog-data:
+# bootstrap = "localhost:9092,localhost:9093,localhost:9094"
 
 [lake]
 path = "lake"
@@ -32,7 +33,8 @@ kind = "aggregate"
 name = "per-minute"
 topics = ["orders"]
 trigger = "available-now"       # all that is there, then end; or "10 seconds": for ever
-# bootstrap = "localhost:9092"  # by default the cluster of ./tidelog-data
+# By default the cluster of ./tidelog-data:
+# bootstrap = "localhost:9092,localhost:9093,localhost:9094"
 
 [decode]
 format = "json"
@@ -58,7 +60,8 @@ BACKFILL = """\
 kind = "backfill"
 name = "orders-again"
 topics = ["orders"]             # of the lake; by default all
-# bootstrap = "localhost:9092"  # by default the cluster of ./tidelog-data
+# By default the cluster of ./tidelog-data:
+# bootstrap = "localhost:9092,localhost:9093,localhost:9094"
 
 [lake]
 path = "lake"
