@@ -132,6 +132,25 @@ def test_a_broker_that_was_killed_is_shown_with_the_reason() -> None:
         assert {each["log_end_offset"] for each in whole["replicas"]} == {15}
 
 
+def test_a_hung_broker_is_not_called_in_sync() -> None:
+    """It stays in the ISR until its leader removes it."""
+    with LocalCluster(brokers=3) as running:
+        with Cluster(running.bootstrap) as cluster:
+            admin.create_topic(cluster, "orders", 1, 3)
+            leader = cluster.leader("orders", 0).leader
+        settled(running.bootstrap, "orders/0", isr=3, high_watermark=0)
+        hung = next(broker for broker in running.ids if broker != leader)
+        others = ",".join(f"localhost:{running.port(b)}" for b in running.ids if b != hung)
+        running.pause(hung)
+        try:
+            shown = run(others, "orders/0", "--timeout", "0.5")
+        finally:
+            running.resume(hung)
+    assert shown.exit_code == 1
+    assert f"broker {hung} did not answer: " in shown.stdout
+    assert shown.stdout.splitlines()[-1].startswith("✗ 0 of 1 partitions are whole")
+
+
 # -- brokers of another make -----------------------------------------------------------------
 
 
@@ -239,6 +258,14 @@ def test_nothing_is_said_of_a_partition_that_is_whole() -> None:
         assert word not in text
 
 
+def test_a_replica_of_the_isr_that_does_not_answer_is_unsure() -> None:
+    hung = replica(2, 9, None, role="unknown", unreachable="nothing within 5 s")
+    text = shown(partition(replicas=[replica(1, 9, 9, role="leader"), hung]))
+    assert "unsure" in text
+    told = "✗ 0 of 1 partitions are whole; in the ISR, but did not answer: broker 2\n"
+    assert text.endswith(told)
+
+
 def test_an_offline_partition_says_who_may_lead() -> None:
     text = shown(partition(leader=None, isr=[], elr=[2]))
     assert "nobody leads: it is neither written nor read; broker 2 may lead" in text
@@ -273,7 +300,7 @@ def test_losses_are_told() -> None:
 def test_epochs_are_told_with_their_starts_the_last_ones_first_to_stay() -> None:
     many = [[number, number * 10] for number in range(6)]
     text = shown(partition(replicas=[replica(1, 60, 60, epochs=many, role="leader")], isr=[1]))
-    assert "… 2@20 3@30 4@40 5@50" in text
+    assert "… 2:20 3:30 4:40 5:50" in text
 
 
 def test_a_narrow_screen_has_it_all() -> None:

@@ -122,5 +122,5 @@ def test_the_audit_shows_replicas_that_have_records_ours_last() -> None:
     report = {"partitions": topics, "findings": [], "damage": 0}
     found = audited({"report": report, "took_s": 1.5})
     assert [row["partition"] for row in found.replicas] == ["orders/0", "__ledger/0"]
-    assert found.replicas[0]["epochs from"] == "0@0 2@7"
+    assert found.replicas[0]["epoch:start"] == "0:0 2:7"
     assert found.holds

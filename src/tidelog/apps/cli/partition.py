@@ -62,8 +62,8 @@ def describe_command(
     """Show where each replica's log begins and ends, its high watermark, epochs and lag.
 
     Every broker is asked for itself; one that can't be reached is shown as such. Of a Kafka
-    only what its protocol tells is shown. Exit code 0 means: somebody leads and every
-    replica is in sync.
+    only what its protocol tells is shown. Exit code 0 means: a broker leads, and every
+    replica is in sync and answered.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.remote.partition_report import describe

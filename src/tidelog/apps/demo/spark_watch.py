@@ -265,7 +265,7 @@ def audited(told: dict[str, Any]) -> Audited:
             "replica": replica["replica"],
             "log end": replica["log_end"],
             "high watermark": replica["high_watermark"],
-            "epochs from": " ".join(f"{epoch}@{start}" for epoch, start in replica["epochs"]),
+            "epoch:start": " ".join(f"{epoch}:{start}" for epoch, start in replica["epochs"]),
             "batches": replica["batches"],
             "records": replica["records"],
             "bytes": replica["bytes"],

@@ -93,8 +93,10 @@ class Partition(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Somebody leads, and every replica is in sync."""
-        return self.leader is not None and len(self.isr) == len(self.replicas)
+        """A broker leads, and every replica is in sync and answered: a hung broker stays in the
+        ISR until its leader removes it."""
+        answered = all(replica.unreachable is None for replica in self.replicas)
+        return self.leader is not None and len(self.isr) == len(self.replicas) and answered
 
     def as_data(self) -> dict[str, Any]:
         replicas = [replica._asdict() for replica in self.replicas]

@@ -22,7 +22,7 @@ EPOCHS_SHOWN = 4
 UNKNOWN = "–"
 COMMITTED, UNCOMMITTED, NOTHING = "█", "▒", " "
 NUMBERS = ("log start", "log end", "lag", "HW", "LSO", "epoch")
-COLUMNS = ("broker", "role", "in sync", *NUMBERS, "epochs from")
+COLUMNS = ("broker", "role", "in sync", *NUMBERS, "epoch:start")
 
 
 def show(screen: Console, report: Report) -> None:
@@ -33,10 +33,18 @@ def show(screen: Console, report: Report) -> None:
         _show_partition(screen, partition)
     if report.missing:
         screen.print(output.faint(report.missing))
+    screen.print(output.verdict_line(report.holds, _verdict(report)))
+
+
+def _verdict(report: Report) -> str:
+    if report.holds:
+        return "every replica is in sync"
     good = sum(partition.holds for partition in report.partitions)
-    total = len(report.partitions)
-    told = "every replica is in sync" if report.holds else f"{good} of {total} partitions are whole"
-    screen.print(output.verdict_line(report.holds, told))
+    silent = {r.broker for p in report.partitions for r in p.replicas if r.in_isr and r.unreachable}
+    told = f"{good} of {len(report.partitions)} partitions are whole"
+    if silent:
+        told += f"; in the ISR, but did not answer: {_names(sorted(silent))}"
+    return told
 
 
 def watch(look: Callable[[], Report], first: Report) -> Report:
@@ -100,7 +108,8 @@ def bars(replicas: list[Replica]) -> list[Text]:
         if end > committed and UNCOMMITTED not in cells and end > start:
             last = max((n for n, c in enumerate(cells) if c != NOTHING), default=0)
             cells[last] = UNCOMMITTED  # however little, it is seen
-        colour = output.GOOD if replica.in_isr else output.BAD
+        sure = output.WARN if replica.unreachable else output.GOOD
+        colour = sure if replica.in_isr else output.BAD
         bar = Text(f"{replica.broker:>4} ").append("".join(cells), colour)
         lines.append(bar.append(f" {end}"))
     return lines
@@ -123,6 +132,8 @@ def _table(partition: Partition) -> Any:
     table = output.table(COLUMNS, numbers=NUMBERS)
     for replica in partition.replicas:
         in_sync = output.mark(replica.in_isr, "yes", "no")
+        if replica.in_isr and replica.unreachable:
+            in_sync = Text("unsure", output.WARN)
         numbers = (
             replica.log_start_offset,
             replica.log_end_offset,
@@ -139,10 +150,10 @@ def _table(partition: Partition) -> Any:
 
 
 def _epochs(epochs: list[list[int]] | None) -> str:
-    """`0@0 1@120`: epoch 1 begins at offset 120. The oldest are left out."""
+    """`0:0 1:120`: epoch 1 begins at offset 120. The oldest are left out."""
     if epochs is None:
         return UNKNOWN
-    shown = [f"{epoch}@{start}" for epoch, start in epochs[-EPOCHS_SHOWN:]]
+    shown = [f"{epoch}:{start}" for epoch, start in epochs[-EPOCHS_SHOWN:]]
     return " ".join(["…", *shown] if len(epochs) > EPOCHS_SHOWN else shown) or UNKNOWN
 
 

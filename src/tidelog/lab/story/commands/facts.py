@@ -125,7 +125,7 @@ def _leader_is(play: Play, words: Sequence[str]) -> str | None:
 
 def _epochs_are(play: Play, words: Sequence[str]) -> str | None:
     if not words:
-        raise StoryError("whose? such as: expect epochs A 0@0 1@2")
+        raise StoryError("whose? such as: expect epochs A 0:0 1:2")
     entries = play.world.broker(words[0]).picture(play.world.now_ms).epochs
     found = spell_epochs(entries)
     return None if found == " ".join(_listed(words[1:])) else f"{words[0]} has epochs [{found}]"

@@ -75,7 +75,7 @@ def _members(play: Play, brokers: Sequence[int]) -> str:
 
 
 def epochs(play: Play, step: Step) -> None:
-    """The leader epochs each replica knows, as epoch@start."""
+    """The leader epochs each replica knows, as epoch:start. `@` is for a record's epoch."""
     names = arguments(step, COMMANDS["epochs"].usage, 0)
     for broker in _replicas(play, names):
         entries = broker.picture(play.world.now_ms).epochs
@@ -83,8 +83,8 @@ def epochs(play: Play, step: Step) -> None:
 
 
 def spell_epochs(entries: Sequence[EpochEntry]) -> str:
-    """`0@0 1@2`."""
-    return " ".join(f"{entry.epoch}@{entry.start_offset}" for entry in entries)
+    """`0:0 1:2`."""
+    return " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in entries)
 
 
 def log(play: Play, step: Step) -> None:
@@ -127,7 +127,9 @@ def note(play: Play, step: Step) -> None:
 COMMANDS: dict[str, Command] = {
     "state": Command(state, "state [A …]", "every replica: role, epoch, LEO, HW and log"),
     "isr": Command(isr, "isr", "the controller's word: leader, epoch, ISR, and what is wrong"),
-    "epochs": Command(epochs, "epochs [A …]", "the leader epochs a replica knows, epoch@start"),
+    "epochs": Command(
+        epochs, "epochs [A …]", "the leader epochs a replica knows, epoch:start offset"
+    ),
     "log": Command(log, "log A", "one record a line"),
     "files": Command(files, "files A", "segments and checkpoints on its disk"),
     "losses": Command(losses, "losses [A …]", "what a broker has on record as thrown away"),
