@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -97,3 +98,30 @@ def test_a_killed_process_drops_its_lock_though_its_child_lives(tmp_path: Path, 
                 time.sleep(0.01)
         finally:
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the order is the kernel's")
+def test_lock_of_a_killed_process_is_free_when_its_connections_end(tmp_path: Path) -> None:
+    """Clients ask for metadata at once: a lock that is still held then names the dead leader,
+    and librdkafka comes back a second later."""
+    script = (
+        "import socket, sys, time\n"
+        "from tidelog.shell.store.log_dir_lock import LogDirLock\n"
+        "lock = LogDirLock.acquire(sys.argv[1])\n"
+        "address = ('127.0.0.1', int(sys.argv[2]))\n"
+        "links = [socket.create_connection(address) for _ in range(40)]\n"
+        "time.sleep(60)\n"
+    )
+    held = 0
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        port = str(server.getsockname()[1])
+        command = [sys.executable, "-c", script, str(tmp_path), port]
+        for _ in range(5):
+            with subprocess.Popen(command) as holder:
+                links = [server.accept()[0] for _ in range(40)]
+                holder.kill()
+                assert links[-1].recv(1) == b""
+                held += not is_free(str(tmp_path / ".lock"))
+            for link in links:
+                link.close()
+    assert held == 0

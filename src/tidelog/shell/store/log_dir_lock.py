@@ -2,12 +2,15 @@
 
 The kernel drops it with the process, however that ends, so a free lock is a proof of death.
 It belongs to the open file, not to the process: brokers in one process exclude each other too.
+Linux releases the files of a killed process from the highest descriptor down, so the lock has a
+higher one than the sockets: when a client sees its connection end, the lock is free already.
 Always true: who only looks takes it shared and for microseconds, and never waits; no child
 process, forked or started, keeps it held.
 """
 
 import fcntl
 import os
+import resource
 import time
 from contextlib import suppress
 
@@ -15,6 +18,10 @@ LOCK_NAME = ".lock"
 _PATIENCE_S = 0.5
 """How long to try for a lock that somebody may only be looking at."""
 _PAUSE_S = 0.01
+_HIGH_FD = 8192
+"""Above the descriptors of sockets, as long as there are fewer; the kernel's table of 64 KB."""
+_FDS_ABOVE = 64
+"""Left free above it: brokers in one process have a lock each."""
 _held: set[int] = set()
 """Descriptors of the locks that this process holds."""
 
@@ -48,6 +55,7 @@ class LogDirLock:
                     " stop that broker or choose another directory"
                 )
             time.sleep(_PAUSE_S)
+        fd = _moved_up(fd)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         _held.add(fd)
@@ -59,6 +67,18 @@ class LogDirLock:
             _held.remove(self._fd)
             os.close(self._fd)
         self._fd = -1
+
+
+def _moved_up(fd: int) -> int:
+    """The same open file under a high descriptor; under its own one if there is none."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = _HIGH_FD if soft == resource.RLIM_INFINITY else min(_HIGH_FD, soft - _FDS_ABOVE)
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(least, fd))
+    except OSError:
+        return fd
+    os.close(fd)
+    return high
 
 
 def _drop_in_child() -> None:
