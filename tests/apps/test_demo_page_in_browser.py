@@ -18,7 +18,7 @@ from tidelog.apps.demo.report.page import page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WAIT_S = 60
-WIDTHS = {"desk": 1280, "phone": 380}
+WIDTHS = {"wide": 1440, "desk": 1280, "phone": 420, "small": 380}
 
 PROBE = """
 <script>
@@ -33,8 +33,16 @@ addEventListener("load", () => {
     || box(t).right > box(t.ownerSVGElement).right + 1;
   const size = t => parseFloat(getComputedStyle(t).fontSize) * box(t.ownerSVGElement).width
     / t.ownerSVGElement.viewBox.baseVal.width;
+  const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1
+    || a.bottom <= b.top + 3 || b.bottom <= a.top + 3;
+  const overprinted = svgs.flatMap(svg => {
+    const own = [...svg.querySelectorAll("text")].filter(t => t.textContent);
+    return own.flatMap((one, n) => own.slice(n + 1).filter(two => !apart(box(one), box(two)))
+      .map(two => one.textContent + " | " + two.textContent));
+  });
   const told = {
     errors,
+    overprinted,
     width: innerWidth,
     lines: svgs.map(svg => [...svg.querySelectorAll("polyline")].filter(shown).length),
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
@@ -90,9 +98,11 @@ def test_a_browser_shows_the_report(form: str, tmp_path: Path) -> None:
     assert found["errors"] == []
     assert len(found["lines"]) == 2
     assert min(found["lines"]) >= 8
+    assert "log end − high watermark, in records (√ scale)" in found["texts"]["near0"]
     assert found["overflow"] <= 0
     assert found["cutOff"] == []
     assert found["tiny"] == []
+    assert found["overprinted"] == []
     texts = found["texts"]
     assert "4,000 acknowledged: 0 lost" in texts["verdict"]
     assert "123 ms" in texts["figures"]

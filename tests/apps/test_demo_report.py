@@ -2,12 +2,13 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from demo_outcome import a_timeline, an_outcome
 
-from tidelog.apps.demo.report import picture, plot
+from tidelog.apps.demo.report import picture, picture_file, plot
 from tidelog.apps.demo.report.page import page
 from tidelog.apps.demo.report.picture import Shape, Window
 from tidelog.apps.demo.timeline import Mark
@@ -70,6 +71,7 @@ def test_it_says_what_was_found() -> None:
         "Spark 4.3.0",
         "1,500 – 2,600",
         "the leader was down",
+        "3,999 orders, 200,000.00 in 3 windows: 0 missing, 0 wrong. The last order, an hour ahead,",
     ):
         assert told in text, told
     assert "✗" not in text
@@ -157,3 +159,19 @@ def test_a_line_is_cut_at_the_edge_of_its_panel() -> None:
     panel = plot.Panel(0, 0, 100, 100, 10.0, 20.0, 0, 100)
     drawn = panel.line([[(5.0, 0), (15.0, 100), (25.0, 100)]], "x")
     assert 'points="0.0,50.0 50.0,0.0 100.0,0.0"' in drawn
+
+
+def test_lanes_have_the_scale_of_replicas_in_sync_and_name_what_is_above_it() -> None:
+    """Of a replica that is back only the figure is told: it would flatten all others."""
+    watched = a_timeline()
+    drawn = picture.draw(watched, picture.whole(watched), Shape(1120, 300, "x"), "x")
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", drawn)
+    assert texts.count("8") == 3
+    assert texts.count("1,000") == 2, "at the offsets' axis, and at broker 1's return"
+
+
+def test_the_picture_of_the_docs_is_a_file_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "picture.svg"
+    picture_file.write(a_timeline(), str(path))
+    parts = {part.tag.rpartition("}")[2] for part in ElementTree.parse(path).iter()}
+    assert {"style", "title", "desc", "polyline", "path"} <= parts

@@ -84,6 +84,17 @@ def test_who_claims_an_older_epoch_is_not_believed() -> None:
     assert in_sync(Round(0.0, {1: None})) == ()
 
 
+def test_gap_is_what_a_replica_has_above_its_own_high_watermark() -> None:
+    one = sample(1, 0, 9, (1, 2), leads=True)
+    rounds = [
+        Round(BEGAN + 0.0, {1: one._replace(high_watermark=4), 2: one._replace(high_watermark=9)}),
+        Round(BEGAN + 1.0, {1: None, 2: one._replace(high_watermark=7)}),
+        Round(BEGAN + 2.0, {1: one._replace(high_watermark=0), 2: None}),
+    ]
+    gaps = timeline(rounds, BEGAN, [], []).gaps
+    assert gaps == {1: [[(0.0, 5)], [(2.0, 9)]], 2: [[(0.0, 0), (1.0, 2)]]}
+
+
 def test_nothing_seen_is_an_empty_timeline() -> None:
     empty = timeline([], BEGAN, [], [])
     assert (empty.seconds, empty.brokers, empty.newest) == (0.0, [], 0)

@@ -40,9 +40,11 @@ def _round(at_s: float) -> Round:
 
 
 def _sample(leader: int, epoch: int, end: int, isr: tuple[int, ...], leads: bool) -> Sample:
+    """Eight records are not committed; one that is back, out of sync, knows none that is."""
     start = int(KILLED_S * ROWS_A_SECOND)
     epochs = ((0, 0), (1, start))[: epoch + 1]
-    return Sample(leader, epoch, epoch, leads, end, end, isr, epochs)
+    back = len(isr) < 3 and end == start
+    return Sample(leader, epoch, epoch, leads, end, 0 if back else max(end - 8, 0), isr, epochs)
 
 
 def an_outcome(*, lost: list[int] | None = None, damage: int = 0, spark: bool = True) -> Outcome:
@@ -57,7 +59,10 @@ def an_outcome(*, lost: list[int] | None = None, damage: int = 0, spark: bool = 
         failed=0,
         log=log,
         spark=_spark_part(damage) if spark else None,
-        steps=[Step(0.4, "three brokers"), Step(2.0, "kill -9 for broker 1, the leader")],
+        steps=[
+            Step(0.4, "three brokers at localhost:38143,localhost:42113,localhost:41393"),
+            Step(2.0, "kill -9 for broker 1, the leader"),
+        ],
     )
 
 

@@ -79,6 +79,17 @@ class Timeline(NamedTuple):
     """How far the lake was, after each micro-batch."""
 
     @property
+    def gaps(self) -> dict[int, list[Piece]]:
+        """Each replica's log end minus its own high watermark."""
+        return {
+            broker: [
+                [(at_s, end - mark) for (at_s, end), (_, mark) in zip(ends, marks, strict=True)]
+                for ends, marks in zip(pieces, self.high_watermarks[broker], strict=True)
+            ]
+            for broker, pieces in self.log_ends.items()
+        }
+
+    @property
     def newest(self) -> int:
         """The highest offset seen."""
         return max(

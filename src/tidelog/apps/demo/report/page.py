@@ -22,8 +22,10 @@ ICON = (
 """Within the page, so that a browser asks for none."""
 WHAT_LINES_ARE = (
     "Each replica's log end is drawn in its own width, so lines that lie on one another are all"
-    " seen. The dotted line is the high watermark: below it every in-sync replica has the records."
-    " The strips say who was in sync, who was down, and who led."
+    " seen. The dotted line is the leader's high watermark: below it every in-sync replica has the"
+    " records. Log ends are only a few records above it, so the needles show by how many, each"
+    " replica's log end above the high watermark that it knows itself. The strips show which broker"
+    " was in sync, which was down, and which led."
 )
 
 

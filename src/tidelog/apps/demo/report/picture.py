@@ -2,7 +2,8 @@
 
 Above: offsets. Each replica's log end is a line of its own width, widest first, so that lines on
 one another are all seen; the dotted one is the high watermark. Stripes behind are leader epochs.
-Below: for each replica a strip that says whether it is in sync, out, or down, and when it leads.
+Below: for each replica how far its log end is above its high watermark (gap_lanes.py), and a strip
+that says whether it is in sync, out, or down, and when it leads.
 
 Always true: the picture needs nothing outside it, and its text says what it shows.
 """
@@ -11,15 +12,17 @@ from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
-from tidelog.apps.demo.report import style
-from tidelog.apps.demo.report.plot import Panel, tag
-from tidelog.apps.demo.timeline import DOWN, IN_SYNC, Mark, Piece, Reign, Timeline
+from tidelog.apps.demo.report import gap_lanes, style
+from tidelog.apps.demo.report.plot import LETTER_PX, Panel, tag
+from tidelog.apps.demo.timeline import DOWN, IN_SYNC, Piece, Reign, Timeline
 
-ROW_H = 24
 BAR_H = 15
+ROW_H = gap_lanes.LANE_H + BAR_H + 12
+MARK_ROW_H = 17
+MARK_ROWS = 4
+SHORT_MARKS = {"start": "starts again", "whole": "in sync again"}
+"""By kind, on a narrow picture."""
 LEGEND_H = 22
-LETTER_PX = 6.7
-"""About as wide as a letter is."""
 _AROUND_S = 1.5
 """Shown before the kill, and behind the return."""
 TOGETHER_S = 9.0
@@ -81,8 +84,10 @@ def draw(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:
     low, high = _range(timeline, window)
     width = shape.width - left - 12
     panel = Panel(left, top, width, shape.plot_height, *window, low, high)
-    strips_top = panel.bottom + 32
-    height = strips_top + ROW_H * len(timeline.brokers) + 6
+    below = panel.bottom + 28
+    rows_top = below + gap_lanes.TITLE_H
+    height = rows_top + ROW_H * len(timeline.brokers) - 2
+    lanes = gap_lanes.GapLanes(timeline, panel)
     parts = [
         tag("title", escape(title), id=f"{shape.name}-title"),
         tag("desc", escape(told(timeline)), id=f"{shape.name}-desc"),
@@ -99,8 +104,13 @@ def draw(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:
             height=panel.height,
             class_="tl-frame",
         ),
-        _strips(timeline, panel, shape, strips_top),
-        _marks(timeline, panel, shape, height - 6),
+        lanes.title(below),
+        *(
+            lanes.draw(broker, place, rows_top + place * ROW_H)
+            for place, broker in enumerate(timeline.brokers)
+        ),
+        _strips(timeline, panel, shape, rows_top + gap_lanes.LANE_H + 1),
+        _marks(timeline, panel, shape, rows_top, height - 6),
     ]
     return tag(
         "svg",
@@ -283,25 +293,50 @@ def _led(timeline: Timeline, panel: Panel, place: int, broker: int, y: float) ->
     return "".join(parts)
 
 
-def _marks(timeline: Timeline, panel: Panel, shape: Shape, bottom: float) -> str:
+def _marks(timeline: Timeline, panel: Panel, shape: Shape, below: float, bottom: float) -> str:
     parts = []
+    taken: list[_Place] = []
     for mark in timeline.marks:
         if not panel.shows(mark.at_s - 0.001, mark.at_s + 0.001):
             continue
         x = panel.x(mark.at_s)
-        for top, end in ((panel.top, panel.bottom), (panel.bottom + 24, bottom)):
+        for top, end in ((panel.top, panel.bottom), (below, bottom)):
             parts.append(tag("line", x1=x, x2=x, y1=top, y2=end, class_=f"tl-{mark.kind}"))
-        parts.append(_mark_text(mark, x, panel, shape))
+        text = SHORT_MARKS.get(mark.kind, mark.text) if shape.narrow else mark.text
+        place = _free_place(text, x, panel, taken, right=shape.narrow or mark.kind == "whole")
+        taken.append(place)
+        css = f"tl-said tl-{mark.kind}" + (" tl-end" if place.left else "")
+        at = {"x": place.to_x if place.left else place.from_x, "y": place.y(panel)}
+        parts.append(tag("text", escape(text), **at, class_=css))
     return "".join(parts)
 
 
-def _mark_text(mark: Mark, x: float, panel: Panel, shape: Shape) -> str:
-    """Low in the panel, where lines that rise leave room: left of the line where it fits."""
-    text = mark.text.split(":")[0] if shape.narrow else mark.text
-    wide = len(text) * LETTER_PX + 10
-    fits_left, fits_right = x - wide > panel.left, x + wide < panel.right
-    left = fits_left and (mark.kind != "whole" or not fits_right)
-    row = {"kill": 0 if left else 2, "start": 1, "whole": 2 if left else 0}.get(mark.kind, 3)
-    css = f"tl-said tl-{mark.kind}" + (" tl-end" if left else "")
-    at = {"x": x + (-6 if left else 6), "y": panel.bottom - 8 - row * 17}
-    return tag("text", escape(text), **at, class_=css)
+class _Place(NamedTuple):
+    """Where the text of a mark stands: low in the panel, where lines that rise leave room."""
+
+    row: int
+    from_x: float
+    to_x: float
+    left: bool
+    """Left of its line, and flush right."""
+
+    def y(self, panel: Panel) -> float:
+        return panel.bottom - 8 - self.row * MARK_ROW_H
+
+    def free(self, taken: list["_Place"], panel: Panel) -> bool:
+        inside = self.from_x >= panel.left and self.to_x <= panel.right
+        return inside and not any(
+            self.row == other.row and self.from_x < other.to_x and other.from_x < self.to_x
+            for other in taken
+        )
+
+
+def _free_place(text: str, x: float, panel: Panel, taken: list[_Place], *, right: bool) -> _Place:
+    """The lowest row with room; right of the line first, or left of it."""
+    wide = len(text) * LETTER_PX + 4
+    places = [
+        _Place(row, x - 6 - wide if left else x + 6, x - 6 if left else x + 6 + wide, left)
+        for row in range(MARK_ROWS)
+        for left in (not right, right)
+    ]
+    return next((place for place in places if place.free(taken, panel)), places[-1])

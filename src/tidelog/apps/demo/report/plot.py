@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from tidelog.apps.demo.timeline import Piece
 
+LETTER_PX = 6.7
+"""About as wide as a letter is."""
 NEAR_PX = 0.35
 """A point closer than this to the line between its neighbours is left out."""
 

@@ -35,6 +35,7 @@ PICTURE = """
 .tl .tl-lake{stroke:var(--lake);stroke-width:1.8}
 .tl .tl-f0{fill:var(--r0)} .tl .tl-f1{fill:var(--r1)} .tl .tl-f2{fill:var(--r2)}
 .tl .tl-s0{stroke:var(--r0)} .tl .tl-s1{stroke:var(--r1)} .tl .tl-s2{stroke:var(--r2)}
+.tl .tl-g{fill:none;stroke-width:1.4}
 .tl .tl-in{fill-opacity:.34}
 .tl .tl-gone{stroke-width:1.6;stroke-dasharray:1 5;stroke-opacity:1}
 .tl .tl-down{fill:none;stroke:var(--bad);stroke-dasharray:3 3}
@@ -77,6 +78,7 @@ th{font-weight:600} thead th{color:var(--soft)}
 code{font:.92em ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 ol.steps{padding:0;list-style:none;font-size:.95rem}
 ol.steps li{display:flex;gap:14px;padding:2px 0}
+ol.steps span,footer p{overflow-wrap:anywhere;min-width:0}
 ol.steps time{color:var(--soft);min-width:4.2em;text-align:right;font-variant-numeric:tabular-nums}
 footer{margin-top:2.6rem;border-top:1px solid var(--edge);padding-top:1rem;
   color:var(--soft);font-size:.88rem}

@@ -13,6 +13,8 @@ from tidelog.apps.demo.timeline import Timeline
 
 SHORT_CHARS = 18
 """A cell up to this long is not broken."""
+LAST_ORDER = "The last order, an hour ahead, closes these windows and is in none of them"
+"""Why the sums have one order less than the log and the lake."""
 
 Cell = str | int | float | bool
 
@@ -90,7 +92,7 @@ def _records(records: Records) -> tuple[str, bool]:
 def _sums(sums: Sums) -> tuple[str, bool]:
     text = (
         f"{sums.orders:,} orders, {sums.cents / 100:,.2f} in {sums.windows} windows:"
-        f" {len(sums.missing)} missing, {len(sums.wrong)} wrong"
+        f" {len(sums.missing)} missing, {len(sums.wrong)} wrong. {LAST_ORDER}"
     )
     return text, sums.holds
 
