@@ -1,13 +1,23 @@
 """`tidelog demo`, for real."""
 
 import json
+import re
+import time
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
 
 from tidelog.apps.cli.main import cli
+from tidelog.apps.demo.orders import TOPIC
+from tidelog.apps.demo.writer import Writer
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+PATIENCE_S = 30
 
 
 def test_nothing_is_lost_when_the_leader_is_killed(tmp_path: Path) -> None:
@@ -26,6 +36,29 @@ def test_nothing_is_lost_when_the_leader_is_killed(tmp_path: Path) -> None:
     assert f"{found['acknowledged']:,} acknowledged: 0 lost" in text
     assert f"kill -9 broker {found['killed']}" in text
     assert f"epoch {found['epoch']}: broker {found['successor']} leads" in text
+
+
+def test_the_producer_is_connected_to_every_broker() -> None:
+    """Else it waits a second where the leader that dies is the only broker that it talks to."""
+    name = "kafka_server_socket_server_metrics_connection_count"
+    deadline = time.monotonic() + PATIENCE_S
+    with LocalCluster(brokers=3) as cluster:
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, TOPIC, 1, 3)
+            leader = client.leader(TOPIC, 0).leader
+        writer = Writer(f"localhost:{cluster.port(leader)}")
+        writer.start()
+        try:
+            for broker in cluster.ids:
+                count = 0.0
+                while count < 1:
+                    assert time.monotonic() < deadline, f"no connection to broker {broker}"
+                    with urlopen(cluster.metrics_url(broker)) as page:
+                        found = page.read().decode()
+                    clients = re.search(rf"^{name}{{.*PLAINTEXT.*}} (\S+)$", found, re.MULTILINE)
+                    count = float(clients[1]) if clients else 0.0
+        finally:
+            writer.stop()
 
 
 def test_without_java_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """A librdkafka producer that never stops, and every promise it got.
 
-It has a thread of its own, so that a dead leader holds up nothing but its own deliveries.
+It has a thread of its own, so that a dead leader holds up nothing but its own deliveries, and a
+connection to every broker: if librdkafka is connected to the leader only and it dies, it looks
+for the new one a second later ("no usable brokers" in its debug log), with any cluster.
 Always true: `promises` has exactly the orders that the cluster acknowledged with acks=all.
 """
 
@@ -35,6 +37,7 @@ class Writer:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 5,
+                "enable.sparse.connections": False,
                 "log_level": 0,
             }
         )
