@@ -249,6 +249,7 @@ FILES = [
     layout.CLEANER_OFFSETS,
     layout.META_PROPERTIES,
     layout.CLEAN_SHUTDOWN,
+    layout.METADATA_REVISION,
     layout.LEADER_EPOCHS,
     layout.PARTITION_METADATA,
     layout.CONFIRMED_CLOCK,
