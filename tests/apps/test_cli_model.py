@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.usage import write_file
-from tidelog.apps.cli.views.mutant_hunt import Caught, Prey, all_prey, show_catches
+from tidelog.apps.cli.views.mutant_hunt import Caught, Prey, all_prey, hunt_all, show_catches
 from tidelog.lab.mutants.catalogue import MUTANTS
 
 HARMLESS = ("--records", "1", "--leader-epochs", "1", "--messages", "0", "--workers", "1")
@@ -125,6 +125,15 @@ def test_mutants_by_name_are_hunted_and_found() -> None:
     caught = json.loads(found.stdout)["mutants"]
     assert [mutant["name"] for mutant in caught] == list(names)
     assert all(mutant["found"] and mutant["steps"] for mutant in caught)
+
+
+def test_progress_rises_within_a_hunt() -> None:
+    (prey,) = [each for each in all_prey() if each.name == "join-before-the-epoch-start"]
+    told: list[tuple[float, str]] = []
+    (catch,) = hunt_all([prey], 1, lambda done, note: told.append((done, note)))
+    assert catch.found
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert any(0 < done < 1 and f"{prey.name}: " in note for done, note in told)
 
 
 @pytest.mark.parametrize("found", [True, False], ids=["found", "not found"])

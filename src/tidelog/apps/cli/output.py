@@ -25,7 +25,7 @@ PIPED_WIDTH = 120
 """Columns where there is no terminal to ask."""
 REFRESH_S = 0.1
 
-Tell: TypeAlias = Callable[[int, str], None]
+Tell: TypeAlias = Callable[[float, str], None]
 """Hears how much is done, and a word on it."""
 
 
@@ -128,7 +128,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Tell]:
         task = bar.add_task(what, total=total, note="")
         shown = 0.0
 
-        def tell(done: int, note: str) -> None:
+        def tell(done: float, note: str) -> None:
             nonlocal shown
             bar.update(task, completed=done, note=note)
             if time.monotonic() - shown >= REFRESH_S:

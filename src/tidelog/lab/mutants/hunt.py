@@ -1,18 +1,25 @@
 """Look for a mutant until something breaks, and say what and how far away it was."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from tidelog.lab.mutants.mutant import Mutant
 from tidelog.lab.mutants.universe import Universe
 
 STATES_MAX = 600_000
 """How far the checker goes before it calls a mutant not found."""
-
-
 SEEDS_MAX = 2_000
 """How many runs the simulator makes before it calls a mutant not found."""
+
+Report: TypeAlias = Callable[[int, int, str], None]
+"""Called in the course of a hunt: how many were looked at, of how many at most, and what."""
+
+
+def silent(_done: int, _most: int, _what: str) -> None:
+    """Report to nobody."""
 
 
 @dataclass(slots=True)
@@ -30,23 +37,25 @@ class Catch:
     """The way there: actions of the checker, the last events of the simulator."""
 
 
-def hunt(mutant: Mutant) -> Catch:
+def hunt(mutant: Mutant, report: Report = silent) -> Catch:
     """Let whoever is expected to find it look for it."""
     match mutant.finder:
         case "checker":
-            return hunt_with_checker(mutant)
+            return hunt_with_checker(mutant, report=report)
         case "simulator":
-            return hunt_with_simulator(mutant)
+            return hunt_with_simulator(mutant, report=report)
         case _:
-            return hunt_with_stories(mutant)
+            return hunt_with_stories(mutant, report)
 
 
-def hunt_with_stories(mutant: Mutant) -> Catch:
+def hunt_with_stories(mutant: Mutant, report: Report = silent) -> Catch:
     """Play every story on the mutated package until one does not go as it should."""
     started = time.perf_counter()
     with Universe(mutant.name, mutant.changes) as universe:
         library = universe.load("tidelog.lab.story.library")
-        for verdict in library.check([library.story_folder()]):
+        stories = sum(1 for _ in library.story_folder().rglob("*.txt"))
+        for number, verdict in enumerate(library.check([library.story_folder()]), 1):
+            report(min(number, stories), stories, "stories")
             if not verdict.passed:
                 seconds = time.perf_counter() - started
                 where = f"story {Path(verdict.path).stem}"
@@ -55,12 +64,15 @@ def hunt_with_stories(mutant: Mutant) -> Catch:
     return Catch(mutant, False, "every story goes as before", "", seconds, [])
 
 
-def hunt_with_simulator(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Catch:
+def hunt_with_simulator(
+    mutant: Mutant, seeds_max: int = SEEDS_MAX, *, report: Report = silent
+) -> Catch:
     """Run seeds of the simulator over the mutated package until one breaks."""
     started = time.perf_counter()
     with Universe(mutant.name, mutant.changes) as universe:
         runner = universe.load("tidelog.lab.sim.runner")
         for seed in range(seeds_max):
+            report(seed, seeds_max, "seeds")
             result = runner.run_seed(seed)
             if not result.clean:
                 violation = result.violations[0]
@@ -76,9 +88,15 @@ def hunt_with_simulator(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Catch:
     return Catch(mutant, False, f"nothing in {seeds_max} seeds", "", seconds, [])
 
 
-def hunt_with_checker(mutant: Mutant, states_max: int = STATES_MAX) -> Catch:
+def hunt_with_checker(
+    mutant: Mutant, states_max: int = STATES_MAX, *, report: Report = silent
+) -> Catch:
     """Run the model checker over the mutated package."""
     assert mutant.bounds is not None, "this one is the simulator's"
+
+    def watch(now: Any) -> None:
+        report(now.states, states_max, "states")
+
     started = time.perf_counter()
     with Universe(mutant.name, mutant.changes) as universe:
         explorer = universe.load("tidelog.lab.modelcheck.explorer")
@@ -99,7 +117,11 @@ def hunt_with_checker(mutant: Mutant, states_max: int = STATES_MAX) -> Catch:
         broke, where, steps = f"nothing within {states_max:,} states", "", []
         try:
             search = explorer.explore(
-                model, workers=1, max_states=states_max, stop_at_violation=True
+                model,
+                workers=1,
+                max_states=states_max,
+                stop_at_violation=True,
+                progress=watch,
             )
             if search.violations:
                 worst = min(search.violations.values(), key=lambda v: v.depth)

@@ -6,18 +6,24 @@ two copies at once would only get in each other's way.
 
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing import TimeoutError as NothingYet
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
 from tidelog.apps.cli import output
 from tidelog.lab.modelcheck import verdicts
+from tidelog.lab.modelcheck.explorer import Progress
 from tidelog.lab.mutants.catalogue import ESCAPED, MUTANTS
-from tidelog.lab.mutants.hunt import hunt
+from tidelog.lab.mutants.hunt import STATES_MAX, Report, hunt
+
+REPORT_S = 0.2
+"""Between two reports of one hunt, and between two looks of the parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +76,58 @@ def all_prey() -> list[Prey]:
     return shipped + published
 
 
+class Running(NamedTuple):
+    """How far a hunt is."""
+
+    name: str
+    done: int
+    most: int
+    what: str
+
+    @property
+    def share(self) -> float:
+        """Of what it looks at before it gives up."""
+        return min(self.done / self.most, 1.0)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.done:,} {self.what}"
+
+
+_send: Callable[[Running], None] | None = None
+"""To the parent; set in a worker's process."""
+
+
 def hunt_one(prey: Prey) -> Caught:
     """Hunt one mutant, alone in this process."""
+    report = _reporter(prey.name)
     for mutant in MUTANTS:
         if mutant.name == prey.name:
-            end = hunt(mutant)
+            end = hunt(mutant, report)
             steps = tuple(end.steps)
             return Caught(prey, end.found, end.broke, end.where, end.seconds, steps)
-    return _hunt_published(prey)
+    return _hunt_published(prey, report)
 
 
-def _hunt_published(prey: Prey) -> Caught:
-    row = next(verdicts.run([_published()[prey.name]], workers=1))
+def _reporter(name: str) -> Report:
+    last_s = 0.0
+
+    def report(done: int, most: int, what: str) -> None:
+        nonlocal last_s
+        if _send is not None and time.monotonic() - last_s >= REPORT_S:
+            last_s = time.monotonic()
+            _send(Running(name, done, most, what))
+
+    return report
+
+
+def _hunt_published(prey: Prey, report: Report) -> Caught:
+    case = _published()[prey.name]
+    most = (case.expected and case.expected.states) or STATES_MAX
+
+    def watch(now: Progress) -> None:
+        report(now.states, most, "states")
+
+    row = next(verdicts.run([case], workers=1, progress=watch))
     found = row.exploration
     first = min(found.violations.values(), key=lambda v: v.depth, default=None)
     if first is None:
@@ -92,21 +138,35 @@ def _hunt_published(prey: Prey) -> Caught:
     return Caught(prey, True, first.invariant, where, found.seconds, steps)
 
 
-def _leave_interrupts() -> None:
+def _start_worker(send: Callable[[Running], None]) -> None:
     """An interrupt is for the parent, which ends its workers."""
+    global _send
+    _send = send
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def hunt_all(chosen: Sequence[Prey], workers: int | None, tell: output.Tell) -> list[Caught]:
     """Hunt them all, several at once; results in the order asked for."""
     workers = min(workers or os.cpu_count() or 1, len(chosen))
-    caught: list[Caught] = []
-    with get_context("spawn").Pool(workers, _leave_interrupts, maxtasksperchild=1) as pool:
-        tell(0, chosen[0].name)
-        for catch in pool.imap(hunt_one, chosen, chunksize=1):
-            caught.append(catch)
-            tell(len(caught), catch.prey.name)
-    return caught
+    caught: dict[str, Caught] = {}
+    running: dict[str, Running] = {}
+    context = get_context("spawn")
+    reports = context.SimpleQueue()
+    with context.Pool(workers, _start_worker, (reports.put,), maxtasksperchild=1) as pool:
+        results = pool.imap_unordered(hunt_one, chosen, chunksize=1)
+        while len(caught) < len(chosen):
+            while not reports.empty():
+                report = reports.get()
+                running[report.name] = report
+            current = [each for name, each in running.items() if name not in caught]
+            far = len(caught) + sum(each.share for each in current)
+            tell(far, f"{len(caught)} of {len(chosen)}; {', '.join(map(str, current))}")
+            try:
+                catch = results.next(REPORT_S)
+            except NothingYet:
+                continue
+            caught[catch.prey.name] = catch
+    return [caught[prey.name] for prey in chosen]
 
 
 def show_list(screen: Console, chosen: Sequence[Prey]) -> None:
