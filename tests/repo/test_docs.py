@@ -23,6 +23,7 @@ from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
 from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
+from tidelog.lab.mutants.catalogue import ESCAPED
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.swarm import BY_HAND, CLOCKS, FAULTS
 from tidelog.lab.spec.invariants import INVARIANTS
@@ -270,6 +271,12 @@ def test_the_reference_is_complete(page: str, names: list[str]) -> None:
     text = (REFERENCE / page).read_text()
     assert len(names) >= 5
     assert not [n for n in names if f"`{n}`" not in text and f"- {n}\n" not in text]
+
+
+def test_mistakes_that_the_lab_does_not_find_are_named() -> None:
+    text = (DOCS / "explanation" / "what-the-lab-proves.md").read_text()
+    named = re.findall(r"^- `([a-z-]+)`: ", text, re.MULTILINE)
+    assert named == [mutant.name for mutant in ESCAPED]
 
 
 def test_no_fault_is_named_that_does_not_exist() -> None:
