@@ -68,7 +68,34 @@ def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
     assert found.stdout.count("◆ here the rules part") == 1
     assert "✗ high-watermark breaks acked-records-survive: acked, then lost: m2 at 1" in lines
     assert "✓ leader-epoch keeps acked-records-survive, logs-agree" in lines
+    assert lines[-1] == "✓ as told: high-watermark (historical rule) fails, leader-epoch holds"
     assert "at the end" not in found.stdout, "the story's own `state` has just shown it"
+
+
+@pytest.mark.parametrize(
+    ("name", "ended"),
+    [
+        (
+            "unclean-election-loses-and-says-so",
+            [
+                "! broken: acked-records-survive: acked, then lost: m2 at 1",
+                "✓ as told: acked-records-survive had to break here",
+            ],
+        ),
+        (
+            "fast-leader-changes",
+            ["✓ as told: kip-101 (historical rule) fails, kip-279 and leader-epoch hold"],
+        ),
+    ],
+)
+def test_a_story_in_which_something_must_break_says_so_at_the_end(
+    name: str, ended: list[str]
+) -> None:
+    """And does not blame the rule that brokers run."""
+    found = run("play", name)
+    assert found.exit_code == 0
+    assert found.stdout.splitlines()[-len(ended) :] == ended
+    assert "leader-epoch breaks" not in found.stdout
 
 
 def test_what_stories_cover_is_explained() -> None:
