@@ -1,6 +1,7 @@
 """Whole runs: the same seed is the same run, the shipped rule holds, broken ones are caught."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.runner import play
 
 SEEDS = 100
+SPELLED_BY_PYTHON = re.compile(r"\w=\S|\bb'|\bb\"|\\x|<\w+\.\w+|bytearray|object at")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,7 @@ def test_replay_tells_every_event() -> None:
     result, lines = replay(5)
     assert len(lines) == result.events
     assert result == run_seed(5)
+    assert [line for line in lines if SPELLED_BY_PYTHON.search(line)] == []
 
 
 @pytest.mark.ci
@@ -154,6 +157,7 @@ def test_a_failure_tells_how_to_see_it_again_and_shrinks() -> None:
     result = run_plan(plan, policy)
     text = "\n".join(failure_lines(result))
     assert f"seed {seed}" in text
+    assert SPELLED_BY_PYTHON.search(text) is None
     assert f"tidelog sim replay {seed} --policy {policy}" in text
     assert len(result.violations[0].last_events) == 30
     shrunk = shrink(plan, result, policy)

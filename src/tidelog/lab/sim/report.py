@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tidelog.lab.sim.plain_values import action_words
 from tidelog.lab.sim.runner import SHIPPED, Summary
 from tidelog.lab.sim.shrink import Shrunk
 from tidelog.lab.sim.simulation import Result
@@ -28,15 +29,7 @@ def failure_lines(result: Result) -> Iterator[str]:
 
 def action_line(action: Action) -> str:
     """One action of a plan."""
-    if action.kind == "produce":
-        producer, count = action.amounts
-        what = f"producer {producer} writes {count} records to partition {action.target}"
-    else:
-        target = f"broker {action.target}"
-        if action.target < 0:
-            target = f"the leader of partition {-1 - action.target}"
-        what = f"{action.kind} {target} {action.amounts}"
-    return f"{action.at_ms / 1000:9.3f}  {what}"
+    return f"{action.at_ms / 1000:9.3f}  {action_words(action)}"
 
 
 def shrunk_lines(shrunk: Shrunk) -> Iterator[str]:

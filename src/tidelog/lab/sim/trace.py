@@ -1,22 +1,21 @@
-"""Events in one line each, for people who want to know what happened last."""
+"""Events in one line each, for people who want to know what happened last.
+
+Always true: a line has no spelling of Python's in it (plain_values.py), and an event that has no
+phrase here is told by its name and its values.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tidelog.core.node.messages import (
-    Fetch,
-    FetchPartitionResponse,
-    FetchResponse,
-    Produce,
-    ProduceResponse,
-)
-from tidelog.core.storage.disk import Region
+from tidelog.core.node import events as on
 from tidelog.lab.sim.clients.producer import Lane, PendingBatch
 from tidelog.lab.sim.machine.process import Process
 from tidelog.lab.sim.machine.store import StoreClient
+from tidelog.lab.sim.plain_values import plain
 from tidelog.lab.sim.world import Event
 
-VALUE_MAX = 90
+CLIENTS_FROM = 80
+"""Addresses below it are brokers'."""
 
 
 def event_lines(events: Iterable[Event]) -> list[str]:
@@ -26,64 +25,92 @@ def event_lines(events: Iterable[Event]) -> list[str]:
 
 def _line(action: Any, arguments: tuple[Any, ...]) -> str:
     owner = getattr(action, "__self__", None)
-    name = action.__name__.strip("_").replace("_", " ")
+    name = action.__name__.strip("_")
+    kind = type(owner).__name__.removeprefix("Sim").lower()
+    phrase = _PHRASES.get((kind, name)) or _PHRASES.get(("", name))
+    if phrase is not None:
+        return f"{_subject(owner, kind)} {phrase(*arguments)}"
+    words = " ".join(_value(value) for value in arguments)
+    return f"{_subject(owner, kind)}: {name.replace('_', ' ')} {words}".rstrip()
+
+
+def _subject(owner: Any, kind: str) -> str:
     who = getattr(owner, "id", None) or getattr(owner, "_address", None)
-    where = type(owner).__name__.removeprefix("Sim").lower()
-    subject = f"{where} {who}" if who is not None else where
-    if where == "process":
-        subject = f"broker {who}"
-    return f"{subject}: {name} " + " ".join(_value(value) for value in arguments)
+    if kind == "process":
+        return f"broker {who}"
+    return f"{kind} {who}" if who is not None else kind
 
 
 def _value(value: Any) -> str:
-    describe = _DESCRIBE.get(type(value))
-    if describe is not None:
-        return describe(value)
-    if isinstance(value, type):
-        return value.__name__
-    if isinstance(value, tuple | list):
-        text = ", ".join(_value(item) for item in value)
-        return f"({text[:VALUE_MAX]})"
-    text = str(value)
-    if text.startswith("<") and text.endswith(">"):
-        return type(value).__name__
-    return text if len(text) <= VALUE_MAX else text[:VALUE_MAX] + "…"
+    match value:
+        case Process():
+            return f"broker {value.id}"
+        case StoreClient():
+            return f"broker {value.broker}"
+        case Lane():
+            return str(value.partition)
+        case PendingBatch():
+            return b"+".join(value.values).decode()
+        case _:
+            return plain(value)
 
 
-def _fetch(value: Fetch) -> str:
-    asked = ", ".join(f"{p.topic_partition}@{p.offset}" for p in value.partitions)
-    return f"Fetch(replica={value.replica}, [{asked}])"
+def _peer(address: int) -> str:
+    return f"broker {address}" if address < CLIENTS_FROM else f"client {address}"
 
 
-def _fetch_response(value: FetchResponse) -> str:
-    parts = ", ".join(_fetched(part) for part in value.partitions)
-    return f"FetchResponse({value.error.name}, [{parts}])"
+def _heard(_incarnation: int, kind: type, *fields: Any) -> str:
+    if kind is on.ResponseReceived:
+        return f"<- response to request {fields[0]}: {plain(fields[1])}"
+    return f"<- {_event(kind, fields)}"
 
 
-def _produce_response(value: ProduceResponse) -> str:
-    part = value.partitions[0]
-    return f"ProduceResponse({part.error.name}, {part.base_offset})"
+def _from_store(client: StoreClient, kind: type, *fields: Any) -> str:
+    return f"-> broker {client.broker}: {_event(kind, fields)}"
 
 
-def _fetched(part: FetchPartitionResponse) -> str:
-    size = 0
-    if part.records is not None:
-        size = part.records.length if isinstance(part.records, Region) else len(part.records)
-    diverging = "" if part.diverging is None else f" diverging {tuple(part.diverging)}"
-    return (
-        f"{part.topic_partition} {part.error.name} HW={part.high_watermark} {size} bytes{diverging}"
-    )
+def _event(kind: type, fields: tuple[Any, ...]) -> str:
+    return " ".join([plain(kind), *map(_value, fields)])
 
 
-_DESCRIBE: dict[type, Callable[[Any], str]] = {
-    Fetch: _fetch,
-    FetchResponse: _fetch_response,
-    Produce: lambda value: f"Produce(acks={value.acks}, {value.partitions[0].topic_partition})",
-    ProduceResponse: _produce_response,
-    Process: lambda value: f"broker {value.id}",
-    StoreClient: lambda value: f"broker {value.broker}",
-    Lane: lambda value: str(value.partition),
-    PendingBatch: lambda value: b"+".join(value.values).decode(),
-    bytes: lambda value: f"<{len(value)} bytes>",
-    bytearray: lambda value: f"<{len(value)} bytes>",
+_PHRASES: dict[tuple[str, str], Callable[..., str]] = {
+    ("process", "wake"): lambda *_: "looks at its timers",
+    ("process", "request"): lambda source, _life, number, request: (
+        f"<- {_peer(source)}, request {number}: {plain(request)}"
+    ),
+    ("process", "hear"): _heard,
+    ("process", "receive"): lambda kind, *fields: f"<- {_event(kind, fields)}",
+    ("process", "refuse"): lambda source, _life, number: (
+        f"is down: request {number} of {_peer(source)} is refused"
+    ),
+    ("process", "flushed"): lambda _life, effect, _syncs: (
+        f"has flushed {', '.join((*effect.files, *effect.directories)) or 'nothing'}"
+    ),
+    ("process", "carry_out_late"): lambda *_: "goes on after its disk was slow",
+    ("process", "start"): lambda *_: "starts",
+    ("process", "resume"): lambda *_: "goes on after a pause",
+    ("", "answered"): lambda number, response: (
+        f"<- response to request {number}: {plain(response)}"
+    ),
+    ("", "arrive"): lambda process, number, *what: (
+        f"-> broker {process.id}, request {number}: {' '.join(map(_value, what))}"
+    ),
+    ("", "late"): lambda number: f"looks whether request {number} is answered",
+    ("", "then"): lambda number, _what: f"goes on after request {number}",
+    ("cleaner", "go_on"): lambda number, _cleaning: f"goes on with cleaning {number}",
+    ("producer", "failed"): lambda number, error: (
+        f"looks whether request {number} is answered, else {_value(error)}"
+    ),
+    ("producer", "retry"): lambda lane, batch: f"sends {_value(batch)} to {lane.partition} again",
+    ("faults", "act"): lambda action: f"do: {plain(action)}",
+    ("faults", "chase"): lambda partition, *_: f"look for the next leader of partition {partition}",
+    ("faults", "kill"): lambda process, _action: f"kill broker {process.id}",
+    ("faults", "restart"): lambda process: f"restart broker {process.id}",
+    ("network", "mend"): lambda one, other: f"mends the link from {one} to {other}",
+    ("store", "apply"): lambda client, effect: f"<- broker {client.broker}: {plain(effect)}",
+    ("store", "commit_unheard"): lambda effect: f"commits, and nobody hears of it: {plain(effect)}",
+    ("store", "hear"): _from_store,
+    ("store", "pull"): lambda client, _watch: (
+        f"-> broker {client.broker}: changes since its last read"
+    ),
 }

@@ -30,6 +30,7 @@ from tidelog.lab.sim.oracle.settled import check_equal_logs
 from tidelog.lab.sim.oracle.shadow import Entry, Shadow, read_entries
 from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.oracle.truth import Truth
+from tidelog.lab.sim.plain_values import WHOLE_MAX, plain
 
 
 class InvariantBroken(Exception):
@@ -98,7 +99,7 @@ class Oracle:
                     new = decode_partition(self._partition_keys[name], kv.value)
                     self.truths[name].registered(new)
                     if new.controller_epoch < self._controller_epoch:
-                        what = f"controller {new.controller_epoch} wrote {new}"
+                        what = f"controller {new.controller_epoch} wrote {plain(new, WHOLE_MAX)}"
                         self.truths[name].report("one-controller", what)
                 elif key == keys.CONTROLLER_EPOCH:
                     self._controller_epoch = int(kv.value)

@@ -6,6 +6,7 @@ from tidelog.core.record.record_batch import batches
 from tidelog.core.types import TopicPartition
 from tidelog.lab.sim.machine.process import Site
 from tidelog.lab.sim.oracle.truth import Truth
+from tidelog.lab.sim.plain_values import ends_in_words
 
 
 def why_not_settled(site: Site, truths: Mapping[TopicPartition, Truth]) -> str | None:
@@ -42,7 +43,7 @@ def _why_partition(site: Site, name: TopicPartition, truth: Truth) -> str | None
         ends[broker] = (partition.log_end_offset, partition.high_watermark)
     leader_end = ends[known.leader][0]
     if any(end != (leader_end, leader_end) for end in ends.values()):
-        return f"LEO and HW by broker: {ends}"
+        return ends_in_words(ends)
     return None
 
 

@@ -16,6 +16,7 @@ from tidelog.core.record.record_batch import batches
 from tidelog.core.storage.log import Log
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
+from tidelog.lab.sim.plain_values import ends_in_words
 
 _READ_MAX = 1 << 20
 
@@ -26,6 +27,10 @@ class Written(NamedTuple):
     key: bytes
     stamp: int
     value: bytes | None
+
+    def __str__(self) -> str:
+        value = "deleted" if self.value is None else f"= {self.value.decode()}"
+        return f"{self.key.decode()} {value} (write {self.stamp})"
 
 
 def _read(log: Log, start: Offset, end: Offset) -> Iterator[tuple[Offset, Written]]:
@@ -80,7 +85,7 @@ class TableOracle:
     def acknowledged(self, offset: Offset, stamp: int) -> None:
         known = self._history.get(offset)
         if known is None or known.stamp != stamp:
-            what = f"acknowledged was {stamp} at {offset}, committed is {known}"
+            what = f"acknowledged was write {stamp} at {offset}, committed is {known}"
             self._report("acked-records-survive", f"{self._name}: {what}")
 
     def why_not_settled(self, site: Site) -> str | None:
@@ -91,7 +96,7 @@ class TableOracle:
             if replica is not None:
                 ends[broker] = replica.partition.log_end_offset, replica.partition.high_watermark
         if not ends or any(end != (self.end, self.end) for end in ends.values()):
-            return f"{self._name}: LEO and HW by broker: {ends}, committed is {self.end}"
+            return f"{self._name}: {ends_in_words(ends)}; committed is {self.end}"
         return None
 
     def check_settled(self, site: Site) -> None:
@@ -122,7 +127,9 @@ class TableOracle:
             found = last.get(key)
             deleted = self._history[offset].value is None and found is None
             if offset < limit and found != offset and not deleted:
-                what = f"the latest of {key!r} is {self._history[offset]} at {offset}, it has"
+                what = (
+                    f"the latest of {key.decode()} is {self._history[offset]} at {offset}, it has"
+                )
                 has = "none" if found is None else f"{self._history[found]} at {found}"
                 self._report("latest-values-survive", self._where(broker, f"{what} {has}"))
 

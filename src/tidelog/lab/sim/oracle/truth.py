@@ -11,6 +11,7 @@ from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from tidelog.lab.sim.oracle.promise import Promise
 from tidelog.lab.sim.oracle.shadow import DELETED, Entry, Shadow
+from tidelog.lab.sim.plain_values import WHOLE_MAX, plain
 
 Report: TypeAlias = Callable[[str, str], None]
 """Takes the invariant's name and what is wrong."""
@@ -54,9 +55,9 @@ class Truth:
         if old is None:
             return
         if new.leader_epoch < old.leader_epoch or new.partition_epoch < old.partition_epoch:
-            self.report("epochs-monotonic", f"the store went from {old} to {new}")
+            self.report("epochs-monotonic", _went(old, new))
         if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
-            self.report("one-leader-per-epoch", f"the store went from {old} to {new}")
+            self.report("one-leader-per-epoch", _went(old, new))
         for broker in new.isr:
             if broker not in old.isr and broker not in self.promise.wounded:
                 self._check_complete(broker, "joined the ISR")
@@ -230,3 +231,7 @@ class Truth:
         if known != entry and entry not in self.lost.get(offset, ()):
             what = f"a consumer read {entry} at {offset}, committed is {known}"
             self.report("consumers-see-no-change", what)
+
+
+def _went(old: PartitionRegistration, new: PartitionRegistration) -> str:
+    return f"the store went from {plain(old, WHOLE_MAX)} to {plain(new, WHOLE_MAX)}"

@@ -1,0 +1,169 @@
+"""Values of the simulator in words: short, on one line, and none of Python's own spelling."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.controller.metadata.metadata_store import Put, TxnResult
+from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.messages import (
+    Fetch,
+    FetchPartitionResponse,
+    FetchResponse,
+    Forwarded,
+    Produce,
+    ProduceResponse,
+)
+from tidelog.core.storage.disk import Region
+from tidelog.core.types import BrokerId, Offset, TopicPartition
+from tidelog.lab.sim.swarm import Action
+
+VALUE_MAX = 110
+WHOLE_MAX = 400
+"""Of a registration, whose every field may be the cause."""
+ITEMS_MAX = 6
+BYTES_MAX = 24
+"""Longer ones are told by their length."""
+NOISE = frozenset({"request", "now_ms", "broker_epoch", "correlation", "topic_id", "message"})
+"""Fields that say nothing to who looks for a cause."""
+ENDINGS = ("Received", "Response", "Answer")
+LASTING = frozenset({"die-in-write", "elect", "reassign", "delete-records", "compact-store"})
+"""Kinds of action whose first amount is not a time."""
+
+
+def plain(value: Any, most: int = VALUE_MAX) -> str:
+    """A value in words, cut where it is too long."""
+    text = _plain(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def ends_in_words(ends: Mapping[BrokerId, tuple[Offset, Offset]]) -> str:
+    """Each broker's log end and high watermark."""
+    return ", ".join(f"broker {b} has LEO {end}, HW {mark}" for b, (end, mark) in ends.items())
+
+
+def action_words(action: Action) -> str:
+    """One action of a plan: what is done to which broker, and for how long."""
+    if action.kind == "produce":
+        producer, count = action.amounts
+        return f"producer {producer} writes {count} records to partition {action.target}"
+    target = f"broker {action.target}"
+    if action.target < 0:
+        target = f"the leader of partition {-1 - action.target}"
+    if not action.amounts:
+        return f"{action.kind} {target}"
+    first, *rest = action.amounts
+    shown = f"{first:,} ms" if action.kind not in LASTING else str(first)
+    drawn = f", drawn {' '.join(map(str, rest))}" if rest else ""
+    return f"{action.kind} {target} ({shown}{drawn})"
+
+
+def _plain(value: Any) -> str:
+    describe = _DESCRIBE.get(type(value))
+    if describe is not None:
+        return describe(value)
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, bool | int | float | str):
+        return str(value)
+    if isinstance(value, type):
+        return _class(value)
+    names = getattr(value, "_fields", ())
+    if is_dataclass(value):
+        names = [each.name for each in fields(value)]
+    if names:
+        return _object({name: getattr(value, name) for name in names}, type(value))
+    if isinstance(value, dict):
+        return _listed([f"{_plain(key)}: {_plain(each)}" for key, each in value.items()], "{}")
+    if isinstance(value, set | frozenset):
+        return _listed(sorted(map(_plain, value)), "{}")
+    if isinstance(value, tuple | list):
+        return _listed([_plain(each) for each in value], "[]")
+    return _class(type(value))
+
+
+def _class(kind: type) -> str:
+    name = kind.__name__
+    return next((name.removesuffix(e) for e in ENDINGS if name.endswith(e) and name != e), name)
+
+
+def _object(found: dict[str, Any], kind: type) -> str:
+    told = [
+        f"{name.removesuffix('_code')} {_plain(value)}"
+        for name, value in found.items()
+        if name not in NOISE and not _says_nothing(value)
+    ]
+    return f"{_class(kind)}({', '.join(told)})" if told else _class(kind)
+
+
+def _says_nothing(value: Any) -> bool:
+    return value is None or value in ((), "") or value is ErrorCode.NONE
+
+
+def _listed(texts: list[str], around: str) -> str:
+    more = f", … {len(texts) - ITEMS_MAX} more" if len(texts) > ITEMS_MAX else ""
+    return f"{around[0]}{', '.join(texts[:ITEMS_MAX])}{more}{around[1]}"
+
+
+def _bytes(value: bytes | bytearray) -> str:
+    if (
+        value
+        and len(value) <= BYTES_MAX
+        and value.isascii()
+        and bytes(value).decode().isprintable()
+    ):
+        return value.decode()
+    return f"<{len(value)} bytes>"
+
+
+def _fetch(value: Fetch) -> str:
+    asked = [f"{p.topic_partition} from {p.offset}" for p in value.partitions]
+    who = "" if value.replica is None else f" of broker {value.replica}"
+    return f"Fetch{who} {_listed(asked, '[]')}"
+
+
+def _fetched(part: FetchPartitionResponse) -> str:
+    size = 0
+    if part.records is not None:
+        size = part.records.length if isinstance(part.records, Region) else len(part.records)
+    error = "" if part.error.name == "NONE" else f" {part.error.name}"
+    diverging = "" if part.diverging is None else f" diverging epoch:end {part.diverging[0]}:"
+    if part.diverging is not None:
+        diverging += str(part.diverging[1])
+    return f"{part.topic_partition}{error} HW {part.high_watermark}, {size} bytes{diverging}"
+
+
+def _fetch_response(value: FetchResponse) -> str:
+    error = "" if value.error.name == "NONE" else f" {value.error.name}"
+    return f"Fetch{error} {_listed([_fetched(part) for part in value.partitions], '[]')}"
+
+
+def _produce_response(value: ProduceResponse) -> str:
+    part = value.partitions[0]
+    if part.error.name == "NONE":
+        return f"Produce acknowledged at offset {part.base_offset}"
+    return f"Produce {part.error.name}"
+
+
+def _transaction(value: StoreTransaction) -> str:
+    ops = [f"{'write' if isinstance(op, Put) else 'delete'} {op.key}" for op in value.ops]
+    return f"transaction {value.tag}: {', '.join(ops) or 'no change'}"
+
+
+_DESCRIBE: dict[type, Callable[[Any], str]] = {
+    Action: action_words,
+    Forwarded: lambda value: f"forwarded {_plain(value.request)}",
+    Fetch: _fetch,
+    FetchResponse: _fetch_response,
+    PartitionKey: lambda value: f"partition {value.partition}",
+    Produce: lambda value: f"Produce(acks {value.acks}, {value.partitions[0].topic_partition})",
+    ProduceResponse: _produce_response,
+    StoreTransaction: _transaction,
+    TopicPartition: str,
+    TxnResult: lambda value: f"{'committed at' if value.ok else 'refused at'} revision {value.rev}",
+    bytearray: _bytes,
+    bytes: _bytes,
+}
