@@ -18,7 +18,7 @@ from tidelog.apps.demo.report.page import page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WAIT_S = 60
-WIDTHS = {"wide": 1440, "desk": 1280, "phone": 420, "small": 380}
+WIDTHS = {"wide": 1440, "desk": 1280, "tablet": 768, "phone": 420, "small": 380}
 
 PROBE = """
 <script>

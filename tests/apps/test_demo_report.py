@@ -129,7 +129,7 @@ def test_the_picture_stands_alone_with_its_colours() -> None:
 def test_a_run_in_which_nobody_was_killed_has_one_picture() -> None:
     calm = a_timeline()._replace(marks=[])
     assert picture.around_the_kill(calm) == []
-    assert len(SVG.findall(page(an_outcome(), calm, "x"))) == 2
+    assert len(SVG.findall(page(an_outcome(), calm, "x"))) == 3, "in each of its sizes"
 
 
 def test_a_broker_that_was_away_for_long_has_a_picture_of_its_return() -> None:

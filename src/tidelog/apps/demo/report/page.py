@@ -14,7 +14,8 @@ from tidelog.apps.demo.report import picture, style, tables
 from tidelog.apps.demo.report.picture import Shape, Window
 from tidelog.apps.demo.timeline import Timeline
 
-WIDE, NARROW = (1120, 300), (350, 230)
+SIZES = {"wide": (1120, 300), "middle": (620, 260), "narrow": (350, 230)}
+"""One is shown, by the width of the window (style.py): letters keep their size."""
 ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Cpath d='M1 12L6 7l3 2 6-6' stroke='%230b6fb8' stroke-width='2.5' fill='none'/%3E%3C/svg%3E"
@@ -127,7 +128,7 @@ def _figure(timeline: Timeline, window: Window, name: str, title: str, caption: 
         f'<div class="{css}">'
         + picture.draw(timeline, window, Shape(*size, f"{name}-{css}"), title)
         + "</div>"
-        for css, size in (("wide", WIDE), ("narrow", NARROW))
+        for css, size in SIZES.items()
     )
     under = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<h2>{escape(title)}</h2>\n<figure id="{name}">{drawn}{under}</figure>'

@@ -67,7 +67,9 @@ p{margin:.4rem 0;max-width:75ch} .soft,figcaption,caption{color:var(--soft)}
 .figures span{color:var(--soft);font-size:.88rem}
 figure{margin:1rem 0 0} figure svg{display:block;width:100%;height:auto}
 figcaption{font-size:.9rem;margin-top:.5rem;max-width:90ch}
-.narrow{display:none} @media (max-width:720px){.wide{display:none}.narrow{display:block}
+.middle,.narrow{display:none}
+@media (max-width:1080px){.wide{display:none}.middle{display:block}}
+@media (max-width:620px){.middle{display:none}.narrow{display:block}
   main{padding:20px 16px 40px}h1{font-size:1.45rem}}
 .scroll{overflow-x:auto} .scroll:focus-visible{outline:2px solid var(--r0)}
 table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}
