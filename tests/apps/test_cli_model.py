@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.usage import write_file
+from tidelog.apps.cli.views import mutant_hunt
 from tidelog.apps.cli.views.mutant_hunt import Caught, Prey, all_prey, hunt_all, show_catches
 from tidelog.lab.mutants.catalogue import MUTANTS
 
@@ -127,7 +128,8 @@ def test_mutants_by_name_are_hunted_and_found() -> None:
     assert all(mutant["found"] and mutant["steps"] for mutant in caught)
 
 
-def test_progress_rises_within_a_hunt() -> None:
+def test_progress_rises_within_a_hunt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutant_hunt, "REPORT_S", 0.01)  # the parent misses no report
     (prey,) = [each for each in all_prey() if each.name == "join-before-the-epoch-start"]
     told: list[tuple[float, str]] = []
     (catch,) = hunt_all([prey], 1, lambda done, note: told.append((done, note)))
