@@ -98,10 +98,11 @@ def test_a_struct_may_be_null() -> None:
 
 @pytest.mark.parametrize("api_key", PRIVATE)
 def test_private_apis_carry_a_document(api_key: int) -> None:
-    request = encode_request(api_key, 0, 7, "client", {"document": b'{"a":1}'})
+    version = max(spoken_versions(api_key))
+    request = encode_request(api_key, version, 7, "client", {"document": b'{"a":1}'})
     assert request.endswith(b"\0\0\0\x07" + b'{"a":1}')
-    assert decoded(api_key, 0, REQUEST, request) == {"document": b'{"a":1}'}
-    response = encode_response(api_key, 0, 7, {"document": b"{}"})
+    assert decoded(api_key, version, REQUEST, request) == {"document": b'{"a":1}'}
+    response = encode_response(api_key, version, 7, {"document": b"{}"})
     assert response.hex() == "0000000a" + "00000007" + "00000002" + b"{}".hex()
 
 

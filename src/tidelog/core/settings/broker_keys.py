@@ -154,11 +154,11 @@ _OWN = (
         "tidelog.clock.hold.ms",
         "long",
         86_400_000,
-        "How long the machine's clock has to hold after it jumped by more than a minute, or after a"
-        " start, before records, producer ids and committed offsets are deleted on its word. Until"
-        " then their age is counted by the time that was confirmed before. 0 trusts every clock.",
+        "How long a clock that jumped by more than a minute, or differs at a start, has to hold"
+        " before anything is deleted by it. Until then ages are counted by the confirmed time.",
         "ms",
         0,
+        note="0 trusts every clock, as Kafka does.",
     ),
     Setting(
         "tidelog.busy.poll.us",
