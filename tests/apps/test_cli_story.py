@@ -68,7 +68,7 @@ def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
     assert found.stdout.count("◆ here the rules part") == 1
     assert "✗ high-watermark breaks acked-records-survive: acked, then lost: m2 at 1" in lines
     assert "✓ leader-epoch keeps acked-records-survive, logs-agree" in lines
-    assert lines[-1] == "✓ as told: high-watermark (historical rule) fails, leader-epoch holds"
+    assert lines[-1] == "✓ as expected: high-watermark (historical rule) fails, leader-epoch holds"
     assert "at the end" not in found.stdout, "the story's own `state` has just shown it"
 
 
@@ -79,12 +79,12 @@ def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
             "unclean-election-loses-and-says-so",
             [
                 "! broken: acked-records-survive: acked, then lost: m2 at 1",
-                "✓ as told: acked-records-survive had to break here",
+                "✓ as expected: acked-records-survive had to break here",
             ],
         ),
         (
             "fast-leader-changes",
-            ["✓ as told: kip-101 (historical rule) fails, kip-279 and leader-epoch hold"],
+            ["✓ as expected: kip-101 (historical rule) fails, kip-279 and leader-epoch hold"],
         ),
     ],
 )
@@ -151,7 +151,7 @@ def test_what_is_wrong_under_every_rule_is_said_once_and_unbroken(written: Path)
     assert found.count("it printed:") == 1
     assert "  [kip-101, leader-epoch] false.txt:7: it printed:\n" in found
     assert "    client -> A  produce m1 acks=all\n" in found
-    assert found.endswith("1 story, 2 plays: 1 not as told\n")
+    assert found.endswith("1 story, 2 plays: 1 not as expected\n")
 
 
 def test_play_under_one_rule() -> None:
@@ -192,7 +192,7 @@ def test_a_story_that_is_not_so_is_shown_with_what_is_wrong(written: Path) -> No
     found = run("play", "false.txt")
     assert found.exit_code == 1
     assert "✗ [leader-epoch] line 5: it printed:" in found.stdout
-    assert "✗ leader-epoch: 1 not as told" in found.stdout
+    assert "✗ leader-epoch: 1 not as expected" in found.stdout
     assert data("play", "false.txt")["holds"] is False
     assert run("play", "false.txt", "--format", "mermaid").exit_code == 1
 
@@ -212,7 +212,7 @@ def test_check_judges_files_and_folders(written: Path) -> None:
     assert "✓ true.txt" in everything.stdout
     assert "[leader-epoch] false.txt:5: it printed:" in everything.stdout
     assert "did you mean produce?" in everything.stdout
-    assert "✗ 3 stories, 3 plays: 2 not as told" in everything.stdout
+    assert "✗ 3 stories, 3 plays: 2 not as expected" in everything.stdout
 
 
 def test_check_as_json(written: Path) -> None:
@@ -237,8 +237,8 @@ def test_without_paths_check_judges_what_ships() -> None:
     ("last", "ended"),
     [
         ("check logs-agree", "✓ leader-epoch keeps logs-agree"),
-        ("expect violated hw-is-committed", "✗ leader-epoch: 1 not as told"),
-        ("state", "✓ leader-epoch: as told"),
+        ("expect violated hw-is-committed", "✗ leader-epoch: 1 not as expected"),
+        ("state", "✓ leader-epoch: as expected"),
     ],
 )
 def test_a_play_ends_with_what_it_showed(written: Path, last: str, ended: str) -> None:

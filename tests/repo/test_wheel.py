@@ -20,4 +20,4 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     subprocess.run([python, "-m", "pip", "--quiet", "install", str(wheel)], check=True)
     command = [python, "-m", "tidelog", "story", "check"]
     told = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert "all as told" in told.stdout
+    assert "all as expected" in told.stdout

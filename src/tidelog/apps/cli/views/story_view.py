@@ -113,7 +113,7 @@ def show_verdicts(screen: Console, verdicts: Sequence[Verdict]) -> None:
         _show_problems(screen, [(play.policy, p) for play in plays for p in play.problems])
     wrong = sum(not all(play.passed for play in plays) for plays in by_path.values())
     played = f"{_count(by_path, 'story', 'stories')}, {_count(verdicts, 'play', 'plays')}"
-    text = f"{played}: {wrong} not as told" if wrong else f"{played}: all as told"
+    text = f"{played}: {wrong} not as expected" if wrong else f"{played}: all as expected"
     screen.print(output.verdict_line(not wrong, text))
 
 
@@ -237,7 +237,7 @@ class Production:
         broken = {p.policy: _broken(p) for p in self.performances if _broken(p)}
         if broken and self.passed:
             held = [p.policy for p in self.performances if p.policy not in broken]
-            screen.print(output.verdict_line(True, _as_told(broken, held)), soft_wrap=True)
+            screen.print(output.verdict_line(True, _as_expected(broken, held)), soft_wrap=True)
 
     def _ends_with_state(self) -> bool:
         """Whether the story itself has just shown all replicas."""
@@ -341,14 +341,14 @@ def _fields(description: str) -> tuple[str, dict[str, str], Text]:
 
 
 def _verdict(performance: Performance) -> Text:
-    """What the checks of one play said, and whether that is what the story says.
+    """The verdict of one play: which invariants it kept or broke, and whether the story expects it.
 
-    Where something breaks under the rule that brokers run, the story shows what truncation is not
-    the cause of, such as the loss after an unclean election: the rule is not named.
+    If an invariant breaks under the rule that brokers run, truncation is not the cause (an unclean
+    election may be). The verdict then does not name the rule.
     """
     policy, broken = performance.policy, _broken(performance)
     if not performance.passed:
-        return Text(f"✗ {policy}: {len(performance.problems)} not as told", output.BAD)
+        return Text(f"✗ {policy}: {len(performance.problems)} not as expected", output.BAD)
     if broken:
         told = "; ".join(
             filter(None, (f"{name}: {what}" if what else name for name, what in broken))
@@ -359,12 +359,12 @@ def _verdict(performance: Performance) -> Text:
     checks = [f for f in performance.frames if f.step.word == "check"]
     kept = ", ".join(dict.fromkeys(" ".join(frame.step.arguments) for frame in checks))
     return Text(f"✓ {performance.policy}", output.GOOD).append(
-        f" keeps {kept}" if kept else ": as told"
+        f" keeps {kept}" if kept else ": as expected"
     )
 
 
 def _broken(performance: Performance) -> list[tuple[str, str]]:
-    """Each invariant that did not hold, and how that showed, if it was told."""
+    """Each invariant that did not hold, with the violation that a check printed, if any."""
     checked = [
         (" ".join(frame.step.arguments), line.removeprefix("VIOLATED").strip())
         for frame in performance.frames
@@ -380,12 +380,12 @@ def _broken(performance: Performance) -> list[tuple[str, str]]:
     return checked + expected
 
 
-def _as_told(broken: Mapping[str, Sequence[tuple[str, str]]], held: Sequence[str]) -> str:
-    """The end of a story in which something had to break, and did."""
+def _as_expected(broken: Mapping[str, Sequence[tuple[str, str]]], held: Sequence[str]) -> str:
+    """The last line of a story that expects a violation and shows it."""
     if SHIPPED in broken:
         names = ", ".join(dict.fromkeys(name for name, _ in broken[SHIPPED]))
-        return f"as told: {names} had to break here"
+        return f"as expected: {names} had to break here"
     failed = [f"{name} (historical rule)" for name in broken]
     parts = [(failed, "fails", "fail"), (list(held), "holds", "hold")]
-    told = [f"{' and '.join(n)} {one if len(n) == 1 else more}" for n, one, more in parts if n]
-    return f"as told: {', '.join(told)}"
+    verdicts = [f"{' and '.join(n)} {one if len(n) == 1 else more}" for n, one, more in parts if n]
+    return f"as expected: {', '.join(verdicts)}"
