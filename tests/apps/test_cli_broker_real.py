@@ -62,7 +62,7 @@ def test_a_broker_started_by_hand_is_up_and_is_stopped(data: Path) -> None:
         assert shown["pid"] == by_hand.pid
         assert shown["address"] == f"localhost:{port}"
         again = tidelog("broker", "start", "2", "--data", str(data))
-        assert again.stderr == f"tidelog: broker 2 runs already (pid {by_hand.pid})\n"
+        assert again.stderr == f"tidelog: broker 2 is already running (pid {by_hand.pid})\n"
         down = tidelog("down", "--data", str(data))
         assert down.returncode == 0
         assert "stopped 2 brokers" in down.stdout
@@ -75,7 +75,7 @@ def test_a_broker_started_by_hand_is_up_and_is_stopped(data: Path) -> None:
 def test_a_killed_broker_is_started_again(data: Path) -> None:
     assert tidelog("broker", "kill", "1", "--data", str(data)).returncode == 0
     status = tidelog("status", "--data", str(data))
-    assert f"to start the dead again: tidelog broker start 1 --data {data}" in status.stdout
+    assert f"to restart dead brokers: tidelog broker start 1 --data {data}" in status.stdout
     again = tidelog("broker", "start", "1", "--data", str(data))
     assert again.returncode == 0, again.stderr
     assert states(data) == ["up", "up"]
@@ -102,4 +102,4 @@ def test_a_stale_pid_in_a_lock_is_nobody(data: Path) -> None:
     lock.write_text(f"{os.getpid()}\n")
     refused = tidelog("broker", "kill", "2", "--data", str(data))
     assert refused.returncode == 1
-    assert "broker 2 does not run" in refused.stderr
+    assert "broker 2 is not running" in refused.stderr

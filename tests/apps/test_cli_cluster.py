@@ -252,7 +252,8 @@ def test_a_partition_is_named_once_and_the_clusters_own_topics_hide_no_other() -
         "53 at min ISR: one less and acks=all is refused, 52 of them named above",
         "  alone/0  leader 2, in sync [2] of [2], min ISR 1",
         "2 not led by their preferred replica, named above",
-        "✗ partitions: 53; 0 offline, 0 under min ISR, 52 under-replicated; brokers away: 1",
+        "✗ partitions: 53; 0 offline, 0 under min ISR, 52 under-replicated;"
+        " brokers not answering: 1",
     ]
 
 

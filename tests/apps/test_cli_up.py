@@ -219,7 +219,7 @@ def test_what_is_not_ready_in_time_is_given_up(up: Callable[..., Up]) -> None:
 def test_what_is_not_ready_names_no_log_that_is_gone(tmp_path: Path) -> None:
     ran = tidelog("up", "--ephemeral", "--port", "0", "--racks", "a,silent", "--wait", "0.2")
     assert ran.returncode == 1
-    missing = "broker 2 does not listen yet; nothing is in its log"
+    missing = "broker 2 does not listen yet; its log is empty"
     assert ran.stderr == f"tidelog: not ready after 0.2 s: {missing}\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -282,7 +282,7 @@ def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., U
     assert ran.returncode == 1
     assert "2 of 3 brokers up" in ran.stdout
     assert f"logs: {found.brokers[0].log}, broker-2.log, broker-3.log\n" in ran.stdout
-    assert ran.stdout.endswith("to start the dead again: tidelog broker start 2\n")
+    assert ran.stdout.endswith("to restart dead brokers: tidelog broker start 2\n")
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()
     assert code == 0
@@ -352,9 +352,9 @@ def test_a_broker_is_started_again_on_request(
     found = running.ready()
     refused = tidelog("broker", "start", "2")
     assert refused.returncode == 1
-    assert refused.stderr == f"tidelog: broker 2 runs already (pid {pids(found)[1]})\n"
+    assert refused.stderr == f"tidelog: broker 2 is already running (pid {pids(found)[1]})\n"
     killed = tidelog("broker", "kill", "2")
-    assert killed.stdout == f"✓ broker 2 (pid {pids(found)[1]}) is killed\n"
+    assert killed.stdout == f"✓ killed broker 2 (pid {pids(found)[1]})\n"
     if not options:
         again = tidelog("broker", "start", "2", "--format", "json")
         assert again.returncode == 0, again.stderr
@@ -422,10 +422,10 @@ def test_commands_for_one_broker_name_what_is_missing(up: Callable[..., Up], dat
     tidelog("broker", "kill", "2")
     gone = tidelog("broker", "pause", "2")
     assert gone.returncode == 1
-    assert gone.stderr == "tidelog: broker 2 does not run; to start it: tidelog broker start 2\n"
+    assert gone.stderr == "tidelog: broker 2 is not running; to start it: tidelog broker start 2\n"
     behind = tidelog("broker", "--data", "x", "start", "2")
     assert behind.returncode == 2
-    assert "options of 'start' go behind it" in behind.stderr
+    assert "options of 'start' must follow it" in behind.stderr
 
 
 def test_no_broker_outlives_a_killed_supervisor(up: Callable[..., Up], data: Path) -> None:

@@ -46,7 +46,7 @@ NOTES = {
     "OffsetFetch": "many groups from 8 on; topic ids from 10 on",
     "FindCoordinator": "of groups; the first question makes `__consumer_offsets`. There are no "
     "transactions yet: UNSUPPORTED_VERSION with a text; for librdkafka "
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because it retries all else; for kafkajs (version 2) "
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because it retries all others; for kafkajs (version 2) "
     "this broker, which refuses InitProducerId ([why](../adr/0037-what-api-versions-says.md))",
     "JoinGroup": "classic groups; static members; any protocol type",
     "Heartbeat": "of a member",
@@ -68,8 +68,8 @@ NOTES = {
     "EndTxn": "UNSUPPORTED_VERSION",
     "TxnOffsetCommit": "UNSUPPORTED_VERSION",
     "DescribeTransactions": "TRANSACTIONAL_ID_NOT_FOUND: no transactions yet",
-    "ListTransactions": "none",
-    "CreateDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: nobody is authenticated",
+    "ListTransactions": "an empty list",
+    "CreateDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: clients are not authenticated",
     "RenewDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
     "ExpireDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
     "DescribeDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
@@ -92,7 +92,7 @@ NOTES = {
     "DescribeUserScramCredentials": "nobody has a password",
     "AlterUserScramCredentials": "UNSUPPORTED_SASL_MECHANISM: nobody is authenticated",
     "DescribeProducers": "idempotent producers, as a replica here knows them",
-    "UnregisterBroker": "a broker that runs takes no part from then on until it is restarted",
+    "UnregisterBroker": "a running broker leaves the cluster until it is restarted",
     "ListConfigResources": "topics and brokers; there are no settings of anything else",
     "DescribeTopicPartitions": "page by page, with eligible leader replicas",
     "CreatePartitions": "with `validate_only` nothing is made",

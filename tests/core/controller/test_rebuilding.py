@@ -79,7 +79,7 @@ def test_a_topic_keeps_its_id_and_a_lost_partition_starts_empty() -> None:
     assert image.topics["orders"] == TopicImage("orders", NEW_ID, 3)
     gap = image.partitions[PartitionKey(NEW_ID, 1)]
     assert (gap.replicas, gap.isr) == ((1, 2), (1, 2))
-    assert any("orders-1 has no folder anywhere" in remark for remark in rebuilt.remarks)
+    assert any("orders-1 has no folder on any broker" in remark for remark in rebuilt.remarks)
 
 
 def test_of_two_topics_with_one_name_the_newest_brokers_is_taken() -> None:
@@ -87,7 +87,7 @@ def test_of_two_topics_with_one_name_the_newest_brokers_is_taken() -> None:
     rebuilt = rebuild([away, broker(1, log(5)), broker(2, log(5))])
     assert only(rebuilt).topic_id == NEW_ID
     assert set(only(rebuilt).replicas) == {1, 2}
-    assert any("deleted and made again" in remark for remark in rebuilt.remarks)
+    assert any("deleted and recreated" in remark for remark in rebuilt.remarks)
 
 
 def test_a_base_gives_the_order_of_replicas_and_epochs_stay_above_it() -> None:
@@ -131,7 +131,7 @@ def test_producer_ids_of_the_logs_are_not_given_again() -> None:
 def test_a_topic_of_the_base_without_folders_is_told() -> None:
     rebuilt = rebuild([broker(1)], based_on((1,)))
     assert only(rebuilt).isr == (1,)
-    assert any("has no folder anywhere" in remark for remark in rebuilt.remarks)
+    assert any("has no folder on any broker" in remark for remark in rebuilt.remarks)
 
 
 def test_a_clean_stop_is_still_one_after_the_rebuilding() -> None:

@@ -133,7 +133,7 @@ def test_no_listener_may_speak_what_is_not_spoken(protocol: str) -> None:
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:{protocol}",
     }
-    with pytest.raises(InvalidSettings, match=f"CONTROLLER speaks {protocol}"):
+    with pytest.raises(InvalidSettings, match=f"CONTROLLER uses {protocol}"):
         settings_of({"node.id": "1", **texts})
 
 

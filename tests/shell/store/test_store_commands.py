@@ -128,14 +128,14 @@ def test_rebuild_refuses_while_a_broker_runs(data: Path) -> None:
 
 
 def test_rebuild_needs_folders_of_one_cluster(tmp_path: Path) -> None:
-    with pytest.raises(click.UsageError, match="no broker's folder beside"):
+    with pytest.raises(click.UsageError, match="no broker's folder found beside"):
         run("rebuild", tmp_path)
     for number in (1, 2):
         folder = tmp_path / f"broker-{number}"
         folder.mkdir()
         properties = f"version=1\ncluster.id=c{number}\nnode.id={number}\n"
         (folder / "meta.properties").write_text(properties)
-    with pytest.raises(click.UsageError, match=r"are of 2 clusters \(c1, c2\)"):
+    with pytest.raises(click.UsageError, match=r"belong to 2 clusters \(c1, c2\)"):
         run("rebuild", tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_restore_refuses_another_clusters_backup(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "broker-1"
     folder.mkdir(parents=True)
     (folder / "meta.properties").write_text("version=1\ncluster.id=mine\nnode.id=1\n")
-    with pytest.raises(click.UsageError, match="the folders are of mine"):
+    with pytest.raises(click.UsageError, match="the folders to mine"):
         run("restore", other, tmp_path / "data")
     assert not (tmp_path / "data" / "cluster.db").exists()
 

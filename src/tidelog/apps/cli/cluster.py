@@ -109,9 +109,9 @@ def brokers_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 @timeout_option()
 @format_option()
 def unregister_command(broker: int, bootstrap: str | None, timeout_s: float, form: str) -> int:
-    """Remove the registration of a broker that will not come back.
+    """Remove the registration of a broker that will not return.
 
-    New topics get no replicas on it from then on. Replicas that it has stay assigned to it;
+    New topics get no replicas on it from then on. Its existing replicas stay assigned to it;
     move them with `tidelog reassign`. A broker that is running leaves the cluster, and joins
     again when it is restarted.
     """

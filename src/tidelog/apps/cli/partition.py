@@ -97,8 +97,8 @@ def describe_command(
 @click.option(
     "--unclean",
     is_flag=True,
-    help="Where no leader is left, elect a replica that is not in sync. Records that were"
-    " acknowledged may be lost.",
+    help="Elect a replica that is not in sync for partitions without a leader. Acknowledged"
+    " records may be lost.",
 )
 @bootstrap_option()
 @timeout_option()
@@ -114,13 +114,15 @@ def elect_command(
     """Elect the preferred leader: the first replica of a partition, if it is in sync.
 
     The controller does the same by itself every leader.imbalance.check.interval.seconds.
-    Exit code 0 means: every partition that was named is led as wanted.
+    Exit code 0 means: every named partition has the leader that was requested.
     """
     from tidelog.apps.cli.admin.outcomes import conclude_changes, done
     from tidelog.apps.cli.remote.elections import elect
 
     if everywhere == bool(names):
-        message = "name partitions, or give --all" if not names else "--all takes no names"
+        message = (
+            "name partitions, or use --all" if not names else "--all can't be combined with names"
+        )
         raise click.UsageError(message, click.get_current_context())
     with asked_cluster(bootstrap, timeout_s) as cluster:
         changes = elect(cluster, None if everywhere else names, unclean=unclean)

@@ -99,7 +99,7 @@ _log_dirs = click.option(
     metavar="DIR",
     help="A broker's log directory; repeat for each broker.  [default: broker-* beside the store]",
 )
-_plan_only = click.option("--plan", is_flag=True, help="Show what would be written, and stop.")
+_plan_only = click.option("--plan", is_flag=True, help="Show what would be written; write nothing.")
 
 
 @store.command(
@@ -117,10 +117,10 @@ _plan_only = click.option("--plan", is_flag=True, help="Show what would be writt
 def restore_command(
     backup: str, path: str, log_dirs: tuple[str, ...], plan: bool, form: str
 ) -> int:
-    """Put a backup of the metadata store in place, brought up to date from the brokers' folders.
+    """Restore a backup of the metadata store, updated from the brokers' folders.
 
     BACKUP is a file that `tidelog store backup` wrote. PATH is a data folder of `tidelog up`, or
-    the store's file. All brokers must be down. Topics made since the backup are added, and each
+    the store's file. All brokers must be down. Topics created since the backup are added, and each
     partition's leader is chosen from the replicas' logs, so no acknowledged record is lost. The
     files that were there before are kept under other names.
     """

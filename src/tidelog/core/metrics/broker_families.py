@@ -241,8 +241,8 @@ BROKER = (
     _one(
         "tidelog_clock_doubt_seconds",
         GAUGE,
-        "How far the machine's clock is ahead of the time that was confirmed; negative: behind."
-        " 0: no doubt. Ages of records are counted by the earlier of the two.",
+        "How far the machine's clock is ahead of the last confirmed time; negative: behind."
+        " 0: the clock is trusted. Ages of records are computed from the earlier of the two.",
         lambda s: s.node.clock.doubt_ms / 1000,
     ),
     _one(

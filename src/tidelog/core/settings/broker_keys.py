@@ -136,8 +136,8 @@ _OWN = (
         "tidelog.produced.records.check",
         "boolean",
         False,
-        "Whether every produced batch is unpacked and each record looked at, as Kafka does. Without"
-        " it a batch is refused only if it can be seen from outside that no client can unpack it.",
+        "Decompress every produced batch and check each record, as Kafka does. If false, a batch is"
+        " refused only if its header or framing shows that no client can decompress it.",
         note="A batch of a hundred records then takes 0.15 ms more.",
         importance=LOW,
     ),
@@ -154,8 +154,9 @@ _OWN = (
         "tidelog.clock.hold.ms",
         "long",
         86_400_000,
-        "How long a clock that jumped by more than a minute, or differs at a start, has to hold"
-        " before anything is deleted by it. Until then ages are counted by the confirmed time.",
+        "How long the machine's clock must run without a jump of more than a minute to be trusted."
+        " Until then records, producer ids and offsets age by the earlier of the clock and the last"
+        " confirmed time.",
         "ms",
         0,
         note="0 trusts every clock, as Kafka does.",

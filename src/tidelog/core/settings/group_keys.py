@@ -13,7 +13,7 @@ GROUPS = (
         "How long a group that was empty waits for more members before its first assignment.",
         "ms",
         0,
-        note="`tidelog up` sets 0, as Kafka's own server.properties does: a first consumer has"
+        note="`tidelog up` sets 0, as Kafka's own server.properties does: a first consumer gets"
         " records 3 s sooner, but members that start together rebalance more than once.",
     ),
     Setting(

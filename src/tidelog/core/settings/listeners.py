@@ -80,7 +80,7 @@ def client_listener(
     for name in (found[0].name, *(parse_listener(text).name for text in listeners)):
         protocol = spoken.get(name, name)
         if protocol in _PROTOCOLS and protocol != PLAINTEXT:
-            raise WrongValue(f"{name} speaks {protocol}; Tidelog speaks {PLAINTEXT} so far")
+            raise WrongValue(f"{name} uses {protocol}; Tidelog supports only {PLAINTEXT} so far")
     return found[0]
 
 

@@ -105,10 +105,10 @@ CLUSTER = (
         "auto.leader.rebalance.enable",
         "boolean",
         True,
-        "Let the controller give leadership back to preferred replicas, without a request.",
+        "Let the controller elect preferred leaders without a request.",
         importance=HIGH,
-        note="Also after the start of a whole cluster, as soon as a preferred replica is in sync;"
-        " Kafka waits for the next check.",
+        note="After the whole cluster starts, a preferred replica is elected as soon as it is in"
+        " sync; Kafka waits for the next check.",
     ),
     Setting(
         "broker.heartbeat.interval.ms",

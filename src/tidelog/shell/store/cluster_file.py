@@ -112,7 +112,7 @@ def prepare(path: str, cluster_id: str | None = None) -> ClusterIdentity:
         if not os.path.exists(path):
             if cluster_id is not None:
                 raise StoreMissing(
-                    f"metadata store {path} is missing, but there is data of cluster {cluster_id};"
+                    f"metadata store {path} is missing, but data of cluster {cluster_id} exists;"
                     f" {WAY_OUT}"
                 )
             _make_folder(path)

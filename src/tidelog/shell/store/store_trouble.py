@@ -37,7 +37,7 @@ class StoreTrouble:
         self._told = {cause: at for cause, at in self._told.items() if now - at < AGAIN_S}
         if text not in self._told:
             self._told[text] = now
-            self._tell(f"{text}; retrying, this broker is fenced when its session ends")
+            self._tell(f"{text}; retrying; this broker is fenced when its session ends")
 
     def over(self) -> None:
         """A write succeeded."""

@@ -285,7 +285,7 @@ class Supervisor:
                 lines = file.read().splitlines()
         except OSError:
             lines = []
-        last = f"the last in its log: {lines[-1]}" if lines else "nothing is in its log"
+        last = f"last line of its log: {lines[-1]}" if lines else "its log is empty"
         return last if self._ephemeral else f"see {path}; {last}"
 
     def up(self) -> UpFile:

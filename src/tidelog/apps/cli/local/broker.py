@@ -52,7 +52,7 @@ class RunsByItself(Section):
 def broker(
     ctx: click.Context, config: str | None, sets: tuple[str, ...], data: str | None, strict: bool
 ) -> int | None:
-    """Run one broker in the foreground, until SIGTERM or Ctrl-C; or look after one with COMMAND.
+    """Run one broker in the foreground, until SIGTERM or Ctrl-C; or control one with COMMAND.
 
     Settings come from FILE, then from KAFKA_* variables, then from --set, each stronger than
     those before. The log goes to stderr. Exit code 0 means that it stopped cleanly.
@@ -60,7 +60,7 @@ def broker(
     if ctx.invoked_subcommand is not None:
         if config or sets or data or strict:
             name = ctx.invoked_subcommand
-            raise click.UsageError(f"options of {name!r} go behind it, not before it", ctx)
+            raise click.UsageError(f"options of {name!r} must follow it", ctx)
         return None
     return _run(config, sets, data, strict)
 
@@ -112,5 +112,5 @@ def _check_unset(sets: tuple[str, ...], own: dict[str, str]) -> None:
             chosen.removeprefix("sqlite:")
         ):
             raise ValueError(
-                f"--set {text} contradicts --data, which chooses {chosen}; leave out one of them"
+                f"--set {text} contradicts --data, which sets {chosen}; remove one of them"
             )

@@ -26,14 +26,14 @@ ids_argument = click.argument(
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="For each broker to be part of the cluster again.",
+    help="How long to wait for each broker to rejoin the cluster.",
 )
 @format_option()
 def start(brokers: tuple[int, ...], data: str, wait: float, form: str) -> int:
-    """Start brokers again that died or were killed.
+    """Restart brokers that died or were killed.
 
     The `tidelog up` of the folder starts them, with their former settings and ports. Exit code 0
-    means that all of them are part of the cluster again.
+    means that all of them rejoined the cluster.
     """
     from tidelog.shell.supervisor.operating import one_broker
 
@@ -67,7 +67,7 @@ def pause(brokers: tuple[int, ...], data: str, form: str) -> int:
 @data_option
 @format_option()
 def resume(brokers: tuple[int, ...], data: str, form: str) -> int:
-    """Let brokers run that are paused."""
+    """Resume paused brokers with SIGCONT."""
     from tidelog.shell.supervisor.operating import one_broker
 
     return _each(brokers, form, lambda broker: one_broker.resume(_folder(data), broker))
@@ -86,7 +86,7 @@ def _folder(data: str) -> str:
 
 
 def _each(brokers: tuple[int, ...], form: str, act: Callable[[int], str]) -> int:
-    """Do it to one broker after another; the exit code."""
+    """Apply `act` to each broker in turn; return the exit code."""
     from tidelog.apps.cli.admin.outcomes import Change, conclude_changes, done
     from tidelog.shell.supervisor.preflight.refusal import Refusal
 

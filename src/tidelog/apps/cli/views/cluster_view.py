@@ -118,7 +118,7 @@ def show_health(screen: Console, health: Health) -> None:
         f" {len(health.under_replicated)} under-replicated"
     )
     if health.brokers_away:
-        counts += f"; brokers away: {', '.join(map(str, health.brokers_away))}"
+        counts += f"; brokers not answering: {', '.join(map(str, health.brokers_away))}"
     screen.print(output.verdict_line(False, f"{told}; {counts}"))
 
 

@@ -23,7 +23,7 @@ KINDS = {
     "epochs backwards": "a leader epoch smaller than the one before it in the log",
     "corrupt": "a batch whose checksum does not fit, or that does not open",
     "fatal error": "a client stopped for good: what the broker told it can't be",
-    "not created": "the topic, or the first group, could not be made while a broker was down",
+    "not created": "the topic, or the first group, could not be created while a broker was down",
     "broker failed": "its process ended by itself, or did not stop when it was told to",
     "never settled": "after the last fault, some replica did not come back in sync",
     "replicas differ": "two brokers keep other bytes below the high watermark",

@@ -14,8 +14,8 @@ from tidelog.core.controller.metadata.metadata_store import KV, Revision
 NO_CHECKSUM = 0
 """Of an empty store, and of revisions from before checksums were kept."""
 WAY_OUT = (
-    "put a backup in place with: tidelog store restore, or rebuild the metadata from the brokers'"
-    " folders with: tidelog store rebuild"
+    "restore a backup with `tidelog store restore`, or rebuild the store from the brokers' folders"
+    " with `tidelog store rebuild`"
 )
 """What to do about a store that is lost, damaged or behind."""
 

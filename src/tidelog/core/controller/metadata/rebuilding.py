@@ -145,8 +145,8 @@ class _Rebuilding:
                 before = found.get(name)
                 if before is not None and before != log.topic_id:
                     self._remark(
-                        f"topic {name} was deleted and made again: the folders of its older id"
-                        f" {before.hex()} are left out, and set aside when the brokers start"
+                        f"topic {name} was deleted and recreated: the folders of its older id"
+                        f" {before.hex()} are ignored, and set aside when the brokers start"
                     )
                 found[name] = log.topic_id
         return found
@@ -159,13 +159,13 @@ class _Rebuilding:
                     logs.setdefault(log.partition.partition, {})[broker.broker] = log
         known = self._base.topics.get(name)
         if known is not None and known.topic_id != topic_id:
-            self._remark(f"topic {name} of the base has another id than the folders: left out")
+            self._remark(f"topic {name} of the base has another id than the folders: ignored")
             known = None
         count = max([known.partition_count if known else 0, *(index + 1 for index in logs)])
         if not logs:
             self._remark(
-                f"topic {name} has no folder anywhere: it was deleted after the backup, or its"
-                " folders are lost; it comes back empty"
+                f"topic {name} has no folder on any broker: it was deleted after the backup, or"
+                " its folders are lost; it is restored empty"
             )
         return [
             self._partition(TopicPartition(name, index), topic_id, logs.get(index, {}), logs)
@@ -188,7 +188,9 @@ class _Rebuilding:
         if not replicas:  # a gap: no folder of this partition is left
             replicas = tuple(sorted({b for some in beside.values() for b in some}))
         if beside and not logs:
-            self._remark(f"{name} has no folder anywhere: its records are lost, it starts empty")
+            self._remark(
+                f"{name} has no folder on any broker: its records are lost, it starts empty"
+            )
         isr = tuple(b for b in replicas if b in in_sync) or replicas
         registration = PartitionRegistration(
             topic_id,
@@ -227,7 +229,7 @@ class _Rebuilding:
             written.update({k: values.encode_config(v) for k, v in newest.configs.items()})
         elif self._behind:
             self._remark(
-                "no broker has a copy of the settings: topics have those of the base, or the"
+                "no broker has a copy of the settings: topics get those of the base, or the"
                 " brokers' defaults"
             )
         self._forget_settings(written, topics)
@@ -244,7 +246,7 @@ class _Rebuilding:
                 del written[key]
         key = keys.topic_config(OFFSETS_TOPIC)
         if OFFSETS_TOPIC in topics and key not in written:
-            self._remark(f"{OFFSETS_TOPIC} has no settings in any copy: it gets compaction")
+            self._remark(f"{OFFSETS_TOPIC} has no settings in any copy: set cleanup.policy=compact")
             written[key] = values.encode_config({"cleanup.policy": "compact"})
 
     def _remark(self, text: str) -> None:

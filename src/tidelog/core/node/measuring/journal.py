@@ -22,7 +22,7 @@ class Event(NamedTuple):
     fields: tuple[str, ...]
     text: str
     always: bool = False
-    """Every one is told: it says what became of records."""
+    """Log every occurrence, however many there are in a second."""
 
 
 _PARTITION = ("topic", "partition")
@@ -70,20 +70,21 @@ EVENTS: dict[str, Event] = {
     "clock_jumped": Event(
         WARN,
         ("by_ms", "ahead_ms", "hold_ms"),
-        "the clock of this machine jumped by {by_ms} ms and is {ahead_ms} ms ahead of the time that"
-        " was confirmed before. No record is deleted on its word until it has held for {hold_ms} ms"
-        " (tidelog.clock.hold.ms). If it is wrong, correct it; if it is right, do nothing",
+        "the clock of this machine jumped by {by_ms} ms and is {ahead_ms} ms ahead of the last"
+        " confirmed time. Until it has run without a jump for {hold_ms} ms (tidelog.clock.hold.ms),"
+        " the earlier of the two times decides what is old enough to delete. If the clock is"
+        " wrong, correct it; if it is right, do nothing",
     ),
     "clock_trusted": Event(
         INFO,
         (),
-        "the clock of this machine agrees with the time that was confirmed",
+        "the clock of this machine agrees with the confirmed time again",
     ),
     "clock_confirmed": Event(
         WARN,
         ("ahead_ms", "hold_ms"),
-        "the clock of this machine has held for {hold_ms} ms after it jumped, and is trusted: ages"
-        " of records grow by {ahead_ms} ms",
+        "the clock of this machine has run without a jump for {hold_ms} ms and is trusted: ages of"
+        " records increase by {ahead_ms} ms",
     ),
     "log_lost": Event(
         WARN,
@@ -118,7 +119,7 @@ EVENTS: dict[str, Event] = {
     "controller_lost": Event(WARN, ("reason",), "is the controller no more: {reason}"),
     "session_lost": Event(WARN, (), "its session with the metadata store is gone: registers anew"),
     "unregistered": Event(
-        WARN, (), "was unregistered by an administrator: takes no part until it is restarted"
+        WARN, (), "was unregistered by an administrator: stays out of the cluster until restarted"
     ),
     "registered": Event(INFO, ("broker_epoch",), "registered, broker epoch {broker_epoch}"),
 }

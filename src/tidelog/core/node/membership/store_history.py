@@ -27,14 +27,14 @@ def refusal(directory: LogDirectory, snapshot: Snapshot) -> str | None:
     if snapshot.rev < seen.revision:
         return (
             f"the metadata store went back in time: it is at revision {snapshot.rev}, and this"
-            f" broker has seen revision {seen.revision}; nothing was changed here; {WAY_OUT}"
+            f" broker has seen revision {seen.revision}; nothing was changed; {WAY_OUT}"
         )
     known = NO_CHECKSUM if snapshot.earlier is None else snapshot.earlier
     if NO_CHECKSUM not in (known, seen.checksum) and known != seen.checksum:
         return (
-            "the metadata store has another history than the one that this broker has followed"
-            f" up to revision {seen.revision}: it went back in time and was then written to;"
-            f" nothing was changed here; {WAY_OUT}"
+            "the metadata store has another history than the one that this broker followed up to"
+            f" revision {seen.revision}: it went back in time and was then written to; nothing was"
+            f" changed; {WAY_OUT}"
         )
     return None
 

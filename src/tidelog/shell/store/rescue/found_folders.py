@@ -34,12 +34,14 @@ def read_directories(paths: list[str]) -> list[FoundDirectory]:
     clusters = sorted({one.cluster_id for one in found})
     if len(clusters) != 1:
         raise StoreUnusable(
-            f"the log directories are of {len(clusters)} clusters ({', '.join(clusters)});"
+            f"the log directories belong to {len(clusters)} clusters ({', '.join(clusters)});"
             " name those of one cluster"
         )
     brokers = [one.broker.broker for one in found]
     if len(set(brokers)) < len(brokers):
-        raise StoreUnusable("two of the log directories are of the same broker; name one of them")
+        raise StoreUnusable(
+            "two of the log directories belong to the same broker; name one of them"
+        )
     return found
 
 

@@ -50,7 +50,7 @@ def replace_store(
     paths = [os.path.abspath(path) for path in paths] or log_directories(store)
     if not paths:
         raise StoreUnusable(
-            f"there is no broker's folder beside {store}; name the log directories with --log-dir"
+            f"no broker's folder found beside {store}; name the log directories with --log-dir"
         )
     with _locked(paths):
         directories = read_directories(paths)
@@ -82,16 +82,16 @@ def _base(store: str, backup: str | None, cluster_id: str) -> tuple[Base | None,
     if backup is not None:
         base = read_copy(backup)
         if (found := _cluster_of(base)) != cluster_id:
-            raise StoreUnusable(f"{backup} is of cluster {found}, the folders are of {cluster_id}")
+            raise StoreUnusable(f"{backup} belongs to cluster {found}, the folders to {cluster_id}")
         return base, []
     if not os.path.exists(store):
-        return None, [f"there is no {store}: all comes from the folders"]
+        return None, [f"{store} does not exist: using only the folders"]
     try:
         base = read_copy(store)
     except StoreError as error:
-        return None, [f"{error}; all comes from the folders"]
+        return None, [f"{error}; using only the folders"]
     if (found := _cluster_of(base)) != cluster_id:
-        return None, [f"{store} is of another cluster ({found}): all comes from the folders"]
+        return None, [f"{store} belongs to another cluster ({found}): using only the folders"]
     return base, []
 
 

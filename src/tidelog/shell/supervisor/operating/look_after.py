@@ -76,7 +76,7 @@ def look(data: str) -> Standing:
         dead = [str(broker.id) for broker in states if broker.state == up_file.DEAD]
         if dead and not up.supervise:
             again = f"tidelog broker start {' '.join(dead)}{up_file.option(data)}"
-            summary += f"; to start the dead again: {again}"
+            summary += f"; to restart dead brokers: {again}"
     watched = up is None or up.alive()
     return Standing(up, states, well == len(states) and watched, summary)
 
@@ -159,7 +159,9 @@ def take_down(data: str, wait_s: float) -> Ending:
     _gone(running, ESCALATED_S)
     _tidy(data, up)
     pids = ", ".join(map(str, left))
-    return Ending(False, f"killed what had not stopped after {wait_s:g} s: pid {pids}", left)
+    return Ending(
+        False, f"killed processes that had not stopped after {wait_s:g} s: pid {pids}", left
+    )
 
 
 def _ask_to_stop(up: UpFile | None, brokers: list[BrokerEntry]) -> None:

@@ -29,7 +29,7 @@ def start(data: str, broker: int, wait_s: float) -> str:
         raise Refusal(f"no cluster is up in {data}; start all its brokers: tidelog up{where}")
     before = _entry(up, broker)
     if (pid := _pid(data, up, broker)) is not None:
-        raise Refusal(f"broker {broker} runs already (pid {pid})")
+        raise Refusal(f"broker {broker} is already running (pid {pid})")
     asked, until = 0.0, time.monotonic() + wait_s
     while time.monotonic() < until:
         if time.monotonic() - asked > ASK_AGAIN_S:
@@ -56,19 +56,19 @@ def kill(data: str, broker: int) -> str:
     until = time.monotonic() + KILLED_S
     while process_identity.started(pid) is not None and time.monotonic() < until:
         time.sleep(LOOK_S)
-    return f"broker {broker} (pid {pid}) is killed"
+    return f"killed broker {broker} (pid {pid})"
 
 
 def pause(data: str, broker: int) -> str:
     """SIGSTOP: its process hangs, and its connections stay open. Raises Refusal."""
     pid = _signal(data, broker, signal.SIGSTOP)
     again = f"tidelog broker resume {broker}{up_file.option(data)}"
-    return f"broker {broker} (pid {pid}) is paused; to let it run: {again}"
+    return f"paused broker {broker} (pid {pid}); to resume it: {again}"
 
 
 def resume(data: str, broker: int) -> str:
     """SIGCONT. Raises Refusal."""
-    return f"broker {broker} (pid {_signal(data, broker, signal.SIGCONT)}) runs"
+    return f"resumed broker {broker} (pid {_signal(data, broker, signal.SIGCONT)})"
 
 
 def _signal(data: str, broker: int, number: int) -> int:
@@ -80,7 +80,7 @@ def _signal(data: str, broker: int, number: int) -> int:
         if up is not None:
             _entry(up, broker)
         again = f"tidelog broker start {broker}{up_file.option(data)}"
-        raise Refusal(f"broker {broker} does not run; to start it: {again}")
+        raise Refusal(f"broker {broker} is not running; to start it: {again}")
     try:
         os.kill(pid, number)
     except ProcessLookupError as error:

@@ -51,7 +51,7 @@ def _cluster(pid: int) -> str:
         where = up_file.option(data)
         return (
             f"broker {broker} of the cluster in {data}; see: tidelog status{where},"
-            f" stop it: tidelog down{where}, or take free ports with --port 0"
+            f" stop it: tidelog down{where}, or use free ports with --port 0"
         )
     return ""
 
