@@ -1,14 +1,14 @@
 """The wall clock of one broker, and how far it is trusted.
 
 A node's own time (`now_ms`) is monotonic: timers, sessions and intervals use nothing else. The
-wall clock is that time plus an offset, which somebody can set: an operator, NTP, a hypervisor.
+wall clock is that time plus an offset, which an operator, NTP or a hypervisor can set.
 Ages of records need the wall clock, because timestamps outlive a process, and a clock that was
 wrong for a minute must not delete them (scenarios/storage/a-wrong-clock-deletes-nothing.txt).
 
-So a jump of more than JUMP_MS is in doubt until the new time has held for `hold_ms`. Meanwhile
-there are two clocks, the new one and the confirmed one. Ages are counted by the earlier clock,
-and the times that ages are counted from are written by the later one. Deletion by age therefore
-goes on during a doubt, at the pace of the clock that deletes less.
+So after a jump of more than JUMP_MS the new time is not trusted until it has run without another
+jump for `hold_ms`. Meanwhile there are two clocks, the new one and the confirmed one. Ages are
+computed from the earlier clock; timestamps from which ages will be computed come from the later
+one. Deletion by age therefore continues, at the pace of the clock that deletes less.
 
 Invariant: while the monotonic clock is right, and the confirmed one was right at some time,
 `earliest_ms` is never ahead of the true time, unless a wrong time has held for `hold_ms`.
@@ -37,7 +37,7 @@ class WallClock:
         self._offset_ms = 0
         self._confirmed_ms = 0
         self._held_ms = 0
-        """The offset that has to hold."""
+        """The new offset, which is not trusted yet."""
         self._since_ms: int | None = None
         """When it was first read, on the monotonic clock. None: there is no doubt."""
         self.earliest_ahead_ms = 0
@@ -50,7 +50,7 @@ class WallClock:
         self.read(now_ms, wall_ms)
 
     def read(self, now_ms: int, wall_ms: int) -> int:
-        """Take a reading; return by how much the clock jumped since the last one, 0 for no jump.
+        """Apply a reading; return by how much the clock jumped since the last one, 0 for no jump.
         A time that has held for long enough is trusted from here on. No time is trusted without
         a reading: a process that was stopped for a day has not seen its clock hold for a day."""
         moved_ms = wall_ms - now_ms - self._offset_ms

@@ -1,8 +1,8 @@
 """Files and folders for the broker's own user only.
 
 Records and the cluster's secret are private, whatever the umask: a broker makes folders with mode
-0700 and files with 0600. A folder that exists keeps its mode, because somebody may have opened it
-on purpose; a broker that finds it open to every user of the machine warns.
+0700 and files with 0600. An existing folder keeps its mode, which an operator may have chosen;
+a broker warns if every user of the machine can open it.
 """
 
 import os
@@ -14,7 +14,7 @@ _OTHERS_ENTER = 0o001
 
 
 def make_folders(path: str) -> None:
-    """Make a folder and those above it that are missing, all private."""
+    """Create a folder and its missing parents, all private."""
     try:
         os.mkdir(path, FOLDER_MODE)
     except FileNotFoundError:
@@ -26,7 +26,7 @@ def make_folders(path: str) -> None:
 
 
 def warning_if_open(path: str) -> str | None:
-    """A line that says so if every user of the machine can reach and open this; else None."""
+    """A warning if every user of the machine can open this path; else None."""
     path = os.path.realpath(path)
     mode = os.stat(path).st_mode & 0o777
     above = os.path.dirname(path)

@@ -1,6 +1,6 @@
 """`tidelog store`: show, back up, restore and rebuild a cluster's metadata store.
 
-Always true: no secret is printed; only `restore` and `rebuild` change the store, and they do so
+Invariants: no secret is printed; only `restore` and `rebuild` change the store, and they do so
 only while its brokers are down.
 """
 

@@ -17,7 +17,7 @@ Handling: TypeAlias = Generator[list[object], list[Any], Struct]
 order, and returns the response."""
 
 PAUSE: Final[list[object]] = []
-"""Yielded by a handler that has worked for long enough: the others get their turn first."""
+"""Yielded by a handler that has used up its turn: other requests are served first."""
 
 
 class Broker(NamedTuple):

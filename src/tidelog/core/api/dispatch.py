@@ -62,8 +62,8 @@ _ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 48, 49, 
 """Topics made, deleted and grown, groups found, described and deleted, configurations, access,
 quotas, passwords, elections, reassignments."""
 OVERLAPPING = frozenset({METADATA, FIND_COORDINATOR})
-"""Besides Produce and Fetch. They wait for the metadata store, and change nothing that a client's
-next request depends on."""
+"""APIs that may overlap, besides Produce and Fetch. They wait for the metadata store, and change
+nothing that a client's next request depends on."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's tools may write into internal topics."""
 _KEY_SIZE = 4
@@ -73,7 +73,7 @@ _TAKEN = bytearray()
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
 """Does the first once the second is false, or after a moment."""
 NextTurn: TypeAlias = Callable[[Callable[[], None]], None]
-"""Does this after all that is ready now."""
+"""Runs a callback after all events that are ready now."""
 
 
 class Refused(Exception):
@@ -130,7 +130,7 @@ class Dispatch:
         self._next_turn = next_turn
         self._paused: deque[HandlerExchange] = deque()
         self._resuming = False
-        """Whether the first of the paused goes on in the next turn."""
+        """Whether the first paused request is scheduled to continue in the next turn."""
         self._fetch_max_bytes: int = broker.settings.get("fetch.max.bytes")
         self._hints = LeaderOf(broker.node.image)
         self._known = KnownAnswers(broker)
@@ -289,7 +289,7 @@ class Dispatch:
         reply.refuse("a fault in Tidelog, told in the broker's log")
 
     def _pause(self, exchange: HandlerExchange) -> None:
-        """Let it go on later, after those that paused before."""
+        """Queue a paused request behind those that paused before."""
         self._paused.append(exchange)
         self._resume_one_next_turn()
 

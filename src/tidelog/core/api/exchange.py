@@ -21,7 +21,7 @@ from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
 from tidelog.core.wire.produce import encode_produce_response
 
 ASKED_AT_ONCE = 500
-"""Requests of one handler to the node, before others get their turn."""
+"""Calls of one handler to the node before it pauses for other requests."""
 
 Chunks: TypeAlias = list[bytes | Region | Buffer]
 
@@ -31,7 +31,7 @@ class Reply(Protocol):
 
     @property
     def abandoned(self) -> bool:
-        """Whether the connection is closed, so that nobody waits for the answer."""
+        """Whether the connection is closed, so that no client waits for the response."""
         ...
 
     def fill(self, chunks: Chunks) -> None:
@@ -170,7 +170,7 @@ class HandlerExchange:
         self._go_on(None)
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         unasked, self._unasked = self._unasked, None
         if self._reply.abandoned:
             self._handling.close()

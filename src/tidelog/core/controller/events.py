@@ -180,7 +180,7 @@ class ElectionType(Enum):
 
 @slotted
 class UnregisterBrokerReceived:
-    """Forget a broker: it is down for good, or will register again when it is restarted."""
+    """Remove a broker's registration: it will not return, or registers again when restarted."""
 
     request: int
     broker: BrokerId

@@ -1,12 +1,12 @@
-"""Preferred elections that nobody asks for: at intervals, and at the start of a whole cluster.
+"""Automatic preferred elections: at intervals, and when the whole cluster starts.
 
-Every `leader.imbalance.check.interval.seconds` each partition goes back to its preferred
-replica, the first of its assignment, as in Kafka. In addition, when the whole cluster starts, a
-partition goes back as soon as its preferred replica is in the ISR. Without that the broker that
+Every `leader.imbalance.check.interval.seconds` the preferred replica of each partition, the first
+of its assignment, is elected, as in Kafka. In addition, when the whole cluster starts, a
+preferred replica is elected as soon as it is in the ISR. Without that the broker that
 starts first would lead nearly all partitions until the next check: it is the only one that can be
-elected when it arrives, and a leader keeps its office. A start of the cluster is recognised by
-the controller's own broker: it has just registered and is not active yet, so no broker that was
-active before was there to take the office.
+elected when it joins, and a partition keeps its leader. The controller recognises a start of the
+cluster by its own broker: if that has just registered and is not active yet, no active broker was
+there to become controller.
 
 A broker that returns to a running cluster waits for the check. One that fails again and again
 then costs its partitions one change of leader per interval, not one per return.
@@ -38,18 +38,18 @@ class LeaderBalance:
         self._starting = False
         """Whether the cluster started in this term, and has not been balanced since."""
         self._were_active: dict[BrokerId, BrokerEpoch] = {}
-        """Incarnations that were active when the cluster started: their end is not noticed yet."""
+        """Incarnations still marked active when the cluster started: they ended unnoticed."""
         self._due: set[PartitionKey] = set()
 
     def begin(self, image: ClusterImage, now_ms: int, *, starting: bool) -> None:
-        """Begin a term of office; `starting`: that of a cluster that starts."""
+        """Begin a term as controller; `starting`: the whole cluster starts."""
         self._next_check_ms = now_ms + (self._interval_ms or 0)
         self._starting = starting and self._interval_ms is not None
         self._were_active = {broker: image.brokers[broker].epoch for broker in image.active}
         self._due = set()
 
     def changed(self, image: ClusterImage, partitions: Iterable[PartitionKey]) -> None:
-        """Follow the image; these partitions changed."""
+        """Apply the changes of these partitions in the image."""
         if self._starting:
             self._add(image, partitions)
             self._starting = bool(image.imbalanced) or any(
@@ -70,7 +70,7 @@ class LeaderBalance:
             self._add(image, image.imbalanced)
 
     def _add(self, image: ClusterImage, partitions: Iterable[PartitionKey]) -> None:
-        """Those whose preferred replica's broker is active; the election looks at the ISR."""
+        """Partitions whose preferred replica's broker is active; the election checks the ISR."""
         for key in partitions:
             if key in image.imbalanced and image.partitions[key].replicas[0] in image.active:
                 self._due.add(key)
@@ -90,7 +90,7 @@ class LeaderBalance:
         return writes
 
     def has_due(self, busy: set[str]) -> bool:
-        """Whether an election is left that could be held now."""
+        """Whether an election is due that could be held now."""
         return any(keys.partition(*key) not in busy for key in self._due)
 
     def freeze(self) -> Hashable:

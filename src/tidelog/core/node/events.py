@@ -148,8 +148,8 @@ class Ticked:
 
 @slotted
 class WallClockRead:
-    """What the wall clock says, which may be anything. The host reads it every second, and tells
-    if it was set, and always while `Node.clock.doubt_ms` is not 0."""
+    """A reading of the wall clock, which may be wrong. The host reads the clock every second. It
+    sends this event if the clock was set, and always while `Node.clock.doubt_ms` is not 0."""
 
     wall_ms: int
     now_ms: int

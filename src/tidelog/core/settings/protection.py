@@ -1,7 +1,7 @@
-"""Settings that protect a Kafka broker, and that Tidelog can't fulfil yet.
+"""Settings that protect a Kafka broker and that Tidelog does not support yet.
 
-A broker that ignored them would start open to everybody, though its file says otherwise. So such a
-setting is refused unless it is empty or says what holds anyway.
+A broker that ignored them would run unprotected, contrary to its file. So such a setting is
+refused unless it is empty or at Kafka's default.
 """
 
 from fnmatch import fnmatchcase
@@ -46,11 +46,11 @@ _HOLDS_ANYWAY = {
     "principal.builder.class": "org.apache.kafka.common.security.authenticator"
     ".DefaultKafkaPrincipalBuilder",
 }
-"""Kafka's defaults: whoever writes them down asks for nothing."""
+"""Kafka's defaults, which request no protection."""
 
 
 def unmet_protection(name: str, text: str) -> str | None:
-    """Why a broker can't keep what the setting promises; None if it promises nothing."""
+    """Why the setting is refused; None if it requests no protection."""
     text = text.strip()
     if not text or text == _HOLDS_ANYWAY.get(name):
         return None

@@ -364,7 +364,7 @@ class LogDirectory:
         checkpoint.write_offsets(self.disk, layout.CLEANER_OFFSETS, self.cleaner_offsets)
 
     def write_revision(self, revision: int) -> None:
-        """All logs are made up to this revision, though none was made for it."""
+        """Record that all logs up to this revision exist, though none was created for it."""
         self.revision = revision
         replace_file(self.disk, layout.METADATA_REVISION, self._metadata_revision())
 

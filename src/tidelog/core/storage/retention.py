@@ -20,7 +20,7 @@ from tidelog.core.types import Offset
 
 
 class ExpiredSegment(NamedTuple):
-    """A segment that time or size asks to delete, and why."""
+    """A segment to delete for its age or the log's size, and the reason."""
 
     base_offset: Offset
     end_offset: Offset
@@ -36,7 +36,7 @@ def expired_segments(
     wall_ms: int,
     now_ms: int,
 ) -> list[ExpiredSegment]:
-    """The oldest segments that should go, in order. `wall_ms` is the time that timestamps are
+    """The segments to delete, oldest first. `wall_ms` is the time that timestamps are
     compared with; `now_ms` is monotonic, for segments whose records have no timestamps."""
     expired: list[ExpiredSegment] = []
     if not config.cleanup_delete:

@@ -273,4 +273,4 @@ class MemoryBroker:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore the end of the turn."""

@@ -1,4 +1,4 @@
-"""Values of the simulator in words: short, on one line, and none of Python's own spelling."""
+"""Describe values of the simulator in words: short, on one line, without Python's repr."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -26,9 +26,9 @@ WHOLE_MAX = 400
 """Of a registration, whose every field may be the cause."""
 ITEMS_MAX = 6
 BYTES_MAX = 24
-"""Longer ones are told by their length."""
+"""Longer values are shown by their length."""
 NOISE = frozenset({"request", "now_ms", "broker_epoch", "correlation", "topic_id", "message"})
-"""Fields that say nothing to who looks for a cause."""
+"""Fields that do not help to find a cause."""
 ENDINGS = ("Received", "Response", "Answer")
 LASTING = frozenset({"die-in-write", "elect", "reassign", "delete-records", "compact-store"})
 """Kinds of action whose first amount is not a time."""

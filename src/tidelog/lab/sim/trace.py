@@ -1,7 +1,7 @@
-"""Events in one line each, for people who want to know what happened last.
+"""Describe each event in one line, to show the last events of a run.
 
-Always true: a line has no spelling of Python's in it (plain_values.py), and an event that has no
-phrase here is told by its name and its values.
+Invariant: no line contains a Python repr (plain_values.py). An event without a phrase here is
+shown by its name and its values.
 """
 
 from collections.abc import Callable, Iterable
@@ -108,7 +108,7 @@ _PHRASES: dict[tuple[str, str], Callable[..., str]] = {
     ("faults", "restart"): lambda process: f"restart broker {process.id}",
     ("network", "mend"): lambda one, other: f"mends the link from {one} to {other}",
     ("store", "apply"): lambda client, effect: f"<- broker {client.broker}: {plain(effect)}",
-    ("store", "commit_unheard"): lambda effect: f"commits, and nobody hears of it: {plain(effect)}",
+    ("store", "commit_unheard"): lambda effect: f"commits, without a response: {plain(effect)}",
     ("store", "hear"): _from_store,
     ("store", "pull"): lambda client, _watch: (
         f"-> broker {client.broker}: changes since its last read"

@@ -50,7 +50,7 @@ from tidelog.shell.store.metadata_store_client import MetadataStoreClient
 Halted: TypeAlias = Callable[[do.Halt], None]
 
 CLOCKS_APART_MS = 20
-"""Two clocks can't be read at the same moment: on a busy machine some milliseconds lie between."""
+"""Tolerance: two clocks can't be read at once, and a busy machine adds milliseconds."""
 
 
 class BrokerHost:
@@ -138,7 +138,7 @@ class BrokerHost:
         self.step(on.Started(self._loop.clock.now_ms()))
 
     def read_wall_clock(self) -> None:
-        """Tell the node what the wall clock says, if it was set or its time has yet to hold."""
+        """Send the node the wall clock's time if it was set or is not trusted yet."""
         clock = self._loop.clock
         now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
         was_set = abs(wall_ms - now_ms - self._wall_ahead_ms) > CLOCKS_APART_MS

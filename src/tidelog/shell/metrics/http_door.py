@@ -64,7 +64,7 @@ class HttpDoor:
             self.connections[connection] = None
 
     def _close_one(self) -> bool:
-        """Make room for a newcomer; False if every connection is being answered."""
+        """Close a connection to make room for a new one; False if all are being answered."""
         longest = min(self.connections, key=lambda one: (one.answering, one.since_ms))
         if longest.answering and self._loop.clock.now_ms() - longest.since_ms < STALLED_MS:
             return False

@@ -1,9 +1,9 @@
 """The two clocks of a broker: one for intervals, one for the age of records.
 
 `now_ms` is monotonic: it never goes back, runs on while the process is stopped or the machine
-sleeps, and does not follow the wall clock when somebody sets it. Timers, sessions and time-outs
-use it. `wall_ms` is the wall clock, which may say anything; what a broker believes of it is
-decided in core (wall_clock.py).
+sleeps, and does not follow changes of the wall clock. Timers, sessions and time-outs
+use it. `wall_ms` is the wall clock, which may be wrong; core decides how far to trust it
+(wall_clock.py).
 """
 
 import time
@@ -25,5 +25,5 @@ class Clock:
         return time.clock_gettime_ns(_BOOT_CLOCK) // _NS_PER_MS + self._ahead_ms
 
     def wall_ms(self) -> int:
-        """What the machine takes for the time of day."""
+        """The machine's time of day, right or wrong."""
         return time.time_ns() // _NS_PER_MS

@@ -84,7 +84,7 @@ class StoreTooNew(StoreError):
 
 
 class StoreMissing(StoreError):
-    """There is none, beside data of a cluster."""
+    """The store is missing, but data of its cluster exists."""
 
 
 class StoreUnusable(StoreError):
@@ -92,7 +92,7 @@ class StoreUnusable(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """It is a store, and part of it is not as it was written."""
+    """Part of the store does not match its checksums."""
 
 
 class ClusterIdentity(NamedTuple):
@@ -103,9 +103,9 @@ class ClusterIdentity(NamedTuple):
 
 
 def prepare(path: str, cluster_id: str | None = None) -> ClusterIdentity:
-    """Make the store if there is none, check it if there is, and say whose it is.
+    """Create the store if it is missing, else check it; return its identity.
 
-    `cluster_id`: the cluster whose data the caller holds. Its store is never made anew: a
+    `cluster_id`: the cluster whose data the caller holds. Its store is never recreated: a
     missing one is refused.
     """
     try:
@@ -140,7 +140,7 @@ def read_keys(connection: sqlite3.Connection) -> tuple[KV, ...]:
 
 
 def unusable(path: str, error: OSError | sqlite3.Error) -> StoreError:
-    """What to tell people about a store that fails, with the cause and what to do."""
+    """The error for a failing store: the cause and what to do."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreDamaged(f"metadata store {path} is damaged: {reason(error)}; {WAY_OUT}")

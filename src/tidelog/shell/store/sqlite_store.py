@@ -170,7 +170,7 @@ class SqliteStore:
         return self._read(give_up_s, take)
 
     def _never_back(self, rev: Revision) -> None:
-        """Whoever exchanges the file's contents under a running broker is found out."""
+        """Detect that the file's contents were replaced under a running broker."""
         if rev < self._seen:
             raise StoreUnusable(
                 f"metadata store {self._path} went back from revision {self._seen} to {rev} while"

@@ -1,8 +1,8 @@
-"""What people are told while the metadata store fails: the cause once, not at every retry.
+"""Log a failing metadata store: the cause once, not at every retry.
 
 A broker whose store fails tries again several times a second and fences itself when its session
-runs out. One line says why. The same line is told again after a minute, and the first write that
-succeeds ends it. A store that is only busy is not told here (write_lock_holder.py).
+runs out. One line says why. The same line is logged again after a minute, until a write succeeds.
+A store that is only busy is not logged here (write_lock_holder.py).
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ AGAIN_S = 60.0
 
 
 class StoreTrouble:
-    """Remembers what was told last."""
+    """Logs each cause once a minute."""
 
     __slots__ = ("_failing", "_path", "_tell", "_told")
 
@@ -23,11 +23,11 @@ class StoreTrouble:
         self._path = path
         self._tell = tell
         self._told: dict[str, float] = {}
-        """What was told, and when: two causes may take turns."""
+        """When each line was last logged: two causes may alternate."""
         self._failing = False
 
     def failed(self, error: BaseException | None) -> None:
-        """A call failed. Anything but a failure of the file itself is passed over."""
+        """Log a failed call. Only failures of the file itself are logged."""
         if isinstance(error, OSError | sqlite3.Error):
             error = unusable(self._path, error)
         if not isinstance(error, StoreError):

@@ -214,7 +214,7 @@ class Supervisor:
         self.say(f"{what}; starting {it} again in {pause_s:g} s")
 
     def _heed_requests(self) -> None:
-        """Brokers that somebody wants to be started again are due at once."""
+        """Schedule the brokers of requested restarts at once."""
         asked = [] if self._control is None else self._control.read_starts()
         for process in self.processes:
             if process.has_ended() and not self._stopping and set(asked) & set(process.brokers):
@@ -278,7 +278,7 @@ class Supervisor:
         return f"the brokers do not see each other; {self._see_log(self.plan.brokers[0])}"
 
     def _see_log(self, broker: int) -> str:
-        """The last line of its log, and where the rest is unless that is about to go."""
+        """The last line of its log, and the log's path unless it is about to be deleted."""
         path = self.plan.log_of(broker)
         try:
             with open(path, encoding="utf-8", errors="replace") as file:

@@ -1,7 +1,7 @@
 """Which history a store has: one checksum for each revision, chained over all changes so far.
 
-Revisions alone do not tell two histories apart. A store that lost its newest changes counts on
-from where it is, and reaches the same numbers with other contents. Two stores with the same
+Revisions alone do not distinguish two histories. A store that lost its newest changes continues
+from its older revision, and reaches the same numbers with other contents. Two stores with the same
 checksum at the same revision have had the same changes up to there (but for one chance in four
 billion), so a broker that remembers one pair of them recognises a store that went back.
 """
@@ -12,7 +12,7 @@ from zlib import crc32
 from tidelog.core.controller.metadata.metadata_store import KV, Revision
 
 NO_CHECKSUM = 0
-"""Of an empty store, and of revisions from before checksums were kept."""
+"""The checksum of an empty store, and of revisions older than checksums."""
 WAY_OUT = (
     "restore a backup with `tidelog store restore`, or rebuild the store from the brokers' folders"
     " with `tidelog store rebuild`"

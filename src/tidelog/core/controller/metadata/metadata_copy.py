@@ -1,6 +1,6 @@
-"""The part of the metadata that partitions' folders do not tell, as each broker keeps a copy of it.
+"""The copy that each broker keeps of the metadata that partitions' folders do not contain.
 
-Topics, partitions, replicas and epochs can be found again in the brokers' folders if the store is
+Topics, partitions, replicas and epochs can be recovered from the brokers' folders if the store is
 lost. Settings of topics and brokers and the next producer id can't: a compacted topic without its
 `cleanup.policy` would lose records to retention. So each broker writes them to `metadata-copy`, a
 few seconds after they changed. `tidelog store rebuild` reads the newest copy.

@@ -1,10 +1,10 @@
-"""The metadata of a cluster, found again from what its brokers' folders hold.
+"""Rebuild the metadata of a cluster from its brokers' folders.
 
-The folders say which topics there are (with their ids), who has a replica of which partition, the
-leader epochs and how long each log is. What else is known comes from a base, if there is one: a
-backup, or the damaged store as far as it can be read.
+The folders provide the topics with their ids, the replicas of each partition, the leader epochs
+and the log end offsets. Everything else comes from a base, if there is one: a backup, or the
+damaged store as far as it can be read.
 
-No acknowledged record is given up: every in-sync replica had it, so the leader had it. The leader
+No acknowledged record is lost: every in-sync replica had it, so the leader had it. The leader
 of the newest epoch is the replica whose log has the highest leader epoch, and then the most
 records. Replicas with the same epoch and the same end have the same log. These, and only these,
 are in sync in the rebuilt metadata; all others truncate and catch up as after any election.
@@ -41,7 +41,7 @@ PRODUCER_IDS_SPARED = 1_000_000
 
 
 class FoundLog(NamedTuple):
-    """One replica's log as it lies in a broker's folder."""
+    """One replica's log in a broker's folder."""
 
     partition: TopicPartition
     topic_id: TopicId
@@ -53,11 +53,11 @@ class FoundLog(NamedTuple):
 
 
 class FoundBroker(NamedTuple):
-    """What one broker's log directory tells."""
+    """The content of one broker's log directory."""
 
     broker: BrokerId
     seen: StorePoint | None
-    """How far it had followed the store; None if nothing tells."""
+    """The last revision of the store that the broker applied; None if unknown."""
     clean_epoch: BrokerEpoch | None
     """The broker epoch in the mark of a clean stop, if there is one."""
     copy: MetadataCopy | None
@@ -90,14 +90,14 @@ class Base(NamedTuple):
     past: Mapping[Revision, int]
 
     def is_behind(self, seen: StorePoint) -> bool:
-        """Whether a broker has seen what this store does not know."""
+        """Whether a broker has applied changes that this store lacks."""
         return self.snapshot.rev < seen.revision or self.past.get(
             seen.revision, seen.checksum
         ) not in (seen.checksum, NO_CHECKSUM)
 
 
 def rebuild(brokers: Iterable[FoundBroker], base: Base | None = None) -> Rebuilt:
-    """Choose what the store of these brokers is to say."""
+    """Decide the contents of the rebuilt store."""
     return _Rebuilding(list(brokers), base).run()
 
 
@@ -211,7 +211,7 @@ class _Rebuilding:
             self._remark(f"{name} has no folder on broker {', '.join(map(str, missing))}")
         return RebuiltPartition(name, registration, end, tuple(sorted(logs)))
 
-    # -- what no folder tells --------------------------------------------------------------
+    # -- what no folder contains -----------------------------------------------------------
 
     def _settings(self, topics: Mapping[str, TopicId]) -> dict[str, bytes]:
         """The base's other keys, with the settings of the newest copy."""
@@ -263,8 +263,8 @@ def _replicas(
     in_sync: Iterable[BrokerId],
     logs: Mapping[BrokerId, FoundLog],
 ) -> tuple[BrokerId, ...]:
-    """Who has a log, in the base's order. Who has none stays a replica only where there would
-    be fewer replicas than before: a log may also be missing because it was moved away."""
+    """The brokers that have a log, in the base's order. A broker without a log stays a replica only
+    if there would be fewer replicas than before: reassignment may have moved its log away."""
     named = known.replicas if known else ()
     found = [b for b in dict.fromkeys((*named, *sorted(in_sync), *sorted(logs))) if b in logs]
     without = [b for b in named if b not in logs]

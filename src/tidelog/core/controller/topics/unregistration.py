@@ -1,8 +1,8 @@
 """UnregisterBroker: the only way a broker's registration ends.
 
-Its keys go at once, in one transaction. As with a broker that died, its leaderships and ISR
-places follow (`upkeep`), and here its ELR places too: nothing that it keeps counts any more.
-It stays in the replica lists, as in Kafka; reassignments move those.
+One transaction deletes its keys. `upkeep` then removes it from leaderships and ISRs, as after a
+crash, and also from ELRs: its log no longer counts. It stays in the replica lists, as in Kafka;
+reassignments change those.
 """
 
 from tidelog.core.controller.events import UnregisterBrokerReceived
@@ -15,7 +15,7 @@ from tidelog.core.errors import ErrorCode
 
 
 def unregister_broker(office: Office, event: UnregisterBrokerReceived) -> Plan:
-    """Delete what the controller keeps of a broker, and its own key if it is online."""
+    """Delete the controller's state of a broker, and the broker's own key if it is online."""
     image = office.image
     known = image.brokers.get(event.broker)
     if known is None:

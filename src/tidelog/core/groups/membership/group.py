@@ -186,19 +186,19 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Give each member its assignment; none to those that are not named."""
+        """Set each member's assignment; members that are not named get an empty one."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.count_assignments()
 
     def count_assignments(self) -> None:
-        """Count the memory that they take now."""
+        """Update the count of the memory that the members use."""
         size = sum(len(member.assignment) for member in self.members.values())
         self._memory.held += size - self._assigned_bytes
         self._assigned_bytes = size
 
     def release(self) -> None:
-        """The group is no longer kept here: its members take no memory."""
+        """Free the members' memory: this broker no longer keeps the group."""
         for member in self.members.values():
             self._memory.held -= size_of_protocols(member.protocols)
         self._memory.held -= self._assigned_bytes

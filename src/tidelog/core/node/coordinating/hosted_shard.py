@@ -17,8 +17,8 @@ from tidelog.core.types import LeaderEpoch, Offset
 SLICE_BYTES = 128 * 1024
 SLICE_RECORDS = 5_000
 SLICE_UNPACKED_BYTES = 4 * 1024 * 1024
-"""Read in one step: some ten milliseconds' worth. A client that passes for a tool may write into
-the topic, and batches that unpack to much."""
+"""Bytes read in one step, about ten milliseconds of work. A client may write to the topic itself,
+and send batches that decompress to many bytes."""
 
 
 class HostedShard:

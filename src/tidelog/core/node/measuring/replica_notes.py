@@ -37,8 +37,8 @@ def note_dropped(
     dropped: Sequence[Segment],
     reasons: Mapping[Offset, str],
 ) -> None:
-    """Segments fell below the log start. Retention gives a reason for each. If the leader told of
-    a new log start, or a client asked to delete records, the new log start is the reason."""
+    """Log the segments that were deleted below the log start. Retention gives a reason for each. If
+    the leader or DeleteRecords moved the log start, the new log start is the reason."""
     log = replica.log
     moved = f"the log starts at {log.log_start_offset} now"
     ends = [segment.base_offset for segment in (*dropped[1:], log.segments.first)]

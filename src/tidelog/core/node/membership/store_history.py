@@ -1,10 +1,10 @@
-"""Whether the store that a broker reads at its start is the one that it has followed so far.
+"""Check at startup that the metadata store is the one that this broker has followed so far.
 
 A store may lose its newest changes: its write-ahead log is damaged or removed, or an older copy
 is put in its place. It then names topics, leaders and in-sync replicas of an earlier time. A
-broker that believed it would set folders aside as strays, or let a replica lead that lacks
-acknowledged records. So each broker remembers on its disk how far it has followed the store
-(`LogDirectory.seen`) and does not start on one that is behind that, or that went another way.
+broker that trusted it would set folders aside as strays, or let a replica lead that lacks
+acknowledged records. So each broker records on disk the last revision that it applied
+(`LogDirectory.seen`) and does not start on a store that is older or has another history.
 
 Invariant: nothing is written, in the store or in the log directory, before the store is accepted.
 """
@@ -40,7 +40,7 @@ def refusal(directory: LogDirectory, snapshot: Snapshot) -> str | None:
 
 
 def _doubt(directory: LogDirectory, snapshot: Snapshot) -> str | None:
-    """Without a memory of its own, a broker believes a store that knows all its topics."""
+    """A broker whose record is damaged accepts a store that has all its topics."""
     names = (kv for kv in snapshot.kvs if kv.key.startswith(keys.TOPIC_NAMES))
     known = {decode_topic(kv.key, kv.value).topic_id for kv in names}
     unknown = sorted(

@@ -63,7 +63,7 @@ class StoreReading:
         self._turn.emit(WatchStore(self._image.revision))
 
     def _refuse(self, reason: str) -> None:
-        """Leave everything as it was found, the mark of a clean stop included."""
+        """Stop without any change on disk; the mark of a clean stop stays."""
         directory = self._directory
         if directory.clean:
             directory.close(directory.high_watermarks, directory.broker_epoch)

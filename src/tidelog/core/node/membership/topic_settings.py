@@ -18,7 +18,7 @@ from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import TopicId
 
 INDEX_INTERVAL_BYTES_MAX = 256 * 1024
-"""A look-up reads on from the entry before: with fewer entries it would read for seconds."""
+"""A look-up reads from the index entry before it: with fewer entries it would take seconds."""
 GZIP_DEFAULT = ("gzip", "-1")
 _DEFAULT_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
 _NUMBERS = {

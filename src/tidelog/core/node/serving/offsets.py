@@ -33,11 +33,11 @@ from tidelog.core.slotted import slotted
 
 SEARCH_BYTES_MAX = 16 * 1024 * 1024
 SEARCH_STEPS_MAX = 200_000
-"""What one search by timestamp opens; beyond that a batch is found by its header alone."""
+"""The limit of one search by timestamp; beyond it only batch headers are used."""
 SEARCHES_AT_ONCE = 500
 BYTES_AT_ONCE = 8 * 1024 * 1024
 STEPS_AT_ONCE = 100_000
-"""After so much of it others get their turn: some tens of milliseconds, and one search."""
+"""The cost after which a request pauses: some tens of milliseconds, plus one search."""
 
 
 class SearchEffort:
@@ -49,7 +49,7 @@ class SearchEffort:
         self._searches = self._bytes = self._steps = 0
 
     def add(self, budget: WorkBudget) -> None:
-        """One search is over, and this is its budget."""
+        """Add the cost of a finished search."""
         self._searches += 1
         self._bytes += budget.bytes_spent
         self._steps += budget.steps_spent

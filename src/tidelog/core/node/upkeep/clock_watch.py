@@ -1,7 +1,7 @@
-"""Follows the wall clock: what the host reads, what is confirmed, what the next run must know.
+"""Apply readings of the wall clock, and save the confirmed time for the next run.
 
-The confirmed time is written beside the logs with the boot clock of the same moment. A broker that
-starts with a wrong clock therefore knows that it is wrong, or at least in doubt.
+The confirmed time is written beside the logs with the boot clock of the same moment. So a broker
+that starts with a wrong clock detects it.
 """
 
 from tidelog.core.node.config import NodeConfig
@@ -12,7 +12,7 @@ from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.wall_clock import ClockReading, confirmed_at_start
 
 FIRST_WRITE_MS = 1000
-"""Not at once: a start should not wait for one more sync."""
+"""Delay of the first write: startup should not wait for another sync."""
 
 
 class ClockWatch:
@@ -37,7 +37,7 @@ class ClockWatch:
             self._note_jump(turn.wall.doubt_ms)
 
     def read(self, event: WallClockRead) -> None:
-        """The host has read the wall clock."""
+        """Apply a reading of the wall clock."""
         turn, wall = self._turn, self._turn.wall
         doubt_ms, confirmed_ms = wall.doubt_ms, wall.confirmed_ms(turn.now_ms)
         jumped_ms = wall.read(turn.now_ms, event.wall_ms)
@@ -57,7 +57,7 @@ class ClockWatch:
             self._turn.journal.note("clock_jumped", jumped_ms, wall.doubt_ms, wall.hold_ms)
 
     def tick(self) -> None:
-        """Write the confirmed time now and then."""
+        """Write the confirmed time if it is due."""
         if self._turn.now_ms >= self._due_ms:
             self._write()
 

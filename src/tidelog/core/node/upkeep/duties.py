@@ -79,7 +79,7 @@ class Duties:
         return found
 
     def note_metadata(self) -> None:
-        """Remember how far the store was followed, and what no folder tells of the metadata."""
+        """Save the last applied revision of the store, and the copy of the metadata."""
         image, directory = self._gate.image, self._replicas.directory
         if image.revision == 0:
             return

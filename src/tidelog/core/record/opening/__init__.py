@@ -1,6 +1,6 @@
-"""The few places where a broker opens a batch to serve a request, and what that may cost.
+"""Decompressing batches to serve a request, within a budget.
 
-`work_budget.py` says how much one request may cost, `opened_batch.py` is a batch that is open,
+`work_budget.py` limits the cost of one request, `opened_batch.py` is a decompressed batch,
 `record_scan.py` reads records without making objects of them, `packed_form.py` checks how a
 batch is packed without unpacking it.
 """

@@ -1,11 +1,11 @@
-"""A produced batch that is opened, because a topic's settings need that.
+"""A produced batch that is decompressed because its topic's settings require it.
 
 A topic whose `compression.type` names another codec than the producer's has its batches
 packed again: the records' bytes, and with them their keys, headers, timestamps and offsets,
 stay as they are; only the packing, the sizes and the checksum change. A compacted topic
 needs a key in every record, and keys are inside.
 
-A batch is unpacked once, whatever is asked of it.
+A batch is decompressed at most once.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
-"""Whether a packed batch looks as if a client could unpack it, without unpacking it.
+"""Check the framing of a compressed batch without decompressing it.
 
-Kafka unpacks every batch that is produced, and looks at each record. That costs more than all
-the rest of a produce, so here batches stay closed. What is checked instead takes a microsecond:
-the magic number and the chain of blocks, which must end where the batch ends. It finds what is
-cut off, sent under the wrong codec, or not packed at all. A block that is framed well and full
-of nonsense passes; `tidelog.produced.records.check` finds that as well.
+Kafka decompresses every produced batch and checks each record. That costs more than all the rest
+of a produce, so Tidelog does not. It checks the magic number and the chain of blocks, which must
+end where the batch ends; this takes a microsecond. It finds truncated data, a wrong codec, and
+uncompressed data. A valid frame with invalid content passes; `tidelog.produced.records.check`
+finds that too.
 
 The number of records that a batch claims moves the log's end, so it must be plausible. Packed
 well, identical records take nearly a byte each; a batch that claims far more is opened.
@@ -18,9 +18,9 @@ from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 
 RECORDS_PER_PACKED_BYTE = 4
-"""More are not believed without a look. Ten thousand records without keys and values have 1.1."""
+"""Batches with more are decompressed. Ten thousand records without keys and values have 1.1."""
 BLOCKS_MAX = 256
-"""Of a frame with more, the rest is not followed."""
+"""Blocks of a frame that are checked; the rest is skipped."""
 
 _GZIP_SIZE_MIN = 18
 _GZIP_HEAD = Struct("<HBB")
@@ -54,7 +54,7 @@ def is_plausible(batch: RecordBatch) -> bool:
 
 
 def packing_fault(batch: RecordBatch) -> str | None:
-    """Why no client can unpack the batch, if that can be seen from outside."""
+    """Why no client can decompress the batch, if its framing shows that; else None."""
     at, codec = batch.position, Codec(batch.attributes & CODEC_MASK)
     try:
         sound = _CHECKS[codec](batch.buffer, at + HEADER_SIZE, at + batch.size)

@@ -1,4 +1,4 @@
-"""Read what a broker has to know of each record, and skip the rest.
+"""Read offset, timestamp and presence of a key of each record, and skip the rest.
 
 Every length is checked against the bytes that are there, headers included, as in
 `record/decoder.py`; but no record is made, which takes a third of the time. Records and

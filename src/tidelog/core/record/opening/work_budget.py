@@ -1,6 +1,6 @@
-"""What one request may have a broker unpack, pack and look at.
+"""The budget of one request for decompression, compression and record scans.
 
-One thread serves all clients. A kilobyte may unpack to gigabytes, and a megabyte may hold a
+One thread serves all clients. A kilobyte may decompress to gigabytes, and a megabyte may hold a
 million records, so both are counted: bytes that go through a codec, and steps over records
 and their headers. Core has no clock; these two numbers stand for the time that they take.
 
@@ -27,8 +27,8 @@ _FRAMES_PRICE = 8
 fifty thousand frames that are all but empty."""
 _GZIP_PRICE = 6
 _ZSTD_PRICES = ((3, 2), (9, 10), (14, 50))
-"""Up to which level a byte is priced like how many unpacked ones: 114, 26 and 10 MB/s of text,
-where gzip unpacks 248."""
+"""Highest level, and the price of a byte in decompressed bytes: 114, 26 and 10 MB/s of text,
+where gzip decompresses 248."""
 _ZSTD_SLOWEST_PRICE = 250
 _LZ4_PRICE = 1
 
@@ -95,7 +95,7 @@ class WorkBudget:
         return self._refusal(f"unpacks to more than {self._bytes} bytes")
 
     def _refusal(self, reason: str) -> CorruptRecord:
-        """A producer splits a batch that never fits, and sends one again that does."""
+        """The error of a batch over budget: producers split one that never fits, retry others."""
         if self._first:
             reason = f"{reason}; send fewer records at once"
             return CorruptRecord(reason, ErrorCode.MESSAGE_TOO_LARGE)

@@ -37,7 +37,7 @@ from tidelog.core.types import Offset
 
 WRITE_BYTES = 1_048_576
 _UNUSED_MS = 0
-"""When a cleaned segment was made matters to nothing: in the log it counts as old as before."""
+"""The creation time of a cleaned segment is not used: the log keeps the original age."""
 
 Progress: TypeAlias = Callable[[int], None]
 """Hears how many bytes were read or written, a batch or a buffer at a time."""

@@ -1,6 +1,6 @@
-"""Somebody who creates topics during the whole run, with a replica on every broker.
+"""A client that creates topics during the whole run, with a replica on every broker.
 
-It asks whatever broker is up, also while others are down or cut off.
+It sends requests to any broker that is up, also while others are down or cut off.
 """
 
 from collections.abc import Callable

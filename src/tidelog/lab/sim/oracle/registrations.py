@@ -1,4 +1,4 @@
-"""What must be true of broker registrations, whoever is up.
+"""Invariants of broker registrations, whichever brokers are up.
 
 A registration stays when its broker goes down. So while one broker is active, a topic with a
 replica on every broker can be created; its ISR starts with brokers that are online.

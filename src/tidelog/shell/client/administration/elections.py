@@ -1,7 +1,6 @@
 """Leader elections on request: of preferred replicas, or of replicas that are not in sync.
 
-Always true: a refusal of one partition is in its `Outcome`; what raises concerns the request
-as a whole.
+A refusal of one partition is in its `Outcome`; an exception concerns the whole request.
 """
 
 from collections.abc import Iterable

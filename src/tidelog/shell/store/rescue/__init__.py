@@ -1,1 +1,1 @@
-"""A new metadata store in place of one that is lost, damaged or behind."""
+"""Replace a metadata store that is lost, damaged or too old."""

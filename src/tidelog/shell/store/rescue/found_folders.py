@@ -1,4 +1,4 @@
-"""What brokers' log directories tell about the metadata. Nothing in them is changed.
+"""Read the metadata that brokers' log directories contain, without changing them.
 
 A log's end is where its last sound batch ends: what recovery would find too.
 """

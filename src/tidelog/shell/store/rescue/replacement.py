@@ -1,7 +1,7 @@
-"""Put a new store in the place of one that is lost, damaged or behind.
+"""Replace a store that is lost, damaged or too old.
 
-Always true: no broker of these log directories runs meanwhile; the files that were there before
-are kept under other names; the log directories are only read.
+Invariants: no broker of these log directories runs meanwhile; the old files are kept under other
+names; the log directories are only read.
 """
 
 import os
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     rebuilt: Rebuilt
     remarks: list[str]
     moved: list[str]
-    """Where the files are that were there before."""
+    """The new paths of the old files."""
 
 
 def replace_store(
@@ -78,7 +78,7 @@ def _locked(paths: list[str]) -> Iterator[None]:
 
 
 def _base(store: str, backup: str | None, cluster_id: str) -> tuple[Base | None, list[str]]:
-    """The keys to begin with, and what people should know about them."""
+    """The base's keys, with remarks for the operator."""
     if backup is not None:
         base = read_copy(backup)
         if (found := _cluster_of(base)) != cluster_id:

@@ -1,1 +1,1 @@
-"""A running cluster of this machine, from outside its `tidelog up`: look, start, signal, stop."""
+"""Control a running cluster of this machine from outside its `tidelog up`."""

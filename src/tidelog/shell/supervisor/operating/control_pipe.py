@@ -1,7 +1,8 @@
-"""How another process asks a running `tidelog up` to start a broker again.
+"""The pipe through which another process requests that `tidelog up` restart a broker.
 
-A named pipe in the data folder: who may write in the folder may ask. One line for each request:
-`start 2`. A pipe has no reader when its supervisor is gone, which the asking side sees at once.
+It is a named pipe in the data folder: every user who may write to the folder may send requests.
+One line for each request: `start 2`. When the supervisor has ended, the pipe has no reader, and a
+request fails at once.
 """
 
 import os
@@ -33,7 +34,7 @@ class ControlPipe:
         return [int(number) for number in numbers if number.isdigit()]
 
     def close(self) -> None:
-        """Take no requests any more."""
+        """Accept no more requests."""
         os.close(self.fd)
         remove(os.path.dirname(self._path))
 

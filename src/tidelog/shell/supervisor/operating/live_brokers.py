@@ -1,7 +1,7 @@
-"""Which brokers of a data folder live: those whose processes hold the locks of their log folders.
+"""Find the live brokers of a data folder: processes that hold the locks of their log folders.
 
-The kernel frees a lock with its process, so a lock that is held proves life, whoever started
-the broker: `tidelog up`, or somebody by hand with `tidelog broker`. `up.json` knows only the
+The kernel frees a lock with its process, so a held lock proves that the broker is alive, whether
+`tidelog up` started it or a user with `tidelog broker`. `up.json` knows only the
 former, and the metadata store keeps registrations of brokers that are down.
 
 Invariant: a pid is returned only if that process has the lock file open, as far as /proc shows

@@ -1,8 +1,8 @@
-"""Clusters of this machine: how they are, and how to end them.
+"""Show the state of this machine's clusters, and stop them.
 
-`up.json` names the brokers that a `tidelog up` started; which of them live, and who else does,
-the locks of the log folders say (`live_brokers`).
-Always true: a process is signalled only if its pid and its start time are those in `up.json`, or
+`up.json` names the brokers that a `tidelog up` started; the locks of the log folders show which
+of them, and which other brokers, are alive (`live_brokers`).
+Invariant: a process is signalled only if its pid and its start time are those in `up.json`, or
 if it holds the lock of a broker of the folder.
 """
 
@@ -124,7 +124,7 @@ def _state(entry: BrokerEntry) -> BrokerState:
 
 
 class Ending(NamedTuple):
-    """What it took to stop a cluster."""
+    """The result of stopping a cluster."""
 
     clean: bool
     summary: str
@@ -176,7 +176,7 @@ def _ask_to_stop(up: UpFile | None, brokers: list[BrokerEntry]) -> None:
 
 
 def _tidy(data: str, up: UpFile | None) -> None:
-    """What a supervisor that was killed could not remove any more."""
+    """Remove the files that a killed supervisor left behind."""
     if up is not None and up.ephemeral and up.data == data:
         from shutil import rmtree
 

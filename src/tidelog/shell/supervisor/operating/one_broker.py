@@ -1,6 +1,6 @@
 """One broker of a cluster that `tidelog up` runs: start it again, kill, pause and resume it.
 
-Always true: a broker is started by the cluster's supervisor and by nobody else, so it has the
+Invariants: only the cluster's supervisor starts a broker, so it has the
 cluster's settings and ends with the cluster; a signal goes only to a process that is proved to
 be the broker (`live_brokers`, or pid and start time in `up.json`).
 """

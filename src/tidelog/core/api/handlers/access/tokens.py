@@ -16,7 +16,7 @@ _ANONYMOUS = ("User", "ANONYMOUS")
 
 
 def create_delegation_token(_broker: BrokerContext, request: Struct) -> Struct:
-    """Refuse; the owner is the one that was asked for, the requester is nobody."""
+    """Refuse; echo the requested owner, with an empty requester."""
     principal_type, principal_name = _ANONYMOUS
     return {
         **_NOT_ALLOWED,

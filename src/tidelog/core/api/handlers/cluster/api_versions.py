@@ -16,7 +16,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _LEVEL_ZERO = 4
 """The first version of ApiVersions in which a feature's lowest level may be 0 (KAFKA-17011)."""
 FEATURES_EPOCH = 0
-"""Kafka's rises with each change; these change only with the software."""
+"""Constant: features change only with the release. Kafka's epoch grows with each change."""
 METADATA_VERSION = 30
 """Kafka's number for 4.3-IV0: the versions of messages here are those of Kafka 4.3."""
 SUPPORTED = {

@@ -41,7 +41,7 @@ def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
     for known in sorted(image.brokers.values(), key=lambda known: known.id):
         endpoint = endpoint_of(known, broker.listener)
         if not known.endpoints:
-            # Registered by an older release, and down since: fenced, but at which address?
+            # Registered by an older release and down since: its address is unknown.
             endpoint = Endpoint(broker.listener, "", _NO_PORT)
         if endpoint is not None and (fenced_too or not known.fenced):
             brokers.append(
@@ -66,7 +66,7 @@ def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
 
 
 def unregister_broker(_broker: BrokerContext, request: Struct) -> Handling:
-    """Forget a broker; it registers again when it is restarted."""
+    """Remove a broker's registration; the broker registers again when it is restarted."""
     [answer] = yield [UnregisterBrokerReceived(0, request["broker_id"])]
     return {
         "throttle_time_ms": 0,

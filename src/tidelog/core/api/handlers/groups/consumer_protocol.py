@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat 0-1 and ConsumerGroupDescribe 0-1: KIP-848 is not here yet.
+"""ConsumerGroupHeartbeat 0-1 and ConsumerGroupDescribe 0-1: KIP-848 is not supported yet.
 
 Answered as by a Kafka whose `group.version` is 0. If the APIs were not advertised, librdkafka
-with `group.protocol=consumer` would wait for ever without an error.
+with `group.protocol=consumer` would wait forever without an error.
 """
 
 from tidelog.core.api.context import BrokerContext, Struct
@@ -19,6 +19,6 @@ def consumer_group_heartbeat(_broker: BrokerContext, _request: Struct) -> Struct
 
 
 def consumer_group_describe(_broker: BrokerContext, request: Struct) -> Struct:
-    """Refuse every group. Kafka's admin client then asks for a classic group of that name."""
+    """Refuse every group. Kafka's admin client then describes a classic group of that name."""
     groups = [{**_REFUSED, "group_id": group_id} for group_id in request["group_ids"]]
     return {"throttle_time_ms": 0, "groups": groups}

@@ -57,7 +57,7 @@ def _not_made(answer: TopicAnswer) -> FindCoordinatorResponse:
 
 
 def _refusal(broker: BrokerContext, key_type: int) -> FindCoordinatorResponse | None:
-    """The answer to what is no question about a group."""
+    """The response for a key type other than GROUP."""
     if key_type == _GROUP:
         return None
     if key_type != _TRANSACTION:
