@@ -60,6 +60,8 @@ class Cluster:
         self.now_ms = 1_000_000
         self.fault: Callable[[str, do.StoreTransaction], TxnAnswer | None] | None = None
         self.deaf: set[int] = set()
+        self.silent_about_logs: set[int] = set()
+        self._reported: set[tuple[int, int, int, PartitionKey, int]] = set()
         self.requests = 0
         for broker in brokers:
             self.start(broker)
@@ -166,6 +168,27 @@ class Cluster:
                     moved = True
                 if broker not in self.deaf:
                     moved |= self.watch(broker)
+            moved = moved or self._report_logs()
+
+    def _report_logs(self) -> bool:
+        """Brokers report their logs of leaderless partitions, all alike, to each controller."""
+        office = [host for host in self.hosts.values() if host.controller.in_office]
+        for host in self.hosts.values():
+            image = host.image
+            if not office or host.broker in self.deaf | self.silent_about_logs:
+                continue
+            logs = {}
+            for key in image.leaderless:
+                known = image.partitions[key]
+                report = (office[0].epoch, host.broker, host.epoch, key, known.leader_epoch)
+                if host.broker in known.replicas and report not in self._reported:
+                    self._reported.add(report)
+                    logs[key] = on.LogState(0, 0, as_of=known.leader_epoch)
+            if logs:
+                event = on.LogReportsReceived(self.number(), host.broker, host.epoch, logs=logs)
+                self.step(office[0].broker, event)
+                return True
+        return False
 
     def tick(self, by_ms: int, *silent: int, heartbeats: bool = True) -> None:
         """Time passes in small steps, in which all but the silent send heartbeats."""

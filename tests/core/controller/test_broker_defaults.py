@@ -6,6 +6,7 @@ from cluster_driver import KEY, TOPIC, Cluster
 from tidelog.core.controller import events as on
 from tidelog.core.controller.controller import ControllerSettings
 from tidelog.core.controller.effects import TopicAnswer
+from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.errors import ErrorCode
 
 
@@ -76,7 +77,9 @@ def test_unset_it_falls_back_to_the_brokers() -> None:
 @pytest.mark.parametrize("allowed", [True, False])
 def test_unclean_elections_by_default(allowed: bool) -> None:
     settings = ControllerSettings(
-        rebalance_interval_ms=10**9, last_known_leader=False, unclean_leader_election=allowed
+        rebalance_interval_ms=10**9,
+        unclean_recovery=UncleanRecovery.NONE,
+        unclean_leader_election=allowed,
     )
     cluster = Cluster(1, 2, 3, settings=settings)
     cluster.create((2, 3))

@@ -268,7 +268,7 @@ def test_the_last_leader_returns_and_that_is_recorded() -> None:
     cluster = Cluster(1, 2)
     cluster.create((2,))
     cluster.restart(2)
-    expected = UncleanElection(2, 2, None, (), (), last_known_leader=True)
+    expected = UncleanElection(2, 2, None, (), (), recovered=True)
     assert cluster.partition().unclean_election == expected
     assert ElectedUncleanly(KEY, expected) in cluster.leader.seen
     heartbeat(cluster, 2)
@@ -285,7 +285,7 @@ def test_an_unclean_election_only_where_it_is_allowed() -> None:
     config = {"unclean.leader.election.enable": "true"}
     cluster.request(on.AlterConfigReceived(60, "t", {**config}))
     assert cluster.partition().leader == 1
-    expected = UncleanElection(1, 2, None, (), (2,), last_known_leader=False)
+    expected = UncleanElection(1, 2, None, (), (2,), recovered=False)
     assert cluster.partition().unclean_election == expected
 
 

@@ -133,7 +133,7 @@ class Chaos:
         if host is not None:
             keys_told = ((), (KEY,)) if other % 4 == 0 else ((KEY,), ())
             told = (broker, host.epoch, *keys_told)
-            self.ask(other, lambda number: on.LostLogsReceived(number, *told))
+            self.ask(other, lambda number: on.LogReportsReceived(number, *told))
 
     def move(self, _: int, other: int) -> None:
         wanted = tuple(b for n, b in enumerate(BROKERS) if other >> n & 1) or None
@@ -209,7 +209,7 @@ def check_change(before: PartitionRegistration, after: PartitionRegistration) ->
         assert after.unclean_election is not None
         assert after.unclean_election.leader == after.leader
         assert after.isr == (after.leader,)
-        if after.unclean_election.last_known_leader and after.leader in before.lost:
+        if after.unclean_election.recovered and after.leader in before.lost:
             assert set(after.replicas) <= {*before.lost, *after.behind}
     elif not before.isr and fresh:
         assert fresh <= set(before.elr)

@@ -319,7 +319,9 @@ def test_partitions_stand_still_while_a_minimum_is_lowered_in_steps() -> None:
     assert len(cluster.hosts[1].queue) == 1
     cluster.run()
     image = cluster.leader.image
-    assert all(p.elr == () for p in image.partitions.values())
+    assert all((p.elr, p.last_known_elr) == ((), ()) for p in image.partitions.values())
+    assert cluster.partition().isr == (1,), "the proposal was about an older partition epoch"
+    assert cluster.alter(1, 2).error is ErrorCode.NONE
     assert cluster.partition().isr == (1, 2)
 
 

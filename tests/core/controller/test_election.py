@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tidelog.core.controller.election import ElectionRules, Target, next_registration
-from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.election import (
+    ElectionRules,
+    Target,
+    UncleanRecovery,
+    next_registration,
+)
+from tidelog.core.controller.events import ElectionType, LogState
 from tidelog.core.controller.metadata.registrations import (
     LeaderRecovery,
     PartitionRegistration,
@@ -28,11 +33,19 @@ def partition(
 
 
 def rules(
-    *active: int, min_isr: int = 1, unclean: bool = False, last: bool = True
+    *active: int,
+    min_isr: int = 1,
+    recovery: UncleanRecovery = UncleanRecovery.BALANCED,
+    logs: dict[int, LogState] | None = None,
+    waited: bool = False,
 ) -> ElectionRules:
-    return ElectionRules(frozenset(active), min_isr, unclean, last)
+    """Without `logs` every active broker has reported the same log."""
+    if logs is None:
+        logs = dict.fromkeys(active, LogState(4, 100))
+    return ElectionRules(frozenset(active), min_isr, recovery, logs, waited)
 
 
+AGGRESSIVE, NONE = UncleanRecovery.AGGRESSIVE, UncleanRecovery.NONE
 OFFLINE_LAST_1 = partition((), None, (), (1,))
 
 
@@ -86,17 +99,19 @@ OFFLINE_LAST_1 = partition((), None, (), (1,))
         pytest.param(
             OFFLINE_LAST_1, Target(), rules(2, 3), None, id="KAFKA-19522 not while it is fenced"
         ),
+        pytest.param(OFFLINE_LAST_1, Target(), rules(1, recovery=NONE), None, id="not under none"),
         pytest.param(
-            OFFLINE_LAST_1, Target(), rules(1, last=False), None, id="not in the other mode"
-        ),
-        pytest.param(
-            partition((), None, (), (1, 2)), Target(), rules(1, 2), None, id="not one of several"
+            partition((), None, (), (1, 2)), Target(), rules(1, 2), 1, id="first of equal logs"
         ),
         pytest.param(
             partition((), None, (3,), (1,)), Target(), rules(1), None, id="not beside an ELR"
         ),
         pytest.param(
-            partition((3,), None), Target(), rules(1, 2, unclean=True), 1, id="unclean if allowed"
+            partition((3,), None),
+            Target(),
+            rules(1, 2, recovery=AGGRESSIVE),
+            1,
+            id="unclean if allowed",
         ),
         pytest.param(
             partition((3,), None),
@@ -151,7 +166,7 @@ def test_leader(
             id="who joins the ISR leaves the ELR",
         ),
         pytest.param(
-            partition((1, 2)), Target(isr=()), rules(min_isr=2), (), (1, 2), (1,),
+            partition((1, 2)), Target(isr=()), rules(min_isr=2), (), (1, 2), (),
             id="an ISR may become empty",
         ),
         pytest.param(
@@ -163,11 +178,11 @@ def test_leader(
         pytest.param(
             partition((1,), elr=(2,)),
             Target(unclean_shutdown=frozenset({2})),
-            rules(1, min_isr=2), (1,), (), (),
+            rules(1, min_isr=2), (1,), (), (2,),
             id="unclean shutdown of an ELR member",
         ),
         pytest.param(
-            partition((), None, (2, 3), (1,)), Target(), rules(2, min_isr=2), (2,), (3,), (),
+            partition((), None, (2, 3), (1,)), Target(), rules(2, min_isr=2), (2,), (3,), (1,),
             id="elected from ELR: alone in the ISR",
         ),
         pytest.param(
@@ -176,18 +191,18 @@ def test_leader(
         ),
         pytest.param(
             partition((), None, (2,), (1,)), Target(), rules(3, min_isr=2), (), (2,), (1,),
-            id="nothing to elect: the last leader is remembered",
+            id="nothing to elect: it is kept",
         ),
         pytest.param(
-            partition((1,), elr=(2, 3)), Target(isr=()), rules(3, min_isr=2, unclean=True),
+            partition((1,), elr=(2, 3)), Target(isr=()), rules(3, min_isr=2, recovery=AGGRESSIVE),
             (3,), (1, 2), (), id="an ELR member is no unclean choice",
         ),
         pytest.param(
-            partition((1,), elr=(2,)), Target(isr=()), rules(3, min_isr=2, unclean=True),
+            partition((1,), elr=(2,)), Target(isr=()), rules(3, min_isr=2, recovery=AGGRESSIVE),
             (3,), (), (), id="unclean election clears both",
         ),
         pytest.param(
-            partition((1, 2, 3)), Target(isr=()), rules(min_isr=5), (), (1, 2, 3), (1,),
+            partition((1, 2, 3)), Target(isr=()), rules(min_isr=5), (), (1, 2, 3), (),
             id="min ISR above the replication factor",
         ),
         pytest.param(
@@ -197,13 +212,13 @@ def test_leader(
         pytest.param(
             partition((1, 2), elr=(3,)),
             Target(isr=(2,), unclean_shutdown=frozenset({1})),
-            rules(2, min_isr=3, last=False), (2,), (3,), (1,),
-            id="other mode: last known ELR holds who was ever eligible",
+            rules(2, min_isr=3), (2,), (3,), (1,),
+            id="last known ELR holds replicas that were eligible",
         ),
         pytest.param(
             partition((2,), 2, (3,), (1,)), Target(isr=(1, 2)),
-            rules(1, 2, min_isr=3, last=False), (1, 2), (3,), (),
-            id="other mode: minus who is in the ISR",
+            rules(1, 2, min_isr=3), (1, 2), (3,), (),
+            id="minus members of the ISR",
         ),
     ],
 )  # fmt: skip
@@ -249,7 +264,7 @@ def test_nothing_to_change_is_the_same_object() -> None:
 
 def test_an_unclean_election_says_what_it_did() -> None:
     before = partition((1,), 1, (2,))
-    after = next_registration(before, Target(isr=()), rules(3, min_isr=2, unclean=True))
+    after = next_registration(before, Target(isr=()), rules(3, min_isr=2, recovery=AGGRESSIVE))
     assert after.unclean_election == UncleanElection(3, 6, 1, (1,), (2,), False)
     assert after.recovery is LeaderRecovery.RECOVERING
     assert after.isr == (3,)
@@ -260,7 +275,7 @@ def test_an_unclean_election_says_what_it_did() -> None:
     assert later.unclean_election == after.unclean_election
 
 
-def test_the_return_of_the_last_leader_is_told_from_a_free_choice() -> None:
+def test_recovery_by_the_controller_is_recorded_as_such() -> None:
     after = next_registration(OFFLINE_LAST_1, Target(), rules(1))
     assert after.unclean_election == UncleanElection(1, 6, None, (), (), True)
 

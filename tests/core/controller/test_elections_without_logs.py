@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tidelog.core.controller.election import ElectionRules, Target, next_registration
-from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.election import (
+    ElectionRules,
+    Target,
+    UncleanRecovery,
+    next_registration,
+)
+from tidelog.core.controller.events import ElectionType, LogState
 from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
@@ -19,7 +24,10 @@ OFFLINE = PartitionRegistration(TOPIC, 0, (1, 2, 3), (), None, 5, 9, last_known_
 
 
 def rules(*active: int, min_isr: int = 1, unclean: bool = False) -> ElectionRules:
-    return ElectionRules(frozenset(active), min_isr, unclean)
+    """Every active broker has reported the same log."""
+    recovery = UncleanRecovery.AGGRESSIVE if unclean else UncleanRecovery.BALANCED
+    logs = dict.fromkeys(active, LogState(4, 100))
+    return ElectionRules(frozenset(active), min_isr, recovery, logs)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def tell(
     epoch: int | None = None,
 ) -> do.PartitionErrorsAnswer:
     told = cluster.hosts[broker].epoch if epoch is None else epoch
-    answer = cluster.request(on.LostLogsReceived(cluster.number(), broker, told, lost, found))
+    answer = cluster.request(on.LogReportsReceived(cluster.number(), broker, told, lost, found))
     assert isinstance(answer, do.PartitionErrorsAnswer)
     return answer
 
@@ -62,7 +62,7 @@ def test_a_report_of_one_whom_the_controller_does_not_know_yet_waits() -> None:
     cluster.deaf.add(office.broker)
     host = cluster.start(3)
     number = cluster.number()
-    cluster.step(office.broker, on.LostLogsReceived(number, 3, host.epoch, (KEY,)))
+    cluster.step(office.broker, on.LogReportsReceived(number, 3, host.epoch, (KEY,)))
     cluster.run()
     assert number not in office.answers
     cluster.deaf.clear()
@@ -77,7 +77,7 @@ def test_what_is_busy_is_decided_later() -> None:
     office = cluster.leader
     cluster.step(office.broker, cluster.proposal(1, 2))
     number = cluster.number()
-    told = on.LostLogsReceived(number, 3, cluster.hosts[3].epoch, (KEY, SECOND))
+    told = on.LogReportsReceived(number, 3, cluster.hosts[3].epoch, (KEY, SECOND))
     cluster.step(office.broker, told)
     assert number not in office.answers
     cluster.run()
@@ -105,5 +105,5 @@ def test_the_last_leader_waits_for_its_log() -> None:
 
 
 def test_a_part_of_a_report() -> None:
-    whole = on.LostLogsReceived(1, 3, 9, (KEY,), (SECOND,))
-    assert narrowed(whole, [SECOND]) == on.LostLogsReceived(1, 3, 9, (), (SECOND,))
+    whole = on.LogReportsReceived(1, 3, 9, (KEY,), (SECOND,))
+    assert narrowed(whole, [SECOND]) == on.LogReportsReceived(1, 3, 9, (), (SECOND,))

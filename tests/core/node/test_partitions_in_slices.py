@@ -172,7 +172,7 @@ def test_a_log_that_served_and_is_gone_counts_as_lost(cluster: Cluster) -> None:
     cluster.disks[leader].delete_dir("many-0")
     cluster.run(500)
     cluster.start(leader)
-    cluster.run_until(lambda: bool(cluster.nodes[leader]._lost.untold))
+    cluster.run_until(lambda: bool(cluster.nodes[leader]._reporter.lost))
     cluster.run_until(lambda: NAMES[0] in cluster.nodes[leader].replicas)
     other = cluster.leader(NAMES[0])
     assert other is not None

@@ -21,6 +21,7 @@ from tidelog.core.controller.effects import (
     StoreTransaction,
     TookOffice,
 )
+from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.controller.events import (
     AllocateProducerIdsReceived,
     AlterConfigReceived,
@@ -34,7 +35,7 @@ from tidelog.core.controller.events import (
     ElectLeadersReceived,
     HeartbeatReceived,
     ListReassignmentsReceived,
-    LostLogsReceived,
+    LogReportsReceived,
     Request,
     SessionLost,
     SessionOpened,
@@ -44,6 +45,7 @@ from tidelog.core.controller.events import (
     UnregisterBrokerReceived,
 )
 from tidelog.core.controller.leader_balance import LeaderBalance
+from tidelog.core.controller.log_reports import LogReports
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import Revision, TxnResult
 from tidelog.core.controller.metadata.registrations import PartitionKey
@@ -63,7 +65,8 @@ class ControllerSettings:
     session_timeout_ms: int = 9000
     rebalance_interval_ms: int | None = 300_000
     """Between two rounds of preferred elections; None: there are none without a request."""
-    last_known_leader: bool = True
+    unclean_recovery: UncleanRecovery = UncleanRecovery.BALANCED
+    unclean_recovery_timeout_ms: int = 30_000
     partitions_at_once: int = 150
     """How many partitions are looked at before others have their turn."""
     unclean_leader_election: bool = False
@@ -87,6 +90,7 @@ class Controller:
         "candidacy",
         "image",
         "liveness",
+        "reports",
         "requests",
         "settings",
         "transactions",
@@ -102,6 +106,7 @@ class Controller:
         self.liveness = BrokerLiveness(self.settings.session_timeout_ms)
         self.balance = LeaderBalance(self.settings.rebalance_interval_ms)
         self.transactions = Transactions()
+        self.reports = LogReports(image, self.settings.unclean_recovery_timeout_ms)
         self.requests: Requests | None = None
         self._waiting: list[Request] = []
         self._look_at: set[PartitionKey] = set()
@@ -173,7 +178,9 @@ class Controller:
         office = Office(
             self.image,
             epoch,
-            self.settings.last_known_leader,
+            self.reports,
+            self.liveness,
+            self.settings.unclean_recovery,
             self.settings.unclean_leader_election,
         )
         self.transactions.begin(token)
@@ -206,6 +213,7 @@ class Controller:
 
     def _keep_up(self, office: Office) -> None:
         busy = self.transactions.busy
+        self._look_at |= office.reports.due(self.liveness.now_ms)
         groups, left = upkeep(office, self.liveness, busy, self._look_at, self._room)
         self._room = max(self._room - sum(map(len, groups)), 0)
         self._look_at = left.look_at
@@ -320,7 +328,7 @@ class Controller:
         BrokerDied: _on_broker_died,
         HeartbeatReceived: _on_request,
         AlterPartitionReceived: _on_request,
-        LostLogsReceived: _on_request,
+        LogReportsReceived: _on_request,
         CreateTopicReceived: _on_request,
         DeleteTopicReceived: _on_request,
         CreatePartitionsReceived: _on_request,

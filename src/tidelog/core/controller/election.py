@@ -8,36 +8,52 @@ Always true of what it returns: the leader is None or in the ISR and acceptable 
 chosen; ISR and ELR are disjoint and within the replicas; ELR is empty whenever the ISR has
 at least min.insync.replicas members (KIP-966: only then may the high watermark move, so a
 replica that was in the ISR when it shrank below still has every committed record);
-nobody in `lost` or `behind`, whose log is gone, is in ISR or ELR; leader_epoch rises exactly
+no replica in `lost` or `behind`, whose log is gone, is in ISR or ELR; leader_epoch rises exactly
 when the leader changes or replicas are taken away, not when an ISR shrinks (KAFKA-15021);
 partition_epoch rises with every change.
 """
 
+from collections.abc import Mapping
+from enum import Enum
 from typing import NamedTuple
 
-from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.events import UNKNOWN_LOG, ElectionType, LogState
 from tidelog.core.controller.metadata.registrations import (
     LeaderRecovery,
     PartitionRegistration,
     UncleanElection,
 )
-from tidelog.core.slotted import slotted
+from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerId
+
+
+class UncleanRecovery(Enum):
+    """`unclean.recovery.strategy` (KIP-966): what the controller does when ISR and ELR are empty.
+
+    NONE leaves the partition offline until an administrator decides. BALANCED elects the
+    replica with the most records once every replica that may hold all committed records has
+    reported its log, or after `unclean.recovery.timeout.ms` if one of them reported a sound
+    log. AGGRESSIVE compares only the logs of the replicas that are alive.
+    """
+
+    NONE = "none"
+    BALANCED = "balanced"
+    AGGRESSIVE = "aggressive"
 
 
 @slotted(frozen=True)
 class ElectionRules:
-    """What an election may do: who can lead, and how far it may go.
+    """Which replicas may lead, and how far an election may go.
 
-    `last_known_leader`: when ISR and ELR are both empty the last leader may come back,
-    counted as unclean (Kafka's default). Without it a cluster whose processes were all
-    killed stays offline until an administrator decides.
+    `logs` holds what the replicas of a leaderless partition reported. `waited` is true when
+    `unclean.recovery.timeout.ms` has passed since the partition lost its leader.
     """
 
     active: frozenset[BrokerId]
     min_insync_replicas: int = 1
-    unclean_allowed: bool = False
-    last_known_leader: bool = True
+    recovery: UncleanRecovery = UncleanRecovery.NONE
+    logs: Mapping[BrokerId, LogState] = field(default_factory=dict)
+    waited: bool = False
 
 
 @slotted(frozen=True)
@@ -78,7 +94,8 @@ class Outcome(NamedTuple):
 
     leader: BrokerId | None
     unclean: bool = False
-    last_known_leader: bool = False
+    recovered: bool = False
+    """Elected by the controller itself, by comparing logs."""
 
 
 def next_registration(
@@ -97,9 +114,9 @@ def next_registration(
     elif leader is not None and leader in draft.elr:
         draft.isr, draft.elr = (leader,), _without(draft.elr, {leader})
     if len(draft.isr) >= _effective_min_isr(draft, rules):
-        # The leader just elected may commit alone, so nobody else is eligible any more.
-        draft.elr = ()
-    last_known = _last_known(draft, partition, outcome, rules)
+        # The leader just elected may commit alone, so no other replica is eligible any more.
+        draft.elr = draft.last_known_elr = ()
+    last_known = () if outcome.unclean else draft.last_known_elr
     lost, behind = _without_logs(draft, leader)
     if (
         draft.isr == partition.isr
@@ -147,21 +164,63 @@ def _elect(
         return Outcome(partition.leader)
     if valid:
         return Outcome(valid[0])
-    if rules.last_known_leader and not eligible and len(partition.last_known_elr) == 1:
-        # Never while it is fenced (KAFKA-19522).
-        last = partition.last_known_elr[0]
-        if last in rules.active and _has_most(last, draft):
-            return Outcome(last, unclean=True, last_known_leader=True)
-    if target.election is ElectionType.UNCLEAN or rules.unclean_allowed:
+    if target.election is ElectionType.UNCLEAN:
         alive = [replica for replica in draft.replicas if replica in rules.active]
-        if alive:
-            return Outcome(min(alive, key=lambda r: _emptiness(r, draft)), unclean=True)
-    return Outcome(None)
+        return Outcome(_longest(alive, draft, rules), unclean=bool(alive))
+    leader = _recover(draft, rules, bool(eligible))
+    balanced = rules.recovery is UncleanRecovery.BALANCED
+    return Outcome(leader, unclean=leader is not None, recovered=leader is not None and balanced)
 
 
-def _emptiness(replica: BrokerId, draft: _Draft) -> int:
-    """Who has a log comes first, then who is filling a new one, then who has none."""
-    return 2 if replica in draft.lost else int(replica in draft.behind)
+def _recover(draft: _Draft, rules: ElectionRules, waits_for_eligible: bool) -> BrokerId | None:
+    """Return the replica with the most records once enough logs are known to tell which it is.
+
+    Why the longest log is enough: a leader epoch begins with all committed records, so of sound
+    logs the one with the newest epoch, and of these the longest, has every committed record.
+    Invariant: under BALANCED some replica that was in sync has a sound log, or all replicas
+    have reported and none has more than the one elected.
+    """
+    if rules.recovery is UncleanRecovery.NONE:
+        return None
+    aggressive = rules.recovery is UncleanRecovery.AGGRESSIVE
+    if waits_for_eligible and not aggressive:
+        return None
+    reported = [r for r in draft.replicas if r in draft.lost or r in rules.logs]
+    on_the_way = any(r in rules.active and r not in reported for r in draft.replicas)
+    if on_the_way and not rules.waited:
+        return None
+    alive = [r for r in reported if r in rules.active]
+    best = _longest(alive, draft, rules)
+    if best != _longest(reported, draft, rules) and not rules.waited:
+        # Its broker reported a longer log and is not unfenced yet (KAFKA-19522).
+        return None
+    if aggressive:
+        return best
+    known = draft.last_known_elr
+    if not rules.waited and not set(known) <= set(reported):
+        return None
+    if any(r in known and r not in draft.lost and not rules.logs[r].cut for r in reported):
+        return best
+    # Committed records are missing in every log that should have them. Only if such a log is
+    # still the longest there is nothing to gain from a person who puts another one back.
+    return best if best in known and len(reported) == len(draft.replicas) else None
+
+
+def _longest(replicas: list[BrokerId], draft: _Draft, rules: ElectionRules) -> BrokerId | None:
+    """Return the replica with the most records: the newest leader epoch, then the log end."""
+
+    def rank(replica: BrokerId) -> tuple[bool, int, int, bool, bool, bool]:
+        log = rules.logs.get(replica, UNKNOWN_LOG)
+        return (
+            replica not in draft.lost,
+            log.leader_epoch,
+            log.log_end_offset,
+            not log.cut,
+            replica not in draft.behind,
+            replica in draft.last_known_elr,
+        )
+
+    return max(replicas, key=rank, default=None)
 
 
 def _without_logs(
@@ -177,12 +236,6 @@ def _without_logs(
         return lost, behind
     emptied = {*draft.behind, *lost} - out
     return (), tuple(r for r in draft.replicas if r in emptied)
-
-
-def _has_most(last: BrokerId, draft: _Draft) -> bool:
-    """Whether the last leader may come back: not without its log, while another replica may
-    have records that it would have to throw away then."""
-    return last not in draft.lost or set(draft.replicas) <= set(draft.lost)
 
 
 def _draft(partition: PartitionRegistration, target: Target) -> _Draft:
@@ -236,20 +289,6 @@ def _effective_min_isr(draft: _Draft, rules: ElectionRules) -> int:
     return min(rules.min_insync_replicas, len(draft.replicas))
 
 
-def _last_known(
-    draft: _Draft, partition: PartitionRegistration, outcome: Outcome, rules: ElectionRules
-) -> tuple[BrokerId, ...]:
-    """Who led last while nobody does; or, in the other mode, who was ever eligible."""
-    if outcome.unclean:
-        return ()
-    if not rules.last_known_leader:
-        return draft.last_known_elr
-    if outcome.leader is not None:
-        return ()
-    last = partition.last_known_elr if partition.leader is None else (partition.leader,)
-    return tuple(broker for broker in last if broker in draft.replicas)
-
-
 def _unclean_election(
     partition: PartitionRegistration, outcome: Outcome, epoch: int
 ) -> UncleanElection | None:
@@ -262,7 +301,7 @@ def _unclean_election(
         partition.leader,
         partition.isr,
         partition.elr,
-        outcome.last_known_leader,
+        outcome.recovered,
     )
 
 

@@ -11,7 +11,7 @@ from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Revision, SessionId, TxnAnswer
 from tidelog.core.controller.metadata.registrations import LeaderRecovery, PartitionKey
 from tidelog.core.slotted import field, slotted
-from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicId
+from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
 
 
 @slotted
@@ -98,16 +98,39 @@ class AlterPartitionReceived:
     proposals: tuple[IsrProposal, ...]
 
 
+class LogState(NamedTuple):
+    """How far one replica's log reaches; a later state holds more records.
+
+    `cut` is true when recovery found less than the log once held. `as_of` is the partition's
+    leader epoch that the broker had applied when it reported.
+    """
+
+    leader_epoch: LeaderEpoch
+    """Of the last record."""
+    log_end_offset: Offset
+    cut: bool = False
+    as_of: LeaderEpoch = -1
+
+
+UNKNOWN_LOG = LogState(-1, -1)
+
+
 @slotted
-class LostLogsReceived:
-    """A broker that has just started misses the logs of these partitions, or has again what it
-    once missed. It stays fenced until the former are written down."""
+class LogReportsReceived:
+    """A broker reports the state of its logs.
+
+    `lost`: logs that should be on its disk and are not. `found`: logs that it once reported
+    as lost. `damaged`: logs that hold less than they once did. `logs`: how far the logs of
+    leaderless partitions reach. The broker stays fenced until `lost` and `damaged` are stored.
+    """
 
     request: int
     broker: BrokerId
     broker_epoch: BrokerEpoch
-    lost: tuple[PartitionKey, ...]
+    lost: tuple[PartitionKey, ...] = ()
     found: tuple[PartitionKey, ...] = ()
+    damaged: tuple[PartitionKey, ...] = ()
+    logs: dict[PartitionKey, LogState] = field(default_factory=dict)
 
 
 @slotted
@@ -222,7 +245,7 @@ class AllocateProducerIdsReceived:
 Request: TypeAlias = (
     HeartbeatReceived
     | AlterPartitionReceived
-    | LostLogsReceived
+    | LogReportsReceived
     | CreateTopicReceived
     | DeleteTopicReceived
     | CreatePartitionsReceived

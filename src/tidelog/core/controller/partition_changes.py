@@ -85,6 +85,21 @@ def find_log(
     return next_registration(partition, Target(found=frozenset({broker})), rules)
 
 
+def damage_log(
+    partition: PartitionRegistration, broker: BrokerId, rules: ElectionRules
+) -> PartitionRegistration:
+    """Take a replica whose log lacks records it once held out of the ISR and the ELR.
+
+    Nothing else is stored: as a follower it gets the records again, and joins the ISR then.
+    """
+    if broker not in partition.isr and broker not in partition.elr:
+        return partition
+    isr = tuple(member for member in partition.isr if member != broker)
+    return next_registration(
+        partition, Target(isr=isr, unclean_shutdown=frozenset({broker})), rules
+    )
+
+
 def _check_epochs(
     partition: PartitionRegistration, proposal: IsrProposal, sender: BrokerId
 ) -> ErrorCode:

@@ -33,7 +33,7 @@ from tidelog.core.controller.events import (
     ElectLeadersReceived,
     HeartbeatReceived,
     ListReassignmentsReceived,
-    LostLogsReceived,
+    LogReportsReceived,
     Request,
     UnregisterBrokerReceived,
 )
@@ -47,6 +47,7 @@ from tidelog.core.controller.metadata.registrations import (
 from tidelog.core.controller.partition_changes import (
     alter_partition,
     check_sender,
+    damage_log,
     find_log,
     lose_log,
 )
@@ -80,7 +81,7 @@ def refusal(event: Request, error: ErrorCode) -> Response:
             return AlterPartitionAnswer(error)
         case ListReassignmentsReceived():
             return ReassignmentsAnswer(error)
-        case ElectLeadersReceived() | AlterReassignmentsReceived() | LostLogsReceived():
+        case ElectLeadersReceived() | AlterReassignmentsReceived() | LogReportsReceived():
             return PartitionErrorsAnswer(error)
         case AllocateProducerIdsReceived():
             return ProducerIdsAnswer(error)
@@ -154,7 +155,7 @@ class Requests:
 
     def freeze(self) -> Hashable:
         waiting = tuple(event.request for event, _ in self._deferred)
-        return tuple(sorted(self.unanswered)), waiting
+        return tuple(sorted(self.unanswered)), waiting, self.office.reports.freeze()
 
     def _handle(self, event: Request, reply: Reply | None) -> None:
         match event:
@@ -162,8 +163,8 @@ class Requests:
                 self._heartbeat(event)
             case AlterPartitionReceived():
                 self._alter_partition(event, reply)
-            case LostLogsReceived():
-                self._lost_logs(event, reply)
+            case LogReportsReceived():
+                self._log_reports(event, reply)
             case ElectLeadersReceived():
                 self._elect_leaders(event, reply)
             case AlterReassignmentsReceived():
@@ -238,7 +239,7 @@ class Requests:
                 self._gather(reply, key, unchanged)
         self._send(event, reply, writes)
 
-    def _lost_logs(self, event: LostLogsReceived, reply: Reply | None) -> None:
+    def _log_reports(self, event: LogReportsReceived, reply: Reply | None) -> None:
         image = self.office.image
         if event.broker_epoch > image.revision:
             self._deferred.append((event, reply))
@@ -247,17 +248,23 @@ class Requests:
         if error:
             self._answer(event.request, PartitionErrorsAnswer(error))
             return
-        lost, told = set(event.lost), {*event.lost, *event.found}
-        reply = reply or self._open(event, len(told))
+        self.office.reports.receive(event.broker, event.broker_epoch, event.logs)
+        changes = {
+            **dict.fromkeys(event.found, find_log),
+            **dict.fromkeys(event.damaged, damage_log),
+            **dict.fromkeys(event.lost, lose_log),
+        }
+        reply = reply or self._open(event, len(changes))
         writes = []
-        for key in self._free(told, reply):
+        for key in self._free(changes, reply):
             old = self._partition(key)
             if old is None:
                 self._gather(reply, key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             rules = self.office.rules(key, image.active)
-            new = (lose_log if key in lost else find_log)(old, event.broker, rules)
-            writes += self._outcome(reply, old, ErrorCode.NONE, new)
+            writes += self._outcome(
+                reply, old, ErrorCode.NONE, changes[key](old, event.broker, rules)
+            )
         self._send(event, reply, writes)
 
     def _elect_leaders(self, event: ElectLeadersReceived, reply: Reply | None) -> None:
@@ -383,13 +390,20 @@ def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:
         case AlterPartitionReceived():
             some = set(wanted)
             return replace(event, proposals=tuple(p for p in event.proposals if p.key in some))
-        case LostLogsReceived():
-            some = set(wanted)
-            lost = tuple(key for key in event.lost if key in some)
-            return replace(event, lost=lost, found=tuple(k for k in event.found if k in some))
+        case LogReportsReceived():
+            return replace(
+                event,
+                lost=_among(event.lost, wanted),
+                found=_among(event.found, wanted),
+                damaged=_among(event.damaged, wanted),
+            )
         case AlterReassignmentsReceived():
             return replace(event, targets={key: event.targets[key] for key in wanted})
         case ElectLeadersReceived():
             return replace(event, keys=tuple(wanted))
         case _:
             raise TypeError(f"{type(event).__name__} is not about partitions")
+
+
+def _among(keys: tuple[PartitionKey, ...], wanted: list[PartitionKey]) -> tuple[PartitionKey, ...]:
+    return tuple(key for key in keys if key in wanted)

@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness, deregistration_transaction
 from tidelog.core.controller.effects import ControllerEffect, Elected, ElectedUncleanly
-from tidelog.core.controller.election import ElectionRules, Target, next_registration
+from tidelog.core.controller.election import (
+    ElectionRules,
+    Target,
+    UncleanRecovery,
+    next_registration,
+)
+from tidelog.core.controller.log_reports import LogReports
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -37,17 +43,22 @@ class Office:
 
     image: ClusterImage
     controller_epoch: int
-    last_known_leader: bool = True
+    reports: LogReports
+    liveness: BrokerLiveness
+    recovery: UncleanRecovery = UncleanRecovery.BALANCED
     unclean_default: bool = False
     """Whether an unclean election is allowed where nothing is set."""
 
     def rules(self, key: PartitionKey, active: frozenset[BrokerId]) -> ElectionRules:
         """The election rules of a partition's topic."""
+        image = self.image
+        allowed = image.unclean_election_allowed(key.topic_id, default=self.unclean_default)
         return ElectionRules(
             active,
-            self.image.min_insync_replicas(key.topic_id),
-            self.image.unclean_election_allowed(key.topic_id, default=self.unclean_default),
-            self.last_known_leader,
+            image.min_insync_replicas(key.topic_id),
+            UncleanRecovery.AGGRESSIVE if allowed else self.recovery,
+            self.reports.of(key) if key in image.leaderless else {},
+            self.reports.waited(key, self.liveness.now_ms),
         )
 
     def write(self, old: PartitionRegistration | None, new: PartitionRegistration) -> Write:

@@ -30,6 +30,8 @@ class NodeConfig:
 
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
+    unclean_recovery_strategy: str = "balanced"
+    unclean_recovery_timeout_ms: int = 30_000
     message_max_bytes: int = 1_048_588
     log_append_time: bool = False
     """`log.message.timestamp.type` is LogAppendTime."""

@@ -25,7 +25,7 @@ from tidelog.core.node.measuring.measured import Measured
 from tidelog.core.node.membership.acting import Acting
 from tidelog.core.node.membership.controller_seat import FROM_BROKERS, FROM_CLIENTS, ControllerSeat
 from tidelog.core.node.membership.isr_proposals import IsrProposals
-from tidelog.core.node.membership.lost_logs import LostLogs
+from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.membership.metadata import Metadata
 from tidelog.core.node.membership.registration import REGISTRATION_TAG, Registration
 from tidelog.core.node.membership.store_reading import StoreReading
@@ -90,11 +90,11 @@ class Node:
         self._fetchers = ReplicaFetchers(config, turn, self._calls, self._replicas)
         self._proposals = IsrProposals(config, turn, self._seat, self._replicas)
         self._gate = Gate(self._replicas, self.image)
-        self._lost = LostLogs(config, turn, self.image, self._seat, self.directory)
+        self._reporter = LogReporter(config, turn, self.image, self._seat, self._replicas)
         self._metadata = Metadata(
-            config, turn, self._gate, self._replicas, self._fetchers, self._lost, policy
+            config, turn, self._gate, self._replicas, self._fetchers, self._reporter, policy
         )
-        life = (self._lost, str(incarnation), self.directory.broker_epoch)
+        life = (self._reporter, str(incarnation), self.directory.broker_epoch)
         self._registration = Registration(
             config, turn, self.image, self._seat, *life, lambda: self._metadata.applied_revision
         )
@@ -271,8 +271,8 @@ class Node:
             if not (self._replicas.touched or self._replicas.deposed or stirred):
                 break
         self._replicas.write_epochs()
-        if self._lost.untold or self._lost.found:
-            self._lost.pump(epoch)
+        if self._reporter.pending:
+            self._reporter.pump(epoch)
             self._wake.forget()
         if self._replicas.truncated:
             self._replicas.truncated = False
@@ -294,11 +294,11 @@ class Node:
 
     def _ask_next_ms(self) -> int:
         """When another broker is to be asked something that waits now."""
-        epoch, lost, soonest = self.broker_epoch, self._lost, FAR_MS
+        epoch, reporter, soonest = self.broker_epoch, self._reporter, FAR_MS
         for at in (
             self._fetchers.next_ms() if epoch is not None else None,
             self._proposals.next_ms() if self._gate.acting else None,
-            lost.next_ms(epoch) if lost.untold or lost.found else None,
+            reporter.next_ms(epoch) if reporter.pending else None,
         ):
             if at is not None and at < soonest:
                 soonest = at

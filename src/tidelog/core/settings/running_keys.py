@@ -7,6 +7,28 @@ from tidelog.core.settings.setting import HIGH, INT_MAX, LOW, Setting
 
 REPLICATION = (
     Setting(
+        "unclean.recovery.strategy",
+        "string",
+        "balanced",
+        "What the controller does when no replica of a partition is known to have every committed"
+        " record. balanced: compare the logs of all replicas that were in sync, and elect the one"
+        " with the most records. aggressive: compare only those that are alive. none: wait for an"
+        " administrator.",
+        choices=("none", "balanced", "aggressive"),
+        note="From KIP-966; no Kafka release has it. `unclean.leader.election.enable` means"
+        " aggressive.",
+    ),
+    Setting(
+        "unclean.recovery.timeout.ms",
+        "long",
+        30_000,
+        "How long the controller waits for the logs of replicas that were in sync before it elects"
+        " among those it knows.",
+        "ms",
+        0,
+        note="From KIP-966, which proposes 300000.",
+    ),
+    Setting(
         "replica.fetch.backoff.ms",
         "int",
         1000,

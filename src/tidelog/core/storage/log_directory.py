@@ -68,6 +68,8 @@ class LogDirectory:
         records came from; else gaps are damage."""
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         """Of the logs that were found."""
+        self.damaged: dict[TopicPartition, str] = {}
+        """Logs in which recovery found less than they once held, with the reason."""
         self.warnings: list[str] = []
         self.clean = False
         self.broker_epoch = NO_BROKER_EPOCH

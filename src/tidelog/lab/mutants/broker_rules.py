@@ -260,26 +260,32 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "emptied-leader-returns",
-        "the last leader does not return without its log while another has one",
-        "Kafka's last known leader, after its folder was removed",
+        "last-known-leader-returns",
+        "when ISR and ELR are empty the replica with the most records leads",
+        "Kafka elects the last known leader, whatever its log lacks",
         (
             Change(
                 f"{_CONTROLLER}.election",
-                "    return last not in draft.lost or set(draft.replicas) <= set(draft.lost)\n",
-                "    return True\n",
+                "            replica not in draft.lost,\n            log.leader_epoch,\n"
+                "            log.log_end_offset,\n",
+                "            True,\n            0,\n            0,\n",
             ),
         ),
     ),
     Mutant(
-        "emptied-replica-chosen",
-        "an unclean election takes a replica with a log, if one is alive",
-        "Kafka takes the first replica that is alive",
+        "elected-before-all-have-reported",
+        "an election by log waits for every replica that may have all committed records",
+        "a replica that registers first would lead, and others would drop what it lacks",
         (
             Change(
                 f"{_CONTROLLER}.election",
-                "min(alive, key=lambda r: _emptiness(r, draft))",
-                "alive[0]",
+                "    if not rules.waited and not set(known) <= set(reported):\n",
+                "    if not rules.waited and not set(known) & set(reported):\n",
+            ),
+            Change(
+                f"{_CONTROLLER}.election",
+                "    if on_the_way and not rules.waited:\n",
+                "    if not reported:\n",
             ),
         ),
     ),
@@ -301,8 +307,8 @@ RULES: tuple[Mutant, ...] = (
         "killed in between, a broker would find an empty log and miss nothing",
         (
             Change(
-                f"{_NODE}.membership.lost_logs",
-                "        if key in self.untold:\n            return True\n",
+                f"{_NODE}.membership.log_reporter",
+                "        if key in self.lost:\n            return True\n",
                 "",
             ),
         ),
@@ -408,7 +414,7 @@ ESCAPED: tuple[Mutant, ...] = (
         (
             Change(
                 f"{_NODE}.membership.registration",
-                "        self._wanted_fence = self._lost.undecided\n",
+                "        self._wanted_fence = self._reporter.undecided\n",
                 "        self._wanted_fence = False\n",
             ),
         ),

@@ -42,8 +42,8 @@ class Endpoint(NamedTuple):
 class UncleanElection:
     """The last time a leader was chosen that may lack committed records, and instead of whom.
 
-    `last_known_leader` tells the return of the last leader after every in-sync replica
-    stopped uncleanly from a free choice among all replicas.
+    `recovered` is true when the controller compared the logs itself, after every in-sync
+    replica had stopped uncleanly; false when an administrator asked for the election.
     """
 
     leader: BrokerId
@@ -51,7 +51,7 @@ class UncleanElection:
     old_leader: BrokerId | None
     old_isr: tuple[BrokerId, ...]
     old_elr: tuple[BrokerId, ...]
-    last_known_leader: bool
+    recovered: bool
 
 
 @slotted(frozen=True)
@@ -207,6 +207,8 @@ def decode_partition(key: PartitionKey, value: bytes) -> PartitionRegistration:
     if unclean is not None:
         for name in ("old_isr", "old_elr"):
             unclean[name] = tuple(unclean[name])
+        if "last_known_leader" in unclean:  # written before 0.2
+            unclean["recovered"] = unclean.pop("last_known_leader")
     return PartitionRegistration(
         key.topic_id,
         key.partition,

@@ -13,6 +13,7 @@ from typing import Any
 from tidelog.core.controller import effects as do
 from tidelog.core.controller import events as on
 from tidelog.core.controller.controller import Controller, ControllerSettings
+from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import TxnAnswer
 from tidelog.core.controller.metadata.registrations import PartitionKey
@@ -31,7 +32,7 @@ FROM_BROKERS = frozenset(
     {
         on.HeartbeatReceived,
         on.AlterPartitionReceived,
-        on.LostLogsReceived,
+        on.LogReportsReceived,
         on.AllocateProducerIdsReceived,
     }
 )
@@ -60,6 +61,8 @@ class ControllerSeat:
             rebalance_interval_ms=config.rebalance_interval_ms,
             partitions_at_once=config.decisions_at_once,
             unclean_leader_election=config.unclean_leader_election_enable,
+            unclean_recovery=UncleanRecovery(config.unclean_recovery_strategy),
+            unclean_recovery_timeout_ms=config.unclean_recovery_timeout_ms,
         )
         self.controller = Controller(config.broker_id, image, settings)
         self.unclean_elections: deque[do.ElectedUncleanly] = deque(maxlen=UNCLEAN_KEPT_MAX)

@@ -7,7 +7,7 @@ name: a topic made anew under an old name gets an empty log.
 Held back: a partition whose leader is this broker, while this broker is not acting. The word
 may be about an earlier incarnation of it, whose unflushed records are gone; taking it would
 let two different records share an offset and an epoch. And one whose log was lost, until the
-controller knows that and somebody leads (lost_logs.py).
+controller knows that and somebody leads (log_reporter.py).
 
 A topic may have thousands of partitions: their logs are made, their words taken, so many at
 once as the configuration says, and the rest with the next ticks (backlog.py). A replica that
@@ -30,7 +30,7 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
 from tidelog.core.node.measuring.replica_notes import note_standing
 from tidelog.core.node.membership.backlog import Backlog
-from tidelog.core.node.membership.lost_logs import LostLogs
+from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.membership.topic_settings import topic_settings
 from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
@@ -54,7 +54,7 @@ class Metadata:
         gate: Gate,
         replicas: Replicas,
         fetchers: ReplicaFetchers,
-        lost: LostLogs,
+        reporter: LogReporter,
         policy: TruncationPolicy,
     ) -> None:
         self._config = config
@@ -63,7 +63,7 @@ class Metadata:
         self._image = gate.image
         self._replicas = replicas
         self._fetchers = fetchers
-        self._lost = lost
+        self._reporter = reporter
         self._policy = policy
         self._backlog = Backlog()
         self._room = config.partitions_at_once
@@ -94,7 +94,7 @@ class Metadata:
         concerned = self._configure(delta.configs) if delta.configs else ()
         if delta.brokers and self._brokers_changed(delta.brokers):
             concerned = self._replicas.hosted.keys()
-        self._lost.image_advanced(delta)
+        self._reporter.image_advanced(delta)
         for key in sorted(delta.partitions):
             if self._lacks_log(key):
                 self._await_log(key)
@@ -183,7 +183,7 @@ class Metadata:
         log = self._replicas.directory.logs.get(name)
         if log is not None and log.topic_id in (None, key.topic_id):
             return False
-        return not self._lost.withheld(key)
+        return not self._reporter.withheld(key)
 
     def _await_log(self, key: PartitionKey) -> None:
         """A replica of a topic that had the name before serves nobody from now on: who names no
@@ -223,7 +223,7 @@ class Metadata:
         if self._config.broker_id not in known.replicas:
             self._drop(name, key.topic_id)
             return
-        if self._lost.withheld(key):
+        if self._reporter.withheld(key):
             return
         if self._lacks_log(key):
             self._await_log(key)

@@ -35,7 +35,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import CloseSession, OpenSession
 from tidelog.core.node.membership.controller_seat import ControllerSeat
-from tidelog.core.node.membership.lost_logs import LostLogs
+from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.turn import Turn
 from tidelog.core.types import BrokerEpoch
 
@@ -57,7 +57,7 @@ class Registration:
         turn: Turn,
         image: ClusterImage,
         seat: ControllerSeat,
-        lost: LostLogs,
+        reporter: LogReporter,
         incarnation: str,
         previous_epoch: BrokerEpoch,
         applied_revision: Callable[[], Revision],
@@ -69,7 +69,7 @@ class Registration:
         self._turn = turn
         self._image = image
         self._seat = seat
-        self._lost = lost
+        self._reporter = reporter
         self._incarnation = incarnation
         self._previous_epoch = previous_epoch
         self._applied_revision = applied_revision
@@ -244,7 +244,7 @@ class Registration:
         if not self._caught_up and self._applied_revision() >= self.broker_epoch:
             self._caught_up = True
             self.heartbeat_soon()
-        if self._wanted_fence and not self._lost.undecided:
+        if self._wanted_fence and not self._reporter.undecided:
             self.heartbeat_soon()
 
     def _registration_lost(self, *, unregistered: bool) -> None:
@@ -268,7 +268,7 @@ class Registration:
         self._heartbeat_at_ms = self._turn.now_ms + self._config.broker_heartbeat_interval_ms
         if self.broker_epoch is None or self._heartbeat_out:
             return
-        self._wanted_fence = self._lost.undecided
+        self._wanted_fence = self._reporter.undecided
         request = on.HeartbeatReceived(
             0,
             self._config.broker_id,
@@ -299,7 +299,7 @@ class Registration:
         elif self._caught_up and not answer.caught_up:
             # It became true while this heartbeat was on its way: the controller waits for it.
             self.heartbeat_soon()
-        elif self._wanted_fence and not self._lost.undecided:
+        elif self._wanted_fence and not self._reporter.undecided:
             self.heartbeat_soon()
 
     def _heartbeat_failed(self) -> None:

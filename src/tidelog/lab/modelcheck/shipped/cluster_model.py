@@ -91,9 +91,7 @@ class ClusterModel(Model[State]):
         self._prologue = tuple(prologue)
         self.brokers = tuple(range(bounds.replicas))
         config = PartitionConfig(min_insync_replicas=bounds.min_insync_replicas)
-        self._rules = ElectionRules(
-            frozenset(self.brokers), bounds.min_insync_replicas, last_known_leader=False
-        )
+        self._rules = ElectionRules(frozenset(self.brokers), bounds.min_insync_replicas)
         self._registered_brokers = {
             b: BrokerRegistration(b, 0, fenced=False, admitted_epoch=0) for b in self.brokers
         }

@@ -51,7 +51,7 @@ class Truth:
         self.registration = new
         unclean = new.unclean_election
         if unclean is not None:
-            self._unclean_epochs.setdefault(unclean.leader_epoch, unclean.last_known_leader)
+            self._unclean_epochs.setdefault(unclean.leader_epoch, unclean.recovered)
         if old is None:
             return
         if new.leader_epoch < old.leader_epoch or new.partition_epoch < old.partition_epoch:
@@ -109,8 +109,8 @@ class Truth:
         """Whether one of these epochs began with a free choice among all replicas, which the
         settings must allow. Its leader may have been replaced before it took office."""
         return self._unclean_allowed and any(
-            after < epoch <= upto and not last_known
-            for epoch, last_known in self._unclean_epochs.items()
+            after < epoch <= upto and not recovered
+            for epoch, recovered in self._unclean_epochs.items()
         )
 
     def _lose(

@@ -7,8 +7,14 @@ proposal is looked at.
 """
 
 from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
-from tidelog.core.controller.election import ElectionRules, Target, next_registration
+from tidelog.core.controller.election import (
+    ElectionRules,
+    Target,
+    UncleanRecovery,
+    next_registration,
+)
 from tidelog.core.controller.events import (
+    UNKNOWN_LOG,
     AlterPartitionReceived,
     CreateTopicReceived,
     ElectionType,
@@ -206,12 +212,13 @@ class HandController:
         return AlterPartitionAnswer(ErrorCode.NONE, {KEY: result})
 
     def _rules(self, able: frozenset[BrokerId]) -> ElectionRules:
+        # A story elects by name. Only `unclean=true` lets the controller choose by itself.
+        allowed = self.image.unclean_election_allowed(TOPIC_ID)
         return ElectionRules(
             able,
             self.image.min_insync_replicas(TOPIC_ID),
-            self.image.unclean_election_allowed(TOPIC_ID),
-            # A story elects by name; nobody comes back to power unasked.
-            last_known_leader=False,
+            UncleanRecovery.AGGRESSIVE if allowed else UncleanRecovery.NONE,
+            dict.fromkeys(able, UNKNOWN_LOG),
         )
 
     def _write(self, *ops: Operation) -> None:

@@ -1,0 +1,231 @@
+"""Reports this broker's logs to the controller: lost, damaged, found, and how far they reach.
+
+*Lost*: a log that should be on this disk when the broker starts, and is not. A folder was
+removed, or the disk is another one. *Damaged*: recovery found less than the log once held
+(`LogDirectory.damaged`). The controller may count this broker among those that have every
+committed record. So from its first heartbeat on the broker asks to stay fenced until the image
+shows the loss. Until then a lost folder is not made again: after a crash the loss would be
+found again. Without a leader it is not made at all: there is nothing to copy into it, and a
+person may put the old folder back.
+
+Lost logs are looked for only once, in the first image: a log that is missing later is of a new
+replica. So is one that was made later than this disk knows of (`LogDirectory.revision`), when
+the broker died before it saw it, and one that is still being copied here (`adding`).
+
+*How far they reach*: for each partition without a leader the broker reports the leader epoch of
+its last record and its log end, so that the controller can elect the replica with the most
+records (controller/election.py). A new controller gets these reports again.
+"""
+
+from tidelog.core.controller.effects import PartitionErrorsAnswer
+from tidelog.core.controller.events import LogReportsReceived, LogState
+from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
+from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.membership.controller_seat import ControllerSeat
+from tidelog.core.node.replicas import Replicas
+from tidelog.core.node.turn import Turn
+from tidelog.core.storage.log import Log
+from tidelog.core.types import BrokerEpoch
+
+RETRY_MS = 50
+REPORTED_AT_ONCE_MAX = 1000
+
+
+class LogReporter:
+    """What this broker still has to report about its disk."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        turn: Turn,
+        image: ClusterImage,
+        seat: ControllerSeat,
+        replicas: Replicas,
+    ) -> None:
+        self.lost: dict[PartitionKey, None] = {}
+        """Lost, and the image does not show it yet."""
+        self.damaged: dict[PartitionKey, None] = {}
+        """Damaged, and the image still has this broker in ISR or ELR."""
+        self.found: dict[PartitionKey, None] = {}
+        """Here, and the image says that it is lost."""
+        self.leaderless: dict[PartitionKey, None] = {}
+        """Without a leader, and the controller does not know how far the log reaches."""
+        self._config = config
+        self._turn = turn
+        self._image = image
+        self._seat = seat
+        self._replicas = replicas
+        self._directory = replicas.directory
+        self._looked = False
+        self._round = 0
+        self._sent = False
+        self._send_at_ms: int | None = None
+
+    def image_advanced(self, delta: ImageDelta) -> None:
+        """Look at the first image for losses; in later ones, see what the controller stored."""
+        if not self._looked:
+            self._looked = True
+            for key in sorted(delta.partitions):
+                self._look(key)
+            if self._directory.revision is None:
+                self._directory.write_revision(self._image.revision)
+        else:
+            self.lost = {key: None for key in self.lost if self._counts_as_kept(key)}
+            self.damaged = {key: None for key in self.damaged if self._is_eligible(key)}
+            self._forget_mended(delta)
+        found = [key for key in (*self.found, *delta.partitions) if self._is_found(key)]
+        self.found = dict.fromkeys(sorted(found))
+        self._note_leaderless(delta)
+        if delta.controller:
+            # The old controller may never answer: report to the new one.
+            self._retry(0)
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anything to report."""
+        return bool(self.lost or self.damaged or self.found or self.leaderless)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether there may be losses that the cluster does not know of."""
+        return not self._looked or bool(self.lost or self.damaged)
+
+    def withheld(self, key: PartitionKey) -> bool:
+        """Whether this partition's log is not to be made yet."""
+        if key in self.lost:
+            return True
+        known = self._image.partitions[key]
+        return (
+            known.leader is None
+            and self._config.broker_id in known.lost
+            and self._log_of(key) is None
+        )
+
+    def _look(self, key: PartitionKey) -> None:
+        adding = self._config.broker_id in self._image.partitions[key].adding
+        log = self._log_of(key)
+        if log is None:
+            if self._counts_as_kept(key) and not adding and self._was_here(key):
+                self.lost[key] = None
+                self._turn.journal.note("log_lost", *self._image.name_of(key) or ())
+        elif log.partition in self._directory.damaged and self._is_eligible(key):
+            self.damaged[key] = None
+
+    def _forget_mended(self, delta: ImageDelta) -> None:
+        """A damaged log that is in the ISR again has every committed record."""
+        if self._directory.damaged:
+            for key in delta.partitions - self.damaged.keys():
+                name = self._image.name_of(key)
+                if name in self._directory.damaged and self._is_eligible(key):
+                    del self._directory.damaged[name]
+
+    def _note_leaderless(self, delta: ImageDelta) -> None:
+        """Find the partitions without a leader whose log the controller has to know."""
+        changed = self._image.leaderless if delta.controller else delta.partitions
+        me = self._config.broker_id
+        for key in sorted(changed & self._image.leaderless):
+            if me in self._image.partitions[key].replicas and self._log_of(key) is not None:
+                self.leaderless[key] = None
+        for key in self.leaderless.keys() - self._image.leaderless:
+            del self.leaderless[key]
+
+    def _log_of(self, key: PartitionKey) -> Log | None:
+        """The log of that incarnation of the topic, if it is here."""
+        name = self._image.name_of(key)
+        log = None if name is None else self._directory.logs.get(name)
+        if log is None or log.topic_id == key.topic_id:
+            return log
+        # Without a topic id: a folder that was emptied, or whose making was cut short.
+        return log if log.topic_id is None and log.log_end_offset > 0 else None
+
+    def _was_here(self, key: PartitionKey) -> bool:
+        upto = self._directory.revision
+        return upto is None or self._image.created[key] <= upto
+
+    def _counts_as_kept(self, key: PartitionKey) -> bool:
+        """Whether the image still assumes that this broker has the log."""
+        if not self._image.committed(key):
+            return False
+        me, known = self._config.broker_id, self._image.partitions[key]
+        reported = me in known.lost or (known.leader is not None and me in known.behind)
+        return me in known.replicas and not reported
+
+    def _is_eligible(self, key: PartitionKey) -> bool:
+        """Whether the image assumes that this broker has every committed record."""
+        if not self._image.committed(key):
+            return False
+        known = self._image.partitions[key]
+        return self._config.broker_id in (*known.isr, *known.elr)
+
+    def _is_found(self, key: PartitionKey) -> bool:
+        """Whether a log is here that the image says is lost, and it may still be the old one."""
+        known = self._image.partitions.get(key)
+        if known is None or known.leader is not None or not known.lost:
+            return False
+        me = self._config.broker_id
+        return me in known.lost and me in known.last_known_elr and self._log_of(key) is not None
+
+    # -- sending ---------------------------------------------------------------------------
+
+    def pump(self, broker_epoch: BrokerEpoch | None) -> None:
+        """Send the next report, if it is time."""
+        if broker_epoch is None or self._sent or not self.pending:
+            return
+        if self._send_at_ms is not None and self._turn.now_ms < self._send_at_ms:
+            return
+        self._sent = True
+        self._round += 1
+        this_round = self._round
+        report = LogReportsReceived(
+            0,
+            self._config.broker_id,
+            broker_epoch,
+            tuple(self.lost)[:REPORTED_AT_ONCE_MAX],
+            tuple(self.found)[:REPORTED_AT_ONCE_MAX],
+            tuple(self.damaged)[:REPORTED_AT_ONCE_MAX],
+            self._states(),
+        )
+
+        def answered(answer: PartitionErrorsAnswer) -> None:
+            if this_round == self._round:
+                if answer.error is ErrorCode.NONE:
+                    # For these the answer is enough. The others wait for the image.
+                    for key in report.found:
+                        self.found.pop(key, None)
+                    for key in report.logs:
+                        self.leaderless.pop(key, None)
+                self._retry(RETRY_MS if answer.error or not self.leaderless else 0)
+
+        def failed() -> None:
+            if this_round == self._round:
+                self._retry(RETRY_MS)
+
+        timeout_ms = self._config.broker_session_timeout_ms // 2
+        if not self._seat.call(report, timeout_ms, answered, failed):
+            failed()
+
+    def _states(self) -> dict[PartitionKey, LogState]:
+        """How far the logs reach whose replicas follow no leader any more."""
+        states = {}
+        for key in tuple(self.leaderless)[:REPORTED_AT_ONCE_MAX]:
+            name, as_of = self._image.name_of(key), self._image.partitions[key].leader_epoch
+            hosted = None if name is None else self._replicas.hosted.get(name)
+            log = self._log_of(key)
+            if log is None or hosted is None or hosted.partition.leader_epoch != as_of:
+                continue
+            latest = log.epochs.latest
+            cut = name in self._directory.damaged
+            states[key] = LogState(-1 if latest is None else latest, log.log_end_offset, cut, as_of)
+        return states
+
+    def _retry(self, after_ms: int) -> None:
+        """What the image does not show by then is reported again."""
+        self._round += 1
+        self._sent = False
+        self._send_at_ms = self._turn.now_ms + after_ms
+
+    def next_ms(self, broker_epoch: BrokerEpoch | None) -> int | None:
+        """When there is something to report again."""
+        return None if broker_epoch is None or self._sent else self._send_at_ms
