@@ -98,8 +98,8 @@ def test_m11_it_appends_then_takes_the_high_watermark_then_the_log_start() -> No
         << do.WriteEpochs()
         << do.AppendRecords(batches)
         << do.AdvanceHighWatermark(5)
-        << do.DropBefore(2)
         << do.WriteEpochs()
+        << do.DropBefore(2)
     )
     assert epochs_of(partition) == [(0, 2), (1, 5)]
     assert partition.next_question(0) == position(6, last=1, start=2)
@@ -382,8 +382,8 @@ def test_kafka_6975_an_empty_log_that_starts_inside_a_batch(
             do.WriteEpochs(),
             do.AppendRecords([batch]),
             do.AdvanceHighWatermark(7),
-            do.DropBefore(5),
             do.WriteEpochs(),
+            do.DropBefore(5),
         ]
         assert (partition.log_start_offset, partition.log_end_offset) == (5, 7)
 
@@ -401,3 +401,9 @@ def test_with_flush_before_ack_the_next_fetch_waits_for_the_flush() -> None:
     assert partition.next_question(0) is None
     partition.step(on.RecordsFlushed(3, now_ms=0))
     assert partition.next_question(0) == position(3, last=1)
+
+
+def test_a_damaged_log_is_truncated_to_where_it_is_whole() -> None:
+    partition = replica(B, log=(0, 8), hw=6, epochs=[(0, 0), (1, 5)])
+    assert Playbook(partition) >> on.DamageFound(3) << do.TruncateTo(3, 8, 3) << do.WriteEpochs()
+    assert (partition.log_end_offset, partition.high_watermark) == (3, 3)

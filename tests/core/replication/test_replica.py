@@ -263,8 +263,8 @@ def test_delete_records_waits_for_the_followers_log_start() -> None:
     assert (
         Playbook(partition)
         >> on.DeleteRecordsRequested(CLIENT, 4)
-        << do.DropBefore(4)
         << do.WriteEpochs()
+        << do.DropBefore(4)
         << do.AwaitLowWatermark(CLIENT, 4)
     )
     assert (partition.log_start_offset, partition.low_watermark) == (4, 0)
@@ -283,11 +283,11 @@ def test_delete_records_waits_for_the_followers_log_start() -> None:
     [
         pytest.param(
             None,
-            [do.DropBefore(8), do.WriteEpochs(), do.AwaitLowWatermark(CLIENT, 8)],
+            [do.WriteEpochs(), do.DropBefore(8), do.AwaitLowWatermark(CLIENT, 8)],
             id="up to the high watermark",
         ),
         pytest.param(
-            8, [do.DropBefore(8), do.WriteEpochs(), do.AwaitLowWatermark(CLIENT, 8)], id="at it"
+            8, [do.WriteEpochs(), do.DropBefore(8), do.AwaitLowWatermark(CLIENT, 8)], id="at it"
         ),
         pytest.param(0, [do.AwaitLowWatermark(CLIENT, 0)], id="nothing to drop"),
         pytest.param(
@@ -320,8 +320,8 @@ def test_kafka_5634_retention_stops_at_the_high_watermark() -> None:
     assert (
         Playbook(partition)
         >> on.RetentionReached(9)
-        << do.DropBefore(8)
         << do.WriteEpochs()
+        << do.DropBefore(8)
         >> on.RetentionReached(7)
         << None
     )

@@ -383,7 +383,9 @@ class Node:
         self._fetches.wake()
         self._duties.note_metadata()
         self.clock.close()
-        self.directory.close(self._duties.high_watermarks(), *(() if epoch is None else (epoch,)))
+        # A loss that is not stored yet must not pass for a clean stop.
+        proved = epoch is not None and not self._reporter.undecided
+        self.directory.close(self._duties.high_watermarks(), *((epoch,) if proved else ()))
         self._halt(Halt("shut down", clean=True))
 
     def _fail(self, error: Exception) -> None:

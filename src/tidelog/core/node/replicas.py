@@ -188,6 +188,12 @@ class Replicas:
         self.truncated = True
         self.touched[replica] = None
 
+    def cut_damage(self, replica: HostedReplica) -> None:
+        """Truncate a damaged log to where it is whole: a leader has the records behind that."""
+        damage = self.directory.damaged.get(replica.topic_partition)
+        if damage is not None and damage.offset < replica.partition.log_end_offset:
+            self.step(replica, on.DamageFound(damage.offset))
+
     def _lower_log_start(self, replica: HostedReplica, offset: Offset) -> None:
         if offset < replica.log.log_start_offset:
             self.directory.write_log_starts(leaving_out=replica.topic_partition)
@@ -213,6 +219,7 @@ class Replicas:
         note_loss(self._turn, replica, loss)
 
     def _drop_before(self, replica: HostedReplica, effect: do.DropBefore) -> None:
+        self.write_epochs()
         dropped = replica.log.drop_before(effect.offset, self._turn.now_ms)
         note_dropped(self._turn, replica, dropped, self._reasons)
         self.touched[replica] = None

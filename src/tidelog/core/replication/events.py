@@ -192,6 +192,13 @@ class LogEndMoved:
 
 
 @slotted
+class DamageFound:
+    """From `offset` on this replica lacks records that it once held; a leader has them."""
+
+    offset: Offset
+
+
+@slotted
 class BrokersChanged:
     """Some broker was fenced or unfenced, so another high watermark may be due."""
 
@@ -225,6 +232,7 @@ Event: TypeAlias = (
     | RecordsFlushed
     | RetentionReached
     | LogEndMoved
+    | DamageFound
     | BrokersChanged
     | LogFailed
     | Ticked

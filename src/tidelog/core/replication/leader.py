@@ -308,11 +308,11 @@ def delete_records(replica: Replica, event: on.DeleteRecordsRequested) -> list[d
 
 
 def drop_before(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
-    """Move the log start up, and the epochs with it."""
+    """Move the log start up, and the epochs first: they prove where a log once began."""
     if offset <= replica.log_start_offset:
         return
     assert offset <= replica.high_watermark, "only committed records may go (KAFKA-5634)"
     replica.log_start_offset = offset
-    effects.append(do.DropBefore(offset))
     if replica.epochs.drop_before(offset):
         effects.append(do.WriteEpochs())
+    effects.append(do.DropBefore(offset))

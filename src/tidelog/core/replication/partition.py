@@ -122,6 +122,14 @@ def _log_end_moved(partition: Partition, event: on.LogEndMoved) -> list[do.Effec
     return [do.WriteEpochs()] if partition.epochs.truncate_to(event.offset) else []
 
 
+def _damage_found(partition: Partition, event: on.DamageFound) -> list[do.Effect]:
+    """Truncate to where the log is whole. The records are not lost: the leader has them."""
+    effects: list[do.Effect] = []
+    partition.high_watermark = min(partition.high_watermark, event.offset)
+    follower.truncate(partition, event.offset, effects)
+    return effects
+
+
 def _log_failed(partition: Partition, _event: on.LogFailed) -> list[do.Effect]:
     partition.offline = True
     partition.following = Following.NOTHING
@@ -144,6 +152,7 @@ _HANDLERS: dict[type, Callable[[Partition, Any], list[do.Effect]]] = {
     on.BrokersChanged: _brokers_changed,
     on.RetentionReached: _retention_reached,
     on.LogEndMoved: _log_end_moved,
+    on.DamageFound: _damage_found,
     on.LogFailed: _log_failed,
     on.Ticked: leader.expire_followers,
 }

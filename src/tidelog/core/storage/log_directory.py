@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import NO_BROKER_EPOCH, MetaProperties
+from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import Disk, DiskError, replace_file, replace_files
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
@@ -68,8 +69,8 @@ class LogDirectory:
         records came from; else gaps are damage."""
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         """Of the logs that were found."""
-        self.damaged: dict[TopicPartition, str] = {}
-        """Logs in which recovery found less than they once held, with the reason."""
+        self.damaged: dict[TopicPartition, Damage] = {}
+        """Logs that lack records which they once held, until they are in the ISR again."""
         self.warnings: list[str] = []
         self.clean = False
         self.broker_epoch = NO_BROKER_EPOCH
@@ -143,6 +144,11 @@ class LogDirectory:
                 now_ms,
                 recovery_point=recovery_points.get(partition, 0),
                 log_start_offset=log_starts.get(partition, 0),
+                known_end=max(
+                    recovery_points.get(partition, 0),
+                    high_watermarks.get(partition, 0),
+                    log_starts.get(partition, 0),
+                ),
                 clean=self.clean,
                 compacted=any_cleaned or partition in cleaned,
                 cleaned_upto=NEVER if any_cleaned else cleaned.get(partition, 0),
@@ -150,6 +156,10 @@ class LogDirectory:
             progress(told._replace(report=report))
             self._add(partition, log)
             self.reports[partition] = report
+            damage = report.damage
+            if damage is not None and (self.revision or damage.offset >= log.log_start_offset):
+                # In another broker's folder the first epoch does not prove where the log began.
+                self.damaged[partition] = damage
             checkpointed = high_watermarks.get(partition, 0)
             self.high_watermarks[partition] = min(
                 max(checkpointed, log.log_start_offset), log.log_end_offset
@@ -171,8 +181,8 @@ class LogDirectory:
             self._write_cleaner_offsets()
         named = {*recovery_points, *log_starts, *high_watermarks, *cleaned}
         self._departed = named - self.logs.keys()
-        if lost or any(recovery_points.get(partition, 0) > 0 for partition in self._departed):
-            # Records are gone that were on disk: whoever counts on a clean stop must not.
+        if any(recovery_points.get(partition, 0) > 0 for partition in self._departed):
+            # Records are missing that were on disk, so this was no clean stop.
             self.broker_epoch = NO_BROKER_EPOCH
 
     def _find(self, now_ms: int) -> list[TopicPartition]:
@@ -308,6 +318,7 @@ class LogDirectory:
         self.high_watermarks.pop(partition, None)
         self.cleaner_offsets.pop(partition, None)
         self.reports.pop(partition, None)
+        self.damaged.pop(partition, None)
         marked = layout.marked_dir(partition, log.topic_id, mark)
         self.disk.delete_dir(marked)
         self.disk.rename(log.directory, marked)

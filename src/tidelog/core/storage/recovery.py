@@ -22,6 +22,7 @@ from tidelog.core.record.record_batch import PREFIX_SIZE, CorruptRecord, RecordB
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
+from tidelog.core.storage.damage import Damage, missing_between, missing_end, missing_start
 from tidelog.core.storage.disk import Disk, DiskError, read_file
 from tidelog.core.storage.layout import FileName
 from tidelog.core.storage.log import Log
@@ -69,6 +70,8 @@ class RecoveryReport:
     rebuilt: list[str] = field(default_factory=list)
     """Indexes and checkpoints that were made again from the log."""
     warnings: list[str] = field(default_factory=list)
+    damage: Damage | None = None
+    """What the log lacks although no crash can have taken it."""
 
     @property
     def changed(self) -> bool:
@@ -84,6 +87,7 @@ class RecoveryReport:
             *(f"{path}: removed" for path in self.deleted),
             *(f"{path}: rebuilt from the log" for path in self.rebuilt),
             *self.warnings,
+            *([self.damage.reason] if self.damage else []),
         ]
 
 
@@ -95,13 +99,15 @@ def open_log(
     *,
     recovery_point: Offset = 0,
     log_start_offset: Offset = 0,
+    known_end: Offset = 0,
     clean: bool = False,
     compacted: bool = True,
     cleaned_upto: Offset = NEVER,
 ) -> tuple[Log, RecoveryReport]:
     """Open the log in the partition's directory, or begin one there.
 
-    `recovery_point` and `log_start_offset` are what the checkpoints say; `clean` is whether
+    `recovery_point` and `log_start_offset` are what the checkpoints say; `known_end` is the
+    largest offset that any of them says the log reached; `clean` is whether
     the mark of a clean stop was found; `compacted` is whether a cleaner may have been here,
     or where the records came from, whatever the settings say now: then gaps between offsets
     are no sign of damage. Between two segments they are none below `cleaned_upto`: the cleaner
@@ -110,7 +116,7 @@ def open_log(
     loading = _Loading(disk, partition, config, now_ms, clean)
     loading.gaps_allowed = compacted or config.cleanup_compact
     loading.cleaned_upto = cleaned_upto if loading.gaps_allowed else 0
-    return loading.load(recovery_point, log_start_offset), loading.report
+    return loading.load(recovery_point, log_start_offset, known_end), loading.report
 
 
 class _Loading:
@@ -134,17 +140,24 @@ class _Loading:
         self.segments: list[Segment] = []
         self.epochs_path = f"{self.directory}/{layout.LEADER_EPOCHS}"
         self.written_epochs: list[EpochEntry] | None = None
+        self.inside: str | None = None
+        """Where and why records were cut that no crash can have torn."""
 
-    def load(self, recovery_point: Offset, log_start: Offset) -> Log:
+    def load(self, recovery_point: Offset, log_start: Offset, known_end: Offset) -> Log:
         self.disk.make_dir(self.directory)
         self._open_segments(self._settle_names())
         self._load_epochs()
         self.succession = Succession(self.epochs, self.gaps_allowed)
-        self._recover_from(self._first_doubtful(recovery_point))
+        first = self._first_doubtful(recovery_point)
+        damage = missing_start(self.written_epochs or (), self.segments)
+        damage = damage or missing_between(self.segments[: first + 1], self.cleaned_upto)
+        self._recover_from(first)
         log_start = self._settle_start(log_start)
         segments = Segments(self.segments)
         log_end = segments.active.next_offset()
-        self._settle_epochs(log_start, log_end)
+        # A missing start is found again after a crash, as long as the first epoch is kept.
+        first_epoch = log_start if damage is None else min(log_start, damage.offset)
+        self._settle_epochs(first_epoch, log_end)
         self._settle_producers(segments, log_end)
         settled = log_end if self.report.clean else min(recovery_point, log_end)
         log = Log(
@@ -160,7 +173,15 @@ class _Loading:
         )
         log.topic_id = self._read_topic_id()
         self.report.log_start_offset, self.report.log_end_offset = log_start, log_end
+        self.report.damage = damage or missing_end(log_end, known_end) or self._torn_inside(log_end)
         return log
+
+    def _torn_inside(self, log_end: Offset) -> Damage | None:
+        """Recovery cut more than the end of the last write: a crash leaves a batch short, and
+        nothing behind it."""
+        if self.inside is None:
+            return None
+        return Damage(log_end, self.inside)
 
     def _settle_names(self) -> list[FileName]:
         """The files there are, after what a compaction left has been put right."""
@@ -244,7 +265,7 @@ class _Loading:
     def _scan(self, segment: Segment, *, check_crc: bool, replay: bool) -> bool:
         """Read a segment, cut it at the first byte that is no batch, rebuild its indexes.
         False if something was cut."""
-        valid, reason, expected = 0, None, segment.base_offset
+        valid, reason, expected, torn = 0, None, segment.base_offset, False
         if replay:
             segment.clear_aborted()
             self.succession.begin_segment(segment.base_offset)
@@ -269,11 +290,14 @@ class _Loading:
         except InvalidBatch as error:
             _refuse_old_format(segment.path, error)
             reason = error.reason
+            torn = not error.whole and segment is self.segments[-1]
         except CorruptRecord as error:
             reason = f"transaction marker: {error.reason}"
         self.report.scanned_bytes += valid
         if reason:
             self.report.cuts.append(Cut(segment.path, segment.size, valid, reason))
+            if not torn:
+                self.inside = f"{segment.path}: {reason} at byte {valid}"
         segment.recover(valid)
         if reason:
             self.disk.sync(segment.path)
@@ -307,11 +331,12 @@ class _Loading:
             log_start = max(log_start, self.segments[0].base_offset)
             log_end = self.segments[-1].next_offset()
             if log_end < log_start:
+                # Believing the checkpoint would drop every record.
                 self.report.warnings.append(
-                    f"{self.directory}: ends at {log_end}, below its start {log_start}; "
-                    "begun anew there"
+                    f"{self.directory}: ends at {log_end}, below the log start {log_start} in its"
+                    f" checkpoint; it starts at {self.segments[0].base_offset}"
                 )
-                self._delete_segments_after(-1)
+                log_start = self.segments[0].base_offset
         if not self.segments:
             segment = Segment.create(self.disk, self.directory, log_start, self.config, self.now_ms)
             self.segments.append(segment)
@@ -332,7 +357,7 @@ class _Loading:
             self.epochs = LeaderEpochs(entries)
             self.written_epochs = entries
 
-    def _settle_epochs(self, log_start: Offset, log_end: Offset) -> None:
+    def _settle_epochs(self, first: Offset, log_end: Offset) -> None:
         """Only epochs of this log, and the file says the same (M21)."""
         if self.succession.file_is_wrong:
             self.report.warnings.append(
@@ -345,7 +370,7 @@ class _Loading:
                 for span in segment.spans():
                     self._assign_epoch(span.leader_epoch, span.base_offset)
         self.epochs.truncate_to(log_end)
-        self.epochs.drop_before(log_start)
+        self.epochs.drop_before(first)
         if self.written_epochs is None and self.epochs.entries:
             self.report.rebuilt.append(self.epochs_path)
         if self.written_epochs is None and not self.epochs.entries:

@@ -92,6 +92,12 @@ EVENTS: dict[str, Event] = {
         "{topic}-{partition}: its folder is not in the log directory, though this broker is one of"
         " its replicas; it is not elected while another replica may have records",
     ),
+    "log_damaged": Event(
+        WARN,
+        (*_PARTITION, "offset", "reason"),
+        "{topic}-{partition}: damaged from offset {offset} on: {reason}; this replica is not"
+        " elected while another one has more, and copies the records from the leader",
+    ),
     "leader_elected": Event(
         INFO,
         (*_PARTITION, "leader", "leader_epoch", "old_leader", "isr"),

@@ -26,6 +26,7 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.membership.controller_seat import ControllerSeat
 from tidelog.core.node.replicas import Replicas
 from tidelog.core.node.turn import Turn
+from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.log import Log
 from tidelog.core.types import BrokerEpoch
 
@@ -110,8 +111,10 @@ class LogReporter:
             if self._counts_as_kept(key) and not adding and self._was_here(key):
                 self.lost[key] = None
                 self._turn.journal.note("log_lost", *self._image.name_of(key) or ())
-        elif log.partition in self._directory.damaged and self._is_eligible(key):
-            self.damaged[key] = None
+        elif (damage := self._directory.damaged.get(log.partition)) is not None:
+            self._turn.journal.note("log_damaged", *log.partition, *damage)
+            if self._is_eligible(key):
+                self.damaged[key] = None
 
     def _forget_mended(self, delta: ImageDelta) -> None:
         """A damaged log that is in the ISR again has every committed record."""
@@ -215,9 +218,8 @@ class LogReporter:
             log = self._log_of(key)
             if log is None or hosted is None or hosted.partition.leader_epoch != as_of:
                 continue
-            latest = log.epochs.latest
-            cut = name in self._directory.damaged
-            states[key] = LogState(-1 if latest is None else latest, log.log_end_offset, cut, as_of)
+            damage = self._directory.damaged.get(log.partition)
+            states[key] = _log_state(log, damage)._replace(as_of=as_of)
         return states
 
     def _retry(self, after_ms: int) -> None:
@@ -229,3 +231,10 @@ class LogReporter:
     def next_ms(self, broker_epoch: BrokerEpoch | None) -> int | None:
         """When there is something to report again."""
         return None if broker_epoch is None or self._sent else self._send_at_ms
+
+
+def _log_state(log: Log, damage: Damage | None) -> LogState:
+    """How far the log is whole."""
+    end = log.log_end_offset if damage is None else min(damage.offset, log.log_end_offset)
+    last = log.epochs.epoch_for_offset(end - 1)
+    return LogState(-1 if last is None else last, end, cut=damage is not None)

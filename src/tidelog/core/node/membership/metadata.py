@@ -241,6 +241,8 @@ class Metadata:
             # What is acknowledged from here on relies on this ISR: a store that knows less
             # may name a leader that lacks it.
             self._rely_on_image()
+        if known.leader not in (None, self._config.broker_id):
+            self._replicas.cut_damage(replica)
         self._replicas.step(replica, _event(known, self._turn.now_ms))
         note_standing(self._turn, replica, known, led, epoch)
         if key in self._unconsidered:

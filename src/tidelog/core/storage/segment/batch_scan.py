@@ -83,10 +83,12 @@ def _chunk(disk: Disk, path: str, position: int, end: int) -> bytes:
 class InvalidBatch(Exception):
     """From `position` on the file holds no whole, sound batch."""
 
-    def __init__(self, position: int, reason: str, data: bytes = b"") -> None:
+    def __init__(self, position: int, reason: str, data: bytes = b"", *, whole: bool) -> None:
         super().__init__(reason)
         self.position = position
         self.reason = reason
+        self.whole = whole
+        """All bytes that the batch should have are in the file, so no write was cut short."""
         self.data = data
         """What is there, as far as it was read."""
 
@@ -107,9 +109,14 @@ def whole_batches(
         try:
             batch = parse(chunk, at)
         except CorruptRecord as error:
-            raise InvalidBatch(position, error.reason, chunk[at:]) from None
+            whole = HEADER_SIZE <= _claimed_size(chunk, at) <= end - position
+            raise InvalidBatch(position, error.reason, chunk[at:], whole=whole) from None
         if check_crc and not batch.crc_ok():
-            raise InvalidBatch(position, "checksum differs", chunk[at:])
+            raise InvalidBatch(position, "checksum differs", chunk[at:], whole=True)
         yield batch
         at += batch.size
         position += batch.size
+
+
+def _claimed_size(chunk: bytes, at: int) -> int:
+    return _PREFIX.unpack_from(chunk, at)[1] + PREFIX_SIZE if len(chunk) - at >= PREFIX_SIZE else 0

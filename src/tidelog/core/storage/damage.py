@@ -1,0 +1,61 @@
+"""What a log lacks that it once held, found when it is opened.
+
+A crash may take the end of the last write. It never takes records below the recovery point,
+which were synced, nor a segment from the middle, nor the first one. Where those are missing,
+a disk or a person removed them. This module compares what recovery found with what else is
+known of the log:
+
+- the recovery point and the high watermark checkpoint: the log ended there or later;
+- each segment: it ends where the next one begins, unless compaction left a gap;
+- the first entry of `leader-epoch-checkpoint`: the log began there or earlier. It is written
+  before segments are dropped (node/replicas.py).
+
+Damage removes nothing by itself. The replica reports it before it may lead, and truncates to
+`Damage.offset` when it follows a leader, which has the records. With no other replica it
+serves what is left.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from tidelog.core.storage.disk import DiskError
+from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.types import EpochEntry, Offset
+
+
+class Damage(NamedTuple):
+    """From `offset` on, the log lacks records that it once held."""
+
+    offset: Offset
+    reason: str
+
+
+def missing_start(epochs: Sequence[EpochEntry], segments: Sequence[Segment]) -> Damage | None:
+    """The first segments are gone: the log begins after its first leader epoch."""
+    if not epochs or not segments:
+        return None
+    first, base = epochs[0].start_offset, segments[0].base_offset
+    if first >= base:
+        return None
+    return Damage(first, f"offsets {first} to {base - 1} are missing at the start of the log")
+
+
+def missing_between(segments: Sequence[Segment], cleaned_upto: Offset) -> Damage | None:
+    """A segment is gone, or ends too early. Gaps below `cleaned_upto` come from compaction."""
+    for earlier, later in pairwise(segments):
+        try:
+            end = earlier.next_offset()
+        except DiskError as error:
+            return Damage(earlier.base_offset, f"{earlier.path}: {error}")
+        if end != later.base_offset and not end < later.base_offset <= cleaned_upto:
+            gone = f"offsets {end} to {later.base_offset - 1} are missing between segments"
+            return Damage(end, f"{earlier.path}: {gone}")
+    return None
+
+
+def missing_end(log_end: Offset, known_end: Offset) -> Damage | None:
+    """The log once reached `known_end`."""
+    if log_end >= known_end:
+        return None
+    return Damage(log_end, f"the log ends at offset {log_end}, its checkpoints say {known_end}")

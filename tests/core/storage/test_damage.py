@@ -1,0 +1,102 @@
+"""What a log lacks that it once held: found when it is opened, never by removing anything."""
+
+import pytest
+from storage_kit import batch, fill, new_log, reopen
+
+from tidelog.core.storage import checkpoint
+from tidelog.core.storage.damage import Damage
+from tidelog.core.storage.disk import replace_file
+from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.types import EpochEntry, TopicPartition
+from tidelog.lab.memory_disk import MemoryDisk
+
+ORDERS = TopicPartition("orders", 0)
+SEGMENTS = FIRST, SECOND, THIRD = tuple(f"orders-0/{base:020d}.log" for base in (0, 7, 14))
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    """Twenty records in three segments; the log was stopped cleanly."""
+    disk = MemoryDisk()
+    log = new_log(disk)
+    log.epochs.assign(0, 0)
+    fill(log, 20)
+    log.write_epochs()
+    log.close()
+    return disk
+
+
+def damage(disk: MemoryDisk, **known: int) -> Damage | None:
+    _, report = reopen(disk, clean=True, recovery_point=20, compacted=False, **known)
+    return report.damage
+
+
+def test_a_whole_log_is_not_damaged(disk: MemoryDisk) -> None:
+    assert damage(disk, known_end=20) is None
+
+
+def test_a_missing_first_segment_is_found_by_the_first_leader_epoch(disk: MemoryDisk) -> None:
+    disk.delete(FIRST)
+    found = damage(disk)
+    assert found == (0, "offsets 0 to 6 are missing at the start of the log")
+    assert damage(disk) == found, "it is found again after a crash"
+
+
+def test_segments_that_retention_dropped_are_not_missing(disk: MemoryDisk) -> None:
+    log, _ = reopen(disk, clean=True, recovery_point=20)
+    log.epochs.drop_before(7)
+    log.write_epochs()
+    log.drop_before(7, 0)
+    assert damage(disk) is None
+
+
+@pytest.mark.parametrize("compacted_upto", [0, 14])
+def test_a_missing_segment_is_found_unless_compaction_may_have_left_the_gap(
+    disk: MemoryDisk, compacted_upto: int
+) -> None:
+    disk.delete(SECOND)
+    _, report = reopen(disk, clean=True, compacted=True, cleaned_upto=compacted_upto)
+    if compacted_upto:
+        assert report.damage is None
+    else:
+        assert report.damage is not None
+        assert report.damage.offset == 7
+
+
+def test_an_older_segment_that_is_cut_short_is_found(disk: MemoryDisk) -> None:
+    disk.truncate(SECOND, 5 * batch(0).size)
+    found = damage(disk)
+    assert found is not None
+    assert found.offset == 12
+    assert "offsets 12 to 13 are missing" in found.reason
+
+
+@pytest.mark.parametrize("end", [21, 10**8])
+def test_a_checkpoint_beyond_the_log_end_is_damage(disk: MemoryDisk, end: int) -> None:
+    found = damage(disk, known_end=end)
+    assert found == (20, f"the log ends at offset 20, its checkpoints say {end}")
+
+
+def test_opening_a_damaged_log_removes_nothing(disk: MemoryDisk) -> None:
+    disk.delete(SECOND)
+    sizes = {path: disk.size(path) for path in (FIRST, THIRD)}
+    log, _ = reopen(disk, clean=True, compacted=False)
+    assert {path: disk.size(path) for path in (FIRST, THIRD)} == sizes
+    assert log.log_end_offset == 20
+
+
+def test_a_log_directory_lists_its_damaged_logs(disk: MemoryDisk) -> None:
+    checkpoint.write_offsets(disk, "recovery-point-offset-checkpoint", {ORDERS: 20})
+    checkpoint.write_offsets(disk, "replication-offset-checkpoint", {ORDERS: 18})
+    checkpoint.write_clean_shutdown(disk, 5)
+    replace_file(disk, "metadata-revision", checkpoint.format_revision(3))
+    disk.truncate(THIRD, 2 * batch(0).size)
+    directory = LogDirectory.open(disk, 0)
+    assert directory.damaged[ORDERS].offset == 16
+    assert directory.broker_epoch == 5, "other logs of this broker are not affected"
+
+
+def test_epochs_of_a_log_without_its_start_are_kept_as_proof(disk: MemoryDisk) -> None:
+    disk.delete(FIRST)
+    log, _ = reopen(disk, clean=True)
+    assert log.epochs.entries == [EpochEntry(0, 0)]
