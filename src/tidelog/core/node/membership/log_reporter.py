@@ -79,7 +79,7 @@ class LogReporter:
         found = [key for key in (*self.found, *delta.partitions) if self._is_found(key)]
         self.found = dict.fromkeys(sorted(found))
         self._note_leaderless(delta)
-        if delta.controller:
+        if delta.controller or self._config.broker_id in delta.brokers:
             # The old controller may never answer: report to the new one.
             self._retry(0)
 
@@ -126,8 +126,10 @@ class LogReporter:
 
     def _note_leaderless(self, delta: ImageDelta) -> None:
         """Find the partitions without a leader whose log the controller has to know."""
-        changed = self._image.leaderless if delta.controller else delta.partitions
         me = self._config.broker_id
+        # Another controller has no report, and one of an older broker epoch does not count.
+        again = delta.controller or me in delta.brokers
+        changed = self._image.leaderless if again else delta.partitions
         for key in sorted(changed & self._image.leaderless):
             if me in self._image.partitions[key].replicas and self._log_of(key) is not None:
                 self.leaderless[key] = None

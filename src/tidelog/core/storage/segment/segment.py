@@ -173,10 +173,14 @@ class Segment:
         """Cut every batch that ends at or after `end`; the offset at which the segment now
         ends: `end`, or the start of the batch that straddled it, for batches are not split."""
         self.load()
-        position = self.locate(end)
-        if position == self.size:
-            return end
-        end = min(end, self.span_at(position).base_offset)
+        try:
+            position = 0 if end == self.base_offset else self.locate(end)
+            if position == self.size:
+                return end
+            if position:
+                end = min(end, self.span_at(position).base_offset)
+        except DiskError:
+            position = self._sound_size()
         self._disk.truncate(self.path, position)
         self.size = self._reserved = position
         self._next_offset = None
@@ -193,6 +197,16 @@ class Segment:
         self._since_index = 0
         self._find_max_timestamp()
         return end
+
+    def _sound_size(self) -> int:
+        """Where the first batch starts whose header makes no sense."""
+        position = 0
+        try:
+            for start, size, _ in self._walk(0):
+                position = start + size
+        except DiskError:
+            pass
+        return position
 
     def recover(self, valid_size: int) -> None:
         """Cut the file to its valid bytes and index them anew."""
