@@ -1,6 +1,7 @@
 """A partition's folder is taken away while its broker is down: whoever still has records keeps
 them, and whoever lost everything is never made leader over them by itself."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -289,12 +290,20 @@ def test_a_broker_does_not_act_before_its_loss_is_known() -> None:
     cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))
     sent = len(cluster.sent)
 
-    def lose_its_word(sender: BrokerId, target: BrokerId, request: Any) -> None:
-        if isinstance(request, LogReportsReceived):
-            cluster.cut.add((sender, target))
-            cluster.at(cluster.now_ms + 2, lambda: cluster.cut.discard((sender, target)))
+    reports = 0
 
-    cluster.on_send = lose_its_word
+    def lose_reports(sender: BrokerId, target: BrokerId, request: Any) -> None:
+        nonlocal reports
+        if isinstance(request, LogReportsReceived):
+            reports += 1
+            cluster.cut.add((sender, target))
+            cluster.at(cluster.now_ms + 2, partial(mend, reports, (sender, target)))
+
+    def mend(report: int, link: tuple[BrokerId, BrokerId]) -> None:
+        if report == reports:
+            cluster.cut.discard(link)
+
+    cluster.on_send = lose_reports
     cluster.start(1)
     cluster.run(LONG_MS)
     beats = [r for s, _, r in cluster.sent[sent:] if isinstance(r, HeartbeatReceived) and s == 1]

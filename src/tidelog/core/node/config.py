@@ -87,6 +87,8 @@ class NodeConfig:
 
     clock_hold_ms: int = 86_400_000
     """How long a wall clock that jumped has to hold before records are deleted on its word."""
+    scrub_max_bytes_per_second: int = 8_388_608
+    scrub_interval_ms: int = 604_800_000
 
     log_cleaner_enable: bool = True
     log_cleaner_threads: int = 1

@@ -17,6 +17,8 @@ _NAMES = {
     "partitions_at_once": "tidelog.partitions.at.once",
     "clock_hold_ms": "tidelog.clock.hold.ms",
     "rack": "broker.rack",
+    "scrub_max_bytes_per_second": "tidelog.scrub.max.bytes.per.second",
+    "scrub_interval_ms": "tidelog.scrub.interval.ms",
     "controlled_shutdown_timeout_ms": "tidelog.controlled.shutdown.timeout.ms",
     "timestamp_before_max_ms": "log.message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "log.message.timestamp.after.max.ms",

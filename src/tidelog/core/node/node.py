@@ -53,6 +53,7 @@ from tidelog.core.node.upkeep.clock_watch import ClockWatch
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.node.upkeep.losses import Losses
+from tidelog.core.node.upkeep.scrubber import Scrubber
 from tidelog.core.replication.events import LogFailed
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.storage.disk import Disk, DiskError
@@ -115,8 +116,9 @@ class Node:
         self._acting = Acting(turn, self._gate, self._replicas, *seen)
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self.image, self._replicas)
+        self.scrubber = Scrubber(config, turn, self._replicas)
         self._store = self._store_reading()
-        parts = (self._producer_ids, self._groups, self.cleaning, self.clock)
+        parts = (self._producer_ids, self._groups, self.cleaning, self.clock, self.scrubber)
         self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
         self._wake = self._wake_time()
         self._controller_tick_ms = now_ms

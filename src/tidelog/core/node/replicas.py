@@ -20,6 +20,7 @@ from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import Partition
 from tidelog.core.slotted import field, slotted
+from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.storage.retention import ExpiredSegment
@@ -99,6 +100,8 @@ class Replicas:
         self.hosted: dict[TopicPartition, HostedReplica] = {}
         self.directory = directory
         self.losses = Losses()
+        self.newly_damaged: dict[TopicPartition, None] = {}
+        """Whose damage is to be reported to the controller (membership/log_reporter.py)."""
         self.touched: dict[HostedReplica, None] = {}
         """Where readers may find something new; whoever polls there is looked at once, at
         the end of the node's step."""
@@ -169,15 +172,20 @@ class Replicas:
 
     def _truncate_to(self, replica: HostedReplica, effect: do.TruncateTo) -> None:
         start = replica.log.log_start_offset
-        self._lower_log_start(replica, effect.offset)
-        self.directory.cut_cleaner_offset(replica.topic_partition, effect.offset)
-        end = replica.log.truncate_to(effect.offset)
+        end = self._cut(replica, effect.offset)
         self._lose(replica, max(start, end), effect, None)
-        if end < effect.offset:
+
+    def _cut(self, replica: HostedReplica, offset: Offset) -> Offset:
+        """Truncate the log; where it ends then."""
+        self._lower_log_start(replica, offset)
+        self.directory.cut_cleaner_offset(replica.topic_partition, offset)
+        end = replica.log.truncate_to(offset)
+        if end < offset:
             self.directory.cut_cleaner_offset(replica.topic_partition, end)
             self.step(replica, on.LogEndMoved(end))
         self.truncated = True
         self.touched[replica] = None
+        return end
 
     def _restart_at(self, replica: HostedReplica, effect: do.RestartAt) -> None:
         start = replica.log.log_start_offset
@@ -188,11 +196,30 @@ class Replicas:
         self.truncated = True
         self.touched[replica] = None
 
+    def damage_found(self, partition: TopicPartition, damage: Damage) -> None:
+        """A read, the scrubber or recovery found records that are not as they were written."""
+        known = self.directory.damaged.get(partition)
+        if known is None or damage.offset < known.offset:
+            self.directory.damaged[partition] = damage
+            self.newly_damaged[partition] = None
+
     def cut_damage(self, replica: HostedReplica) -> None:
-        """Truncate a damaged log to where it is whole: a leader has the records behind that."""
-        damage = self.directory.damaged.get(replica.topic_partition)
-        if damage is not None and damage.offset < replica.partition.log_end_offset:
-            self.step(replica, on.DamageFound(damage.offset))
+        """Truncate a damaged log to where it is whole: the leader has the records behind that.
+
+        Only once this replica is out of the ISR: until then its log counts as complete.
+        """
+        damage = self.directory.damaged.pop(replica.topic_partition, None)
+        if damage is None or damage.offset >= replica.partition.log_end_offset:
+            return
+        end = replica.partition.log_end_offset
+        for effect in replica.partition.step(on.DamageFound(damage.offset)):
+            if isinstance(effect, do.TruncateTo):
+                self._cut(replica, effect.offset)
+            else:
+                self._carry_out[type(effect)](replica, effect)
+        self._turn.journal.note(
+            "damage_truncated", *replica.topic_partition, replica.log.log_end_offset, end
+        )
 
     def _lower_log_start(self, replica: HostedReplica, offset: Offset) -> None:
         if offset < replica.log.log_start_offset:

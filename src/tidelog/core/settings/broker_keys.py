@@ -124,6 +124,22 @@ _OWN = (
         0,
     ),
     Setting(
+        "tidelog.scrub.max.bytes.per.second",
+        "long",
+        8_388_608,
+        "How much of its segments a broker reads each second to check their checksums; 0: never.",
+        "bytes",
+        0,
+    ),
+    Setting(
+        "tidelog.scrub.interval.ms",
+        "long",
+        604_800_000,
+        "How long after a pass over all segments the next one begins.",
+        "ms",
+        1000,
+    ),
+    Setting(
         "tidelog.high.watermark.linger.ms",
         "int",
         5,

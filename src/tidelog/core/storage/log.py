@@ -20,6 +20,7 @@ from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import checkpoint, layout, log_reader
 from tidelog.core.storage.cleaning.swap_in import swap_in
+from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import Disk, DiskError, Region, read_region
 from tidelog.core.storage.flush import Closing, Flush, FlushState
 from tidelog.core.storage.log_config import LogConfig
@@ -29,6 +30,7 @@ from tidelog.core.storage.retention import PendingDeletions
 from tidelog.core.storage.segment.rolling import must_roll, next_base_offset
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
+from tidelog.core.storage.segment.verification import DamagedRecords
 from tidelog.core.types import Offset, TopicId, TopicPartition
 
 
@@ -56,6 +58,7 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "offline",
+        "on_damage",
         "partition",
         "producers",
         "topic_id",
@@ -90,6 +93,8 @@ class Log:
         self.offline = False
         self.before_gap: Callable[[], None] | None = None
         """To be done, once, before offsets are left out: else gaps pass for damage later."""
+        self.on_damage: Callable[[Damage], object] = _ignore
+        """Called when a read finds records that are not as they were written."""
 
     # -- appending
 
@@ -175,9 +180,13 @@ class Log:
         if offset >= upto:
             active = self._segments.active
             return Region(active.path, active.size, 0)
-        return log_reader.read_region_at(
-            self._segments, offset, max_bytes, upto, self.log_end_offset
-        )
+        try:
+            return log_reader.read_region_at(
+                self._disk, self._segments, offset, max_bytes, upto, self.log_end_offset
+            )
+        except DamagedRecords as error:
+            self.on_damage(error.damage)
+            raise
 
     def read_bytes(self, region: Region) -> bytes:
         """The bytes of a region that `read` gave."""
@@ -394,3 +403,7 @@ class Log:
         except DiskError:
             self.offline = True
             raise
+
+
+def _ignore(_damage: Damage) -> None:
+    """For tools, which raise the error to people."""

@@ -12,8 +12,9 @@ from tidelog.core.lineage.transaction_index import AbortedTransaction, aborted_t
 from tidelog.core.record.opening.opened_batch import OpenedBatch
 from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
-from tidelog.core.storage.disk import Disk, Region
+from tidelog.core.storage.disk import Disk, DiskError, Region
 from tidelog.core.storage.segment.segments import Segments
+from tidelog.core.storage.segment.verification import DamagedRecords, damage_of, sound_part
 from tidelog.core.types import LeaderEpoch, Offset
 
 
@@ -26,17 +27,29 @@ class TimestampAndOffset(NamedTuple):
 
 
 def read_region_at(
-    segments: Segments, offset: Offset, max_bytes: int, upto: Offset, log_end_offset: Offset
+    disk: Disk,
+    segments: Segments,
+    offset: Offset,
+    max_bytes: int,
+    upto: Offset,
+    log_end_offset: Offset,
 ) -> Region:
-    """Batches from the one that holds `offset`, none that reaches `upto` or beyond."""
+    """Batches from the one that holds `offset`, none that reaches `upto` or beyond. Raises
+    DamagedRecords if the first one is not as it was written."""
     active = segments.active
     for segment in (active,) if offset >= active.base_offset else segments.from_offset(offset):
-        start = segment.locate(offset)
-        # Compaction may have emptied the rest of a segment: then the next one goes on.
-        if start < segment.size:
-            whole = upto >= (segments.end_of(segment) or log_end_offset)
-            end = segment.size if whole else segment.locate(upto)
-            return segment.read(start, max(start, end), max_bytes)
+        try:
+            start = segment.locate(offset)
+            # Compaction may have emptied the rest of a segment: then the next one goes on.
+            if start < segment.size:
+                whole = upto >= (segments.end_of(segment) or log_end_offset)
+                end = segment.size if whole else segment.locate(upto)
+                region = segment.read(start, max(start, end), max_bytes)
+                if segment.verified < segment.opened_size:
+                    region = sound_part(disk, segment, region, offset)
+                return region
+        except DiskError as error:
+            raise DamagedRecords(damage_of(segment, error)) from error
     return Region(active.path, active.size, 0)
 
 

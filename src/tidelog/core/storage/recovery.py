@@ -299,6 +299,8 @@ class _Loading:
             if not torn:
                 self.inside = f"{segment.path}: {reason} at byte {valid}"
         segment.recover(valid)
+        if check_crc:
+            segment.verified = valid
         if reason:
             self.disk.sync(segment.path)
         return not reason

@@ -12,6 +12,7 @@ from tidelog.core.groups.shard import GroupShard
 from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
+from tidelog.core.storage.segment.verification import DamagedRecords
 from tidelog.core.types import LeaderEpoch, Offset
 
 SLICE_BYTES = 128 * 1024
@@ -52,7 +53,13 @@ class HostedShard:
         self._position = max(self._position, log.log_start_offset)
         if self.has_read_all:
             return 0
-        region = log.read(self._position, SLICE_BYTES, self.target)
+        try:
+            region = log.read(self._position, SLICE_BYTES, self.target)
+        except DamagedRecords:
+            if len(self.replica.isr) > 1:
+                return 0  # a sound replica in sync is about to lead, and reads it all
+            self._pass_over_segment()
+            return 1
         if not region.length:
             self._position = self.target  # compaction left nothing more
             return 0

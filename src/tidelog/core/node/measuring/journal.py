@@ -95,8 +95,14 @@ EVENTS: dict[str, Event] = {
     "log_damaged": Event(
         WARN,
         (*_PARTITION, "offset", "reason"),
-        "{topic}-{partition}: damaged from offset {offset} on: {reason}; this replica is not"
-        " elected while another one has more, and copies the records from the leader",
+        "{topic}-{partition}: damaged from offset {offset} on: {reason}; this replica does not"
+        " lead while another one has the records",
+    ),
+    "damage_truncated": Event(
+        INFO,
+        (*_PARTITION, "offset", "end"),
+        "{topic}-{partition}: truncated to offset {offset} because of damage; copies offsets"
+        " {offset} to {end} (exclusive) from the leader",
     ),
     "leader_elected": Event(
         INFO,

@@ -28,7 +28,7 @@ from tidelog.core.node.replicas import Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.log import Log
-from tidelog.core.types import BrokerEpoch
+from tidelog.core.types import BrokerEpoch, TopicPartition
 
 RETRY_MS = 50
 REPORTED_AT_ONCE_MAX = 1000
@@ -53,6 +53,10 @@ class LogReporter:
         """Here, and the image says that it is lost."""
         self.leaderless: dict[PartitionKey, None] = {}
         """Without a leader, and the controller does not know how far the log reaches."""
+        self._at_start: set[PartitionKey] = set()
+        """Those among them that this broker found before it could act."""
+        self._alone: dict[TopicPartition, None] = {}
+        """Damaged, but no other replica is in sync: this one serves what is left."""
         self._config = config
         self._turn = turn
         self._image = image
@@ -75,7 +79,9 @@ class LogReporter:
         else:
             self.lost = {key: None for key in self.lost if self._counts_as_kept(key)}
             self.damaged = {key: None for key in self.damaged if self._is_eligible(key)}
-            self._forget_mended(delta)
+            self._at_start.intersection_update(self.damaged)
+            if self._alone:
+                self._note_damage()
         found = [key for key in (*self.found, *delta.partitions) if self._is_found(key)]
         self.found = dict.fromkeys(sorted(found))
         self._note_leaderless(delta)
@@ -86,12 +92,14 @@ class LogReporter:
     @property
     def pending(self) -> bool:
         """Whether there is anything to report."""
+        if self._replicas.newly_damaged:
+            self._note_damage()
         return bool(self.lost or self.damaged or self.found or self.leaderless)
 
     @property
     def undecided(self) -> bool:
         """Whether there may be losses that the cluster does not know of."""
-        return not self._looked or bool(self.lost or self.damaged)
+        return not self._looked or bool(self.lost or self._at_start)
 
     def withheld(self, key: PartitionKey) -> bool:
         """Whether this partition's log is not to be made yet."""
@@ -115,14 +123,26 @@ class LogReporter:
             self._turn.journal.note("log_damaged", *log.partition, *damage)
             if self._is_eligible(key):
                 self.damaged[key] = None
+                self._at_start.add(key)
 
-    def _forget_mended(self, delta: ImageDelta) -> None:
-        """A damaged log that is in the ISR again has every committed record."""
-        if self._directory.damaged:
-            for key in delta.partitions - self.damaged.keys():
-                name = self._image.name_of(key)
-                if name in self._directory.damaged and self._is_eligible(key):
-                    del self._directory.damaged[name]
+    def _note_damage(self) -> None:
+        """Report logs that were found damaged, if another replica in sync can take over."""
+        for name in [*self._replicas.newly_damaged, *self._alone]:
+            damage, replica = self._directory.damaged.get(name), self._replicas.hosted.get(name)
+            if damage is None or replica is None:
+                self._alone.pop(name, None)
+                continue
+            if name in self._replicas.newly_damaged:
+                self._turn.journal.note("log_damaged", *name, *damage)
+            key = PartitionKey(replica.topic_id, name.partition)
+            if not self._is_eligible(key):
+                self._replicas.cut_damage(replica)
+            elif len(self._image.partitions[key].isr) > 1:
+                self.damaged[key] = None
+                self._alone.pop(name, None)
+            else:
+                self._alone[name] = None
+        self._replicas.newly_damaged.clear()
 
     def _note_leaderless(self, delta: ImageDelta) -> None:
         """Find the partitions without a leader whose log the controller has to know."""

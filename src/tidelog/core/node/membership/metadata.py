@@ -16,6 +16,7 @@ long as any does that it had to hear of before.
 """
 
 from collections.abc import Collection
+from functools import partial
 
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
@@ -241,7 +242,7 @@ class Metadata:
             # What is acknowledged from here on relies on this ISR: a store that knows less
             # may name a leader that lacks it.
             self._rely_on_image()
-        if known.leader not in (None, self._config.broker_id):
+        if known.leader is not None and self._config.broker_id not in known.isr:
             self._replicas.cut_damage(replica)
         self._replicas.step(replica, _event(known, self._turn.now_ms))
         note_standing(self._turn, replica, known, led, epoch)
@@ -266,6 +267,7 @@ class Metadata:
         if log.topic_id is None:
             self._adopt(log, topic_id)
         log.config = settings.log
+        log.on_damage = partial(self._replicas.damage_found, name)
         partition = Partition(
             self._config.broker_id,
             settings.partition,

@@ -24,6 +24,7 @@ from tidelog.core.replication.effects import AnswerFetch
 from tidelog.core.slotted import slotted
 from tidelog.core.storage.disk import Region
 from tidelog.core.storage.log import Log
+from tidelog.core.storage.segment.verification import DamagedRecords
 from tidelog.core.types import BrokerId, Offset
 
 NOTHING: Offset = -1
@@ -156,12 +157,9 @@ class PendingFetch:
         if room <= 0 and self.size:
             return
         limit = min(part.asked.max_bytes, room)
-        place = (offset, limit, upto)
-        region = reads.get(place) if reads is not None else None
+        region = self._read(part, (offset, limit, upto), reads)
         if region is None:
-            region = part.replica.log.read(offset, limit, upto)
-            if reads is not None:
-                reads[place] = region
+            return
         if region.length == HEADER_SIZE and request.replica is None:
             region = past_emptied(part.replica.log, region, answer, limit)
         # The first batch comes whole however large it is, or a reader would be stuck
@@ -171,6 +169,24 @@ class PendingFetch:
             self.size += region.length
         if region.length and not self.ripe:
             self._weigh(part, part.replica.log, region, limit)
+
+    def _read(
+        self, part: FetchPart, place: tuple[Offset, int, Offset], reads: Reads | None
+    ) -> Region | None:
+        """What is there; None, and an error for this part, if it is damaged."""
+        assert part.replica is not None
+        region = None if reads is None else reads.get(place)
+        if region is None:
+            try:
+                region = part.replica.log.read(*place)
+            except DamagedRecords:
+                # The client asks for the leader again: by then a sound replica leads.
+                part.answer = failed(part.asked, ErrorCode.KAFKA_STORAGE_ERROR)
+                self.urgent = True
+                return None
+            if reads is not None:
+                reads[place] = region
+        return region
 
     def _weigh(self, part: FetchPart, log: Log, region: Region, limit: int) -> None:
         """Find out whether waiting could bring more of this partition."""

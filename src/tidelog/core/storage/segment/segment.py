@@ -59,8 +59,10 @@ class Segment:
         "created_ms",
         "directory",
         "is_full",
+        "opened_size",
         "path",
         "size",
+        "verified",
     )
 
     def __init__(
@@ -74,6 +76,10 @@ class Segment:
         """When this process created or opened it."""
         self.path = self.file(layout.LOG)
         self.size = 0
+        self.opened_size = 0
+        """What was in the file when this process opened it, as far as it is not cut."""
+        self.verified = 0
+        """Up to where this process has checked what it found: see verification.py."""
         self._reserved = 0
         self._loaded = True
         self._offset_index: OffsetIndex
@@ -107,7 +113,7 @@ class Segment:
     ) -> Self:
         """An existing segment; its indexes are read when first needed."""
         segment = cls(disk, directory, base_offset, config, now_ms)
-        segment.size = disk.size(segment.path)
+        segment.size = segment.opened_size = disk.size(segment.path)
         segment._tail_start = _UNKNOWN
         segment._next_offset = None
         segment._loaded = False
@@ -183,6 +189,7 @@ class Segment:
             position = self._sound_size()
         self._disk.truncate(self.path, position)
         self.size = self._reserved = position
+        self.opened_size = min(self.opened_size, position)
         self._next_offset = None
         self._offset_index.truncate_to(end)
         self._time_index.truncate_to(end)
@@ -202,7 +209,7 @@ class Segment:
         """Where the first batch starts whose header makes no sense."""
         position = 0
         try:
-            for start, size, _ in self._walk(0):
+            for start, size, _ in self.walk(0):
                 position = start + size
         except DiskError:
             pass
@@ -212,7 +219,7 @@ class Segment:
         """Cut the file to its valid bytes and index them anew."""
         if valid_size < self.size:
             self._disk.truncate(self.path, valid_size)
-        self.size = valid_size
+        self.size = self.opened_size = valid_size
         self._next_offset = None
         self.rebuild_indexes()
 
@@ -370,7 +377,7 @@ class Segment:
         """Headers from a batch's position on, unchecked but for their size."""
         return spans(self._disk, self.path, position, self.size)
 
-    def _walk(self, position: int) -> Iterator[tuple[int, int, Offset]]:
+    def walk(self, position: int) -> Iterator[tuple[int, int, Offset]]:
         return walk(self._disk, self.path, position, self.size)
 
     def span_at(self, position: int) -> BatchSpan:
@@ -380,7 +387,7 @@ class Segment:
     def next_offset(self) -> Offset:
         """One past the last record; the base offset if there is none."""
         if self._next_offset is None:
-            batches = self._walk(self.offset_index.floor_by_position(self.size))
+            batches = self.walk(self.offset_index.floor_by_position(self.size))
             last = max((last for _, _, last in batches), default=self.base_offset - 1)
             self._next_offset = last + 1
         return self._next_offset
@@ -390,7 +397,7 @@ class Segment:
         if offset >= self._tail_start:
             slot = bisect_left(self._tail_ends, offset)
             return self._tail_positions[slot] if slot < len(self._tail_ends) else self.size
-        for position, _, last_offset in self._walk(self.offset_index.floor_by_offset(offset)):
+        for position, _, last_offset in self.walk(self.offset_index.floor_by_offset(offset)):
             if last_offset >= offset:
                 return position
         return self.size
@@ -403,7 +410,7 @@ class Segment:
             slot = bisect_right(self._tail_positions, limit)
             return max(start, self._tail_positions[slot - 1])
         known = max(start, self.offset_index.floor_by_position(limit))
-        return next(at for at, size, _ in self._walk(known) if at + size > limit)
+        return next(at for at, size, _ in self.walk(known) if at + size > limit)
 
     def read(self, start: int, end: int, max_bytes: int) -> Region:
         """Whole batches from position `start`, at most `max_bytes` and not beyond `end`; the
