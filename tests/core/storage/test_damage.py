@@ -26,8 +26,8 @@ def disk() -> MemoryDisk:
     return disk
 
 
-def damage(disk: MemoryDisk, **known: int) -> Damage | None:
-    _, report = reopen(disk, clean=True, recovery_point=20, compacted=False, **known)
+def damage(disk: MemoryDisk, known_end: int = 0) -> Damage | None:
+    _, report = reopen(disk, clean=True, recovery_point=20, known_end=known_end)
     return report.damage
 
 
@@ -89,7 +89,7 @@ def test_a_log_directory_lists_its_damaged_logs(disk: MemoryDisk) -> None:
     checkpoint.write_offsets(disk, "recovery-point-offset-checkpoint", {ORDERS: 20})
     checkpoint.write_offsets(disk, "replication-offset-checkpoint", {ORDERS: 18})
     checkpoint.write_clean_shutdown(disk, 5)
-    replace_file(disk, "metadata-revision", checkpoint.format_revision(3))
+    replace_file(disk, "metadata-revision", b"0\n3\n")
     disk.truncate(THIRD, 2 * batch(0).size)
     directory = LogDirectory.open(disk, 0)
     assert directory.damaged[ORDERS].offset == 16

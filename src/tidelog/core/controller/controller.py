@@ -179,7 +179,6 @@ class Controller:
             self.image,
             epoch,
             self.reports,
-            self.liveness,
             self.settings.unclean_recovery,
             self.settings.unclean_leader_election,
         )

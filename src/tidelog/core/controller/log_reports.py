@@ -22,11 +22,12 @@ from tidelog.core.types import BrokerEpoch, BrokerId
 class LogReports:
     """The reports that one controller has received."""
 
-    __slots__ = ("_due", "_expired", "_reports", "_since_ms", "image", "timeout_ms")
+    __slots__ = ("_due", "_expired", "_reports", "_since_ms", "image", "now_ms", "timeout_ms")
 
     def __init__(self, image: ClusterImage, timeout_ms: int) -> None:
         self.image = image
         self.timeout_ms = timeout_ms
+        self.now_ms = 0
         self._reports: dict[PartitionKey, dict[BrokerId, tuple[BrokerEpoch, LogState]]] = {}
         self._since_ms: dict[PartitionKey, int] = {}
         """When this controller first saw that the partition has no leader."""
@@ -55,13 +56,14 @@ class LogReports:
             and log.as_of == partition.leader_epoch
         }
 
-    def waited(self, key: PartitionKey, now_ms: int) -> bool:
+    def waited(self, key: PartitionKey) -> bool:
         """Whether `unclean.recovery.timeout.ms` has passed without a leader."""
         since_ms = self._since_ms.get(key)
-        return since_ms is not None and now_ms - since_ms >= self.timeout_ms
+        return since_ms is not None and self.now_ms - since_ms >= self.timeout_ms
 
     def due(self, now_ms: int) -> set[PartitionKey]:
         """Return partitions whose reports or time-outs may decide an election, each once."""
+        self.now_ms = now_ms
         leaderless = self.image.leaderless
         for key in self._since_ms.keys() - leaderless:
             del self._since_ms[key]
@@ -69,7 +71,7 @@ class LogReports:
             self._reports.pop(key, None)
         for key in leaderless - self._since_ms.keys():
             self._since_ms[key] = now_ms
-        expired = {key for key in leaderless - self._expired if self.waited(key, now_ms)}
+        expired = {key for key in leaderless - self._expired if self.waited(key)}
         self._expired |= expired
         due, self._due = self._due | expired, set()
         return due

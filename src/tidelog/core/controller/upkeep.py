@@ -44,7 +44,6 @@ class Office:
     image: ClusterImage
     controller_epoch: int
     reports: LogReports
-    liveness: BrokerLiveness
     recovery: UncleanRecovery = UncleanRecovery.BALANCED
     unclean_default: bool = False
     """Whether an unclean election is allowed where nothing is set."""
@@ -58,7 +57,7 @@ class Office:
             image.min_insync_replicas(key.topic_id),
             UncleanRecovery.AGGRESSIVE if allowed else self.recovery,
             self.reports.of(key) if key in image.leaderless else {},
-            self.reports.waited(key, self.liveness.now_ms),
+            self.reports.waited(key),
         )
 
     def write(self, old: PartitionRegistration | None, new: PartitionRegistration) -> Write:

@@ -75,6 +75,7 @@ class LogReporter:
             for key in sorted(delta.partitions):
                 self._look(key)
             if self._directory.revision is None:
+                self._directory.seen = self._image.point
                 self._directory.write_revision(self._image.revision)
         else:
             self.lost = {key: None for key in self.lost if self._counts_as_kept(key)}

@@ -19,6 +19,7 @@ from tidelog.core.controller.events import (
     CreateTopicReceived,
     ElectionType,
 )
+from tidelog.core.controller.log_reports import LogReports
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import (
@@ -114,7 +115,7 @@ class HandController:
         leads epoch 0."""
         self.catch_up()
         wanted = CreateTopicReceived(0, PARTITION.topic, TOPIC_ID, 0, 0, {}, (replicas,))
-        plan = create_topic(Office(self.image, 1), wanted)
+        plan = create_topic(Office(self.image, 1, LogReports(self.image, 0)), wanted)
         self._write(*(write.op for step in plan.steps for write in step))
 
     def admit(self, broker: BrokerId) -> None:
