@@ -38,7 +38,7 @@ def test_a_whole_log_is_not_damaged(disk: MemoryDisk) -> None:
 def test_a_missing_first_segment_is_found_by_the_first_leader_epoch(disk: MemoryDisk) -> None:
     disk.delete(FIRST)
     found = damage(disk)
-    assert found == (0, "offsets 0 to 6 are missing at the start of the log")
+    assert found == Damage(0, "offsets 0 to 6 are missing at the start of the log")
     assert damage(disk) == found, "it is found again after a crash"
 
 
@@ -74,7 +74,8 @@ def test_an_older_segment_that_is_cut_short_is_found(disk: MemoryDisk) -> None:
 @pytest.mark.parametrize("end", [21, 10**8])
 def test_a_checkpoint_beyond_the_log_end_is_damage(disk: MemoryDisk, end: int) -> None:
     found = damage(disk, known_end=end)
-    assert found == (20, f"the log ends at offset 20, its checkpoints say {end}")
+    reason = f"the log ends at offset 20, its checkpoints say {end}"
+    assert found == Damage(20, reason, inside=False)
 
 
 def test_opening_a_damaged_log_removes_nothing(disk: MemoryDisk) -> None:

@@ -244,7 +244,8 @@ def test_a_log_start_beyond_the_log_end_is_not_believed(disk: MemoryDisk) -> Non
     assert (log.log_start_offset, log.log_end_offset) == (0, 20)
     assert report.deleted == []
     assert "ends at 20, below the log start 50 in its checkpoint" in report.warnings[0]
-    assert report.damage == (20, "the log ends at offset 20, its checkpoints say 50")
+    assert report.damage is not None
+    assert report.damage.reason == "the log ends at offset 20, its checkpoints say 50"
 
 
 def test_the_start_is_the_checkpoint_s_or_the_first_segment_s(disk: MemoryDisk) -> None:

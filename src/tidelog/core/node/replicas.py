@@ -209,17 +209,17 @@ class Replicas:
         Only once this replica is out of the ISR: until then its log counts as complete.
         """
         damage = self.directory.damaged.pop(replica.topic_partition, None)
-        if damage is None or damage.offset >= replica.partition.log_end_offset:
+        end, start = replica.partition.log_end_offset, replica.log.log_start_offset
+        if damage is None or not damage.inside or damage.offset >= end:
             return
-        end = replica.partition.log_end_offset
         for effect in replica.partition.step(on.DamageFound(damage.offset)):
             if isinstance(effect, do.TruncateTo):
                 self._cut(replica, effect.offset)
             else:
                 self._carry_out[type(effect)](replica, effect)
-        self._turn.journal.note(
-            "damage_truncated", *replica.topic_partition, replica.log.log_end_offset, end
-        )
+        kept = replica.log.log_end_offset
+        self.losses.note(self._loss(replica, max(start, kept), end, kept, None))
+        self._turn.journal.note("damage_truncated", *replica.topic_partition, kept, end)
 
     def _lower_log_start(self, replica: HostedReplica, offset: Offset) -> None:
         if offset < replica.log.log_start_offset:

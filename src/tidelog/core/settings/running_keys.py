@@ -10,10 +10,9 @@ REPLICATION = (
         "unclean.recovery.strategy",
         "string",
         "balanced",
-        "What the controller does when no replica of a partition is known to have every committed"
-        " record. balanced: compare the logs of all replicas that were in sync, and elect the one"
-        " with the most records. aggressive: compare only those that are alive. none: wait for an"
-        " administrator.",
+        "Which log leads when no replica is known to have every committed record: the longest of"
+        " all that were in sync (balanced), the longest of those alive (aggressive), or what an"
+        " administrator elects (none).",
         choices=("none", "balanced", "aggressive"),
         note="From KIP-966; no Kafka release has it. `unclean.leader.election.enable` means"
         " aggressive.",

@@ -25,10 +25,15 @@ from tidelog.core.types import EpochEntry, Offset
 
 
 class Damage(NamedTuple):
-    """From `offset` on, the log lacks records that it once held."""
+    """From `offset` on, the log lacks records that it once held.
+
+    `inside`: records follow that can't be kept. Else the log ends there, and only the records
+    behind it are missing.
+    """
 
     offset: Offset
     reason: str
+    inside: bool = True
 
 
 def missing_start(epochs: Sequence[EpochEntry], segments: Sequence[Segment]) -> Damage | None:
@@ -58,4 +63,5 @@ def missing_end(log_end: Offset, known_end: Offset) -> Damage | None:
     """The log once reached `known_end`."""
     if log_end >= known_end:
         return None
-    return Damage(log_end, f"the log ends at offset {log_end}, its checkpoints say {known_end}")
+    reason = f"the log ends at offset {log_end}, its checkpoints say {known_end}"
+    return Damage(log_end, reason, inside=False)

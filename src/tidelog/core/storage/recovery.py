@@ -181,7 +181,7 @@ class _Loading:
         nothing behind it."""
         if self.inside is None:
             return None
-        return Damage(log_end, self.inside)
+        return Damage(log_end, self.inside, inside=False)
 
     def _settle_names(self) -> list[FileName]:
         """The files there are, after what a compaction left has been put right."""

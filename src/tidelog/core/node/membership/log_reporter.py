@@ -121,7 +121,7 @@ class LogReporter:
                 self.lost[key] = None
                 self._turn.journal.note("log_lost", *self._image.name_of(key) or ())
         elif (damage := self._directory.damaged.get(log.partition)) is not None:
-            self._turn.journal.note("log_damaged", *log.partition, *damage)
+            self._turn.journal.note("log_damaged", *log.partition, damage.offset, damage.reason)
             if self._is_eligible(key):
                 self.damaged[key] = None
                 self._at_start.add(key)
@@ -134,7 +134,7 @@ class LogReporter:
                 self._alone.pop(name, None)
                 continue
             if name in self._replicas.newly_damaged:
-                self._turn.journal.note("log_damaged", *name, *damage)
+                self._turn.journal.note("log_damaged", *name, damage.offset, damage.reason)
             key = PartitionKey(replica.topic_id, name.partition)
             if not self._is_eligible(key):
                 self._replicas.cut_damage(replica)
@@ -201,9 +201,6 @@ class LogReporter:
             return
         if self._send_at_ms is not None and self._turn.now_ms < self._send_at_ms:
             return
-        self._sent = True
-        self._round += 1
-        this_round = self._round
         report = LogReportsReceived(
             0,
             self._config.broker_id,
@@ -213,6 +210,12 @@ class LogReporter:
             tuple(self.damaged)[:REPORTED_AT_ONCE_MAX],
             self._states(),
         )
+        if not (report.lost or report.found or report.damaged or report.logs):
+            self._retry(RETRY_MS)  # the replicas here have yet to follow the image
+            return
+        self._sent = True
+        self._round += 1
+        this_round = self._round
 
         def answered(answer: PartitionErrorsAnswer) -> None:
             if this_round == self._round:
@@ -222,7 +225,7 @@ class LogReporter:
                         self.found.pop(key, None)
                     for key in report.logs:
                         self.leaderless.pop(key, None)
-                self._retry(RETRY_MS if answer.error or not self.leaderless else 0)
+                self._retry(RETRY_MS)
 
         def failed() -> None:
             if this_round == self._round:
