@@ -232,18 +232,30 @@ class Replicas:
         effect: do.TruncateTo | do.RestartAt,
         restarted_at: Offset | None,
     ) -> None:
-        loss = Loss(
+        loss = self._loss(
+            replica, start, effect.log_end_offset, effect.high_watermark, restarted_at
+        )
+        self.losses.note(loss)
+        note_loss(self._turn, replica, loss)
+
+    def _loss(
+        self,
+        replica: HostedReplica,
+        start: Offset,
+        end: Offset,
+        high_watermark: Offset,
+        restarted_at: Offset | None,
+    ) -> Loss:
+        return Loss(
             replica.topic_partition,
             replica.topic_id,
             replica.partition.leader_epoch,
             start,
-            effect.log_end_offset,
-            effect.high_watermark,
+            end,
+            high_watermark,
             self._turn.wall_ms,
             restarted_at,
         )
-        self.losses.note(loss)
-        note_loss(self._turn, replica, loss)
 
     def _drop_before(self, replica: HostedReplica, effect: do.DropBefore) -> None:
         self.write_epochs()
