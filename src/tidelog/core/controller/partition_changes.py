@@ -77,8 +77,8 @@ def lose_log(
 def find_log(
     partition: PartitionRegistration, broker: BrokerId, rules: ElectionRules
 ) -> PartitionRegistration:
-    """Its log is back. That counts for the last leader only, while nobody leads: a broker makes
-    a log anew once it has somebody to follow, so that of another may be less than it lost."""
+    """Its log is back. That counts only while the partition has had no leader since the loss: a
+    broker makes a new log once it has a leader to follow, and that may hold less than was lost."""
     waits = partition.leader is None and broker in partition.last_known_elr
     if not waits or broker not in partition.lost:
         return partition

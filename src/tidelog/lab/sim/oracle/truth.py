@@ -35,7 +35,7 @@ class Truth:
         self._report = report
         self._unclean_allowed = unclean_allowed
         self._unclean_epochs: dict[LeaderEpoch, bool] = {}
-        """Epochs that began uncleanly; whether with the last known leader."""
+        """Epochs that began uncleanly; whether the controller elected by comparing logs."""
         self._leaders: dict[LeaderEpoch, tuple[BrokerId, int]] = {}
         self._newest: LeaderEpoch = -1
         self._written: dict[tuple[Offset, LeaderEpoch], Entry] = {}
