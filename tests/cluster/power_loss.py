@@ -14,7 +14,7 @@ from contextlib import suppress
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.shell.broker import process
-from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.os_disk import SYNCFS_FROM, OsDisk
 
 ENTRY = "power_loss:run_brokers"
 GONE = -1
@@ -34,6 +34,9 @@ class NotingDisk(OsDisk):
         self._note(before.st_ino, before.st_size)
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
+        if len(files) + len(directories) < SYNCFS_FROM:
+            super().sync_many(files, directories)  # which syncs each of them
+            return
         before = [(found.st_ino, found.st_size) for _, found in files_under(self.root)]
         super().sync_many(files, directories)
         for inode, size in before:

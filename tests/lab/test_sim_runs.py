@@ -15,7 +15,7 @@ from tidelog.lab.sim.runner import Summary, replay, run_plan, run_seed, run_seed
 from tidelog.lab.sim.scribe import write_stories
 from tidelog.lab.sim.shrink import shrink
 from tidelog.lab.sim.simulation import Result
-from tidelog.lab.sim.swarm import BY_HAND, CLOCKS, FAULTS, draw_plan
+from tidelog.lab.sim.swarm import BY_HAND, CLOCKS, FAULTS, UNREGISTER, draw_plan
 from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.runner import play
 
@@ -56,7 +56,7 @@ def test_a_compacted_topic_is_really_cleaned() -> None:
 def test_plans_differ_and_use_every_action() -> None:
     plans = [draw_plan(seed) for seed in range(200)]
     kinds = {action.kind for plan in plans for action in plan.actions}
-    assert kinds == {"produce", *FAULTS, *CLOCKS, *BY_HAND}
+    assert kinds == {"produce", *FAULTS, *CLOCKS, *BY_HAND, UNREGISTER}
     assert len({plan.line() for plan in plans}) > 190
 
 

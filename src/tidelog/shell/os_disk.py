@@ -35,7 +35,7 @@ _WRITE_MAX = 1024 * 1024
 machine whose host takes free memory back, those are the ones that it took: ten times the CPU."""
 _FALLOC_KEEP_SIZE = 1
 _SYNCFS_TELLS_ERRORS = (5, 8)
-_SYNCFS_FROM = 16
+SYNCFS_FROM = 16
 """Fewer files are synced one by one: the whole file system may hold much else."""
 _SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
@@ -247,7 +247,7 @@ class OsDisk:
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
         """Many at once cost one sync of the file system, not one for each."""
-        syncfs = _find_syncfs() if len(files) + len(directories) >= _SYNCFS_FROM else None
+        syncfs = _find_syncfs() if len(files) + len(directories) >= SYNCFS_FROM else None
         if syncfs is None:
             sync_each(self, files, directories)
             return
