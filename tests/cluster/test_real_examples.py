@@ -52,7 +52,6 @@ def test_example_of_the_readme_works_after_the_first_broker_died() -> None:
     (example,) = (e.values[0] for e in EXAMPLES if e.id == "README.md-0")
     assert isinstance(example, str)
     with LocalCluster(brokers=3) as cluster:
-        _run(example, cluster.bootstrap)
         cluster.kill(cluster.ids[0])
         _run(example, cluster.bootstrap)
 
