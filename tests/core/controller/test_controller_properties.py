@@ -21,7 +21,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     TxnAnswer,
     Unavailable,
 )
-from tidelog.core.controller.metadata.registrations import PartitionRegistration
+from tidelog.core.controller.metadata.registrations import NEVER_ADMITTED, PartitionRegistration
 
 BROKERS = (1, 2, 3, 4)
 MIN_ISR = 2
@@ -163,10 +163,11 @@ class Chaos:
                 assert after.controller_epoch == office.controller_epoch
                 check_change(before, after)
             for broker in self.seen.brokers.values():
-                if broker.online and broker.admitted_epoch != admitted.get(broker.id, -1):
+                known = admitted.get(broker.id, NEVER_ADMITTED)
+                if broker.online and broker.admitted_epoch != known:
                     assert broker.id not in after.isr
                     assert broker.id != after.leader
-                    if broker.previous_epoch != admitted.get(broker.id, -1):
+                    if broker.previous_epoch != known:
                         assert broker.id not in after.elr
 
     def settle(self) -> None:

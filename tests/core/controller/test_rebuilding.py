@@ -1,5 +1,7 @@
 """Metadata rebuilt from folders: the replica with the newest and longest log leads."""
 
+from cluster_driver import Cluster
+
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -138,6 +140,28 @@ def test_a_clean_stop_is_still_one_after_the_rebuilding() -> None:
     stopped = broker(1, log(5))._replace(clean_epoch=6)
     image = image_of(rebuild([stopped]))
     assert image.brokers[1].admitted_epoch == 6
+
+
+def test_brokers_that_crashed_lead_after_the_rebuilding() -> None:
+    """No mark of a clean stop, so they have no epoch to name: their logs were looked at."""
+    cluster = Cluster()
+    rebuilt = rebuild([broker(1, log(9)), broker(2, log(9)), broker(3, log(8))])
+    cluster.store.txn((), tuple(Put(key, value) for key, value in rebuilt.keys.items()))
+    for number in (3, 2, 1):
+        cluster.start(number)
+        cluster.heartbeat(number)
+    cluster.tick(1)
+    (partition,) = cluster.hosts[3].image.partitions.values()
+    assert partition.leader in (1, 2)
+    assert partition.unclean_election is None
+    # The next crash is one: it names no epoch, and was admitted under one since.
+    assert cluster.restart(1).image.brokers[1].stopped_uncleanly
+
+
+def test_a_broker_of_which_nothing_is_kept_has_nothing_to_prove_it_with() -> None:
+    cluster = Cluster(1)
+    cluster.start(2)
+    assert cluster.hosts[1].image.brokers[2].stopped_uncleanly
 
 
 def test_a_damaged_copy_tells_nothing() -> None:

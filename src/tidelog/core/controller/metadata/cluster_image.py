@@ -17,6 +17,7 @@ from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.history import NO_CHECKSUM
 from tidelog.core.controller.metadata.metadata_store import ABSENT, KV, Batch, Revision, Snapshot
 from tidelog.core.controller.metadata.registrations import (
+    NEVER_ADMITTED,
     NO_EPOCH,
     BrokerRegistration,
     BrokerState,
@@ -311,7 +312,7 @@ class ClusterImage:
         """Join what its own key and the controller's state say of a broker."""
         own, state = self._online.get(broker), self._states.get(broker)
         if state is None:
-            state = BrokerState(NO_EPOCH)
+            state = BrokerState(NEVER_ADMITTED)
         if own is not None:
             current = own.epoch == state.epoch
             self.brokers[broker] = replace(

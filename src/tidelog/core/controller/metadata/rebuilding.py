@@ -8,6 +8,9 @@ No acknowledged record is lost: every in-sync replica had it, so the leader had 
 of the newest epoch is the replica whose log has the highest leader epoch, and then the most
 records. Replicas with the same epoch and the same end have the same log. These, and only these,
 are in sync in the rebuilt metadata; all others truncate and catch up as after any election.
+
+Every broker is registered with the epoch that it will name as its previous one, if any. So it is
+admitted as one that kept everything: what it kept after a crash was looked at here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,6 +23,7 @@ from tidelog.core.controller.metadata.history import NO_CHECKSUM
 from tidelog.core.controller.metadata.metadata_copy import MetadataCopy
 from tidelog.core.controller.metadata.metadata_store import Revision, Snapshot
 from tidelog.core.controller.metadata.registrations import (
+    NO_EPOCH,
     BrokerState,
     PartitionKey,
     PartitionRegistration,
@@ -128,9 +132,8 @@ class _Rebuilding:
             topic = TopicImage(name, topic_id, count)
             written[keys.topic_name(name)] = values.encode_topic(topic)
         for broker in self._brokers:
-            if broker.clean_epoch is not None:
-                state = BrokerState(broker.clean_epoch)
-                written[keys.broker_state(broker.broker)] = values.encode_broker_state(state)
+            state = BrokerState(NO_EPOCH if broker.clean_epoch is None else broker.clean_epoch)
+            written[keys.broker_state(broker.broker)] = values.encode_broker_state(state)
         revision = max(self._seen, self._base.revision) + 1
         return Rebuilt(revision, written, tuple(partitions), tuple(self._remarks))
 

@@ -14,6 +14,8 @@ from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicId
 
 NO_EPOCH: BrokerEpoch = -1
 """No broker epoch known: on the wire of AlterPartition "do not check"."""
+NEVER_ADMITTED: BrokerEpoch = -2
+"""The controller keeps nothing of a broker: no broker names this as its previous epoch."""
 
 
 class PartitionKey(NamedTuple):
@@ -104,6 +106,7 @@ class TopicImage:
 class BrokerState:
     """A broker's registration as the controller keeps it, until UnregisterBroker removes it.
 
+    `epoch` is NO_EPOCH in rebuilt metadata for a broker without the mark of a clean stop.
     `fenced` and `shutting_down` are valid for that broker epoch only. `endpoints` and `rack`
     describe the broker while its process is down; stores of older releases lack them.
     """
@@ -121,8 +124,8 @@ class BrokerRegistration:
     that the controller keeps of it, which stays when the session ends.
 
     `epoch` is its own key's create revision, NO_EPOCH while there is none;
-    `admitted_epoch` is the one in the controller's state, NO_EPOCH before the first
-    admission. It is fenced unless both agree and the controller unfenced it: so the end of
+    `admitted_epoch` is the one in the controller's state, NEVER_ADMITTED without a state. It is
+    fenced unless both agree and the controller unfenced it: so the end of
     a session fences at once, and a new incarnation is fenced until the controller has dealt
     with the older one.
 
@@ -133,7 +136,7 @@ class BrokerRegistration:
     epoch: BrokerEpoch
     fenced: bool = True
     shutting_down: bool = False
-    admitted_epoch: BrokerEpoch = NO_EPOCH
+    admitted_epoch: BrokerEpoch = NEVER_ADMITTED
     previous_epoch: BrokerEpoch = NO_EPOCH
     incarnation: str = ""
     endpoints: tuple[Endpoint, ...] = ()
@@ -153,7 +156,7 @@ class BrokerRegistration:
     def stopped_uncleanly(self) -> bool:
         """It can't prove that it kept everything since it was last admitted. A broker that
         was unregistered, or was never admitted, has nothing to prove it with."""
-        return self.previous_epoch != self.admitted_epoch or self.admitted_epoch == NO_EPOCH
+        return self.previous_epoch != self.admitted_epoch
 
     @property
     def active(self) -> bool:

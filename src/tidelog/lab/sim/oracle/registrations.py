@@ -10,7 +10,7 @@ from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import KV, Batch
 from tidelog.core.controller.metadata.registrations import (
-    NO_EPOCH,
+    NEVER_ADMITTED,
     PartitionKey,
     decode_partition,
 )
@@ -41,7 +41,7 @@ class RegistrationOracle:
 
     def store_changed(self, batch: Batch) -> None:
         """See one revision, before any broker does."""
-        before = [b.id for b in self._image.brokers.values() if b.admitted_epoch != NO_EPOCH]
+        before = [b.id for b in self._image.brokers.values() if b.admitted_epoch != NEVER_ADMITTED]
         changes = tuple(change for change in batch.changes if change.key.startswith(_BROKERS))
         self._image.apply(Batch(batch.rev, changes))
         for broker in before:
