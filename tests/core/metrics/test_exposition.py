@@ -16,6 +16,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.metrics.exposition import SLICE_LINES, labelled, slices
 from tidelog.core.metrics.families import FAMILIES
 from tidelog.core.metrics.scrape import Scrape, Surroundings
+from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, TurnTimes
 
 AROUND = Surroundings({"process_open_fds": 12}, {"PLAINTEXT": 3}, {"idle": 1}, {"broker": "1"})
@@ -222,3 +223,28 @@ def test_labels_are_escaped(value: Any, text: str) -> None:
     line = f"# TYPE x gauge\nx{labelled(group=value)} 1\n"
     (family,) = text_string_to_metric_families(line)
     assert family.samples[0].labels == {"group": value}
+
+
+def test_damage_and_the_scrubber(cluster: Cluster) -> None:
+    for value in (b"a", b"b", b"c"):
+        cluster.produce(2, value)
+    cluster.run_until(lambda: cluster.log(3) == cluster.log(2))
+    before = Scraped(cluster, 3)
+    assert before("tidelog_log_damages_total") == 0
+    assert before("tidelog_scrub_verified_bytes_total") == 0, "it wrote all its records itself"
+    cluster.step(3, on.ShutdownRequested(cluster.now_ms))
+    cluster.run_until(lambda: 3 in cluster.halted)
+    path = "orders-0/00000000000000000000.log"
+    whole = cluster.disks[3].read(path, 0, cluster.disks[3].size(path))
+    cluster.disks[3].write(path, whole[:-1] + b"?")
+    cluster.start(3)
+    assert not Scraped(cluster, 3).has("tidelog_scrub_last_pass_age_seconds")
+    cluster.run_until(lambda: Scraped(cluster, 3)("tidelog_log_damages_total") == 1)
+    cluster.run_until(lambda: Scraped(cluster, 3)("tidelog_damaged_logs") == 0)
+    cluster.run_until(lambda: cluster.log(3) == cluster.log(2))
+    cluster.run_until(lambda: cluster.nodes[3].scrubber.passes == 1)
+    after = Scraped(cluster, 3)
+    assert 0 < after("tidelog_scrub_verified_bytes_total") < len(whole)
+    assert after("tidelog_scrub_passes_total") == 1
+    cluster.run(5_000)
+    assert Scraped(cluster, 3)("tidelog_scrub_last_pass_age_seconds") >= 5

@@ -9,6 +9,7 @@ from node_cluster import ORDERS, TTL_MS, Cluster
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
 from tidelog.core.node import events as on
 from tidelog.core.replication.isr import PendingExpand
+from tidelog.core.storage.damage import Damage
 
 
 @pytest.fixture
@@ -77,6 +78,7 @@ def test_a_leader_and_its_followers(cluster: Cluster) -> None:
         "last_stable_offset": 2,
         "recovery_point": 0,
         "epochs": [[0, 0]],
+        "damage": None,
         "size": log.size,
         "segments": 1,
         "replicas": [2, 3, 1],
@@ -240,3 +242,13 @@ def test_an_unclean_election_is_shown_by_who_made_it_and_with_the_partition() ->
 def test_a_replica_whose_disk_failed(cluster: Cluster) -> None:
     cluster.replica(3).partition.offline = True
     assert partition(cluster, 3)["role"] == "offline"
+
+
+def test_damage_and_the_scrubber(cluster: Cluster) -> None:
+    cluster.produce(2, b"a")
+    cluster.run_until(lambda: cluster.nodes[2].scrubber.passes == 1)
+    node = cluster.nodes[2]
+    at_ms = node.scrubber.last_pass_ms
+    assert described(cluster)["scrub"] == {"verified_bytes": 0, "passes": 1, "last_pass_ms": at_ms}
+    node.directory.damaged[ORDERS] = Damage(0, "a checksum is wrong")
+    assert partition(cluster)["damage"] == {"offset": 0, "reason": "a checksum is wrong"}

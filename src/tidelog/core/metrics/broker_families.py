@@ -12,6 +12,7 @@ from tidelog.core.metrics.exposition import COUNTER, GAUGE, SUMMARY, Family, Sam
 from tidelog.core.metrics.scrape import Scrape
 from tidelog.core.node.measuring.counters import NS_PER_MS
 from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.node.upkeep.scrubber import NO_TIME_MS
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 RUNNING, STARTING = 3, 1
@@ -72,6 +73,12 @@ def lag_behind_leader(replica: HostedReplica) -> int:
 
 def _elections(scrape: Scrape) -> Iterator[Sample]:
     yield from summary_samples(scrape.node.measured.counters.elections, scrape.now_ms, NS_PER_MS)
+
+
+def _last_pass_age(scrape: Scrape) -> Iterator[Sample]:
+    last_ms = scrape.node.scrubber.last_pass_ms
+    if last_ms != NO_TIME_MS:
+        yield "", "", (scrape.now_ms - last_ms) / 1000
 
 
 def _session_left(scrape: Scrape) -> float:
@@ -146,6 +153,41 @@ REPLICAS = (
         ("delayedOperation",),
         "Who waits: produces for their commit, fetches for records, groups for their members.",
         _purgatory,
+    ),
+)
+
+DAMAGE = (
+    _one(
+        "tidelog_log_damages_total",
+        COUNTER,
+        "Logs here that were found damaged: at startup, by a read, or by the scrubber.",
+        lambda s: s.node.measured.counters.damages,
+    ),
+    _one(
+        "tidelog_damaged_logs",
+        GAUGE,
+        "Logs here that are damaged and not truncated yet. Above 0 for long: no other replica"
+        " is in sync.",
+        lambda s: len(s.node.directory.damaged),
+    ),
+    _one(
+        "tidelog_scrub_verified_bytes_total",
+        COUNTER,
+        "Bytes of segments whose checksums the scrubber has checked.",
+        lambda s: s.node.scrubber.verified_bytes,
+    ),
+    _one(
+        "tidelog_scrub_passes_total",
+        COUNTER,
+        "Passes of the scrubber over all segments that it has completed.",
+        lambda s: s.node.scrubber.passes,
+    ),
+    Family(
+        "tidelog_scrub_last_pass_age_seconds",
+        GAUGE,
+        (),
+        "Time since the scrubber's last complete pass; absent before the first one.",
+        _last_pass_age,
     ),
 )
 

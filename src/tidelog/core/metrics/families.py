@@ -2,7 +2,7 @@
 answer to a scrape are both made of this table.
 """
 
-from tidelog.core.metrics.broker_families import BROKER, CONTROLLER, REPLICAS
+from tidelog.core.metrics.broker_families import BROKER, CONTROLLER, DAMAGE, REPLICAS
 from tidelog.core.metrics.exposition import Family
 from tidelog.core.metrics.group_families import GROUPS
 from tidelog.core.metrics.partition_families import EXPORTER, LEADERS, LOGS
@@ -11,6 +11,7 @@ from tidelog.core.metrics.traffic_families import CONNECTIONS, PROCESS, REQUESTS
 SECTIONS: dict[str, tuple[Family, ...]] = {
     "The broker": BROKER,
     "Its replicas": REPLICAS,
+    "Damage and the scrubber": DAMAGE,
     "The controller": CONTROLLER,
     "Topics": TOPICS,
     "Requests": REQUESTS,

@@ -56,6 +56,7 @@ class Counters:
 
     __slots__ = (
         "_forgotten",
+        "damages",
         "elections",
         "elections_unclean",
         "fencings",
@@ -80,6 +81,8 @@ class Counters:
         self.elections_unclean = 0
         self.fencings = 0
         """How often this broker stopped acting without being told to stop."""
+        self.damages = 0
+        """Logs that were found damaged, at startup or later."""
         self.truncations = 0
         self.truncated: dict[TopicPartition, int] = {}
         """Records that replicas here dropped because the leader did not have them."""

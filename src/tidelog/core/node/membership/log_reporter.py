@@ -121,7 +121,7 @@ class LogReporter:
                 self.lost[key] = None
                 self._turn.journal.note("log_lost", *self._image.name_of(key) or ())
         elif (damage := self._directory.damaged.get(log.partition)) is not None:
-            self._turn.journal.note("log_damaged", *log.partition, damage.offset, damage.reason)
+            self._log_damaged(log.partition, damage)
             if self._is_eligible(key):
                 self.damaged[key] = None
                 self._at_start.add(key)
@@ -134,7 +134,7 @@ class LogReporter:
                 self._alone.pop(name, None)
                 continue
             if name in self._replicas.newly_damaged:
-                self._turn.journal.note("log_damaged", *name, damage.offset, damage.reason)
+                self._log_damaged(name, damage)
             key = PartitionKey(replica.topic_id, name.partition)
             if not self._is_eligible(key):
                 self._replicas.cut_damage(replica)
@@ -144,6 +144,10 @@ class LogReporter:
             else:
                 self._alone[name] = None
         self._replicas.newly_damaged.clear()
+
+    def _log_damaged(self, name: TopicPartition, damage: Damage) -> None:
+        self._turn.counters.damages += 1
+        self._turn.journal.note("log_damaged", *name, damage.offset, damage.reason)
 
     def _note_leaderless(self, delta: ImageDelta) -> None:
         """Find the partitions without a leader whose log the controller has to know."""

@@ -8,6 +8,7 @@ as the events bring it; None where there never was such a time.
 from typing import TYPE_CHECKING, Any
 
 from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.node.upkeep.scrubber import NO_TIME_MS
 from tidelog.core.replication.isr import PendingExpand
 from tidelog.core.replication.log_end_offset import NEVER_MS, FollowerProgress
 from tidelog.core.storage.layout import format_topic_id
@@ -35,8 +36,20 @@ def describe(node: "Node", now_ms: int, topic: str | None, partition: int | None
         "partitions": [
             _replica(node, replica, now_ms) for replica in _wanted(node, topic, partition)
         ],
+        "scrub": _scrub(node),
         "losses": {"count": node.losses.count, "recent": _losses(node, topic, partition)},
         "unclean_elections": _unclean_elections(node, topic, partition),
+    }
+
+
+def _scrub(node: "Node") -> Json:
+    """How far the scrubber has got since the broker started."""
+    scrubber = node.scrubber
+    last_ms = scrubber.last_pass_ms
+    return {
+        "verified_bytes": scrubber.verified_bytes,
+        "passes": scrubber.passes,
+        "last_pass_ms": None if last_ms == NO_TIME_MS else last_ms,
     }
 
 
@@ -57,6 +70,7 @@ def _fits(name: TopicPartition | None, topic: str | None, partition: int | None)
 def _replica(node: "Node", replica: HostedReplica, now_ms: int) -> Json:
     name, partition, log = replica.topic_partition, replica.partition, replica.log
     known = node.image.partition(*name)
+    damage = node.directory.damaged.get(name)
     state: Json = {
         "topic": name.topic,
         "partition": name.partition,
@@ -71,6 +85,7 @@ def _replica(node: "Node", replica: HostedReplica, now_ms: int) -> Json:
         "last_stable_offset": partition.last_stable_offset,
         "recovery_point": log.recovery_point,
         "epochs": [list(entry) for entry in partition.epochs.entries],
+        "damage": None if damage is None else {"offset": damage.offset, "reason": damage.reason},
         "size": log.size,
         "segments": len(log.segments),
         "replicas": list(partition.replicas),
