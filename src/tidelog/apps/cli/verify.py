@@ -76,7 +76,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     callback=_known_faults,
     metavar="FAULTS",
     help="Faults to inject: some of kill, pause, restart, isolate, disk-full, rolling, kill-two,"
-    " kill-all, with commas; or none.  [default: the first six]",
+    " kill-all, damage, with commas; or none.  [default: the first six]",
 )
 @click.option(
     "--producers",

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from tidelog.core.wire.apis import SET_FAULTS
+from tidelog.core.wire.apis import DESCRIBE_STATE, SET_FAULTS
 from tidelog.shell.supervisor import cluster_plan, metadata_probe
 from tidelog.shell.supervisor.broker_child import ENTRY
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
@@ -252,6 +252,13 @@ class LocalCluster:
     def metadata(self, broker: int, topics: list[str] | None = None) -> MetadataView:
         """The cluster as this broker sees it; all topics with None. Raises ProbeFailed."""
         return metadata_probe.ask_metadata(HOST, self._ports[broker], ANSWER_S, topics)
+
+    def describe_state(self, broker: int, topic: str) -> dict[str, Any]:
+        """What this broker knows of itself and of its replicas of a topic. Raises ProbeFailed."""
+        asked = {"topic": topic}
+        return metadata_probe.call_private(
+            HOST, self._ports[broker], DESCRIBE_STATE, asked, ANSWER_S
+        )
 
     def set_faults(self, broker: int, faults: dict[str, Any]) -> dict[str, Any]:
         """Fault switches, such as {"disk_full": True}; only with `fault_switches`."""

@@ -6,15 +6,26 @@ and its switches are off, whatever happened in between.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
+from tidelog.apps.verify.nemesis.damage import damage
 from tidelog.apps.verify.nemesis.failover import Injected
-from tidelog.apps.verify.nemesis.plan import SESSION_S, Fault, choose
+from tidelog.apps.verify.nemesis.plan import (
+    SESSION_S,
+    DamageChoice,
+    Fault,
+    choose,
+    choose_damage,
+)
+from tidelog.core.types import TopicPartition
 from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 
 HEALTH_S = 30.0
 """How long a fault waits for every replica to be back in sync."""
+MENDED_S = 120.0
+"""How long a damaged replica may take until it is found, mended and in sync."""
 DISK_RECOVERY_S = 3.0
 GOING_S = 0.5
 STOPPED_S_MAX = 0.5
@@ -67,8 +78,24 @@ class Nemesis:
         if fault.kind == "rolling":
             for broker in targets:
                 self._one(fault, [broker], self._restart)
+        elif fault.kind == "damage":
+            self._damage(fault, targets)
         else:
             self._one(fault, targets, self._acts[fault.kind])
+
+    def _damage(self, fault: Fault, targets: list[int]) -> None:
+        """Damage one replica, unless another one may still be damaged or out of sync."""
+        view = self._view()
+        led = tuple(sorted(p for p, leader in view.leaders.items() if leader in targets))
+        if not view.leaders or not self.await_health(HEALTH_S, "all in sync before damage"):
+            return
+        chosen = choose_damage(fault, led, list(view.leaders))
+        self._one(fault, targets, partial(self._damage_files, chosen))
+        if not self._await(MENDED_S, "damage is mended", lambda: self._is_mended(targets[0])):
+            self.failures.append(
+                f"broker {targets[0]}: partition {chosen.partition} is not mended {MENDED_S:g} s"
+                f" after {chosen.way}"
+            )
 
     def _one(
         self, fault: Fault, targets: list[int], act: Callable[[list[int], float, str], str]
@@ -112,6 +139,21 @@ class Nemesis:
                 self._stop(broker)
             self._hold(min(seconds, STOPPED_S_MAX), what)
         return ""
+
+    def _damage_files(
+        self, chosen: DamageChoice, targets: list[int], seconds: float, what: str
+    ) -> str:
+        how = "clean stop" if chosen.clean else "kill -9"
+        with self._started_again(targets):
+            for broker in targets:
+                if chosen.clean:
+                    self._stop(broker)
+                else:
+                    self._cluster.kill(broker)
+                place = TopicPartition(self._topic, chosen.partition)
+                damage(self._cluster.log_dir(broker), place, chosen.way)
+            self._hold(seconds, f"{what}: {chosen.way}")
+        return f"{how}; partition {chosen.partition}: {chosen.way}"
 
     def _pause(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
@@ -214,12 +256,30 @@ class Nemesis:
     def await_health(self, seconds: float, what: str) -> bool:
         """Wait until every broker says that all partitions have a leader and all replicas
         are in sync; whether it came to that."""
+        return self._await(seconds, what, self._is_healthy)
+
+    def _await(self, seconds: float, what: str, holds: Callable[[], bool]) -> bool:
         until = self._ticks() + int(seconds * 10_000)
-        while not self._is_healthy():
+        while not holds():
             if self._ticks() >= until:
                 return False
             self._hold(POLL_S, what)
         return True
+
+    def _is_mended(self, broker: int) -> bool:
+        """Whether the broker has checked its whole log since it started, no damage is left
+        and all replicas are in sync.
+
+        `acting` comes first: before it, the view may still be that of the earlier process.
+        """
+        try:
+            state = self._cluster.describe_state(broker, self._topic)
+        except ProbeFailed:
+            return False
+        if not state["acting"] or not state["scrub"]["passes"]:
+            return False
+        damaged = any(replica["damage"] for replica in state["partitions"])
+        return not damaged and self._is_healthy()
 
     def _is_healthy(self) -> bool:
         for broker in self._cluster.ids:

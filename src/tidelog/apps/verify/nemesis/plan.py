@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
+from tidelog.apps.verify.nemesis.damage import WAYS
+
 KINDS = {
     "kill": "kill -9, and start again after a while",
     "pause": "SIGSTOP for a few seconds, or for longer than the session time-out",
@@ -22,6 +24,7 @@ KINDS = {
     "rolling": "a clean restart of one broker after the other",
     "kill-two": "kill -9 of two brokers at once",
     "kill-all": "kill -9 of all brokers at once",
+    "damage": "a stop, clean or by kill -9; one replica's files are damaged; a start",
 }
 """Every fault by name."""
 DEFAULT_KINDS = ("kill", "pause", "restart", "isolate", "disk-full", "rolling")
@@ -40,6 +43,7 @@ _COST_S = {
     "rolling": 9.0,
     "kill-two": 3.0,
     "kill-all": 4.0,
+    "damage": 6.0,
 }
 """About what a fault takes beside its own duration."""
 
@@ -52,7 +56,7 @@ class Fault(NamedTuple):
     kind: str
     role: str
     draw: int
-    """Picks the partition or the broker that the role leaves open."""
+    """Picks the partition or the broker that the role leaves open, and the kind of damage."""
     duration_s: float
     gap_s: float
     """Calm between the end of the fault before and this one."""
@@ -62,6 +66,7 @@ def make_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> list[Fault]:
     """The faults of a run of so many seconds."""
     random = Random(f"tidelog verify {seed}")
     plan: list[Fault] = []
+    damages = _damages_in_turn(random)
     clock = 1.0
     too_long = 0
     for kind in _kinds_in_turn(random, kinds):
@@ -70,7 +75,7 @@ def make_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> list[Fault]:
             round(clock + gap, 2),
             kind,
             random.choice(_ROLES),
-            random.randrange(2**30),
+            random.randrange(2**30) if kind != "damage" else next(damages),
             _duration(random, kind),
             gap,
         )
@@ -92,6 +97,30 @@ def _kinds_in_turn(random: Random, kinds: tuple[str, ...]) -> Iterator[str]:
             if "kill" in kinds:
                 yield from ("kill", "kill")
             yield kind
+
+
+def _damages_in_turn(random: Random) -> Iterator[int]:
+    """Draws that give every kind of damage once before any comes twice."""
+    while True:
+        for number in random.sample(range(len(WAYS)), len(WAYS)):
+            yield random.randrange(2**30) * len(WAYS) + number
+
+
+class DamageChoice(NamedTuple):
+    """What a fault of kind `damage` does to the broker that it hits."""
+
+    partition: int
+    way: str
+    clean: bool
+    """Whether the broker is stopped cleanly before."""
+
+
+def choose_damage(fault: Fault, led: tuple[int, ...], partitions: list[int]) -> DamageChoice:
+    """Choose a partition that the broker leads if the role is leader, else any."""
+    rest, number = divmod(fault.draw, len(WAYS))
+    rest, clean = divmod(rest, 2)
+    among = led if fault.role == "leader" and led else sorted(partitions)
+    return DamageChoice(among[rest % len(among)], list(WAYS)[number], bool(clean))
 
 
 def _duration(random: Random, kind: str) -> float:
