@@ -107,3 +107,24 @@ def test_the_last_leader_waits_for_its_log() -> None:
 def test_a_part_of_a_report() -> None:
     whole = on.LogReportsReceived(1, 3, 9, (KEY,), (SECOND,))
     assert narrowed(whole, [SECOND]) == on.LogReportsReceived(1, 3, 9, (), (SECOND,))
+
+
+def test_a_damaged_replica_leaves_the_isr_under_a_new_leader_epoch() -> None:
+    """The leader may still get a fetch that the replica sent before it truncated its log."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    before = cluster.partition()
+
+    def report(broker: int) -> None:
+        sender = (cluster.number(), broker, cluster.hosts[broker].epoch)
+        cluster.request(on.LogReportsReceived(*sender, (), (), damaged=(KEY,)))
+
+    report(3)
+    after = cluster.partition()
+    assert (after.leader, after.isr) == (1, (1, 2))
+    assert after.leader_epoch == before.leader_epoch + 1
+    report(3)
+    assert cluster.partition() == after, "it is out already"
+    report(1)
+    assert (cluster.partition().leader, cluster.partition().isr) == (2, (2,))
+    assert cluster.partition().leader_epoch == after.leader_epoch + 1

@@ -9,7 +9,8 @@ chosen; ISR and ELR are disjoint and within the replicas; ELR is empty whenever 
 at least min.insync.replicas members (KIP-966: only then may the high watermark move, so a
 replica that was in the ISR when it shrank below still has every committed record);
 no replica in `lost` or `behind`, whose log is gone, is in ISR or ELR; leader_epoch rises exactly
-when the leader changes or replicas are taken away, not when an ISR shrinks (KAFKA-15021);
+when the leader changes or replicas are taken away or damaged, not when an ISR shrinks
+(KAFKA-15021);
 partition_epoch rises with every change.
 """
 
@@ -70,6 +71,8 @@ class Target:
     """Whose log is gone: it can't lead, and has nothing to prove, until it is in the ISR again."""
     found: frozenset[BrokerId] = frozenset()
     """Whose log is back where it was."""
+    damaged: bool = False
+    """A replica truncates its log: fetches that it sent before must not count any more."""
     election: ElectionType = ElectionType.ONLINE
     candidate: BrokerId | None = None
     """Tried first, if it is a valid leader."""
@@ -129,7 +132,8 @@ def next_registration(
     ):
         return partition
     removed = not set(partition.replicas) <= set(draft.replicas)
-    epoch = partition.leader_epoch + (leader != partition.leader or removed or outcome.unclean)
+    rises = leader != partition.leader or removed or outcome.unclean or target.damaged
+    epoch = partition.leader_epoch + rises
     return PartitionRegistration(
         partition.topic_id,
         partition.partition,

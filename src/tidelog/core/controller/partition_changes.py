@@ -90,14 +90,15 @@ def damage_log(
 ) -> PartitionRegistration:
     """Take a replica whose log lacks records it once held out of the ISR and the ELR.
 
-    Nothing else is stored: as a follower it gets the records again, and joins the ISR then.
+    Nothing else is stored: as a follower it gets the records again, and joins the ISR then. The
+    leader epoch rises, so that the leader does not take it back because of a fetch that it sent
+    before it truncated its log.
     """
     if broker not in partition.isr and broker not in partition.elr:
         return partition
     isr = tuple(member for member in partition.isr if member != broker)
-    return next_registration(
-        partition, Target(isr=isr, unclean_shutdown=frozenset({broker})), rules
-    )
+    target = Target(isr=isr, unclean_shutdown=frozenset({broker}), damaged=True)
+    return next_registration(partition, target, rules)
 
 
 def _check_epochs(

@@ -217,6 +217,7 @@ class Replicas:
                 self._cut(replica, effect.offset)
             else:
                 self._carry_out[type(effect)](replica, effect)
+        self.surroundings.log_changed(replica)
         kept = replica.log.log_end_offset
         self.losses.note(self._loss(replica, max(start, kept), end, kept, None))
         self._turn.journal.note("damage_truncated", *replica.topic_partition, kept, end)
