@@ -1,0 +1,116 @@
+"""The fault `damage`: which files it changes, in which order, and whole runs with it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tidelog.apps.cli.main import cli
+from tidelog.apps.verify.nemesis.damage import HUGE_OFFSET, WAYS, damage
+from tidelog.apps.verify.nemesis.plan import Fault, choose_damage, make_plan
+from tidelog.core.storage.checkpoint import parse_offsets
+from tidelog.core.types import TopicPartition
+
+PLACE, OTHER = TopicPartition("t", 1), TopicPartition("t", 2)
+CHECKPOINTS = {
+    "a huge log start": "log-start-offset-checkpoint",
+    "a huge high watermark": "replication-offset-checkpoint",
+    "a huge recovery point": "recovery-point-offset-checkpoint",
+}
+Files = dict[str, bytes]
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """Two partitions of three segments each; space is reserved behind the last records."""
+    log_dir = tmp_path / "broker"
+    for place in (PLACE, OTHER):
+        folder = log_dir / f"{place.topic}-{place.partition}"
+        folder.mkdir(parents=True)
+        (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        for base in (0, 100, 200):
+            reserved = bytes(50_000 if base == 200 else 0)
+            (folder / f"{base:020}.log").write_bytes(b"x" * 40_000 + reserved)
+            (folder / f"{base:020}.index").write_bytes(bytes(8))
+            (folder / f"{base:020}.timeindex").write_bytes(bytes(12))
+    for name in CHECKPOINTS.values():
+        (log_dir / name).write_text("0\n2\nt 1 7\nt 2 8\n")
+    return log_dir
+
+
+def files(log_dir: Path) -> Files:
+    found = (path for path in log_dir.rglob("*") if path.is_file())
+    return {str(path.relative_to(log_dir)): path.read_bytes() for path in found}
+
+
+def changed(before: Files, after: Files) -> set[str]:
+    return {name for name in before if before[name] != after.get(name)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_files_of_one_replica_are_damaged(log_dir: Path, way: str) -> None:
+    before = files(log_dir)
+    damage(str(log_dir), PLACE, way)
+    after = files(log_dir)
+    touched = changed(before, after)
+    assert touched
+    if way == "the broker's folder deleted":
+        assert after == {}
+    elif way in CHECKPOINTS:
+        name = CHECKPOINTS[way]
+        assert touched == {name}
+        assert parse_offsets(name, after[name]) == {PLACE: HUGE_OFFSET, OTHER: 8}
+    else:
+        assert all(name.startswith("t-1/") for name in touched)
+
+
+@pytest.mark.parametrize(("which", "base"), [("first", 0), ("older", 100), ("active", 200)])
+def test_the_segment_that_is_damaged(log_dir: Path, which: str, base: int) -> None:
+    before, name = files(log_dir), f"t-1/{base:020}.log"
+    damage(str(log_dir), PLACE, f"a flipped bit in the {which} segment")
+    after = files(log_dir)
+    assert changed(before, after) == {name}
+    pairs = zip(before[name], after[name], strict=True)
+    (at,) = [n for n, (old, new) in enumerate(pairs) if old != new]
+    assert at < 40_000, "in a record"
+
+
+def test_a_cut_takes_records_and_not_only_reserved_space(log_dir: Path) -> None:
+    damage(str(log_dir), PLACE, "the tail of the active segment cut")
+    assert len(files(log_dir)[f"t-1/{200:020}.log"]) < 40_000
+
+
+def test_a_log_of_one_empty_segment_can_be_damaged(tmp_path: Path) -> None:
+    for way in WAYS:
+        folder = tmp_path / way / "t-1"
+        folder.mkdir(parents=True)
+        (folder / f"{0:020}.log").touch()
+        damage(str(folder.parent), PLACE, way)
+
+
+def test_each_kind_of_damage_comes_once_before_any_comes_twice() -> None:
+    plan = make_plan(5, 600, ("damage",))
+    choices = [choose_damage(fault, (), [0, 1, 2]) for fault in plan]
+    assert len(choices) > len(WAYS)
+    assert {choice.way for choice in choices[: len(WAYS)]} == set(WAYS)
+    assert {choice.clean for choice in choices} == {True, False}
+    assert {choice.partition for choice in choices} == {0, 1, 2}
+
+
+def test_with_the_role_of_a_leader_a_partition_that_it_leads_is_damaged() -> None:
+    for draw in range(0, 2000, 37):
+        fault = Fault(1.0, "damage", "leader", draw, 1.0, 0.5)
+        assert choose_damage(fault, (4,), [0, 4]).partition == 4
+        assert choose_damage(fault, (), [3]).partition == 3
+
+
+@pytest.mark.ci
+def test_replicas_are_damaged_under_load_and_nothing_is_lost() -> None:
+    arguments = ["verify", "--nemesis", "damage", "--seconds", "30", "--rate", "1500"]
+    found = CliRunner().invoke(cli, [*arguments, "--format", "json"])
+    assert found.exit_code == 0, found.output
+    data = json.loads(found.stdout)
+    assert {fault["kind"] for fault in data["faults"]} == {"damage"}
+    assert all(" partition " in fault["note"] for fault in data["faults"])
+    assert data["replicas_compared"] == 18
