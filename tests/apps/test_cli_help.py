@@ -48,6 +48,7 @@ def test_every_command_of_the_tree_is_there() -> None:
         "partition",
         "partition describe",
         "partition elect",
+        "partition recover",
         "topic",
         "topic create",
         "topic list",

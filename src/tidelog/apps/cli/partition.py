@@ -1,5 +1,7 @@
 """`tidelog partition`: the replicas of a partition, and who of them leads."""
 
+import sys
+
 import click
 
 from tidelog.apps.cli.remote.bootstrap import (
@@ -18,6 +20,7 @@ from tidelog.apps.cli.usage import Section, examples, format_option
         "tidelog partition describe orders/0",
         "tidelog partition describe orders --format json",
         "tidelog partition elect --all",
+        "tidelog partition recover orders/0 --plan",
     ),
 )
 def partition() -> None:
@@ -129,4 +132,63 @@ def elect_command(
     if not changes and form == "text":
         why = "has a leader" if unclean else "is led by its preferred replica"
         changes = [done("all", f"no election needed: every partition {why}")]
+    return conclude_changes(form, "partitions", changes)
+
+
+@partition.command(
+    "recover",
+    epilog=examples(
+        "tidelog partition recover orders/0 --plan",
+        "tidelog partition recover orders/0 --yes",
+    ),
+)
+@click.argument(
+    "name", metavar="TOPIC/PARTITION", callback=_parse_name, shell_complete=complete_topic
+)
+@click.option("--plan", "plan_only", is_flag=True, help="Only show what each choice would lose.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@bootstrap_option()
+@timeout_option()
+@format_option()
+def recover_command(
+    name: tuple[str, int | None],
+    plan_only: bool,
+    yes: bool,
+    bootstrap: str | None,
+    timeout_s: float,
+    form: str,
+) -> int:
+    """Elect a leader for a partition that has none, after showing what that would lose.
+
+    Compares the logs of all replicas that answer. The controller then elects the one with the
+    most records, also if it was not in sync: records that only other replicas have are lost.
+    With --plan, exit code 0 means: a replica can lead, and every log is known.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.admin.outcomes import conclude_changes
+    from tidelog.apps.cli.remote import recovery_plan
+    from tidelog.apps.cli.remote.elections import elect
+    from tidelog.apps.cli.remote.partition_report import describe
+
+    topic, number = name
+    if number is None:
+        raise click.UsageError(f"name one partition, such as {topic}/0")
+    with asked_cluster(bootstrap, timeout_s) as cluster:
+        report = describe(cluster, topic, number)
+        if report.missing:
+            raise click.ClickException(report.missing)
+        plan = recovery_plan.make_plan(report.partitions[0])
+        if plan_only:
+            return output.conclude(
+                form,
+                plan.complete,
+                plan.as_data(),
+                lambda screen: recovery_plan.show(screen, plan),
+            )
+        if not yes and plan.leader is None:
+            if form != "text" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise click.UsageError("there is no terminal to ask on; add --yes, or --plan")
+            recovery_plan.show(output.screen(), plan)
+            click.confirm("Elect the replica with the most records?", abort=True, err=True)
+        changes = elect(cluster, [name], unclean=True)
     return conclude_changes(form, "partitions", changes)

@@ -67,6 +67,8 @@ class Replica(NamedTuple):
     recovery_point: Offset | None = None
     size: int | None = None
     segments: int | None = None
+    damage: dict[str, Any] | None = None
+    """From which offset on records are damaged or missing, and why."""
 
 
 class Partition(NamedTuple):
@@ -261,6 +263,7 @@ def _row(
         recovery_point=own["recovery_point"],
         size=own["size"],
         segments=own["segments"],
+        damage=own["damage"],
     )
 
 
