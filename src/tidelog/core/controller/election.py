@@ -76,6 +76,8 @@ class Target:
     election: ElectionType = ElectionType.ONLINE
     candidate: BrokerId | None = None
     """Tried first, if it is a valid leader."""
+    raise_epoch: bool = False
+    """Whether the leader epoch rises even if the leader stays."""
 
 
 @slotted
@@ -207,7 +209,15 @@ def _recover(draft: _Draft, rules: ElectionRules, waits_for_eligible: bool) -> B
         return best
     # Committed records are missing in every log that should have them. Only if such a log is
     # still the longest there is nothing to gain from a person who puts another one back.
-    return best if best in known and len(reported) == len(draft.replicas) else None
+    if best is None or len(reported) < len(draft.replicas):
+        return None
+    most = _reach(best, rules)
+    return best if any(_reach(r, rules) == most for r in reported if r in known) else None
+
+
+def _reach(replica: BrokerId, rules: ElectionRules) -> tuple[int, int]:
+    log = rules.logs.get(replica, UNKNOWN_LOG)
+    return log.leader_epoch, log.log_end_offset
 
 
 def _longest(replicas: list[BrokerId], draft: _Draft, rules: ElectionRules) -> BrokerId | None:

@@ -132,7 +132,7 @@ class LogDirectory:
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
         cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
         any_cleaned = config_for is None or layout.CLEANER_OFFSETS in self._refused
-        stale = lost = cut = False
+        stale = lost = wrong = cut = False
         partitions = self._find(now_ms)
         for number, partition in enumerate(partitions, start=1):
             told = RecoveryProgress(partition, number, len(partitions), self.clean)
@@ -161,8 +161,10 @@ class LogDirectory:
                 # In another broker's folder the first epoch does not prove where the log began.
                 self.damaged[partition] = damage
             checkpointed = high_watermarks.get(partition, 0)
-            self.high_watermarks[partition] = min(
-                max(checkpointed, log.log_start_offset), log.log_end_offset
+            # One beyond the log may be any number: the leader tells the right one.
+            above = checkpointed > log.log_end_offset
+            self.high_watermarks[partition] = (
+                log.log_start_offset if above else max(checkpointed, log.log_start_offset)
             )
             if partition in cleaned or layout.CLEANER_OFFSETS in self._refused:
                 first_dirty = cleaned.get(partition, log.log_start_offset)
@@ -170,13 +172,17 @@ class LogDirectory:
                 cut |= first_dirty > log.log_end_offset
             else:
                 log.before_gap = partial(self.expect_gaps, partition)
-            stale |= checkpointed > log.log_end_offset
+            stale |= above
             lost |= recovery_points.get(partition, 0) > log.log_end_offset
+            wrong |= log_starts.get(partition, 0) > log.log_end_offset
         # Records appended from here on must never be found below a former mark.
         if stale:
             self.write_high_watermarks(self.high_watermarks)
         if lost:
             self.write_recovery_points()
+        if wrong:
+            # Else the log would count as damaged at every start.
+            self.write_log_starts()
         if cut:
             self._write_cleaner_offsets()
         named = {*recovery_points, *log_starts, *high_watermarks, *cleaned}

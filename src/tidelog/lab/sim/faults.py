@@ -1,6 +1,7 @@
 """Carries out a plan's actions: one small function for each kind."""
 
 from collections.abc import Callable
+from random import Random
 
 from tidelog.core.controller.events import ElectionType
 from tidelog.core.controller.metadata.registrations import PartitionKey
@@ -9,6 +10,7 @@ from tidelog.core.storage.layout import partition_dir
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
 from tidelog.lab.sim.clients.producer import SimProducer
+from tidelog.lab.sim.machine.damage import DAMAGES, damage_log
 from tidelog.lab.sim.machine.network import STORE
 from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.swarm import Action, Plan
@@ -40,6 +42,7 @@ KINDS = (
     "disk error",
     "slow sync",
     "folder removed",
+    *DAMAGES,
     "broker unregistered",
     "store unavailable",
     "outcome unknown, applied",
@@ -96,6 +99,8 @@ class Faults:
             "slow-disk": self._slow_disk,
             "lose-folder": self._lose_folder,
             "lose-folders-everywhere": self._lose_folders_everywhere,
+            "damage-log": self._damage_log,
+            "damage-log-everywhere-down": self._damage_log_everywhere_down,
             "cut-watch": self._cut_watch,
             "compact-store": self._compact_store,
             "store-goes-back": self._store_goes_back,
@@ -312,6 +317,22 @@ class Faults:
             self._world.count("folder removed")
             process.disk.remove_by_hand(partition_dir(name))
             self._site.observer.emptied(process, name)
+
+    def _damage_log(self, process: Process, action: Action) -> None:
+        """One replica's files are damaged while its broker is down."""
+        self._kill(process, action)
+        name = TopicPartition("t", action.amounts[2] % self._plan.partitions)
+        if process.node is None and self._site.observer.may_damage(process, name):
+            kind = damage_log(process.disk, name, Random(action.amounts[2]))
+            if kind is not None:
+                self._world.count(kind)
+                self._site.observer.damaged(process, name)
+
+    def _damage_log_everywhere_down(self, process: Process, action: Action) -> None:
+        """All brokers are down, and one replica's files are damaged."""
+        for other in self._site.brokers.values():
+            self._kill(other, action)
+        self._damage_log(process, action)
 
     def _unregister(self, process: Process, action: Action) -> None:
         """An administrator gives a broker up that is down; it comes back as a new one, perhaps

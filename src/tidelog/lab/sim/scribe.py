@@ -121,6 +121,13 @@ class Scribe:
         """Told as a loss when the process starts."""
         self._oracle.emptied(process, partition)
 
+    def may_damage(self, process: Process, partition: TopicPartition) -> bool:
+        return self._oracle.may_damage(process, partition)
+
+    def damaged(self, process: Process, partition: TopicPartition) -> None:
+        """Told as a loss when the process starts, as far as records are missing then."""
+        self._oracle.damaged(process, partition)
+
     def started(self, process: Process) -> None:
         self._oracle.started(process)
         if process.id not in self._stopped_at:

@@ -208,8 +208,9 @@ FAULTS = (
     "delete-records",
 )
 LOST_FOLDERS = ("lose-folder", "lose-folders-everywhere")
-BY_HAND = (*LOST_FOLDERS, "store-goes-back")
-"""Drawn apart from the others: files are removed or exchanged while brokers are down."""
+DAMAGED_LOGS = ("damage-log", "damage-log-everywhere-down")
+BY_HAND = (*LOST_FOLDERS, *DAMAGED_LOGS, "store-goes-back")
+"""Drawn apart from the others: files are changed by hand while brokers are down."""
 UNREGISTER = "unregister"
 """Drawn apart too: a broker is unregistered while it is down."""
 CLOCKS = ("set-clock", "set-clocks-everywhere")
@@ -260,6 +261,7 @@ def draw_plan(seed: int) -> Plan:
     plan.compacted = plan.compacted and not plan.unclean
     _draw_faults(draw, plan, RESTLESS if restless else None)
     _draw_lost_folders(plan)
+    _draw_damaged_logs(plan)
     _draw_store_going_back(plan)
     _draw_unregistrations(plan)
     _draw_wrong_clocks(plan)
@@ -335,6 +337,17 @@ def _draw_lost_folders(plan: Plan) -> None:
         for _ in range(draw.randint(1, 2)):
             at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
             kind, target = draw.choice(LOST_FOLDERS), _draw_target(draw, plan)
+            amounts = (draw.choice((20, 200, 600, 1_500)), 0, draw.randrange(1 << 16))
+            plan.actions.append(Action(at, kind, target, amounts))
+
+
+def _draw_damaged_logs(plan: Plan) -> None:
+    """In one run of six, up to three times."""
+    draw = Random(f"{plan.seed}/damage")
+    if draw.random() < 1 / 6:
+        for _ in range(draw.randint(1, 3)):
+            at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
+            kind, target = draw.choice(DAMAGED_LOGS), _draw_target(draw, plan)
             amounts = (draw.choice((20, 200, 600, 1_500)), 0, draw.randrange(1 << 16))
             plan.actions.append(Action(at, kind, target, amounts))
 

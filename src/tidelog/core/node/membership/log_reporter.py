@@ -56,7 +56,7 @@ class LogReporter:
         self._at_start: set[PartitionKey] = set()
         """Those among them that this broker found before it could act."""
         self._alone: dict[TopicPartition, None] = {}
-        """Damaged, but no other replica is in sync: this one serves what is left."""
+        """Damaged, but nobody leads, or no other replica is in sync: this one keeps what is left."""
         self._config = config
         self._turn = turn
         self._image = image
@@ -133,12 +133,19 @@ class LogReporter:
             if damage is None or replica is None:
                 self._alone.pop(name, None)
                 continue
+            key = PartitionKey(replica.topic_id, name.partition)
+            known = self._image.partitions.get(key)
             if name in self._replicas.newly_damaged:
                 self._log_damaged(name, damage)
-            key = PartitionKey(replica.topic_id, name.partition)
-            if not self._is_eligible(key):
+                if key in self._image.leaderless:
+                    # The controller may know the log as whole.
+                    self.leaderless[key] = None
+            if known is None or known.leader is None:
+                self._alone[name] = None
+            elif not self._is_eligible(key):
+                self._alone.pop(name, None)
                 self._replicas.cut_damage(replica)
-            elif len(self._image.partitions[key].isr) > 1:
+            elif len(known.isr) > 1:
                 self.damaged[key] = None
                 self._alone.pop(name, None)
             else:
@@ -266,5 +273,6 @@ class LogReporter:
 def _log_state(log: Log, damage: Damage | None) -> LogState:
     """How far the log is whole."""
     end = log.log_end_offset if damage is None else min(damage.offset, log.log_end_offset)
-    last = log.epochs.epoch_for_offset(end - 1)
+    # An empty log that began here keeps the epoch of what was deleted.
+    last = log.epochs.epoch_for_offset(max(end - 1, log.log_start_offset))
     return LogState(-1 if last is None else last, end, cut=damage is not None)

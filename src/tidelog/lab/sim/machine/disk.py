@@ -258,11 +258,18 @@ class SimDisk:
         self.cuts += 1
 
     def remove_by_hand(self, path: str) -> None:
-        """A directory is gone for good, whatever its broker made of it before."""
+        """A file or directory is gone for good, whatever its broker made of it before."""
         for name in self._subtree(path):
             del self._names[name]
-        for directory in ("", path):
+        for directory in ("", parent(path), path):
             self._journals.pop(directory, None)
+        self.cuts += 1
+
+    def write_by_hand(self, path: str, data: Buffer) -> None:
+        """A file holds other bytes from now on, also after a power failure."""
+        inode = self._names[path] = Inode(bytearray(data))
+        inode.sync()
+        self._journals.pop(parent(path), None)
         self.cuts += 1
 
     def _lose_bytes(self, inode: Inode) -> None:

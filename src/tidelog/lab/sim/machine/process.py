@@ -46,6 +46,10 @@ class Observer(Protocol):
 
     def emptied(self, process: "Process", partition: TopicPartition) -> None: ...
 
+    def may_damage(self, process: "Process", partition: TopicPartition) -> bool: ...
+
+    def damaged(self, process: "Process", partition: TopicPartition) -> None: ...
+
 
 class Client(Protocol):
     """Who asks brokers, and is answered."""

@@ -120,7 +120,11 @@ class Oracle:
         for broker in truth.promise.waiting(truth.registration.isr):
             if self._admitted.get(broker, -1) <= truth.promise.unsettled[broker]:
                 continue
-            if truth.shadows[broker].first_difference(truth.committed) is None:
+            shadow = truth.shadows[broker]
+            damaged = broker in truth.promise.damaged
+            if damaged and not shadow.is_sound(self._site.brokers[broker].disk):
+                continue
+            if shadow.first_difference(truth.committed) is None:
                 truth.promise.settle(broker)
 
     def check_settled(self) -> None:
@@ -145,6 +149,13 @@ class Oracle:
         truth.promise.emptied(process.id, self._revision)
         shadow.start, shadow.entries = 0, []
 
+    def may_damage(self, process: Process, partition: TopicPartition) -> bool:
+        return self.truths[partition].may_damage(process.id)
+
+    def damaged(self, process: Process, partition: TopicPartition) -> None:
+        """A replica's files were damaged while its broker was down."""
+        self.truths[partition].promise.damage(process.id, self._revision)
+
     def started(self, process: Process) -> None:
         """See what the disk kept."""
         assert process.node is not None
@@ -159,9 +170,10 @@ class Oracle:
             if log is None:
                 shadow.start, shadow.entries = 0, []
             else:
-                shadow.start = log.log_start_offset
-                shadow.entries = []
-                entries = read_entries(log, log.log_start_offset, log.log_end_offset)
+                if process.id not in truth.promise.damaged:
+                    truth.deleted_upto = max(truth.deleted_upto, log.log_start_offset)
+                shadow.read_again(process.disk, log)
+                entries, shadow.entries = shadow.entries, []
                 truth.appended(shadow, entries, shadow.start)
                 shadow.entries = entries
             shadow.high_watermark = (
@@ -172,7 +184,9 @@ class Oracle:
                 self._wounded(truth, process.id, after)
 
     def _wounded(self, truth: Truth, broker: BrokerId, offset: int) -> None:
-        """A power failure took committed records from this replica."""
+        """A power failure took committed records from this replica, or damage did."""
+        if broker in truth.promise.damaged:
+            return
         truth.promise.lost(broker, offset)
         member = truth.registration is not None and broker in truth.registration.isr
         if self._flush_before_ack and member:
@@ -253,6 +267,7 @@ class Oracle:
             shadow.cuts = process.disk.cuts
             self._look_at_cut(process, replica, shadow, truth, led=led)
         if log.log_start_offset > shadow.start:
+            truth.deleted_upto = max(truth.deleted_upto, log.log_start_offset)
             self._check_age(truth, process, shadow.drop_before(log.log_start_offset))
         if log.log_end_offset > shadow.end:
             new = read_entries(log, shadow.end, log.log_end_offset)
@@ -266,7 +281,7 @@ class Oracle:
         """By the true time, and not by what any wall clock says. A monotonic clock that leapt
         ahead is believed, though."""
         world, retention_ms = self._site.world, self._retention_ms
-        if retention_ms is None:
+        if retention_ms is None or process.id in truth.promise.damaged:
             return
         self.expired += len(gone)
         skews = [process.clocks.skew_ms for process in self._site.brokers.values()]
@@ -285,8 +300,9 @@ class Oracle:
         end = log.log_end_offset
         old_start, old = shadow.start, shadow.entries
         old_end = old_start + len(old)
-        shadow.start = log.log_start_offset
-        shadow.entries = read_entries(log, shadow.start, end)
+        shadow.read_again(process.disk, log)
+        if shadow.start > old_start:
+            truth.deleted_upto = max(truth.deleted_upto, shadow.start)
         told = self._new_losses(process, shadow, truth)
         restarted = any(loss.restarted_at is not None for loss in told)
         if shadow.start > old_end or (restarted and shadow.start == old_end):
@@ -303,6 +319,8 @@ class Oracle:
         fresh = max(kept, shadow.start)
         if end > fresh:
             truth.appended(shadow, shadow.entries[fresh - shadow.start :], fresh)
+        if process.id in truth.promise.damaged:
+            return  # it reports its damage instead
         # What was cut off must be what the broker says was cut off.
         really = [(kept, old_end)] if kept < old_end else []
         if [(loss.start, loss.end) for loss in told] != really:

@@ -11,13 +11,16 @@ its records, and consumers only see such records. The promise:
 - a folder removed by hand counts as an unclean stop that lost everything. Whose folder is
   gone never makes others throw records away: it leads only if nobody else has any, or if
   an unclean election had no other choice;
+- damage to the files of one replica loses nothing that another replica in sync has. It is
+  only done where there is one, and to one replica at a time; a power failure or a removed
+  folder elsewhere, before the damage is mended, counts as above;
 - an unclean election, where allowed, may lose whatever the new leader lacks. It must be
   recorded in the partition's registration, and what replicas then throw away must be
   reported by them, range for range.
 
 acks=1 promises only that the leader has the record while it leads; acks=0 nothing.
 
-This file keeps the books of the third and fourth rule for one partition.
+This file keeps the books of the third, fourth and fifth rule for one partition.
 """
 
 from collections.abc import Collection
@@ -28,7 +31,7 @@ from tidelog.core.types import BrokerId, Offset
 class Promise:
     """Who is unsettled, who really lost something, and from where on the promise is void."""
 
-    __slots__ = ("folderless", "min_isr", "unsettled", "void_from", "wounded")
+    __slots__ = ("damaged", "folderless", "min_isr", "unsettled", "void_from", "wounded")
 
     def __init__(self, min_isr: int) -> None:
         self.min_isr = min_isr
@@ -39,6 +42,14 @@ class Promise:
         self.void_from: Offset | None = None
         self.folderless: set[BrokerId] = set()
         """Whose folder was removed, and who has not been in the ISR since."""
+        self.damaged: set[BrokerId] = set()
+        """Whose files were damaged, and are not mended yet."""
+
+    def damage(self, broker: BrokerId, revision: int) -> None:
+        """Its files are not as they were written. By itself that allows no loss."""
+        self.damaged.add(broker)
+        self.unsettled[broker] = revision
+        self._judge()
 
     def emptied(self, broker: BrokerId, revision: int) -> None:
         """Its folder is gone: all records, and where the log had started."""
@@ -59,6 +70,7 @@ class Promise:
         self.unsettled.pop(broker, None)
         self.wounded.pop(broker, None)
         self.folderless.discard(broker)
+        self.damaged.discard(broker)
         if not self.wounded:
             self.void_from = None
 
@@ -71,5 +83,5 @@ class Promise:
 
     def _judge(self) -> None:
         if self.wounded and len(self.unsettled) >= self.min_isr:
-            first = min(self.wounded.values())
+            first = 0 if self.damaged else min(self.wounded.values())
             self.void_from = first if self.void_from is None else min(first, self.void_from)

@@ -41,6 +41,10 @@ def _why_partition(site: Site, name: TopicPartition, truth: Truth) -> str | None
         if partition.leader_epoch != known.leader_epoch:
             return f"broker {broker} is still in epoch {partition.leader_epoch}"
         ends[broker] = (partition.log_end_offset, partition.high_watermark)
+        if broker in truth.promise.damaged and not truth.shadows[broker].is_sound(
+            site.brokers[broker].disk
+        ):
+            return f"broker {broker} holds damaged records"
     leader_end = ends[known.leader][0]
     if any(end != (leader_end, leader_end) for end in ends.values()):
         return ends_in_words(ends)
@@ -55,6 +59,7 @@ def check_equal_logs(site: Site, name: TopicPartition, truth: Truth) -> None:
     leader = truth.shadows[known.leader]
     for broker in known.replicas:
         shadow = truth.shadows[broker]
+        truth.check_log_start(shadow, "begins in the end from")
         first = max(leader.start, shadow.start)
         ends = min(leader.end, shadow.end)
         for offset in range(first, ends):

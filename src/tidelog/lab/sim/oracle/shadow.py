@@ -8,7 +8,9 @@ batch's epoch, base offset and checksum: enough to tell any two records apart, a
 from typing import NamedTuple
 
 from tidelog.core.record.record_batch import RecordBatch, batches
+from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import Log
+from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset
 
 _READ_MAX = 1 << 20
@@ -51,6 +53,24 @@ def read_entries(log: Log, start: Offset, end: Offset) -> list[Entry]:
         if offset == before:
             break
     return entries
+
+
+def entries_on_disk(disk: Disk, log: Log) -> list[Entry | None]:
+    """One for each offset from log start to log end; None where no sound batch holds it.
+
+    Reads the files itself: a read by the log would find damage before the broker does.
+    """
+    start = log.log_start_offset
+    found: list[Entry | None] = [None] * (log.log_end_offset - start)
+    for segment in log.segments:
+        try:
+            for batch in whole_batches(disk, segment.path, 0, segment.size, check_crc=True):
+                for offset in range(max(batch.base_offset, start), batch.next_offset):
+                    if offset - start < len(found):
+                        found[offset - start] = entry_of(batch)
+        except (InvalidBatch, DiskError):
+            continue
+    return found
 
 
 class Shadow:
@@ -117,6 +137,23 @@ class Shadow:
         del self.entries[: start - self.start]
         self.start = start
         return gone
+
+    def read_again(self, disk: Disk, log: Log) -> None:
+        """Take what the files hold. Where they are damaged, take what was there before: the
+        broker may not have read it yet."""
+        start, found = log.log_start_offset, entries_on_disk(disk, log)
+        entries: list[Entry] = []
+        for offset, entry in enumerate(found, start):
+            known = entry or self.entry(offset)
+            if known is None:
+                break
+            entries.append(known)
+        self.start, self.entries = start, entries
+
+    def is_sound(self, disk: Disk) -> bool:
+        """Whether the files hold every record that the replica passes for having."""
+        log = self.log
+        return log is not None and entries_on_disk(disk, log) == self.entries
 
     def begin(self, log: Log) -> None:
         """The replica was made anew: a reassignment brought it here, perhaps once more."""

@@ -29,6 +29,8 @@ class Truth:
         self.committed: list[Entry] = []
         self.lost: dict[Offset, list[Entry]] = {}
         """What was committed once and is rightly gone."""
+        self.deleted_upto: Offset = 0
+        """The highest log start that retention or an administrator made."""
         self.acked: dict[Offset, Entry] = {}
         """First offset of each batch that acks=all acknowledged."""
         self.registration: PartitionRegistration | None = None
@@ -104,6 +106,24 @@ class Truth:
             missing = shadow.first_difference(self.committed)
             if missing is not None:
                 self._lose(shadow, before, epoch, missing)
+            self.check_log_start(shadow, f"leads epoch {epoch} from")
+
+    def check_log_start(self, shadow: Shadow, how: str) -> None:
+        """A log start that only damage explains hides committed records."""
+        if shadow.start > self.deleted_upto:
+            what = f"broker {shadow.broker} {how} {shadow.start} on, none deleted those from"
+            self.report("acked-records-survive", f"{what} {self.deleted_upto} on")
+
+    def may_damage(self, broker: BrokerId) -> bool:
+        """Whether all records of this replica that count are elsewhere, and will stay there."""
+        known, hurt = self.registration, self.promise
+        if known is None or broker not in known.replicas or not self.shadows[broker].entries:
+            return False
+        if hurt.folderless or {*hurt.damaged, *hurt.wounded} - {broker}:
+            return False
+        eligible = {*known.isr, *known.elr, *known.last_known_elr} - {broker}
+        others = [self.shadows[other] for other in sorted(eligible)]
+        return any(other.first_difference(self.committed) is None for other in others)
 
     def _elected_uncleanly(self, after: LeaderEpoch, upto: LeaderEpoch) -> bool:
         """Whether one of these epochs began with a free choice among all replicas, which the
@@ -135,7 +155,7 @@ class Truth:
 
     def _check_emptied(self, leader: BrokerId, epoch: LeaderEpoch, offset: Offset) -> None:
         replicas = () if self.registration is None else self.registration.replicas
-        for broker in replicas:
+        for broker in set(replicas) - self.promise.damaged:
             kept = max(offset, self.shadows[broker].start)
             if kept < len(self.committed) and self._has(broker, kept):
                 what = f"broker {leader}, whose folder was removed, leads epoch {epoch}"
