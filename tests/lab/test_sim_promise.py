@@ -23,3 +23,14 @@ def test_fewer_than_the_smallest_isr_lose_nothing_for_all() -> None:
     promise.stopped_uncleanly(2, revision=4)
     assert promise.allows_loss_from(7)
     assert not promise.allows_loss_from(6)
+
+
+def test_damage_to_one_replica_loses_nothing_by_itself() -> None:
+    promise = Promise(min_isr=1)
+    promise.damage(2, revision=14)
+    promise.stopped_uncleanly(1, revision=15)
+    assert not promise.allows_loss_from(0)
+    promise.lost(1, 7)
+    assert promise.allows_loss_from(7), "two replicas at a time lack records"
+    promise.settle(2)
+    assert promise.damaged == set()

@@ -10,6 +10,7 @@ import pytest
 from tidelog.core.replication import leader, truncation
 from tidelog.core.replication.truncation import Cut
 from tidelog.lab.sim.faults import KINDS
+from tidelog.lab.sim.machine.damage import DAMAGES
 from tidelog.lab.sim.report import failure_lines, fault_rows, shrunk_lines, summary_line
 from tidelog.lab.sim.runner import Summary, replay, run_plan, run_seed, run_seeds
 from tidelog.lab.sim.scribe import write_stories
@@ -51,6 +52,21 @@ def test_a_compacted_topic_is_really_cleaned() -> None:
     results = [run_seed(seed) for seed in compacted]
     assert not [result.violations for result in results if not result.clean]
     assert sum(result.cleaned_away for result in results) > 20 * len(results)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        170,  # a high watermark beyond the log was taken as the log end: uncommitted was shown
+        366,  # a wrong log start left a partition without a leader
+        904,  # a damaged log was truncated after it had been reported as whole
+        1487,  # the scrubber's first pass ended before the broker knew its replicas
+    ],
+)
+def test_damage_that_once_did_harm_is_mended(seed: int) -> None:
+    result = run_seed(seed)
+    assert result.faults.keys() & set(DAMAGES)
+    assert not [line for line in failure_lines(result) if not result.clean]
 
 
 def test_plans_differ_and_use_every_action() -> None:

@@ -10,6 +10,7 @@ from tidelog.core.controller.election import (
 )
 from tidelog.core.controller.events import ElectionType, LogState
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
+from tidelog.core.controller.partition_changes import damage_log
 
 NONE, BALANCED, AGGRESSIVE = UncleanRecovery
 LONG, SHORT, OLD = LogState(4, 100), LogState(4, 60), LogState(3, 500)
@@ -90,6 +91,19 @@ def test_balanced_elects_a_cut_log_only_when_every_replica_has_reported() -> Non
     assert elect({1: CUT}, active=(1,), known=(1,), waited=True) is None
     assert elect({1: CUT, 2: SHORT}, active=(1, 2), known=(1,), waited=True) is None
     assert elect({1: CUT, 2: SHORT, 3: SHORT}, known=(1,)) == 1
+
+
+def test_a_log_as_long_as_a_cut_one_leads_in_its_place() -> None:
+    """Found by the simulator: only a checkpoint of 1 was damaged, and nobody led for ever."""
+    assert elect({1: CUT, 2: LONG, 3: SHORT}, known=(1,)) == 2
+
+
+def test_damage_raises_the_leader_epoch_though_the_leader_stays() -> None:
+    """The damaged replica truncates: a fetch that it sent before must not count for the ISR.
+    Found by the simulator."""
+    before = PartitionRegistration(bytes(16), 0, (1, 2, 3), (1, 2, 3), 1, 5, 9)
+    after = damage_log(before, 3, ElectionRules(frozenset({1, 2, 3}), 2))
+    assert (after.leader, after.isr, after.leader_epoch) == (1, (1, 2), 6)
 
 
 def test_a_replica_without_its_log_leads_only_when_all_lost_theirs() -> None:

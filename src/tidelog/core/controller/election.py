@@ -211,8 +211,8 @@ def _recover(draft: _Draft, rules: ElectionRules, waits_for_eligible: bool) -> B
     # still the longest there is nothing to gain from a person who puts another one back.
     if best is None or len(reported) < len(draft.replicas):
         return None
-    most = _reach(best, rules)
-    return best if any(_reach(r, rules) == most for r in reported if r in known) else None
+    as_long = [r for r in known if r not in draft.lost and _reach(r, rules) == _reach(best, rules)]
+    return best if best in known or as_long else None
 
 
 def _reach(replica: BrokerId, rules: ElectionRules) -> tuple[int, int]:

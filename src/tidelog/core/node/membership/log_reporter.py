@@ -56,7 +56,7 @@ class LogReporter:
         self._at_start: set[PartitionKey] = set()
         """Those among them that this broker found before it could act."""
         self._alone: dict[TopicPartition, None] = {}
-        """Damaged, but nobody leads, or no other replica is in sync: this one keeps what is left."""
+        """Damaged, but nobody leads or no other replica is in sync: it keeps what is left."""
         self._config = config
         self._turn = turn
         self._image = image

@@ -17,6 +17,7 @@ from tidelog.core.storage.segment.verification import damage_of, verify_next
 
 PIECE_BYTES = 1_048_576
 PIECES_A_SECOND_MAX = 10
+FIRST_PASS_MS = 1000
 NO_TIME_MS = -1
 
 
@@ -28,7 +29,7 @@ class Scrubber:
         self._replicas = replicas
         self._bytes_a_second = config.scrub_max_bytes_per_second
         self._pass_interval_ms = config.scrub_interval_ms
-        self._next_ms = turn.now_ms + 1000
+        self._next_ms = turn.now_ms + FIRST_PASS_MS
         self._to_check: Iterator[tuple[HostedReplica, Segment]] | None = None
         self._at: tuple[HostedReplica, Segment] | None = None
         self.verified_bytes = 0
@@ -80,9 +81,13 @@ class Scrubber:
 
     def _end_pass(self, now_ms: int) -> None:
         """Wait for the next pass, which checks every closed segment again."""
+        self._to_check = None
+        if len(self._replicas.hosted) < len(self._replicas.directory.logs):
+            # The broker does not know all its replicas yet: go on with those soon.
+            self._next_ms = now_ms + FIRST_PASS_MS
+            return
         self.passes += 1
         self.last_pass_ms = now_ms
-        self._to_check = None
         self._next_ms = now_ms + self._pass_interval_ms
         for replica in self._replicas.hosted.values():
             for segment in replica.log.segments:

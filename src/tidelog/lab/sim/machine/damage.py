@@ -2,6 +2,9 @@
 
 Every change is on stable storage at once, as if the disk had always held it. None of them is
 one that a crash could leave behind (disk.py): these break what storage may rely on.
+
+Single bits of a batch's leader epoch are spared. No checksum covers it, and a
+wrong one inside a log is found only where recovery reads it (core/storage/segment/succession.py).
 """
 
 from collections.abc import Callable
@@ -9,17 +12,20 @@ from random import Random
 
 from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import format_offsets, read_offsets
+from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import TopicPartition
 from tidelog.lab.sim.machine.disk import SimDisk
 
 HUGE = 99_999_999
-ZEROED_MAX = 64
+EPOCH_AT, EPOCH_SIZE = 12, 4
+"""Where the leader epoch lies in a batch."""
+ZEROED_MIN, ZEROED_MAX = 8, 64
 
 
 def damage_log(disk: SimDisk, partition: TopicPartition, draw: Random) -> str | None:
-    """Damage the replica's files in one way; which one, or None where that way has no effect."""
-    kind = draw.choice(tuple(_WAYS))
-    return kind if _WAYS[kind](disk, partition, draw) else None
+    """Damage the replica's files in one way; its kind, or None where that way has no effect."""
+    kind, damage = draw.choice(_WAYS)
+    return kind if damage(disk, partition, draw) else None
 
 
 def _segments(disk: SimDisk, partition: TopicPartition) -> list[str]:
@@ -40,9 +46,24 @@ def _flip_bit(disk: SimDisk, partition: TopicPartition, draw: Random) -> bool:
     if path is None:
         return False
     data = bytearray(disk.read(path, 0, disk.size(path)))
-    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    at, bit = draw.randrange(len(data)), 1 << draw.randrange(8)
+    if _in_leader_epoch(disk, path, at):
+        at -= EPOCH_SIZE
+    data[at] ^= bit
     disk.write_by_hand(path, data)
     return True
+
+
+def _in_leader_epoch(disk: SimDisk, path: str, at: int) -> bool:
+    position = 0
+    try:
+        for batch in whole_batches(disk, path, 0, disk.size(path), check_crc=False):
+            if at < position + batch.size:
+                return EPOCH_AT <= at - position < EPOCH_AT + EPOCH_SIZE
+            position += batch.size
+    except InvalidBatch:
+        pass
+    return False
 
 
 def _write_zeros(disk: SimDisk, partition: TopicPartition, draw: Random) -> bool:
@@ -51,7 +72,7 @@ def _write_zeros(disk: SimDisk, partition: TopicPartition, draw: Random) -> bool
         return False
     data = bytearray(disk.read(path, 0, disk.size(path)))
     at = draw.randrange(len(data))
-    end = min(len(data), at + draw.randint(1, ZEROED_MAX))
+    end = min(len(data), at + draw.randint(ZEROED_MIN, ZEROED_MAX))
     data[at:end] = bytes(end - at)
     disk.write_by_hand(path, data)
     return True
@@ -88,15 +109,15 @@ def _set_huge(path: str) -> Callable[[SimDisk, TopicPartition, Random], bool]:
     return write
 
 
-_WAYS: dict[str, Callable[[SimDisk, TopicPartition, Random], bool]] = {
-    "bit changed in a segment": _flip_bit,
-    "zeros in a segment": _write_zeros,
-    "segment truncated": _truncate_segment,
-    "first segment deleted": _delete_first,
-    "middle segment deleted": _delete_middle,
-    "log start too high": _set_huge(layout.LOG_STARTS),
-    "high watermark too high": _set_huge(layout.HIGH_WATERMARKS),
-    "recovery point too high": _set_huge(layout.RECOVERY_POINTS),
-}
-DAMAGES = tuple(_WAYS)
+_LOG, _SEGMENT, _CHECKPOINT = DAMAGES = ("log file damaged", "segment deleted", "checkpoint wrong")
 """What `World.count` counts them as."""
+_WAYS: tuple[tuple[str, Callable[[SimDisk, TopicPartition, Random], bool]], ...] = (
+    (_LOG, _flip_bit),
+    (_LOG, _write_zeros),
+    (_LOG, _truncate_segment),
+    (_SEGMENT, _delete_first),
+    (_SEGMENT, _delete_middle),
+    (_CHECKPOINT, _set_huge(layout.LOG_STARTS)),
+    (_CHECKPOINT, _set_huge(layout.HIGH_WATERMARKS)),
+    (_CHECKPOINT, _set_huge(layout.RECOVERY_POINTS)),
+)

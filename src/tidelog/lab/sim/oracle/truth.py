@@ -123,7 +123,10 @@ class Truth:
             return False
         eligible = {*known.isr, *known.elr, *known.last_known_elr} - {broker}
         others = [self.shadows[other] for other in sorted(eligible)]
-        return any(other.first_difference(self.committed) is None for other in others)
+        mine = self.shadows[broker]
+        wanted = self.committed[: mine.start] + mine.entries
+        wanted += self.committed[len(wanted) :]
+        return any(other.first_difference(wanted) is None for other in others)
 
     def _elected_uncleanly(self, after: LeaderEpoch, upto: LeaderEpoch) -> bool:
         """Whether one of these epochs began with a free choice among all replicas, which the
