@@ -273,59 +273,6 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "elected-before-all-have-reported",
-        "an election by log waits for every replica that may have all committed records",
-        "a replica that registers first would lead, and others would drop what it lacks",
-        (
-            Change(
-                f"{_CONTROLLER}.election",
-                "    if not rules.waited and not set(known) <= set(reported):\n",
-                "    if not rules.waited and not set(known) & set(reported):\n",
-            ),
-            Change(
-                f"{_CONTROLLER}.election",
-                "    if on_the_way and not rules.waited:\n",
-                "    if not reported:\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "high-watermark-beyond-the-log-believed",
-        "a high watermark beyond the log end proves nothing about the records below",
-        "a wrong checkpoint would show consumers records that are not committed",
-        (
-            Change(
-                "tidelog.core.storage.log_directory",
-                "log.log_start_offset if above else",
-                "log.log_end_offset if above else",
-            ),
-        ),
-    ),
-    Mutant(
-        "damage-cut-without-a-leader",
-        "a damaged log is not truncated while its partition has no leader",
-        "the controller would elect it for records that it has truncated since its report",
-        (
-            Change(
-                "tidelog.core.node.membership.log_reporter",
-                "            if known is None or known.leader is None:\n",
-                "            if known is None:\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "read-without-verification",
-        "a batch that this process did not write is checked before it is served",
-        "a flipped bit would reach consumers and followers",
-        (
-            Change(
-                "tidelog.core.storage.segment.verification",
-                "    if position >= stop or stop <= segment.verified:\n",
-                "    if True:\n",
-            ),
-        ),
-    ),
-    Mutant(
         "preferred-leader-out-of-sync",
         "a preferred election takes a member of the ISR only",
         "Kafka's rule for elections of type PREFERRED",

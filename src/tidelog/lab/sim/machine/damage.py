@@ -109,14 +109,14 @@ def _set_huge(path: str) -> Callable[[SimDisk, TopicPartition, Random], bool]:
     return write
 
 
-_LOG, _SEGMENT, _CHECKPOINT = DAMAGES = ("log file damaged", "segment deleted", "checkpoint wrong")
+_LOG, _CHECKPOINT = DAMAGES = ("log file damaged", "checkpoint wrong")
 """What `World.count` counts them as."""
 _WAYS: tuple[tuple[str, Callable[[SimDisk, TopicPartition, Random], bool]], ...] = (
     (_LOG, _flip_bit),
     (_LOG, _write_zeros),
     (_LOG, _truncate_segment),
-    (_SEGMENT, _delete_first),
-    (_SEGMENT, _delete_middle),
+    (_LOG, _delete_first),
+    (_LOG, _delete_middle),
     (_CHECKPOINT, _set_huge(layout.LOG_STARTS)),
     (_CHECKPOINT, _set_huge(layout.HIGH_WATERMARKS)),
     (_CHECKPOINT, _set_huge(layout.RECOVERY_POINTS)),
