@@ -1,8 +1,8 @@
 """One run: build a cluster from a plan, let it suffer, heal it, demand that it settles.
 
 In the first phase the plan's actions strike and every event is judged. Then faults stop,
-whoever is down is started (where folders are lost and nobody may lead, an operator decides),
-and every partition must get a leader and all its replicas into the ISR with equal logs; no
+whoever is down is started (where logs are lost or damaged and nobody may lead, an operator
+decides), and every partition must get a leader and all its replicas into the ISR with equal logs; no
 producer may still wait, every consumer must reach the end. If nothing moves for `STUCK_MS`
 before that is so, it never will be.
 """
@@ -277,7 +277,11 @@ class Simulation:
         if self.world.now_ms < begun_ms + OPERATOR_MS or not all(n and n.acting for n in brokers):
             return
         known = [t.registration for t in self.oracle.truths.values() if t.registration is not None]
-        waiting = tuple(one.key for one in known if one.leader is None and one.lost)
+        hurt = {key for node in brokers if node for key in node.directory.damaged}
+        of = {key: name for name, key in self.partitions.items()}
+        waiting = tuple(
+            one.key for one in known if one.leader is None and (one.lost or of[one.key] in hurt)
+        )
         if waiting:
             self.admin.elect(ElectionType.UNCLEAN, waiting)
 
