@@ -2,7 +2,8 @@
 
 In the first phase the plan's actions strike and every event is judged. Then faults stop,
 whoever is down is started (where logs are lost or damaged and nobody may lead, an operator
-decides), and every partition must get a leader and all its replicas into the ISR with equal logs; no
+decides), and every partition must get a leader and all its replicas into the ISR with equal
+logs; no
 producer may still wait, every consumer must reach the end. If nothing moves for `STUCK_MS`
 before that is so, it never will be.
 """
