@@ -76,8 +76,6 @@ class Target:
     election: ElectionType = ElectionType.ONLINE
     candidate: BrokerId | None = None
     """Tried first, if it is a valid leader."""
-    raise_epoch: bool = False
-    """Whether the leader epoch rises even if the leader stays."""
 
 
 @slotted
