@@ -235,8 +235,15 @@ class FetchService:
                 self._hurry_missed(pending)
         replicas = self._replicas
         while replicas.deposed:
-            replica, error = replicas.deposed.popitem()
-            self._fail(replica, error)
+            deposed = dict(replicas.deposed)
+            replicas.deposed.clear()
+            # All errors are set before any fetch is answered: when the disk fails, no partition
+            # of a response may show a high watermark of the step that failed.
+            for replica, error in deposed.items():
+                self._fail(replica, error)
+            for replica in deposed:
+                for pending in list(replica.polls):
+                    self._unpark(pending)
         while replicas.touched:
             replica, _ = replicas.touched.popitem()
             if replica.resting:
@@ -246,10 +253,9 @@ class FetchService:
     def _fail(self, replica: HostedReplica, error: ErrorCode) -> None:
         for known, session in list(replica.resting.items()):
             self._attach(replica, known, session)
-        for pending, part in list(replica.polls.items()):
+        for pending, part in replica.polls.items():
             part.answer = failed(part.asked, error)
             pending.look(part)
-            self._unpark(pending)
 
     def _look_again(self, replica: HostedReplica) -> None:
         if not replica.polls:
