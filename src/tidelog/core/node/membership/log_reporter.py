@@ -163,7 +163,9 @@ class LogReporter:
         again = delta.controller or me in delta.brokers
         changed = self._image.leaderless if again else delta.partitions
         for key in sorted(changed & self._image.leaderless):
-            if me in self._image.partitions[key].replicas and self._log_of(key) is not None:
+            known = self._image.partitions[key]
+            # A replica that is new here has its log a moment later.
+            if me in known.replicas and me not in known.lost and key not in self.lost:
                 self.leaderless[key] = None
         for key in self.leaderless.keys() - self._image.leaderless:
             del self.leaderless[key]
