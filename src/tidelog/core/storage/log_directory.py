@@ -161,10 +161,8 @@ class LogDirectory:
                 # In another broker's folder the first epoch does not prove where the log began.
                 self.damaged[partition] = damage
             checkpointed = high_watermarks.get(partition, 0)
-            # One beyond the log may be any number: the leader tells the right one.
-            above = checkpointed > log.log_end_offset
-            self.high_watermarks[partition] = (
-                log.log_start_offset if above else max(checkpointed, log.log_start_offset)
+            self.high_watermarks[partition] = min(
+                max(checkpointed, log.log_start_offset), log.log_end_offset
             )
             if partition in cleaned or layout.CLEANER_OFFSETS in self._refused:
                 first_dirty = cleaned.get(partition, log.log_start_offset)
@@ -172,7 +170,7 @@ class LogDirectory:
                 cut |= first_dirty > log.log_end_offset
             else:
                 log.before_gap = partial(self.expect_gaps, partition)
-            stale |= above
+            stale |= checkpointed > log.log_end_offset
             lost |= recovery_points.get(partition, 0) > log.log_end_offset
             wrong |= log_starts.get(partition, 0) > log.log_end_offset
         # Records appended from here on must never be found below a former mark.

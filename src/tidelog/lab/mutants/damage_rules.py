@@ -25,18 +25,6 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "high-watermark-beyond-the-log-believed",
-        "a high watermark beyond the log end proves nothing about the records below",
-        "a wrong checkpoint would show consumers records that are not committed",
-        (
-            Change(
-                f"{_STORAGE}.log_directory",
-                "log.log_start_offset if above else",
-                "log.log_end_offset if above else",
-            ),
-        ),
-    ),
-    Mutant(
         "damage-cut-without-a-leader",
         "a damaged log is not truncated while its partition has no leader",
         "the controller would elect it for records that it has truncated since its report",

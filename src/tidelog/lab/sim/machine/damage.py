@@ -3,8 +3,10 @@
 Every change is on stable storage at once, as if the disk had always held it. None of them is
 one that a crash could leave behind (disk.py): these break what storage may rely on.
 
-Single bits of a batch's leader epoch are spared. No checksum covers it, and a
-wrong one inside a log is found only where recovery reads it (core/storage/segment/succession.py).
+A huge high watermark is not among them: as in Kafka it counts as the log end, which may show
+uncommitted records until a leader corrects it. Single bits of a batch's leader epoch are spared:
+no checksum covers it, and a wrong one inside a log is found only where recovery reads it
+(core/storage/segment/succession.py).
 """
 
 from collections.abc import Callable
@@ -118,6 +120,5 @@ _WAYS: tuple[tuple[str, Callable[[SimDisk, TopicPartition, Random], bool]], ...]
     (_LOG, _delete_first),
     (_LOG, _delete_middle),
     (_CHECKPOINT, _set_huge(layout.LOG_STARTS)),
-    (_CHECKPOINT, _set_huge(layout.HIGH_WATERMARKS)),
     (_CHECKPOINT, _set_huge(layout.RECOVERY_POINTS)),
 )
