@@ -42,11 +42,12 @@ def read_region_at(
             start = segment.locate(offset)
             # Compaction may have emptied the rest of a segment: then the next one goes on.
             if start < segment.size:
-                whole = upto >= (segments.end_of(segment) or log_end_offset)
+                segment_end = segments.end_of(segment) or log_end_offset
+                whole = upto >= segment_end
                 end = segment.size if whole else segment.locate(upto)
                 region = segment.read(start, max(start, end), max_bytes)
                 if segment.verified < segment.opened_size:
-                    region = sound_part(disk, segment, region, offset)
+                    region = sound_part(disk, segment, region, offset, segment_end)
                 return region
         except DiskError as error:
             raise DamagedRecords(damage_of(segment, error)) from error

@@ -121,6 +121,9 @@ class Scribe:
         """Told as a loss when the process starts."""
         self._oracle.emptied(process, partition)
 
+    def is_damaged(self, partition: TopicPartition) -> bool:
+        return self._oracle.is_damaged(partition)
+
     def may_damage(self, process: Process, partition: TopicPartition) -> bool:
         return self._oracle.may_damage(process, partition)
 

@@ -65,7 +65,9 @@ class Scrubber:
             self._at = next(self._to_check or iter(()), None)
             return 0
         try:
-            checked, damage = verify_next(self._replicas.directory.disk, segment, most)
+            log, disk = replica.log, self._replicas.directory.disk
+            end = log.segments.end_of(segment) or log.log_end_offset
+            checked, damage = verify_next(disk, segment, most, end)
         except DiskError as error:
             checked, damage = 0, damage_of(segment, error)
         if damage is not None:

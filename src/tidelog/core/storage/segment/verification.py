@@ -25,16 +25,19 @@ class DamagedRecords(Exception):
         self.damage = damage
 
 
-def sound_part(disk: Disk, segment: Segment, region: Region, offset: Offset) -> Region:
+def sound_part(
+    disk: Disk, segment: Segment, region: Region, offset: Offset, end_offset: Offset
+) -> Region:
     """The region up to the first damaged batch; DamagedRecords if that is its first one.
 
-    `offset` is the first one in the region that the reader asked for.
+    `offset` is the first one in the region that the reader asked for; `end_offset` is where the
+    segment ends.
     """
     position, end = region.position, region.position + region.length
     stop = min(end, segment.opened_size)
     if position >= stop or stop <= segment.verified:
         return region
-    sound, reason, _ = _check(disk, segment, position, stop, offset)
+    sound, reason, _ = _check(disk, segment, position, stop, offset, end_offset)
     if position <= segment.verified < sound:
         segment.verified = sound
     if reason is None:
@@ -44,15 +47,17 @@ def sound_part(disk: Disk, segment: Segment, region: Region, offset: Offset) -> 
     return Region(region.path, position, sound - position)
 
 
-def verify_next(disk: Disk, segment: Segment, most: int) -> tuple[int, Damage | None]:
+def verify_next(
+    disk: Disk, segment: Segment, most: int, end_offset: Offset
+) -> tuple[int, Damage | None]:
     """Check the next batches that are not verified; how many bytes that were, and what is
-    damaged there."""
+    damaged there. `end_offset` is where the segment ends."""
     start = segment.verified
     first = segment.base_offset if start == 0 else _offset_at(segment, start)
     stop = min(segment.opened_size, segment.boundary(start, start + most))
     if stop == start < segment.opened_size:
         stop = start + segment.span_at(start).size
-    sound, reason, offset = _check(disk, segment, start, stop, first)
+    sound, reason, offset = _check(disk, segment, start, stop, first, end_offset)
     segment.verified = sound
     if reason is None:
         return sound - start, None
@@ -60,13 +65,21 @@ def verify_next(disk: Disk, segment: Segment, most: int) -> tuple[int, Damage | 
 
 
 def _check(
-    disk: Disk, segment: Segment, position: int, stop: int, offset: Offset
+    disk: Disk, segment: Segment, position: int, stop: int, offset: Offset, end_offset: Offset
 ) -> tuple[int, str | None, Offset]:
-    """Up to where the batches are sound, why not further, and the offset there."""
+    """Up to where the batches are sound, why not further, and the offset there.
+
+    No checksum covers a batch's offset. One that is too high shows by the batch behind it, or by
+    the end of the segment.
+    """
+    last = None
     try:
         for batch in whole_batches(disk, segment.path, position, stop, check_crc=True):
-            if batch.last_offset < offset or batch.base_offset < segment.base_offset:
+            if last is not None and batch.base_offset < offset:
+                return last[0], f"offset {offset - 1} before {batch.base_offset}", last[1]
+            if not offset <= batch.last_offset < end_offset:
                 return position, f"offset {batch.base_offset} where {offset} should be", offset
+            last = position, offset
             position += batch.size
             offset = batch.next_offset
     except InvalidBatch as error:

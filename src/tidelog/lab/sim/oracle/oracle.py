@@ -149,6 +149,10 @@ class Oracle:
         truth.promise.emptied(process.id, self._revision)
         shadow.start, shadow.entries = 0, []
 
+    def is_damaged(self, partition: TopicPartition) -> bool:
+        """Whether some replica's damage is not mended yet."""
+        return bool(self.truths[partition].promise.damaged)
+
     def may_damage(self, process: Process, partition: TopicPartition) -> bool:
         return self.truths[partition].may_damage(process.id)
 
