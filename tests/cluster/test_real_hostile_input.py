@@ -23,7 +23,7 @@ from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.lab.fuzz.mutators import mutate
-from tidelog.lab.fuzz.requests import RequestMaker, World
+from tidelog.lab.fuzz.requests import RequestMaker, World, spare_brokers
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
@@ -170,7 +170,8 @@ def test_absurd_requests_of_every_api(cluster: LocalCluster) -> None:
         for key in sorted(OFFERED) * (ROUNDS // len(OFFERED))
     ]
     damaged = [mutate(random, frame, whole) for frame in whole]
-    for number, body in enumerate(whole + damaged):
+    for number, request in enumerate(whole + damaged):
+        body = spare_brokers(request, cluster.ids)
         frame = len(body).to_bytes(4, "big") + body
         broker = cluster.ids[number % 3]
         with connect(cluster.port(broker)) as sock:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.lab.fuzz.mutators import mutate
-from tidelog.lab.fuzz.requests import RequestMaker, World, spare_the_broker
+from tidelog.lab.fuzz.requests import RequestMaker, World, spare_brokers
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -116,7 +116,7 @@ class _Assault:
             frame = mutate(random, frame, stock)
         if int.from_bytes(frame[:2], "big") in MAKING_TOPICS and random.random() < 0.9:
             frame = frame[:8]  # a few topics do
-        frame = spare_the_broker(frame)
+        frame = spare_brokers(frame)
         length = len(frame)
         if random.random() < 0.03:
             length = random.choice((0, 1, length - 1, length + 1, 2**31 - 1, -1, 1 << 20))

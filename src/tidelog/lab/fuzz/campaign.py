@@ -28,7 +28,7 @@ from tidelog.core.wire.produce import decode_produce
 from tidelog.lab.fuzz.large_requests import any_large
 from tidelog.lab.fuzz.memory_broker import Line, MemoryBroker, WrongAnswer
 from tidelog.lab.fuzz.mutators import mutate
-from tidelog.lab.fuzz.requests import RequestMaker, World, spare_the_broker
+from tidelog.lab.fuzz.requests import RequestMaker, World, spare_brokers
 
 FRAMES_PER_BROKER = 20_000
 LARGE_SHARE = 1 / 5000
@@ -199,9 +199,9 @@ class Campaign:
             return any_large(self._maker, self._random)
         if chance < 0.1:
             stock[int(draw() * len(stock))] = frame = self._maker.any()
-            return spare_the_broker(frame)
+            return spare_brokers(frame)
         frame = stock[int(draw() * len(stock))]
-        return spare_the_broker(frame if draw() < 0.1 else mutate(self._random, frame, stock))
+        return spare_brokers(frame if draw() < 0.1 else mutate(self._random, frame, stock))
 
     def _sort(self, frame: bytes, line: Line) -> None:
         if line.refused is not None:

@@ -6,6 +6,7 @@ The same seed, the same requests.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -66,14 +67,14 @@ MEMBERS_MAX = 9
 BOMB_BYTES = {**dict.fromkeys(Codec, 500_000), Codec.ZSTD: 20_000_000}
 """What a batch unpacks to that is meant to take long; packed it has two kilobytes."""
 _UNREGISTER_BROKER = 64
-_THE_BROKER = (1).to_bytes(4, "big")
 
 
-def spare_the_broker(frame: bytes) -> bytes:
-    """Cut a request that unregisters the only broker: any client may do that without access
-    rules, and later frames would find nobody who serves them."""
+def spare_brokers(frame: bytes, brokers: Sequence[int] = (1,)) -> bytes:
+    """Cut a request that unregisters one of these brokers: without access rules any client may do
+    that, and later frames would find fewer brokers that serve them."""
     unregisters = int.from_bytes(frame[:2], "big") == _UNREGISTER_BROKER
-    return frame[:8] if unregisters and _THE_BROKER in frame[8:] else frame
+    named = any(broker.to_bytes(4, "big") in frame[8:] for broker in brokers)
+    return frame[:8] if unregisters and named else frame
 
 
 class World(NamedTuple):
