@@ -4,6 +4,7 @@ import pytest
 from node_cluster import ORDERS, Cluster
 
 from tidelog.core.node import events as on
+from tidelog.core.storage.segment.verification import DamagedRecords
 
 SEGMENT = "orders-0/00000000000000000000.log"
 
@@ -55,3 +56,23 @@ def test_fetches_from_before_the_truncation_do_not_count(cluster: Cluster) -> No
     cluster.cut.clear()
     cluster.run_until(lambda: 3 in isr(cluster, 2))
     assert cluster.log(3) == cluster.log(2)
+
+
+def test_a_sole_replica_serves_no_damaged_batch_after_the_scrubber_found_it() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(replicas=(2,))
+    for value in (b"a", b"b", b"c"):
+        cluster.produce(2, value)
+    cluster.step(2, on.ShutdownRequested(cluster.now_ms))
+    cluster.run_until(lambda: 2 in cluster.halted)
+    disk = cluster.disks[2]
+    whole = disk.read(SEGMENT, 0, disk.size(SEGMENT))
+    disk.write(SEGMENT, whole[:-1] + b"?")
+    cluster.start(2)
+    cluster.run_until(lambda: ORDERS in cluster.nodes[2].directory.damaged)
+    cluster.run_until(lambda: cluster.nodes[2].scrubber.passes > 0)
+    log = cluster.nodes[2].replicas[ORDERS].log
+    assert log.read(0, 1 << 20).length < disk.size(SEGMENT), "the sound batches"
+    with pytest.raises(DamagedRecords):
+        log.read(2, 1 << 20)

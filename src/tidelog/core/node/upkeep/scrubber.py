@@ -55,14 +55,17 @@ class Scrubber:
         return self._next_ms if self._bytes_a_second else None
 
     def _check_next(self, most: int) -> int:
+        if self._to_check is None:
+            if self.passes:
+                self._forget_checks()
+            self._to_check = self._unverified()
         if self._at is None:
-            self._to_check = self._to_check or self._unverified()
             self._at = next(self._to_check, None)
             if self._at is None:
                 return 0
         replica, segment = self._at
         if segment.verified >= segment.opened_size or segment not in replica.log.segments:
-            self._at = next(self._to_check or iter(()), None)
+            self._at = next(self._to_check, None)
             return 0
         try:
             log, disk = replica.log, self._replicas.directory.disk
@@ -71,8 +74,9 @@ class Scrubber:
         except DiskError as error:
             checked, damage = 0, damage_of(segment, error)
         if damage is not None:
+            # It stays unverified: readers of the damaged batch get an error.
             self._replicas.damage_found(replica.topic_partition, damage)
-            segment.verified = segment.opened_size
+            self._at = next(self._to_check, None)
         return checked
 
     def _unverified(self) -> Iterator[tuple[HostedReplica, Segment]]:
@@ -82,7 +86,7 @@ class Scrubber:
                     yield replica, segment
 
     def _end_pass(self, now_ms: int) -> None:
-        """Wait for the next pass, which checks every closed segment again."""
+        """Wait for the next pass."""
         self._to_check = None
         if len(self._replicas.hosted) < len(self._replicas.directory.logs):
             # The broker does not know all its replicas yet: go on with those soon.
@@ -91,6 +95,9 @@ class Scrubber:
         self.passes += 1
         self.last_pass_ms = now_ms
         self._next_ms = now_ms + self._pass_interval_ms
+
+    def _forget_checks(self) -> None:
+        """Every closed segment is checked again."""
         for replica in self._replicas.hosted.values():
             for segment in replica.log.segments:
                 if segment is not replica.log.segments.active:
