@@ -8,21 +8,26 @@ from tidelog.lab.retelling.telling import Telling
 from tidelog.lab.sim.runner import run_seed
 from tidelog.lab.sim.shrink import shrink
 from tidelog.lab.sim.simulation import Violation
-from tidelog.lab.sim.swarm import Plan, draw_plan
+from tidelog.lab.sim.swarm import FAULTS, Plan, draw_plan
 from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.runner import perform_all
 
 FAILURES_WANTED = 1
-SEEDS_MAX = 60
+SEEDS = range(150, 250)
+"""Under the rule of before they break what a story can show. Others show it only in part: a story
+has no words for a disk that fails or a controller that moves at that moment."""
 
 
 def failures(policy: str) -> list[tuple[Plan, Violation]]:
     """The first few seeds that break something, made shorter."""
     found = []
-    for seed in range(SEEDS_MAX):
+    for seed in SEEDS:
+        plan = draw_plan(seed)
+        if any(action.kind not in ("produce", *FAULTS) for action in plan.actions):
+            continue  # stories have no words for damaged files, wrong clocks and their like
         result = run_seed(seed, policy)
         if not result.clean:
-            shrunk = shrink(draw_plan(seed), result, policy)
+            shrunk = shrink(plan, result, policy)
             broken = (v for v in shrunk.result.violations if v.invariant == shrunk.invariant)
             found.append((shrunk.plan, next(broken)))
         if len(found) == FAILURES_WANTED:
