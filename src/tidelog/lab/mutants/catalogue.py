@@ -9,5 +9,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *damage_rules.RULES,
 )
 
-ESCAPED: tuple[Mutant, ...] = broker_rules.ESCAPED
+ESCAPED: tuple[Mutant, ...] = (*broker_rules.ESCAPED, *damage_rules.ESCAPED)
 """Named openly, not hunted: the lab does not find these."""
