@@ -53,7 +53,7 @@ def verify_next(
     """Check the next batches that are not verified; how many bytes that were, and what is
     damaged there. `end_offset` is where the segment ends."""
     start = segment.verified
-    first = segment.base_offset if start == 0 else _offset_at(segment, start)
+    first = segment.base_offset if start == 0 else segment.span_at(start).base_offset
     stop = min(segment.opened_size, segment.boundary(start, start + most))
     if stop == start < segment.opened_size:
         stop = start + segment.span_at(start).size
@@ -85,11 +85,6 @@ def _check(
     except InvalidBatch as error:
         return position, error.reason, offset
     return position, None, offset
-
-
-def _offset_at(segment: Segment, position: int) -> Offset:
-    """The first offset that a batch at this position may have."""
-    return segment.span_at(position).base_offset
 
 
 def damage_of(segment: Segment, error: DiskError) -> Damage:
