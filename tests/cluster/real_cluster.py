@@ -27,6 +27,12 @@ LOOK_S = 0.02
 DESCRIBE_CLUSTER = 60
 QUICK_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 """A hang is noticed after two seconds, not after nine."""
+PASSING_ERRORS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+"""What brokers answer while a leader changes."""
 
 
 def _quiet(bootstrap: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -100,8 +106,13 @@ def send_all(
     conf: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> list[int]:
-    """The offsets under which the records were acknowledged."""
-    sent = Sent(bootstrap, topic, conf)
+    """Write each record once and return the offsets under which they were acknowledged.
+
+    With acks=all the producer is idempotent: its retries during an election add no duplicates.
+    """
+    conf = conf or {}
+    idempotent = {"enable.idempotence": conf.get("acks", "all") == "all"}
+    sent = Sent(bootstrap, topic, {**idempotent, **conf})
     values = list(values)
     for value in values:
         sent.send(value, partition, **more)
@@ -166,7 +177,11 @@ def read_values(
 
 
 def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
-    """Asked again where the leader has just moved: this call alone does not do that itself."""
+    """Return the low and high watermark; retry as librdkafka does not do for this call alone.
+
+    A leader that has just been elected answers OFFSET_NOT_AVAILABLE until its high watermark is
+    in its own leader epoch.
+    """
     give_up = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -174,8 +189,8 @@ def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
                 TopicPartition(topic, partition), timeout=PATIENCE_S
             )
         except KafkaException as error:
-            moved = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
-            if not moved or time.monotonic() > give_up:
+            passing = error.args[0].code() in PASSING_ERRORS
+            if not passing or time.monotonic() > give_up:
                 raise
             time.sleep(0.05)
         else:
