@@ -84,11 +84,12 @@ endif
 sim: $(STAMP) ## the simulator: make sim SEEDS=2000 START=0
 	$(BIN)/tidelog sim run --seeds $(or $(SEEDS),2000) --start $(or $(START),0)
 
-model: $(STAMP) ## the published models, and the shipped code within three sets of bounds
+model: $(STAMP) ## the published models, and the shipped code within four sets of bounds
 	$(BIN)/tidelog model table --size 3,2,2,2
 	$(BIN)/tidelog model check
 	$(BIN)/tidelog model check --replicas 3 --records 1 --messages 0
 	$(BIN)/tidelog model check --partition-epochs 4 --messages 0 --restarts 1
+	$(BIN)/tidelog model check --records 1 --leader-epochs 3 --partition-epochs 4 --messages 0 --min-isr 2 --damages 1
 
 mutants: $(STAMP) ## put known mistakes back, one by one, and see each found
 	$(BIN)/tidelog model mutants

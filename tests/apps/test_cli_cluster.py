@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.remote import bootstrap as cli_bootstrap
-from tidelog.apps.cli.remote.cluster_report import Ailing, Health
+from tidelog.apps.cli.remote.cluster_report import Ailing, Damaged, Health
 from tidelog.apps.cli.views import cluster_view
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
@@ -254,6 +254,19 @@ def test_a_partition_is_named_once_and_the_clusters_own_topics_hide_no_other() -
         "2 not led by their preferred replica, named above",
         "✗ partitions: 53; 0 offline, 0 under min ISR, 52 under-replicated;"
         " brokers not answering: 1",
+    ]
+
+
+def test_a_cluster_with_a_damaged_replica_is_not_healthy() -> None:
+    damaged = Damaged("orders", 0, 2, 17, "checksum differs")
+    health = Health(1, [], [], [], [], [], False, [], False, [damaged])
+    assert not health.holds
+    assert health.as_data()["damaged"][0]["offset"] == 17
+    out = io.StringIO()
+    cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
+    assert out.getvalue().splitlines() == [
+        "orders/0: the replica of broker 2 is damaged from offset 17 on",
+        "✗ partitions: 1; 0 offline, 0 under min ISR, 0 under-replicated, 1 with a damaged replica",
     ]
 
 

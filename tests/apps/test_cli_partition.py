@@ -279,6 +279,35 @@ def test_who_lost_its_log_is_told_and_what_can_be_done() -> None:
     assert "unclean" not in shown(partition(lost=[1]))
 
 
+@pytest.mark.parametrize(
+    ("isr", "leader", "told"),
+    [
+        ([1], 1, "it copies the damaged records from the leader"),
+        ([2], 2, "no other replica is in sync, so it serves the remaining records"),
+        ([], None, "it is mended once another replica leads"),
+    ],
+)
+def test_describe_names_a_damaged_replica(isr: list[int], leader: int | None, told: str) -> None:
+    damage = {"offset": 4, "reason": "checksum differs"}
+    damaged = replica(2, 9, 9, in_isr=2 in isr, damage=damage)
+    one = partition(isr=isr, leader=leader, replicas=[replica(1, 9, 9), damaged])
+    lines = " ".join(shown(one).split())
+    assert f"broker 2 is damaged from offset 4 on: {told} (checksum differs)" in lines
+    assert lines.endswith("✗ 0 of 1 partitions are whole; damaged: broker 2")
+
+
+def test_a_partition_with_a_damaged_replica_is_not_whole() -> None:
+    """Also while the ISR still names it."""
+    damaged = replica(2, 9, 9, damage={"offset": 4, "reason": "checksum differs"})
+    assert not partition(replicas=[replica(1, 9, 9), damaged]).holds
+
+
+def test_describe_shows_an_election_without_a_known_isr() -> None:
+    election = {"leader": 2, "leader_epoch": 3, "old_leader": -1, "old_isr": [], "old_elr": []}
+    lines = " ".join(shown(partition(unclean_election=election)).split())
+    assert "leads since leader epoch 3; no replica was known to have every record" in lines
+
+
 def test_losses_are_told() -> None:
     election = {"leader": 2, "leader_epoch": 3, "old_leader": 1, "old_isr": [1], "old_elr": []}
     loss = {

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.cli.remote.partition_report import Partition, Replica
-from tidelog.apps.cli.remote.recovery_plan import Plan, make_plan, show
+from tidelog.apps.cli.remote.recovery_plan import Plan, make_plan, show, verdict
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
@@ -26,8 +26,9 @@ def replica(broker: int, end: int, *epochs: list[int], **more: Any) -> Replica:
     return Replica(broker, "host:1", "follower", False, **own)
 
 
-def plan(*replicas: Replica, leader: int | None = None) -> Plan:
+def plan(*replicas: Replica, leader: int | None = None, **more: Any) -> Plan:
     rest: dict[str, Any] = {"elr": [], "min_isr": 2, "unclean_election": None, "losses": []}
+    rest.update(more)
     return make_plan(
         Partition("orders", 0, None, leader, 7, 9, [], replicas=list(replicas), **rest)
     )
@@ -72,6 +73,31 @@ def test_a_replica_that_does_not_answer_leaves_the_plan_incomplete() -> None:
     assert losses(made) == {1: 0, 3: None}
     assert (made.silent, made.complete) == ([3], False)
     assert plan(silent).best is None
+
+
+def test_a_replica_that_lost_its_folder_has_nothing() -> None:
+    gone = Replica(3, None, "unknown", False, unreachable="it has no replica any more")
+    made = plan(replica(1, 90, [0, 0]), gone, lost=[3])
+    assert losses(made) == {1: 0, 3: 90}
+    assert made.complete
+    assert made.best is not None
+    assert made.best.broker == 1
+    alone = plan(gone, lost=[3])
+    assert alone.best is None
+    assert verdict(alone).startswith("no replica has any records: every folder was lost")
+
+
+def test_committed_records_that_no_replica_has_are_counted() -> None:
+    damage = {"offset": 40, "reason": "checksum differs"}
+    one, two = (
+        replica(broker, 100, [0, 0], damage=damage, high_watermark=100) for broker in (1, 2)
+    )
+    made = plan(one, two)
+    assert made.committed_and_gone == 60
+    out = io.StringIO()
+    show(Console(file=out, width=120, markup=False, highlight=False), made)
+    assert "at least 60 committed records are on none of these replicas" in out.getvalue()
+    assert "to elect it: tidelog partition recover orders/0" in out.getvalue()
 
 
 def test_the_plan_as_text() -> None:

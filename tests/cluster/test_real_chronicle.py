@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+from real_cluster import partition_dir
+
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -25,3 +27,24 @@ def test_the_death_of_a_broker_is_in_the_others_logs() -> None:
                 break
             assert time.monotonic() < give_up, text
             time.sleep(0.1)
+
+
+def test_what_recovery_found_is_in_the_log_and_nothing_of_sound_logs() -> None:
+    with LocalCluster(brokers=1) as cluster:
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, "orders", 1, 1)
+            create_topic(client, "bills", 1, 1)
+        cluster.kill(1)
+        folder = partition_dir(cluster, 1, "orders")
+        (folder / f"{0:020d}.index").unlink()
+        (folder / f"{0:020d}.timeindex").unlink()
+        (folder / f"{0:020d}.timeindex").mkdir()
+        with (folder / f"{0:020d}.log").open("ab") as file:
+            file.write(b"torn")
+        cluster.start_broker(1)
+        text = Path(cluster.log_path(1)).read_text()
+        index, times, log = (f"orders-0/{0:020d}.{kind}" for kind in ("index", "timeindex", "log"))
+        assert f"INFO  broker 1: {index}: rebuilt from the log" in text
+        assert f"WARN  broker 1: {times} is not a file: moved to {times}.damaged" in text
+        assert f"WARN  broker 1: {log}: cut from 4 to 0 bytes" in text
+        assert not [line for line in text.splitlines() if "bills-0/" in line]

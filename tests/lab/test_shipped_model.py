@@ -10,6 +10,7 @@ from tidelog.lab.modelcheck.shipped.pictures import fields_of, picture_of
 from tidelog.lab.modelcheck.shipped.renaming import Renamer
 
 SMALL = Bounds(replicas=2, records=1, leader_epoch=1, partition_epoch=2, messages=1)
+ONE_DAMAGE = Bounds(2, 1, 2, 3, messages=0, min_insync_replicas=2, damages=1)
 LATE_REPLY = ("LeaderWrite(A)", "FollowerAsk(B)", "Deliver(Fetch B->A)")
 
 
@@ -46,6 +47,49 @@ def test_truncation_by_high_watermark_is_found_out() -> None:
     last = broken.path[-1].state
     assert invariants.COMMITTED_ON_CANDIDATES in model.violated(last)
     assert any("log=[]" in line for line in model.describe(last))
+
+
+def test_one_log_that_lost_its_end_unnoticed_loses_nothing_that_two_replicas_knew() -> None:
+    found = explore(ClusterModel(ONE_DAMAGE), workers=1)
+    assert not found.violations
+    assert found.complete
+    assert found.missed_goals == ()
+
+
+def test_what_only_the_damaged_replica_knew_to_be_committed_does_not_count() -> None:
+    model = ClusterModel(Bounds(2, 1, 2, 2, messages=1, min_insync_replicas=2, damages=1))
+    path = (
+        "LeaderWrite(A)", "FollowerAsk(B)", "Deliver(Fetch B->A)", "Deliver(FetchReply A->B)",
+        "FollowerAsk(B)", "Deliver(Fetch B->A)", "RestartCut(A, 0)", "ControllerFence(B)",
+        "Learn(B, 2)", "Learn(A, 2)", "FollowerAsk(B)", "Deliver(Fetch B->A)",
+        "Deliver(FetchReply A->B)",
+    )  # fmt: skip
+    state = next(iter(model.initial()))
+    for wanted in path:
+        state = next(after for action, after in model.successors(state) if action == wanted)
+    assert [log for _, log in state[0]] == [(), ()]
+    assert "committed=1" in model.describe(state)[-1]
+    assert model.violated(state) == []
+
+
+def test_a_leader_that_lacks_committed_records_is_replaced() -> None:
+    model = ClusterModel(ONE_DAMAGE)
+    path = (
+        "LeaderWrite(A)", "FollowerAsk(B)", "FollowerAsk(B)", "RestartCut(B, 0)",
+        "ControllerFence(A)", "Learn(A, 2)", "Learn(B, 2)", "FollowerAsk(A)", "Report(A)",
+    )  # fmt: skip
+    state = next(iter(model.initial()))
+    for wanted in path:
+        state = next(after for action, after in model.successors(state) if action == wanted)
+    assert model.describe(state)[-1].startswith("controller: leader=A epoch=2 ISR={A}")
+
+
+def test_damage_is_bounded() -> None:
+    model = ClusterModel(ONE_DAMAGE)
+    state = next(iter(model.initial()))
+    for wanted in ("LeaderWrite(A)", "FollowerAsk(B)", "RestartCut(B, 0)"):
+        state = dict(model.successors(state))[wanted]
+    assert not any("Cut" in action for action, _ in model.successors(state))
 
 
 def test_a_prologue_is_walked_first() -> None:

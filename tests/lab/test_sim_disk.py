@@ -175,3 +175,78 @@ def test_directories_move_and_go_with_all_in_them() -> None:
     assert one.list_dir("") == []
     one.lose_power()
     assert contents(one) in ({"d/log": b"a"}, {"e/log": b"a"}, {})
+
+
+def test_rot_changes_bytes_also_after_a_power_failure() -> None:
+    one = disk(ONLY["forget"])
+    synced_file(one, "d/log", b"stable")
+    one.append("d/log", [b"-unsynced"])
+    before = one.cuts
+    one.rot("d/log", 2, b"XY")
+    assert one.cuts > before, "the oracle looks again"
+    assert one.read("d/log", 0, 99) == b"stXYle-unsynced"
+    one.lose_power()
+    assert contents(one)["d/log"] == b"stXYle"
+
+
+def test_a_shortened_file_stays_short() -> None:
+    one = disk(ONLY["keep"])
+    synced_file(one, "d/log", b"stable")
+    one.shorten("d/log", 3)
+    one.lose_power()
+    assert contents(one)["d/log"] == b"sta"
+    assert one.append("d/log", [b"!"]) == 3
+
+
+def test_reads_of_bad_bytes_fail_until_they_are_cut_off_or_replaced() -> None:
+    one = disk()
+    synced_file(one, "d/log", b"0123456789")
+    one.spoil("d/log", 4, 99)
+    one.append("d/log", [b"more"])
+    assert one.read("d/log", 0, 4) == b"0123"
+    assert one.read("d/log", 10, 4) == b"more", "what is written later is sound"
+    with pytest.raises(DiskError):
+        one.read("d/log", 3, 2)
+    one.truncate("d/log", 5)
+    with pytest.raises(DiskError):
+        one.read("d/log", 0, 5)
+    one.truncate("d/log", 4)
+    assert one.read("d/log", 0, 5) == b"0123"
+    one.spoil("d/log", 0, 4)
+    replace_file(one, "d/log", b"new")
+    assert one.read("d/log", 0, 3) == b"new"
+
+
+def test_bad_bytes_read_as_zeros_after_a_restart() -> None:
+    one = disk()
+    synced_file(one, "d/log", b"0123456789")
+    one.spoil("d/log", 4, 6)
+    one.restarted()
+    assert one.read("d/log", 0, 10) == b"0123\0\x006789"
+
+
+def test_a_lying_disk_forgets_what_it_reported_as_synced() -> None:
+    one = disk(ONLY["forget"])
+    synced_file(one, "d/log", b"stable")
+    one.lies_until_ms = 1
+    one.append("d/log", [b"-unsynced"])
+    one.sync("d/log")
+    sync = one.begin_sync("d/log")
+    assert sync is not None
+    one.finish_sync(sync)
+    replace_file(one, "d/other", b"new")
+    one.finish_sync_dir("d")
+    one.lose_power()
+    assert contents(one)["d/log"] == b"stable"
+    assert contents(one).get("d/other", b"") == b""
+
+
+def test_a_disk_that_stops_lying_has_synced_everything() -> None:
+    one = disk(ONLY["forget"])
+    one.lies_until_ms = 1
+    synced_file(one, "d/log", b"reported")
+    one.stop_lying()
+    one.append("d/log", [b"-unsynced"])
+    one.stop_lying()
+    one.lose_power()
+    assert contents(one)["d/log"] == b"reported", "only lies are made good"

@@ -1,5 +1,8 @@
 """What the simulator holds brokers to, once folders were removed or power was lost."""
 
+from tidelog.core.node.measuring.journal import Note
+from tidelog.core.types import TopicPartition
+from tidelog.lab.sim.oracle.admissions import Admissions
 from tidelog.lab.sim.oracle.promise import Promise
 
 
@@ -34,3 +37,43 @@ def test_damage_to_one_replica_loses_nothing_by_itself() -> None:
     assert promise.allows_loss_from(7), "two replicas at a time lack records"
     promise.settle(2)
     assert promise.damaged == set()
+
+
+def test_what_only_damaged_replicas_committed_may_be_lost() -> None:
+    promise = Promise(min_isr=1)
+    promise.decay(2)
+    promise.committed(5, isr=(1, 2))
+    assert not promise.allows_loss_from(9)
+    promise.committed(6, isr=(2,))
+    promise.committed(7, isr=(2,))
+    assert promise.allows_loss_from(6)
+    assert not promise.allows_loss_from(5)
+    assert not promise.is_intact()
+    promise.settle(2)
+    assert not promise.allows_loss_from(6)
+    assert promise.is_intact()
+    assert promise.mended == 1
+
+
+def test_a_broker_may_serve_damage_only_until_it_is_restarted() -> None:
+    promise = Promise(min_isr=1)
+    promise.decay(2)
+    assert 2 in promise.decayed
+    promise.stopped(2)
+    assert not promise.decayed
+    assert promise.damaged == {2}
+
+
+def test_a_loss_is_covered_by_what_brokers_wrote_to_their_logs() -> None:
+    said = Admissions(TopicPartition("t", 1))
+    said.noted([Note("log_damaged", ("t", 0, 3, "checksum differs")), Note("registered", (7,))])
+    assert not said.covers(3), "of another partition"
+    said.noted([Note("truncated", ("t", 1, 4, 2, 5))])
+    assert [offset for offset in range(7) if said.covers(offset)] == [2, 3, 4]
+    said.noted([Note("log_damaged", ("t", 1, 6, "checksum differs"))])
+    assert said.covers(6)
+    assert not said.covers(5)
+    said.noted([Note("log_lost", ("t", 1))])
+    assert said.covers(0)
+    said.clear()
+    assert not said.covers(6)

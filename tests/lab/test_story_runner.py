@@ -82,6 +82,8 @@ def test_a_record_that_was_never_confirmed_is_not_acked_and_may_be_lost() -> Non
         ("tick soon", "milliseconds must be a number"),
         ("start A", "A is up already"),
         ("tear A", "A is up; crash it first"),
+        ("cut A 0", "A is up; crash it first"),
+        ("delete-folder A", "A is up; crash it first"),
         ("flip A", "usage: flip A OFFSET"),
         ("elect B please", "usage: elect B [unclean]"),
         ("tell A later", "usage: tell A [newest]"),
@@ -105,6 +107,10 @@ def test_a_record_that_was_never_confirmed_is_not_acked_and_may_be_lost() -> Non
         ("crash A\nfetch A", "A is down; start it first"),
         ("crash A\ntear A\ntear A", "A has no record to tear"),
         ("crash A\nflip A 7", "A has no record at 7"),
+        ("crash A\nzero A 0\ncut A 0", "A has no record at 0"),
+        ("crash A\nput-epoch A 0 9999999999", "epoch is at most 2147483647"),
+        ("crash A\ndelete-segment A", "usage: delete-segment A OFFSET"),
+        ("crash A\ndelete-folder A all=maybe", "unknown all 'maybe'; known: true, false"),
         ("crash A\nput-file A nothing 0", "A has no file 'nothing'"),
         ("partition A | controller\nstop A", "A can't stop"),
     ],
@@ -127,6 +133,7 @@ def test_what_can_not_be_done_ends_the_story_with_a_line(line: str, message: str
         ("cluster A B down=C", "unknown broker 'C'"),
         ("cluster A B down=A,B", "one replica must be up to lead"),
         ("cluster A unclean=maybe", "unknown unclean 'maybe'; known: true, false"),
+        ("cluster A recovery=fast", "known: none, balanced, aggressive"),
         ("produce m1", "no cluster yet"),
     ],
 )
@@ -194,3 +201,41 @@ def test_a_fault_in_the_code_is_a_problem_with_a_line(monkeypatch: pytest.Monkey
     ((line, message),) = problems("cluster A\n\ntick 5\n")
     assert "ZeroDivisionError: oh" in message
     assert line == 1
+
+
+DOWN = "cluster A B segment=2{option}\nproduce m1..m5\nfetch B times=5\nstop A\n"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "flip A 1",
+        "zero A 1",
+        "cut A 1",
+        "cut A 4",
+        "delete-segment A 0",
+        "delete-segment A 2",
+        "delete-folder A",
+        "delete-folder A all=true",
+        "put-file A recovery-point-offset-checkpoint 0 | 1 | story 0 99999999",
+    ],
+)
+def test_every_kind_of_damage_is_mended_where_logs_are_reported(damage: str) -> None:
+    story = DOWN.format(option=" recovery=balanced") + f"{damage}\nstart A\nsettle\n"
+    assert problems(story + "expect isr A B\nexpect log A m1..m5\nexpect equal A B\n") == []
+
+
+def test_without_the_option_the_controller_acts_on_no_report() -> None:
+    story = "cluster A B\nproduce m1 m2\n"
+    story += "fetch B times=2\ncrash B\ncut B 1\nstart B\nexpect isr A B\n"
+    assert problems(story) == []
+
+
+def test_a_report_that_can_not_reach_the_controller_keeps_its_broker_fenced() -> None:
+    story = (
+        "cluster A B recovery=balanced min.insync.replicas=2\nproduce m1 m2\nfetch B times=2\n"
+        "stop B A\ncut A 1\npartition A | controller\nstart A\nheal\nelect A\n"
+        "----\nno election: A is fenced or out of reach\n\n"
+        "start B\nexpect leader B\nsettle\nexpect isr A B\nexpect log A m1 m2\n"
+    )
+    assert problems(story) == []

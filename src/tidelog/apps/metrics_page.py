@@ -6,6 +6,7 @@ behind the code.
 
 import sys
 from pathlib import Path
+from textwrap import fill
 
 from tidelog.core.metrics.families import SECTIONS
 from tidelog.core.node.measuring.journal import EVENTS
@@ -51,7 +52,8 @@ broker`. With `tidelog.log.format=json` each line is an object: `ts` (UTC), `lev
 ```
 
 Of one event there are at most 20 lines a second; what is left out is counted in a line of the same
-event with the field `left_out`. Every `segment_deleted` has its line.
+event with the field `left_out`. These events have no such limit:
+ALWAYS.
 
 This page is written from the code: `python -m tidelog.apps.metrics_page docs/reference`.
 
@@ -61,6 +63,13 @@ This page is written from the code: `python -m tidelog.apps.metrics_page docs/re
 
 _PROCESS = (
     ("recovering", "INFO", "partition, number, of", "a log is read after an unclean stop"),
+    (
+        "recovered",
+        "INFO, WARN",
+        "topic, partition",
+        "what was found when a log was opened: WARN for what was cut or damaged, INFO for files"
+        " that were removed or rebuilt; no line for a log without findings",
+    ),
     ("listening", "INFO", "host, port, internal_port, metrics", "its ports are open"),
     ("acting", "INFO", "", "it is part of the cluster: unfenced"),
     ("not_acting", "WARN", "", "it was fenced, or fenced itself in time"),
@@ -104,7 +113,8 @@ def _events_page() -> str:
     for name, event in EVENTS.items():
         text = event.text.replace("{", "*").replace("}", "*")
         rows.append(f"| `{name}` | {event.level} | {', '.join(event.fields)} | {text} |\n")
-    return _EVENTS + "".join(rows)
+    always = ", ".join(f"`{name}`" for name, event in EVENTS.items() if event.always)
+    return _EVENTS.replace("ALWAYS", fill(always, 100)) + "".join(rows)
 
 
 def write(folder: Path) -> None:

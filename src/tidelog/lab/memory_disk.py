@@ -43,6 +43,11 @@ class MemoryDisk:
         inside = (name for name in (*self.files, *self.directories) if name.startswith(prefix))
         return sorted({name[len(prefix) :].partition("/")[0] for name in inside} - {""})
 
+    def scan_dir(self, path: str) -> tuple[list[str], list[str]]:
+        names, inside = self.list_dir(path), path + "/" if path else ""
+        files = [name for name in names if inside + name in self.files]
+        return files, [name for name in names if inside + name not in self.files]
+
     def make_dir(self, path: str) -> None:
         self.directories.add(path)
 

@@ -22,6 +22,7 @@ from tidelog.core.storage.disk import (
     DiskError,
     DiskFull,
     MissingFile,
+    NotPermitted,
     Region,
     parent,
     sync_each,
@@ -38,6 +39,7 @@ _SYNCFS_TELLS_ERRORS = (5, 8)
 SYNCFS_FROM = 16
 """Fewer files are synced one by one: the whole file system may hold much else."""
 _SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+_RIGHTS_ERRORS = (errno.EACCES, errno.EPERM)
 
 
 @cache
@@ -121,6 +123,8 @@ class OsDisk:
         self.max_open_files = max_open_files
         self.lease_descriptor_max = 1 << 30
         """Leases get no higher descriptor: writing needs some too."""
+        self.on_unreadable: Callable[[str], None] = _ignore
+        """Called with the path of a file that could not be sent as it was promised."""
         self._open_files: OrderedDict[str, OpenFile] = OrderedDict()
         self._open_in: dict[str, set[str]] = {}
         """The same paths by their directories."""
@@ -168,9 +172,7 @@ class OsDisk:
                 os.close(fd)
 
     def size(self, path: str) -> int:
-        file = self._open_files.get(path)
-        if file is not None:
-            return file.size
+        # By name: an open descriptor hides that the file was deleted or cut by someone else.
         with _as_disk_error(path):
             return os.stat(self._absolute(path)).st_size
 
@@ -215,6 +217,15 @@ class OsDisk:
                 return sorted(os.listdir(self._absolute(path)))
             except FileNotFoundError:
                 return []
+
+    def scan_dir(self, path: str) -> tuple[list[str], list[str]]:
+        files: list[str] = []
+        others: list[str] = []
+        directory = self._absolute(path)
+        with _as_disk_error(path), suppress(FileNotFoundError), os.scandir(directory) as entries:
+            for entry in entries:
+                (files if _is_file(entry) else others).append(entry.name)
+        return sorted(files), sorted(others)
 
     def make_dir(self, path: str) -> None:
         with _as_disk_error(path):
@@ -310,6 +321,16 @@ class OsDisk:
         return f"{self.root}/{path}" if path else self.root
 
 
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    """Whether the name leads to a file, perhaps by links. Only links cost a system call."""
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+
+
 def _write_gathered(fd: int, buffers: Sequence[Buffer]) -> None:
     """All of them, in as few calls as their limits allow."""
     gathered: list[Buffer] = []
@@ -343,7 +364,13 @@ def _disk_error(error: OSError, path: str) -> DiskError:
         return DiskFull(what, path)
     if error.errno == errno.ENOENT:
         return MissingFile(what, path)
+    if error.errno in _RIGHTS_ERRORS:
+        return NotPermitted(what, path)
     return DiskError(what, path)
+
+
+def _ignore(_path: str) -> None:
+    """For tools, which send nothing."""
 
 
 @contextmanager

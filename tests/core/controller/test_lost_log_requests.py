@@ -105,8 +105,9 @@ def test_the_last_leader_waits_for_its_log() -> None:
 
 
 def test_a_part_of_a_report() -> None:
-    whole = on.LogReportsReceived(1, 3, 9, (KEY,), (SECOND,))
-    assert narrowed(whole, [SECOND]) == on.LogReportsReceived(1, 3, 9, (), (SECOND,))
+    whole = on.LogReportsReceived(1, 3, 9, (KEY,), (SECOND,), refused={KEY: 1, SECOND: 2})
+    part = on.LogReportsReceived(1, 3, 9, (), (SECOND,), refused={SECOND: 2})
+    assert narrowed(whole, [SECOND]) == part
 
 
 def test_a_damaged_replica_leaves_the_isr_under_a_new_leader_epoch() -> None:
@@ -124,7 +125,45 @@ def test_a_damaged_replica_leaves_the_isr_under_a_new_leader_epoch() -> None:
     assert (after.leader, after.isr) == (1, (1, 2))
     assert after.leader_epoch == before.leader_epoch + 1
     report(3)
-    assert cluster.partition() == after, "it is out already"
+    again = cluster.partition()
+    assert again.isr == after.isr, "it is out already"
+    assert again.leader_epoch == after.leader_epoch + 1, "a fetch of its may be on the way"
     report(1)
     assert (cluster.partition().leader, cluster.partition().isr) == (2, (2,))
-    assert cluster.partition().leader_epoch == after.leader_epoch + 1
+    assert cluster.partition().leader_epoch == again.leader_epoch + 1
+    alone = cluster.partition()
+    report(2)
+    assert cluster.partition() == alone, "a leader that is alone serves what is left"
+
+
+def refuse(cluster: Cluster, broker: int, leader_epoch: int) -> None:
+    """Report that the leader of this epoch lacks committed records."""
+    sender = (cluster.number(), broker, cluster.hosts[broker].epoch)
+    answer = cluster.request(on.LogReportsReceived(*sender, refused={KEY: leader_epoch}))
+    assert isinstance(answer, do.PartitionErrorsAnswer)
+    assert answer.results == {KEY: ErrorCode.NONE}
+
+
+def test_a_leader_that_lacks_committed_records_is_replaced() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    before = cluster.partition()
+    refuse(cluster, 3, before.leader_epoch)
+    after = cluster.partition()
+    assert (after.leader, after.isr, after.elr) == (3, (2, 3), ())
+    assert after.leader_epoch == before.leader_epoch + 1
+    assert after.unclean_election is None
+    refuse(cluster, 2, before.leader_epoch)
+    assert cluster.partition() == after, "about a leader that was replaced already"
+
+
+def test_a_report_of_an_older_incarnation_replaces_no_leader() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    before, old = cluster.partition(), cluster.hosts[3].epoch
+    cluster.crash(3)
+    cluster.start(3)
+    report = on.LogReportsReceived(cluster.number(), 3, old, refused={KEY: before.leader_epoch})
+    answer = cluster.request(report)
+    assert answer == do.PartitionErrorsAnswer(ErrorCode.STALE_BROKER_EPOCH)
+    assert cluster.partition().leader == before.leader

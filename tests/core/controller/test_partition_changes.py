@@ -12,7 +12,12 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
 )
-from tidelog.core.controller.partition_changes import Alteration, alter_partition, check_sender
+from tidelog.core.controller.partition_changes import (
+    Alteration,
+    alter_partition,
+    check_sender,
+    replace_leader,
+)
 from tidelog.core.errors import ErrorCode
 
 KEY = PartitionKey(bytes(16), 0)
@@ -185,3 +190,57 @@ def test_completing_a_move_that_keeps_the_sender_raises_its_epoch() -> None:
 )
 def test_sender(broker: int, epoch: int, error: ErrorCode) -> None:
     assert check_sender(broker, epoch, BROKERS) is error
+
+
+# --- a follower reports that its leader lacks committed records (ADR 40) ---------------------
+
+ALL = frozenset({1, 2, 3})
+
+
+def replaced(
+    reporter: int, *, isr: tuple[int, ...], elr: tuple[int, ...] = (), active: frozenset[int] = ALL
+) -> tuple[int | None, tuple[int, ...], tuple[int, ...], int]:
+    """Leader, ISR, ELR and leader epoch after a report about broker 1."""
+    partition = replace(PARTITION, isr=isr, elr=elr)
+    changed = replace_leader(partition, reporter, ElectionRules(active, 2), leader_epoch=5)
+    assert changed.unclean_election is None
+    return changed.leader, changed.isr, changed.elr, changed.leader_epoch
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(
+            replaced(3, isr=(1, 2, 3)), (3, (2, 3), (), 6), id="the reporter, if it is in sync"
+        ),
+        pytest.param(replaced(3, isr=(1, 2)), (2, (2,), (), 6), id="else another replica in sync"),
+        pytest.param(
+            replaced(3, isr=(1,), elr=(2, 3)), (3, (3,), (2,), 6), id="else one of the ELR"
+        ),
+        pytest.param(
+            replaced(3, isr=(1,), elr=(2,)), (2, (2,), (), 6), id="of the ELR, not the reporter"
+        ),
+        pytest.param(replaced(3, isr=(1,)), (1, (1,), (), 5), id="nobody else is in sync"),
+        pytest.param(
+            replaced(3, isr=(1,), elr=(2,), active=frozenset({1, 3})),
+            (1, (1,), (2,), 5),
+            id="nobody else in the ELR is active",
+        ),
+        pytest.param(replaced(1, isr=(1, 2)), (1, (1, 2), (), 5), id="a leader about itself"),
+        pytest.param(replaced(4, isr=(1, 2)), (1, (1, 2), (), 5), id="a broker without a replica"),
+    ],
+)
+def test_who_replaces_a_leader_that_lacks_committed_records(
+    given: tuple[object, ...], expected: tuple[object, ...]
+) -> None:
+    assert given == expected
+
+
+@pytest.mark.parametrize("leader_epoch", [4, 6])
+def test_a_report_about_another_leader_epoch_changes_nothing(leader_epoch: int) -> None:
+    assert replace_leader(PARTITION, 2, RULES, leader_epoch) is PARTITION
+
+
+def test_a_partition_without_a_leader_has_none_to_replace() -> None:
+    leaderless = replace(PARTITION, leader=None, isr=(), elr=(1, 2))
+    assert replace_leader(leaderless, 2, RULES, leaderless.leader_epoch) is leaderless

@@ -1,9 +1,10 @@
-"""The scrubber finds damage in a replica that is in sync, while nobody writes."""
+"""Damage in a replica that is in sync is found by the scrubber, or by a follower that gets it."""
 
 import pytest
 from node_cluster import ORDERS, Cluster
 
 from tidelog.core.node import events as on
+from tidelog.core.node.messages import FetchResponse
 from tidelog.core.storage.segment.verification import DamagedRecords
 
 SEGMENT = "orders-0/00000000000000000000.log"
@@ -33,25 +34,32 @@ def isr(cluster: Cluster, broker: int) -> tuple[int, ...]:
     return known.isr
 
 
-def log_end(cluster: Cluster) -> int:
-    hosted = cluster.nodes[3].replicas.get(ORDERS)
-    return 3 if hosted is None else hosted.partition.log_end_offset
+def is_damaged(cluster: Cluster) -> bool:
+    return ORDERS in cluster.nodes[3].directory.damaged
+
+
+def await_repair(cluster: Cluster) -> None:
+    cluster.run_until(lambda: is_damaged(cluster))
+    cluster.run_until(lambda: 3 in isr(cluster, 2) and not is_damaged(cluster))
 
 
 def test_a_damaged_follower_gets_its_records_again(cluster: Cluster) -> None:
-    cluster.run_until(lambda: log_end(cluster) == 2)
-    cluster.run_until(lambda: 3 in isr(cluster, 2) and log_end(cluster) == 3)
+    cluster.run_until(lambda: 3 in isr(cluster, 2))
+    cluster.run_until(lambda: 3 not in isr(cluster, 2))
+    cluster.run_until(lambda: 3 in isr(cluster, 2))
+    assert not is_damaged(cluster)
     assert cluster.log(3) == cluster.log(2)
+    assert cluster.nodes[3].losses.count == 0, "its other records were not dropped"
 
 
-def test_fetches_from_before_the_truncation_do_not_count(cluster: Cluster) -> None:
+def test_fetches_from_before_the_damage_was_found_do_not_count(cluster: Cluster) -> None:
     """The leader knows the follower as caught up, until it fetches under a new leader epoch."""
-    cluster.run_until(lambda: ORDERS in cluster.nodes[3].directory.damaged)
+    cluster.run_until(lambda: is_damaged(cluster))
     cluster.cut |= {(3, 2)}
-    cluster.run_until(lambda: log_end(cluster) == 2)
+    cluster.run_until(lambda: 3 not in isr(cluster, 2))
     for _ in range(50):
         cluster.run(100)
-        assert log_end(cluster) == 2
+        assert is_damaged(cluster)
         assert 3 not in isr(cluster, 2), "in the ISR without a committed record"
     cluster.cut.clear()
     cluster.run_until(lambda: 3 in isr(cluster, 2))
@@ -76,3 +84,38 @@ def test_a_sole_replica_serves_no_damaged_batch_after_the_scrubber_found_it() ->
     assert log.read(0, 1 << 20).length < disk.size(SEGMENT), "the sound batches"
     with pytest.raises(DamagedRecords):
         log.read(2, 1 << 20)
+
+
+def test_the_scrubber_checks_what_this_process_wrote_to_the_active_segment() -> None:
+    cluster = Cluster()
+    cluster.start(scrub_interval_ms=1000)
+    cluster.create_topic(replicas=(2, 3, 1))
+    for value in (b"a", b"b", b"c"):
+        cluster.produce(2, value)
+    cluster.run_until(lambda: cluster.log(3) == cluster.log(2))
+    disk = cluster.disks[3]
+    whole = disk.read(SEGMENT, 0, disk.size(SEGMENT))
+    disk.write(SEGMENT, whole[:-1] + b"?")
+    await_repair(cluster)
+    assert cluster.log(3) == cluster.log(2)
+    assert disk.read(SEGMENT, 0, disk.size(SEGMENT)) == whole
+
+
+def test_a_follower_that_gets_a_damaged_batch_makes_its_leader_check(cluster: Cluster) -> None:
+    """The leader wrote the batch itself, so it would serve it until the scrubber's next pass."""
+    await_repair(cluster)
+    cluster.tamper = lambda _sender, receiver, answer: (
+        None if receiver == 1 and isinstance(answer, FetchResponse) else answer
+    )
+    cluster.produce(2, b"d")
+    cluster.run_until(lambda: cluster.replica(3).partition.log_end_offset == 4)
+    disk = cluster.disks[2]
+    whole = disk.read(SEGMENT, 0, disk.size(SEGMENT))
+    disk.write(SEGMENT, whole[:-1] + b"?")
+    cluster.tamper = None
+    cluster.run_until(lambda: ORDERS in cluster.nodes[2].directory.damaged)
+    cluster.run_until(lambda: 2 not in isr(cluster, 3))
+    cluster.run_until(lambda: len(isr(cluster, 3)) == 3)
+    assert ORDERS not in cluster.nodes[2].directory.damaged
+    assert cluster.log(1) == cluster.log(2) == cluster.log(3)
+    assert disk.read(SEGMENT, 0, disk.size(SEGMENT)) == whole

@@ -79,6 +79,7 @@ def test_a_leader_and_its_followers(cluster: Cluster) -> None:
         "recovery_point": 0,
         "epochs": [[0, 0]],
         "damage": None,
+        "refused": None,
         "size": log.size,
         "segments": 1,
         "replicas": [2, 3, 1],

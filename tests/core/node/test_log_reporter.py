@@ -1,6 +1,7 @@
 """A partition's folder is taken away while its broker is down: whoever still has records keeps
 them, and whoever lost everything is never made leader over them by itself."""
 
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,9 @@ from tidelog.core.controller.metadata.registrations import (
 )
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
+from tidelog.core.storage.disk import DiskError
 from tidelog.core.types import BrokerId
+from tidelog.lab.memory_disk import MemoryDisk
 
 KEY = PartitionKey(b"t" * 16, 0)
 FOLDER = "orders-0"
@@ -337,3 +340,78 @@ def test_who_has_begun_a_new_log_keeps_the_last_records() -> None:
     cluster.run_until(lambda: settled(cluster))
     assert cluster.leader() == 2
     assert cluster.consume(2) == [b"a", b"b", b"c"]
+
+
+class BadFile(MemoryDisk):
+    """One file can't be read."""
+
+    bad = f"{FOLDER}/partition.metadata"
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        if path == self.bad:
+            raise DiskError("Input/output error", path)
+        return super().read(path, position, length)
+
+
+def spoil_file(cluster: Cluster, broker: BrokerId) -> BadFile:
+    disk = BadFile()
+    disk.__dict__.update(cluster.disks[broker].__dict__)
+    cluster.disks[broker] = disk
+    return disk
+
+
+def test_a_log_that_cannot_be_opened_is_copied_from_the_leader() -> None:
+    cluster = running()
+    cluster.start(3)
+    cluster.run_until(lambda: settled(cluster))
+    cluster.crash(1, proof=True)
+    spoil_file(cluster, 1).bad = f"{FOLDER}/leader-epoch-checkpoint"
+    cluster.start(1)
+    cluster.disks[1].bad = ""
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.leader() in (2, 3)
+    assert len(cluster.log(1)) == 3
+    assert known(cluster).unclean_election is None
+
+
+@pytest.mark.parametrize("replicas", [(1,), (1, 2)])
+def test_no_empty_log_takes_the_place_of_the_only_copy(replicas: tuple[BrokerId, ...]) -> None:
+    """It can't be opened, and nobody else has the records."""
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(replicas=replicas)
+    cluster.produce(1, b"a", b"b")
+    cluster.run(1_000)
+    for broker in replicas:
+        cluster.crash(broker, proof=True)
+    before = deepcopy(spoil_file(cluster, 1))
+    if 2 in replicas:
+        remove(cluster, 2)
+    cluster.start(*replicas)
+    cluster.run(LONG_MS)
+    assert not cluster.halted
+    assert ORDERS not in cluster.nodes[1].replicas
+    assert cluster.disks[1].list_dir(FOLDER) == before.list_dir(FOLDER)
+    cluster.crash(1, proof=True)
+    cluster.disks[1].bad = ""
+    cluster.start(1)
+    cluster.run_until(lambda: settled(cluster))
+    assert cluster.consume(1) == [b"a", b"b"]
+
+
+def test_a_new_topic_gets_its_log_beside_a_folder_that_cannot_be_opened() -> None:
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(replicas=(1,))
+    cluster.produce(1, b"a", b"b")
+    cluster.run(1_000)
+    cluster.crash(1, proof=True)
+    disk = spoil_file(cluster, 1)
+    cluster.start(1)
+    cluster.run(LONG_MS)
+    cluster.call(cluster.controller(), DeleteTopicReceived(0, "orders"))
+    cluster.run(1_000)
+    disk.bad = ""
+    cluster.create_topic(replicas=(1,), topic_id=b"u" * 16)
+    cluster.produce(1, b"c")
+    assert cluster.consume(1) == [b"c"]

@@ -19,6 +19,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
     TopicImage,
+    UncleanElection,
 )
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import effects as do
@@ -369,6 +370,8 @@ def test_truncation_by_the_leaders_word_is_recorded(follower: Follower) -> None:
     follower.give(follower.request(), part(batch(0), high_watermark=0))
     follower.give(follower.request(), part(batch(1), high_watermark=1))
     assert follower.log_end == 2
+    follower.sent.clear()
+    follower.elect(3, unclean_election=UncleanElection(3, 1, 2, (), (), False))
     follower.give(follower.request(), part(diverging=EpochEnd(0, 0)))
     assert follower.log_end == 0
     (loss,) = follower.node.losses.recent
@@ -382,7 +385,7 @@ def test_a_log_cut_below_its_start_keeps_what_it_copies_after_a_crash(follower: 
     follower.run(60_000)
     assert b"orders 0 2" in follower.disk.files["log-start-offset-checkpoint"]
     follower.sent.clear()
-    follower.elect(3)
+    follower.elect(3, unclean_election=UncleanElection(3, 1, 2, (), (), False))
     follower.give(follower.request(), part(diverging=EpochEnd(0, 0)))
     follower.give(follower.request(), part(batch(0, epoch=1)))
     log = LogDirectory.open(follower.disk, 0).logs[ORDERS]

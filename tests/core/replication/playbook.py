@@ -118,6 +118,7 @@ def replica(
     epochs: Iterable[tuple[LeaderEpoch, Offset]] = (),
     log: tuple[Offset, Offset] = (0, 0),
     hw: Offset = 0,
+    hw_doubted: bool = False,
     config: PartitionConfig | None = None,
     brokers: Mapping[BrokerId, BrokerEpoch | None] = BROKERS,
     policy: TruncationPolicy = LEADER_EPOCH,
@@ -132,6 +133,7 @@ def replica(
         log_start_offset=log[0],
         log_end_offset=log[1],
         high_watermark=hw,
+        high_watermark_doubted=hw_doubted,
         policy=policy,
         producers=producers,
     )
@@ -167,12 +169,16 @@ def follower(
     epochs: Iterable[tuple[LeaderEpoch, Offset]] = (),
     log: tuple[Offset, Offset] = (0, 0),
     hw: Offset = 0,
+    hw_doubted: bool = False,
+    unclean: LeaderEpoch = -1,
     config: PartitionConfig | None = None,
     policy: TruncationPolicy = LEADER_EPOCH,
 ) -> Partition:
     """A replica that has just been given a leader."""
-    partition = replica(local, epochs=epochs, log=log, hw=hw, config=config, policy=policy)
-    partition.step(elected(of, epoch))
+    partition = replica(
+        local, epochs=epochs, log=log, hw=hw, hw_doubted=hw_doubted, config=config, policy=policy
+    )
+    partition.step(elected(of, epoch, unclean=unclean))
     return partition
 
 
@@ -192,12 +198,14 @@ def elected(
     isr: Iterable[BrokerId] = (A, B, C),
     replicas: Sequence[BrokerId] = (A, B, C),
     recovering: bool = False,
+    unclean: LeaderEpoch = -1,
     now: int = 0,
 ) -> on.PartitionChanged:
     """The controller's word; the partition epoch grows with the leader epoch."""
     if partition_epoch is None:
         partition_epoch = epoch * PARTITION_EPOCH
-    return on.PartitionChanged(who, epoch, partition_epoch, sorted(isr), replicas, recovering, now)
+    told = (who, epoch, partition_epoch, sorted(isr), replicas, recovering, now)
+    return on.PartitionChanged(*told, unclean_epoch=unclean)
 
 
 def produce(

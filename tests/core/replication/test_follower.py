@@ -19,7 +19,9 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import Partition, PartitionConfig
+from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.types import EpochEnd
+from tidelog.lab.historical_truncation import POLICIES
 
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
 FENCED = do.FailWaiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -189,7 +191,8 @@ def test_kafka_18723_batches_of_a_newer_epoch_and_all_after_them_are_left() -> N
     "batch",
     [
         pytest.param(span(3, epoch=2), id="KAFKA-18723: of an epoch newer than asked under"),
-        pytest.param(span(2, 4), id="begins before the end of the log"),
+        pytest.param(span(2, 4, epoch=2), id="KAFKA-18723: around the end of the log"),
+        pytest.param(span(1, 2), id="lies before the end of the log"),
         pytest.param(span(4, 3), id="ends before it begins"),
     ],
 )
@@ -235,7 +238,7 @@ def test_kafka_14704_a_diverging_reply_moves_no_high_watermark_and_no_log_start(
 
 def test_a_cut_below_the_high_watermark_takes_it_along() -> None:
     """After an unclean election only; the effect says what was there."""
-    partition = follower(epoch=2, epochs=[(0, 3)], log=(3, 6), hw=5)
+    partition = follower(epoch=2, epochs=[(0, 3)], log=(3, 6), hw=5, unclean=1)
     assert (
         Playbook(partition)
         >> reply(6, diverging=(0, 2), epoch=2)
@@ -243,6 +246,146 @@ def test_a_cut_below_the_high_watermark_takes_it_along() -> None:
         << do.WriteEpochs()
     )
     assert (partition.log_start_offset, partition.high_watermark) == (2, 2)
+
+
+# --- leaders that lack committed records (ADR 40) --------------------------------------------
+
+
+def refusing(*, of: int = A, epoch: int = 3) -> Partition:
+    """A follower that refused to drop what it knows to be committed."""
+    partition = follower(of=of, epoch=epoch, epochs=[(0, 0), (1, 4)], log=(0, 8), hw=6)
+    assert (
+        Playbook(partition)
+        >> reply(8, diverging=(1, 5), epoch=epoch)
+        << do.StopFollowing()
+        << do.RefuseTruncation(of, epoch, offset=5, high_watermark=6)
+    )
+    return partition
+
+
+def test_a_leader_that_lacks_committed_records_is_refused() -> None:
+    """The log stays as it is, and the leader is asked nothing more."""
+    partition = refusing()
+    assert (partition.log_end_offset, partition.high_watermark) == (8, 6)
+    assert epochs_of(partition) == [(0, 0), (1, 4)]
+    assert partition.next_question(99_999) is None
+    assert Playbook(partition) >> reply(8, diverging=(1, 5), epoch=3) << None
+    assert Playbook(partition) >> elected(A, 3, partition_epoch=99) << None
+    assert partition.next_question(99_999) is None
+
+
+def test_only_records_above_the_high_watermark_are_dropped_for_a_leader() -> None:
+    partition = follower(epoch=3, epochs=[(0, 0), (1, 4)], log=(0, 8), hw=6)
+    assert (
+        Playbook(partition)
+        >> reply(8, diverging=(1, 6), epoch=3)
+        << do.TruncateTo(6, log_end_offset=8, high_watermark=6)
+        >> reply(6, diverging=(1, 5), epoch=3)
+        << do.StopFollowing()
+        << do.RefuseTruncation(A, 3, offset=5, high_watermark=6)
+    )
+
+
+@pytest.mark.parametrize(("unclean", "truncates"), [(0, False), (1, False), (2, True), (3, True)])
+def test_an_unclean_election_after_the_last_record_explains_the_truncation(
+    unclean: int, truncates: bool
+) -> None:
+    partition = follower(epoch=3, epochs=[(0, 0), (1, 4)], log=(0, 8), hw=6, unclean=unclean)
+    partition.step(reply(8, diverging=(1, 5), epoch=3))
+    assert partition.log_end_offset == (5 if truncates else 8)
+
+
+@pytest.mark.parametrize(("unclean", "end"), [(-1, 6), (0, 5)])
+def test_a_log_without_epochs_is_truncated_after_any_unclean_election(
+    unclean: int, end: int
+) -> None:
+    partition = follower(epoch=1, log=(0, 8), hw=6, unclean=unclean)
+    partition.step(reply(6, error=OUT_OF_RANGE))
+    partition.step(on.OffsetsAnswered(1, NONE, 0, 5, 0))
+    assert partition.log_end_offset == end
+
+
+def test_a_doubted_high_watermark_does_not_prevent_a_truncation() -> None:
+    partition = follower(epoch=3, epochs=[(1, 0)], log=(0, 8), hw=8, hw_doubted=True)
+    partition.step(reply(8, diverging=(1, 5), epoch=3))
+    assert partition.log_end_offset == 5
+
+
+def test_a_high_watermark_from_a_leader_is_not_doubted_any_more() -> None:
+    partition = follower(epoch=3, epochs=[(1, 0)], log=(0, 8), hw=8, hw_doubted=True)
+    partition.step(reply(8, hw=7, epoch=3))
+    partition.step(elected(C, 4))
+    assert (
+        Playbook(partition)
+        >> reply(8, diverging=(1, 5), epoch=4)
+        << do.StopFollowing()
+        << do.RefuseTruncation(C, 4, offset=5, high_watermark=7)
+    )
+
+
+def test_a_second_leader_that_lacks_the_same_records_is_believed() -> None:
+    partition = refusing()
+    assert (
+        Playbook(partition)
+        >> elected(C, 4)
+        << FENCED
+        << do.FollowLeader(C, 4)
+        >> reply(8, diverging=(1, 5), epoch=4)
+        << do.TruncateTo(5, log_end_offset=8, high_watermark=6)
+    )
+
+
+def test_a_leader_that_was_refused_is_not_believed_in_a_later_epoch() -> None:
+    """It was alone in the ISR, and came back after a time without any leader."""
+    partition = refusing()
+    assert (
+        Playbook(partition)
+        >> elected(None, 4)
+        << FENCED
+        << do.StopFollowing()
+        >> elected(A, 5)
+        << FENCED
+        << do.FollowLeader(A, 5)
+        >> reply(8, diverging=(1, 5), epoch=5)
+        << do.StopFollowing()
+        << do.RefuseTruncation(A, 5, offset=5, high_watermark=6)
+    )
+
+
+@pytest.mark.parametrize("agreed", ["as its follower", "as the leader"])
+def test_a_refusal_is_forgotten_once_a_leader_has_the_records(agreed: str) -> None:
+    """A later leader that lacks them is the first one, not the second."""
+    partition = refusing()
+    if agreed == "as its follower":
+        partition.step(elected(A, 4))
+        partition.step(reply(8, hw=6, epoch=4))
+    else:
+        partition.step(elected(B, 4))
+        assert partition.is_leader
+    partition.step(elected(C, 5))
+    partition.step(reply(8, diverging=(1, 5), epoch=5))
+    assert partition.log_end_offset == 8
+
+
+def test_a_log_that_starts_later_is_no_reason_to_refuse() -> None:
+    """Retention deleted what this replica has: the leader lacks nothing that it should keep."""
+    partition = astray(hw=8)
+    assert (
+        Playbook(partition)
+        >> on.OffsetsAnswered(1, NONE, 20, 30, 0)
+        << do.RestartAt(20, log_end_offset=8, high_watermark=8)
+        << do.WriteEpochs()
+    )
+
+
+@pytest.mark.parametrize("policy", list(POLICIES.values())[1:], ids=list(POLICIES)[1:])
+def test_historical_rules_drop_committed_records(policy: TruncationPolicy) -> None:
+    """As Kafka did: stories compare with it."""
+    partition = follower(epochs=[(0, 0)], log=(0, 8), hw=8, policy=policy)
+    partition.step(on.EpochEndAnswered(1, 0, NONE, EpochEnd(0, 8), 0))
+    partition.step(reply(8, error=OUT_OF_RANGE))
+    partition.step(on.OffsetsAnswered(1, NONE, 0, 5, 0))
+    assert partition.log_end_offset == 5
 
 
 def test_kafka_10706_an_epoch_without_records_goes_though_no_record_does() -> None:
@@ -311,13 +454,25 @@ def astray(*, log: tuple[int, int] = (2, 8), hw: int = 6) -> Partition:
 
 
 def test_the_leader_ends_earlier_cut_to_its_end() -> None:
-    partition = astray()
+    partition = astray(hw=5)
     assert (
         Playbook(partition)
         >> on.OffsetsAnswered(1, NONE, 0, 5, 0)
-        << do.TruncateTo(5, log_end_offset=8, high_watermark=6)
+        << do.TruncateTo(5, log_end_offset=8, high_watermark=5)
     )
     assert partition.next_question(0) == position(5, last=0, start=2)
+
+
+def test_a_leader_whose_log_ends_below_the_high_watermark_is_refused() -> None:
+    partition = astray(hw=6)
+    assert (
+        Playbook(partition)
+        >> on.OffsetsAnswered(1, NONE, 0, 5, 0)
+        << do.StopFollowing()
+        << do.RefuseTruncation(A, 1, 5, 6)
+    )
+    assert partition.next_question(99_999) is None
+    assert partition.log_end_offset == 8
 
 
 def test_kafka_9491_the_leader_starts_later_begin_anew_there() -> None:
@@ -407,3 +562,153 @@ def test_a_damaged_log_is_truncated_to_where_it_is_whole() -> None:
     partition = replica(B, log=(0, 8), hw=6, epochs=[(0, 0), (1, 5)])
     assert Playbook(partition) >> on.DamageFound(3) << do.TruncateTo(3, 8, 3) << do.WriteEpochs()
     assert (partition.log_end_offset, partition.high_watermark) == (3, 3)
+
+
+def test_a_log_that_ends_inside_a_batch_of_the_leader_drops_its_last_batch() -> None:
+    """A damaged header let it end there; no other fetch would ever go on."""
+    partition = follower(log=(0, 8), hw=2, epochs=[(1, 0)])
+    assert Playbook(partition) >> reply(8, span(5, 9)) << do.TruncateTo(5, 8, 2)
+    assert partition.next_question(0) == position(5, last=1)
+    committed = follower(log=(0, 8), hw=8, epochs=[(1, 0)])
+    refused = do.RefuseTruncation(A, 1, 5, 8)
+    assert Playbook(committed) >> reply(8, span(5, 9)) << do.StopFollowing() << refused
+    old_rule = POLICIES["high-watermark"]
+    historical = follower(log=(0, 8), hw=8, epochs=[(1, 0)], policy=old_rule)
+    assert Playbook(historical) >> reply(8, span(5, 9)) << None
+    assert historical.log_end_offset == 8
+
+
+# --- repair ---------------------------------------------------------------------------------
+
+
+def repair_position(offset: int, *, epoch: int = 1, last: int | None) -> do.FetchPosition:
+    return position(offset, epoch=epoch, last=last, start=on.NO_PROGRESS)
+
+
+def damaged(*, start: int = 3, end: int = 6) -> Partition:
+    """A follower with eight records, of which some are damaged."""
+    partition = follower(log=(0, 8), hw=8, epochs=[(0, 0), (1, 5)])
+    partition.step(on.RepairNeeded(start, end))
+    return partition
+
+
+def test_a_repair_fetches_the_damaged_records_and_no_others() -> None:
+    """The leader does not take these fetches for progress."""
+    assert damaged().next_question(0) == repair_position(3, last=0)
+    assert damaged(start=0).next_question(0) == repair_position(0, last=None)
+
+
+def test_nothing_is_fetched_while_a_repair_copies_local_records() -> None:
+    partition = damaged(start=3, end=3)
+    assert partition.next_question(0) is None
+    assert Playbook(partition) >> reply(3, span(3, epoch=0)) << None
+    assert Playbook(partition) >> reply(8, span(8)) << None
+
+
+def test_damaged_records_are_replaced_by_those_of_the_leader() -> None:
+    first, second, behind = span(3, 4, epoch=0), span(5, epoch=1), span(6, epoch=1)
+    partition = damaged()
+    assert (
+        Playbook(partition)
+        >> reply(3, first, hw=8)
+        << do.ReplaceRecords([first], 5)
+        >> reply(3, first, second, behind, hw=8)
+        << do.ReplaceRecords([first, second], 6)
+        >> reply(3, hw=8)
+        << None
+    )
+    assert (partition.log_end_offset, partition.high_watermark) == (8, 8)
+
+
+def test_a_compacted_leader_has_fewer_records() -> None:
+    assert Playbook(damaged()) >> reply(3, span(6)) << do.ReplaceRecords([], 6)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(span(3, epoch=1), id="of another leader epoch"),
+        pytest.param(span(2, 3, epoch=0), id="from before the damage"),
+        pytest.param(span(5, 6, epoch=1), id="reaches beyond the damage"),
+    ],
+)
+def test_records_that_were_never_here_do_not_repair_a_log(other: on.Batch) -> None:
+    assert Playbook(damaged()) >> reply(3, other) << do.AbandonRepair(3)
+
+
+@pytest.mark.parametrize("start", [0, 4, 9])
+def test_a_leader_without_the_damaged_records_ends_the_repair(start: int) -> None:
+    out_of_range = reply(3, error=OUT_OF_RANGE, start=start)
+    assert Playbook(damaged()) >> out_of_range << do.AbandonRepair(3)
+
+
+def test_damaged_records_that_the_leader_deleted_are_deleted_here() -> None:
+    partition = damaged()
+    deleted = reply(3, error=OUT_OF_RANGE, start=6)
+    assert Playbook(partition) >> deleted << do.WriteEpochs() << do.DropBefore(6)
+    assert partition.next_question(0) == position(8, last=1, start=6)
+
+
+def test_a_log_that_diverges_before_the_damage_is_truncated_there() -> None:
+    partition = damaged()
+    partition.high_watermark = 2
+    diverging = reply(3, diverging=(0, 2))
+    assert Playbook(partition) >> diverging << do.TruncateTo(2, 8, 2) << do.WriteEpochs()
+    assert partition.next_question(0) == position(2, last=0)
+
+
+def test_a_repair_keeps_committed_records_that_the_leader_lacks() -> None:
+    partition = damaged()
+    diverging = reply(3, diverging=(0, 2))
+    refused = do.RefuseTruncation(A, 1, 2, 8)
+    assert Playbook(partition) >> diverging << do.StopFollowing() << refused
+    partition.step(elected(C, 2))
+    assert partition.next_question(0) == repair_position(3, epoch=2, last=0)
+
+
+def test_a_repair_continues_after_an_error() -> None:
+    partition = damaged()
+    assert Playbook(partition) >> reply(3, error=ErrorCode.KAFKA_STORAGE_ERROR, now=5) << None
+    assert partition.next_question(5) is None
+    assert partition.next_question(5000) == repair_position(3, last=0)
+
+
+def test_a_repair_continues_under_the_next_leader() -> None:
+    partition = damaged()
+    partition.step(elected(C, 2))
+    assert partition.next_question(0) == repair_position(3, epoch=2, last=0)
+    partition.step(elected(None, 3))
+    assert partition.next_question(0) is None
+
+
+def test_a_replica_that_leads_is_not_repaired() -> None:
+    partition = damaged()
+    partition.step(elected(B, 2))
+    assert partition.repair is None
+    partition.step(on.RepairNeeded(3, 6))
+    assert partition.repair is None, "a leader has nobody to fetch from"
+
+
+def test_after_a_repair_the_log_end_is_fetched_again() -> None:
+    partition = damaged()
+    partition.step(on.RepairEnded())
+    assert partition.next_question(0) == position(8, last=1)
+
+
+def test_a_repair_of_the_first_segment_moves_the_log_start_back() -> None:
+    partition = follower(log=(5, 8), hw=8, epochs=[(0, 0)])
+    partition.step(on.RepairNeeded(0, 5))
+    assert partition.log_start_offset == 0
+
+
+def test_a_repair_replaces_the_search_for_the_leader_s_offsets() -> None:
+    partition = follower(log=(0, 8), hw=8, epochs=[(1, 0)])
+    partition.step(reply(8, error=ErrorCode.OFFSET_OUT_OF_RANGE))
+    partition.step(on.RepairNeeded(3, 6))
+    assert partition.next_question(0) == repair_position(3, last=1)
+
+
+def test_a_truncation_to_the_damage_ends_the_repair() -> None:
+    partition = damaged()
+    assert Playbook(partition) >> on.DamageFound(3) << do.TruncateTo(3, 8, 3) << do.WriteEpochs()
+    assert partition.next_question(0) == position(3, last=0)

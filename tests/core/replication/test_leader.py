@@ -374,3 +374,14 @@ def test_kafka_13091_a_granted_shrink_commits_at_once() -> None:
     assert partition.high_watermark == 0
     granted = confirmed(proposal, now=30_002)
     assert Playbook(partition) >> granted << do.AdvanceHighWatermark(5)
+
+
+def test_a_fetch_of_a_repair_is_no_progress() -> None:
+    """What it brings is not in the follower's log yet."""
+    partition = leader(isr=(A,), log=(0, 4), epochs=[(0, 0)], hw=2)
+    ordinary = fetch(B, 4, last=0, incarnation=20)
+    repairs = fetch(B, 4, last=0, incarnation=20, start=on.NO_PROGRESS)
+    partition.step(repairs)
+    assert partition.followers[B].log_end_offset is None
+    assert not [e for e in partition.step(repairs) if isinstance(e, do.ProposeIsr)]
+    assert [e for e in partition.step(ordinary) if isinstance(e, do.ProposeIsr)]

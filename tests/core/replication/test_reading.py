@@ -313,7 +313,7 @@ def test_a_parked_fetch_whose_range_has_moved(offset: int, upto: int, error: Err
 
 
 def test_a_parked_fetch_on_a_follower_that_was_cut_is_out_of_range() -> None:
-    partition = follower(epoch=2, log=(0, 8), epochs=[(0, 0)], hw=8)
+    partition = follower(epoch=2, log=(0, 8), epochs=[(0, 0)], hw=8, unclean=2)
     (parked,) = partition.step(consume(8, any_replica=True))
     assert isinstance(parked, do.AnswerFetch)
     partition.step(reply(8, epoch=2, diverging=(0, 5)))

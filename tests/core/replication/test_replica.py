@@ -114,6 +114,12 @@ def busy_follower() -> Partition:
     return partition
 
 
+def damaged_follower() -> Partition:
+    partition = follower(log=(1, 5), epochs=[(0, 1)], hw=2)
+    partition.step(on.RepairNeeded(2, 4))
+    return partition
+
+
 def shrinking_leader() -> Partition:
     partition = leader()
     partition.step(on.Ticked(now_ms=30_001))
@@ -132,6 +138,7 @@ STATES: dict[str, Make] = {
     "leader, a follower about to join": busy_leader,
     "leader, followers about to go": shrinking_leader,
     "follower that waits": busy_follower,
+    "follower that is repaired": damaged_follower,
     "nothing known": replica,
     "offline": offline,
 }

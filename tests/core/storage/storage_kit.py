@@ -1,12 +1,14 @@
 """Logs and batches for the storage tests, and disks that fail on purpose."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import RecordBatch, batches, parse
-from tidelog.core.storage.disk import Disk, DiskFull
+from tidelog.core.storage import layout
+from tidelog.core.storage.checkpoint import format_offsets
+from tidelog.core.storage.disk import Disk, DiskFull, replace_file
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
@@ -55,7 +57,7 @@ def reopen(
     config: LogConfig = SMALL,
     *,
     now_ms: int = 0,
-    recovery_point: int = 0,
+    recovery_point: int | None = 0,
     log_start_offset: int = 0,
     known_end: int = 0,
     clean: bool = False,
@@ -71,8 +73,7 @@ def reopen(
         log_start_offset=log_start_offset,
         known_end=known_end,
         clean=clean,
-        compacted=compacted,
-        cleaned_upto=cleaned_upto,
+        cleaned_upto=cleaned_upto if compacted or config.cleanup_compact else None,
     )
 
 
@@ -111,6 +112,12 @@ def contents(log: Log) -> list[bytes]:
             offset = one.next_offset
     log.log_start_offset = start
     return found
+
+
+def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """A checkpoint as Kafka or an older release writes it: nothing has its checksum."""
+    disk.delete(layout.CHECKPOINT_CHECKSUMS)
+    replace_file(disk, name, format_offsets(offsets))
 
 
 def names(disk: MemoryDisk) -> list[str]:

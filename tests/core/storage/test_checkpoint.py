@@ -7,6 +7,7 @@ from storage_kit import Crash, StoppingDisk
 
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError, MetaProperties
+from tidelog.core.storage.disk import replace_file
 from tidelog.core.types import EpochEntry, TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
 
@@ -64,7 +65,7 @@ def test_a_refused_offset_file_counts_as_empty_and_is_told() -> None:
     offsets, warnings = checkpoint.read_offsets(disk, layout.RECOVERY_POINTS)
     assert offsets == {}
     assert warnings == [
-        f"{layout.RECOVERY_POINTS}: the count line says 5, 0 entries follow; taken as empty"
+        f"{layout.RECOVERY_POINTS}: the count line says 5, 0 entries follow; treated as empty"
     ]
     assert checkpoint.read_offsets(disk, layout.LOG_STARTS) == ({}, [])
 
@@ -82,17 +83,17 @@ offsets_strategy = st.dictionaries(
 @given(offsets_strategy)
 def test_offsets_survive_the_file(offsets: dict[TopicPartition, int]) -> None:
     disk = MemoryDisk()
-    checkpoint.write_offsets(disk, "f", offsets)
+    replace_file(disk, "f", checkpoint.format_offsets(offsets))
     assert checkpoint.read_offsets(disk, "f") == (offsets, [])
 
 
 @pytest.mark.parametrize("changes", range(4))
 def test_a_crash_while_writing_leaves_the_old_file_or_the_new(changes: int) -> None:
     disk = StoppingDisk()
-    checkpoint.write_offsets(disk, "f", {ORDERS: 1})
+    replace_file(disk, "f", checkpoint.format_offsets({ORDERS: 1}))
     disk.changes = changes
     with pytest.raises(Crash):
-        checkpoint.write_offsets(disk, "f", {ORDERS: 2})
+        replace_file(disk, "f", checkpoint.format_offsets({ORDERS: 2}))
     offsets, warnings = checkpoint.read_offsets(disk, "f")
     assert offsets == {ORDERS: 2 if changes == 3 else 1}
     assert warnings == []
@@ -158,11 +159,15 @@ def test_properties_of_version_0() -> None:
     ("data", "problem"),
     [
         (b"version=2\n", "version 2, only 0 and 1 are known"),
-        (b"node.id=1\n", "version None, only 0 and 1 are known"),
-        (b"version\n", "'version' is no key=value"),
+        (b"node.id=1\n", "the version is missing"),
+        (b"", "the version is missing"),
+        (b"version\n", "'version' is not key=value"),
+        (b"version=1\ncluster.id=ab", "the last line is incomplete"),
     ],
 )
 def test_broken_properties_are_refused(data: bytes, problem: str) -> None:
     with pytest.raises(CheckpointError) as refused:
         checkpoint.parse_properties("f", data)
     assert refused.value.problem == problem
+    of_a_later_release = data.startswith(b"version=2")
+    assert isinstance(refused.value, checkpoint.DamagedProperties) != of_a_later_release

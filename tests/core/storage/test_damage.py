@@ -1,7 +1,7 @@
 """What a log lacks that it once held: found when it is opened, never by removing anything."""
 
 import pytest
-from storage_kit import batch, fill, new_log, reopen
+from storage_kit import batch, fill, new_log, reopen, write_offsets
 
 from tidelog.core.storage import checkpoint
 from tidelog.core.storage.damage import Damage
@@ -87,8 +87,8 @@ def test_opening_a_damaged_log_removes_nothing(disk: MemoryDisk) -> None:
 
 
 def test_a_log_directory_lists_its_damaged_logs(disk: MemoryDisk) -> None:
-    checkpoint.write_offsets(disk, "recovery-point-offset-checkpoint", {ORDERS: 20})
-    checkpoint.write_offsets(disk, "replication-offset-checkpoint", {ORDERS: 18})
+    write_offsets(disk, "recovery-point-offset-checkpoint", {ORDERS: 20})
+    write_offsets(disk, "replication-offset-checkpoint", {ORDERS: 18})
     checkpoint.write_clean_shutdown(disk, 5)
     replace_file(disk, "metadata-revision", b"0\n3\n")
     disk.truncate(THIRD, 2 * batch(0).size)
@@ -101,3 +101,58 @@ def test_epochs_of_a_log_without_its_start_are_kept_as_proof(disk: MemoryDisk) -
     disk.delete(FIRST)
     log, _ = reopen(disk, clean=True)
     assert log.epochs.entries == [EpochEntry(0, 0)]
+
+
+def test_an_active_segment_with_records_of_lower_offsets_is_read_again(disk: MemoryDisk) -> None:
+    disk.write(THIRD, disk.read(FIRST, 0, disk.size(FIRST)))
+    log, report = reopen(disk, clean=True, recovery_point=20, known_end=20)
+    assert report.damage is not None
+    assert report.damage.offset == log.log_end_offset == 14
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"version: 7\n"])
+def test_a_damaged_topic_id_is_treated_as_missing(disk: MemoryDisk, data: bytes) -> None:
+    disk.write("orders-0/partition.metadata", data)
+    log, report = reopen(disk, clean=True, recovery_point=20)
+    assert log.topic_id is None
+    assert any("partition.metadata" in line for line in report.lines())
+
+
+def test_damaged_properties_are_treated_as_missing(disk: MemoryDisk) -> None:
+    disk.write("meta.properties", b"version=1\ncluster.i")
+    opened = LogDirectory.open(disk, 0)
+    assert opened.properties is None
+    assert any("meta.properties" in line for line in opened.warnings)
+
+
+def test_the_log_never_ends_with_bytes_that_are_no_batch_of_it(disk: MemoryDisk) -> None:
+    """Two segments have each other's records; the third, above the recovery point, is removed."""
+    first, second = (disk.read(path, 0, disk.size(path)) for path in (FIRST, SECOND))
+    disk.write(FIRST, second)
+    disk.write(SECOND, first)
+    log, report = reopen(disk, clean=False, recovery_point=8, known_end=8)
+    assert report.damage is not None
+    assert log.log_end_offset == 7
+    assert log.segments.active.size == 0
+    log.append([batch(offset, size=200) for offset in range(7, 12)], 0)
+    assert log.log_end_offset == 12
+
+
+def test_reasons_name_a_path_once_and_offsets_in_order(disk: MemoryDisk) -> None:
+    """A segment that was renamed begins before the one in front of it ends."""
+    for path in [path for path in disk.files if f"{14:020d}" in path]:
+        disk.rename(path, path.replace(f"{14:020d}", f"{10:020d}"))
+    for clean in (True, False):
+        _, report = reopen(disk, clean=clean, recovery_point=20, known_end=20)
+        assert report.damage is not None
+        overlap = "ends at offset 14, the next segment begins at 10"
+        assert report.damage.reason == f"{SECOND}: {overlap}"
+
+
+def test_a_transaction_index_that_cannot_be_right_is_named_once(disk: MemoryDisk) -> None:
+    path = f"orders-0/{7:020d}.txnindex"
+    disk.write(path, b"abc")
+    _, report = reopen(disk, clean=True, recovery_point=20, known_end=20)
+    assert report.warnings == [
+        f"{path}: 3 bytes are no whole number of entries; the log is read from here on"
+    ]

@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 import pytest
-from storage_kit import SMALL, Crash, StoppingDisk, batch, fill
+from storage_kit import SMALL, Crash, StoppingDisk, batch, fill, write_offsets
 
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError, MetaProperties
@@ -32,6 +32,10 @@ def two_logs(disk: MemoryDisk) -> LogDirectory:
     orders.drop_before(9, 0)
     fill(directory.create(BILLS, TOPIC_ID, 0), 3)
     return directory
+
+
+def folders(disk: MemoryDisk) -> list[str]:
+    return [name for name in disk.list_dir("") if disk.is_dir(name)]
 
 
 def test_a_new_directory_is_empty() -> None:
@@ -153,8 +157,11 @@ def test_a_log_start_beyond_the_log_is_corrected_on_disk() -> None:
     # Else the log would count as damaged after every restart. Found by the simulator.
     disk = MemoryDisk()
     fill(LogDirectory.open(disk, 0, small).create(ORDERS, TOPIC_ID, 0, SMALL), 3)
-    checkpoint.write_offsets(disk, layout.LOG_STARTS, {ORDERS: 70})
-    assert ORDERS in LogDirectory.open(disk, 0, small).damaged
+    write_offsets(disk, layout.LOG_STARTS, {ORDERS: 70})
+    directory = LogDirectory.open(disk, 0, small)
+    assert ORDERS in directory.damaged
+    del directory.damaged[ORDERS]
+    directory.save_damage()
     assert ORDERS not in LogDirectory.open(disk, 0, small).damaged
 
 
@@ -163,7 +170,7 @@ def test_a_recovery_point_beyond_the_log_is_corrected_on_disk() -> None:
     disk = MemoryDisk()
     directory = LogDirectory.open(disk, 0, small)
     fill(directory.create(ORDERS, TOPIC_ID, 0, SMALL), 3)
-    checkpoint.write_offsets(disk, layout.RECOVERY_POINTS, {ORDERS: 70})
+    write_offsets(disk, layout.RECOVERY_POINTS, {ORDERS: 70})
     log = LogDirectory.open(disk, 0, small).logs[ORDERS]
     fill(log, 20)
     torn = log.segments.first
@@ -181,7 +188,7 @@ def test_a_log_made_anew_inherits_nothing_from_the_checkpoints(restarted: bool) 
     directory.write_recovery_points()
     directory.write_log_starts()
     directory.write_high_watermarks({ORDERS: 15, BILLS: 2})
-    checkpoint.write_offsets(disk, layout.CLEANER_OFFSETS, {ORDERS: 12})
+    directory.set_cleaner_offset(ORDERS, 12)
     directory.delete(ORDERS, 0)
     if restarted:
         directory = LogDirectory.open(disk, 0, small)
@@ -240,7 +247,7 @@ def test_a_first_dirty_offset_is_never_above_the_log_end() -> None:
     assert disk.read(layout.CLEANER_OFFSETS, 0, 99) == b"0\n1\norders 0 15\n"
     directory.cut_cleaner_offset(ORDERS, 12)
     assert disk.read(layout.CLEANER_OFFSETS, 0, 99) == b"0\n1\norders 0 12\n"
-    checkpoint.write_offsets(disk, layout.CLEANER_OFFSETS, {ORDERS: 25})
+    write_offsets(disk, layout.CLEANER_OFFSETS, {ORDERS: 25})
     assert LogDirectory.open(disk, 0, small).cleaner_offsets == {ORDERS: 20}
     assert disk.read(layout.CLEANER_OFFSETS, 0, 99) == b"0\n1\norders 0 20\n"
 
@@ -251,12 +258,13 @@ def test_logs_that_were_compacted_may_have_gaps() -> None:
         log = LogDirectory.open(disk, 0).create(ORDERS, TOPIC_ID, 0)
         log.append([batch(0), batch(5)], 0)
         disk.delete(layout.CLEANER_OFFSETS)
+        disk.delete(layout.CHECKPOINT_CHECKSUMS)
         return disk
 
     assert LogDirectory.open(with_gap(), 0).logs[ORDERS].log_end_offset == 6
     assert LogDirectory.open(with_gap(), 0, small).logs[ORDERS].log_end_offset == 1
     disk = with_gap()
-    checkpoint.write_offsets(disk, layout.CLEANER_OFFSETS, {ORDERS: 5})
+    write_offsets(disk, layout.CLEANER_OFFSETS, {ORDERS: 5})
     assert LogDirectory.open(deepcopy(disk), 0, small).logs[ORDERS].log_end_offset == 6
     disk.write(layout.CLEANER_OFFSETS, b"0\n2\norders 0 5\n")  # nobody knows what it said
     assert LogDirectory.open(disk, 0, small).logs[ORDERS].log_end_offset == 6
@@ -267,13 +275,13 @@ def test_a_deleted_log_vanishes_after_the_delay() -> None:
     directory = two_logs(disk)
     directory.delete(ORDERS, now_ms=1000)
     marked = f"orders-0.{TOPIC_ID.hex()}-delete"
-    assert disk.list_dir("") == ["bills-3", marked]
+    assert folders(disk) == ["bills-3", marked]
     assert directory.logs.keys() == directory.high_watermarks.keys() == {BILLS}
     directory.create(ORDERS, bytes(16), 2000)
     directory.delete_due(60_999)
     assert marked in disk.list_dir("")
     directory.delete_due(61_000)
-    assert disk.list_dir("") == ["bills-3", "orders-0"]
+    assert folders(disk) == ["bills-3", "orders-0"]
 
 
 def test_a_log_deleted_before_a_crash_vanishes_after_it() -> None:
@@ -282,7 +290,7 @@ def test_a_log_deleted_before_a_crash_vanishes_after_it() -> None:
     again = LogDirectory.open(disk, 2000, small)
     assert again.logs.keys() == {BILLS}
     again.delete_due(2000)
-    assert disk.list_dir("") == ["bills-3"]
+    assert folders(disk) == ["bills-3"]
 
 
 def test_deleted_segments_vanish_too() -> None:
@@ -308,7 +316,7 @@ def test_what_is_no_partition_is_left_alone() -> None:
     disk.write("core-1234", b"x")
     directory = LogDirectory.open(disk, 0, small)
     assert directory.logs.keys() == {ORDERS, BILLS}
-    assert directory.warnings == ["core-1234: a file with a partition's name; left alone"]
+    assert directory.warnings == ["core-1234 has a partition's name but is not a folder; ignored"]
 
 
 def test_properties() -> None:

@@ -89,3 +89,25 @@ def test_nothing_to_do_changes_nothing(disk: MemoryDisk) -> None:
     before = dict(disk.files)
     assert complete_swaps(disk) is None
     assert disk.files == before
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 100, b"garbage", bytes(range(200))])
+def test_a_replacement_that_is_damaged_is_removed(disk: MemoryDisk, garbage: bytes) -> None:
+    leave(disk, 7, ".swap", 8)
+    disk.write(f"orders-0/{7:020d}.log.swap", garbage)
+    removed = complete_swaps(disk)
+    assert removed is not None
+    assert sorted(removed) == [f"orders-0/{7:020d}{kind}.swap" for kind in sorted(KINDS)]
+    assert offsets(disk) == list(range(20))
+
+
+def test_a_damaged_replacement_whose_original_is_gone_is_kept_for_recovery(
+    disk: MemoryDisk,
+) -> None:
+    for kind in KINDS:
+        disk.delete(f"orders-0/{0:020d}{kind}")
+    leave(disk, 0, ".swap", 2, 9)
+    path = f"orders-0/{0:020d}.log.swap"
+    disk.write(path, bytes(disk.read(path, 0, disk.size(path) - 5)))
+    complete_swaps(disk)
+    assert offsets(disk)[0] == 2

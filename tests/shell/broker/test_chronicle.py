@@ -4,6 +4,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tidelog.core.node.measuring.journal import KEPT_MAX, Journal
 from tidelog.shell.broker.chronicle import LINES_MAX, WINDOW_MS, Chronicle
 from tidelog.shell.net.event_loop import Timer
@@ -87,3 +89,30 @@ def test_after_its_end_it_says_nothing() -> None:
     chronicle.close()
     loop.ring()
     assert len(log.lines) == told
+
+
+ALWAYS = {
+    "log_lost": ("orders", 1),
+    "log_damaged": ("orders", 1, 7, "a reason"),
+    "damage_repaired": ("orders", 1, 7, 9),
+    "damage_truncated": ("orders", 1, 7, 9),
+    "truncation_refused": ("orders", 1, 2, 3, 7, 9),
+    "unclean_election": ("orders", 1, 2, 3, None, (), ()),
+}
+
+
+@pytest.mark.parametrize("event", ALWAYS)
+def test_every_damaged_log_has_its_line(event: str) -> None:
+    chronicle, journal, loop, log = made()
+    for _ in range(3 * LINES_MAX):
+        journal.note(event, *ALWAYS[event])
+    chronicle.tell_journal()
+    loop.ring()
+    assert [line[2] for line in log.lines] == [event] * 3 * LINES_MAX
+
+
+def test_an_unclean_election_without_any_replica_in_sync_before() -> None:
+    chronicle, journal, _, log = made()
+    journal.note("unclean_election", *ALWAYS["unclean_election"])
+    chronicle.tell_journal()
+    assert log.lines[0][1].endswith("may be lost; the old ISR was empty, the old ELR empty")

@@ -143,3 +143,46 @@ def test_only_small_answers_of_one_piece_leave_at_once(
     outbox = Outbox(OsDisk(str(tmp_path)))
     assert not outbox.send_lone(here, chunks)
     assert received(there) == b""
+
+
+@pytest.mark.parametrize("length", [100, SENDFILE_MIN])
+@pytest.mark.parametrize("fault", ["cut", "deleted"])
+def test_a_file_that_cant_be_sent_is_named(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket], length: int, fault: str
+) -> None:
+    here, _ = pair
+    disk = OsDisk(str(tmp_path))
+    named: list[str] = []
+    disk.on_unreadable = named.append
+    if fault == "cut":
+        disk.write("f", bytes(length - 1))
+    outbox = Outbox(disk)
+
+    def send() -> None:
+        outbox.put([Region("f", 0, length)])
+        while not outbox.send(here):
+            received(pair[1])
+
+    with pytest.raises((OSError, DiskError)):
+        send()
+    assert named == ["f"]
+    outbox.close()
+    disk.close()
+
+
+def test_a_closed_connection_does_not_report_a_file(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    here, there = pair
+    disk = OsDisk(str(tmp_path))
+    named: list[str] = []
+    disk.on_unreadable = named.append
+    disk.write("f", bytes(SENDFILE_MIN))
+    outbox = Outbox(disk)
+    outbox.put([Region("f", 0, SENDFILE_MIN)])
+    there.close()
+    with pytest.raises(OSError, match="pipe"):
+        outbox.send(here)
+    assert named == []
+    outbox.close()
+    disk.close()

@@ -52,10 +52,10 @@ def info_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 @timeout_option()
 @format_option()
 def health_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
-    """Find partitions that are offline, under min ISR or under-replicated.
+    """Find partitions that are offline, under min ISR, under-replicated or damaged.
 
     Exit code 0 means: there is a controller, every broker answers, every partition has a
-    leader and all its replicas in sync. Partitions at min ISR, and those not led by their
+    leader and all its replicas in sync and sound. Partitions at min ISR, and those not led by their
     preferred replica, are told but are no fault.
     """
     from tidelog.apps.cli import output

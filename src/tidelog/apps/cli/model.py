@@ -118,6 +118,7 @@ def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callabl
 @_bound("--messages", 1, 0, 4, "Messages in flight; 0 makes a request and its reply one step.")
 @_bound("--restarts", 0, 0, 4, "How often brokers restart.")
 @_bound("--min-isr", 1, 1, 4, "min.insync.replicas.")
+@_bound("--damages", 0, 0, 4, "How often a log loses its end unnoticed while its broker is down.")
 @click.option("--max-states", type=click.IntRange(min=1), help="Stop after so many states.")
 @workers_option()
 @story_file_option("Write the shortest counterexample to FILE as a story.")
@@ -131,6 +132,7 @@ def check_command(  # noqa: PLR0913 - one an option
     messages: int,
     restarts: int,
     min_isr: int,
+    damages: int,
     max_states: int | None,
     workers: int | None,
     story_file: str | None,
@@ -148,7 +150,8 @@ def check_command(  # noqa: PLR0913 - one an option
     from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
     from tidelog.lab.retelling.checker_story import retell
 
-    bounds = Bounds(replicas, records, leader_epochs, partition_epochs, messages, restarts, min_isr)
+    epochs = (leader_epochs, partition_epochs)
+    bounds = Bounds(replicas, records, *epochs, messages, restarts, min_isr, damages)
     cluster = ClusterModel(bounds, POLICIES[policy])
     with output.progress("checking", max_states) as tell:
         found = explore(

@@ -129,6 +129,7 @@ def next_registration(
         and (draft.adding, draft.removing) == (partition.adding, partition.removing)
         and (recovery, last_known) == (partition.recovery, partition.last_known_elr)
         and (lost, behind) == (partition.lost, partition.behind)
+        and not (target.damaged and leader is not None)
     ):
         return partition
     removed = not set(partition.replicas) <= set(draft.replicas)

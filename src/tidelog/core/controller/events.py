@@ -122,6 +122,8 @@ class LogReportsReceived:
     `lost`: logs that should be on its disk and are not. `found`: logs that it once reported
     as lost. `damaged`: logs that hold less than they once did. `logs`: how far the logs of
     leaderless partitions reach. The broker stays fenced until `lost` and `damaged` are stored.
+    `refused`: the leader epochs of partitions whose leader lacks committed records that this
+    broker has (core/replication/follower.py).
     """
 
     request: int
@@ -131,6 +133,7 @@ class LogReportsReceived:
     found: tuple[PartitionKey, ...] = ()
     damaged: tuple[PartitionKey, ...] = ()
     logs: dict[PartitionKey, LogState] = field(default_factory=dict)
+    refused: dict[PartitionKey, LeaderEpoch] = field(default_factory=dict)
 
 
 @slotted

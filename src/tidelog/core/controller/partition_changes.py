@@ -1,12 +1,13 @@
 """AlterPartition: a leader's proposal is accepted, or refused with Kafka's errors in Kafka's order;
-and what becomes of a partition when a broker has lost its log, or found it.
+and what becomes of a partition when a broker has lost its log, found it, or reports its leader.
 
 The order matters: a leader reads from the error whether to roll back, to wait for metadata
 or to try again. A refused proposal changes nothing; an accepted one goes through the same
 `next_registration` as every other change, so it may also complete a reassignment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from tidelog.core.controller.election import ElectionRules, Target, next_registration
 from tidelog.core.controller.events import IsrMember, IsrProposal
@@ -18,7 +19,12 @@ from tidelog.core.controller.metadata.registrations import (
 )
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import slotted
-from tidelog.core.types import BrokerEpoch, BrokerId
+from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch
+
+LogChange: TypeAlias = Callable[
+    [PartitionRegistration, BrokerId, ElectionRules], PartitionRegistration
+]
+"""How a broker's report changes a partition."""
 
 
 @slotted(frozen=True)
@@ -91,13 +97,41 @@ def damage_log(
     """Take a replica whose log lacks records it once held out of the ISR and the ELR.
 
     Nothing else is stored: as a follower it gets the records again, and joins the ISR then. The
-    leader epoch rises, so that the leader does not take it back because of a fetch that it sent
-    before it truncated its log.
+    leader epoch rises, even if it is in neither, so that no leader adds it to the ISR because of
+    a fetch that it sent before the damage was found. A leader that is alone in the ISR stays:
+    no other replica is known to have the records that it lacks.
     """
-    if broker not in partition.isr and broker not in partition.elr:
+    alone = partition.leader == broker and partition.isr == (broker,)
+    if broker not in partition.replicas or alone:
         return partition
     isr = tuple(member for member in partition.isr if member != broker)
     target = Target(isr=isr, unclean_shutdown=frozenset({broker}), damaged=True)
+    return next_registration(partition, target, rules)
+
+
+def replace_leader(
+    partition: PartitionRegistration,
+    reporter: BrokerId,
+    rules: ElectionRules,
+    leader_epoch: LeaderEpoch,
+) -> PartitionRegistration:
+    """Elect another leader: a replica reports that this one lacks committed records.
+
+    The election is clean whether or not the report is right: every other member of the ISR, or
+    else of the ELR, has all committed records. If none of them is active, nothing changes. The
+    reported leader leaves ISR and ELR, as if it had reported damage itself.
+    """
+    accused = partition.leader
+    if accused is None or partition.leader_epoch != leader_epoch:
+        return partition
+    if reporter == accused or reporter not in partition.replicas:
+        return partition
+    isr = tuple(member for member in partition.isr if member != accused)
+    if not any(broker in rules.active for broker in isr or partition.elr):
+        return partition
+    target = Target(
+        isr=isr, unclean_shutdown=frozenset({accused}), damaged=True, candidate=reporter
+    )
     return next_registration(partition, target, rules)
 
 

@@ -7,6 +7,7 @@ image that the refusal came from.
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import Any
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness
@@ -45,11 +46,13 @@ from tidelog.core.controller.metadata.registrations import (
     encode_producer_ids,
 )
 from tidelog.core.controller.partition_changes import (
+    LogChange,
     alter_partition,
     check_sender,
     damage_log,
     find_log,
     lose_log,
+    replace_leader,
 )
 from tidelog.core.controller.reassignment import cancel, elect_on_request, reassign
 from tidelog.core.controller.topics import topic_plans
@@ -249,7 +252,8 @@ class Requests:
             self._answer(event.request, PartitionErrorsAnswer(error))
             return
         self.office.reports.receive(event.broker, event.broker_epoch, event.logs)
-        changes = {
+        changes: dict[PartitionKey, LogChange] = {
+            **{k: partial(replace_leader, leader_epoch=e) for k, e in event.refused.items()},
             **dict.fromkeys(event.found, find_log),
             **dict.fromkeys(event.damaged, damage_log),
             **dict.fromkeys(event.lost, lose_log),
@@ -396,6 +400,7 @@ def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:
                 lost=_among(event.lost, wanted),
                 found=_among(event.found, wanted),
                 damaged=_among(event.damaged, wanted),
+                refused={key: event.refused[key] for key in wanted if key in event.refused},
             )
         case AlterReassignmentsReceived():
             return replace(event, targets={key: event.targets[key] for key in wanted})

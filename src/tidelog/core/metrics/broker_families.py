@@ -166,9 +166,22 @@ DAMAGE = (
     _one(
         "tidelog_damaged_logs",
         GAUGE,
-        "Logs here that are damaged and not truncated yet. Above 0 for long: no other replica"
+        "Logs here that are damaged and not repaired yet. Above 0 for long: no other replica"
         " is in sync.",
         lambda s: len(s.node.directory.damaged),
+    ),
+    _one(
+        "tidelog_truncations_refused_total",
+        COUNTER,
+        "How often a replica here refused to drop committed records that its leader lacks.",
+        lambda s: s.node.measured.counters.truncations_refused,
+    ),
+    _one(
+        "tidelog_refusing_replicas",
+        GAUGE,
+        "Replicas here that stopped fetching because their leader lacks committed records."
+        " Above 0 for long: no other replica is in sync.",
+        lambda s: len(s.node.refused),
     ),
     _one(
         "tidelog_scrub_verified_bytes_total",

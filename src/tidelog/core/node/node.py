@@ -53,9 +53,12 @@ from tidelog.core.node.upkeep.clock_watch import ClockWatch
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.node.upkeep.losses import Losses
+from tidelog.core.node.upkeep.repairs import Repairs
 from tidelog.core.node.upkeep.scrubber import Scrubber
+from tidelog.core.replication.effects import RefuseTruncation
 from tidelog.core.replication.events import LogFailed
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
+from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import LogOffline
 from tidelog.core.storage.log_directory import LogDirectory, Progress
@@ -117,9 +120,16 @@ class Node:
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self.image, self._replicas)
         self.scrubber = Scrubber(config, turn, self._replicas)
+        self._repairs = Repairs(turn, self._replicas, self.cleaning)
         self._store = self._store_reading()
         parts = (self._producer_ids, self._groups, self.cleaning, self.clock, self.scrubber)
-        self._timed: tuple[Timed, ...] = (self._store, self._calls, *served, *parts)
+        self._timed: tuple[Timed, ...] = (
+            self._store,
+            self._calls,
+            *served,
+            *parts,
+            self._repairs,
+        )
         self._wake = self._wake_time()
         self._controller_tick_ms = now_ms
         self._stop_by_ms = FAR_MS
@@ -188,6 +198,11 @@ class Node:
         return self._replicas.losses
 
     @property
+    def refused(self) -> dict[TopicPartition, RefuseTruncation]:
+        """Replicas that stopped fetching because their leader lacks committed records."""
+        return self._replicas.refused
+
+    @property
     def seat(self) -> ControllerSeat:
         """This broker's controller, in office or not."""
         return self._seat
@@ -206,6 +221,13 @@ class Node:
     def acting(self) -> bool:
         """Whether this broker serves and leads."""
         return self._gate.acting
+
+    def distrust(self, path: str) -> None:
+        """Check a segment's file before it is read again: it could not be sent."""
+        name = layout.parse_dir(path.partition("/")[0])
+        replica = None if name is None else self._replicas.hosted.get(name)
+        if replica is not None:
+            replica.log.distrust(path)
 
     def describe(self, topic: str | None = None, partition: int | None = None) -> dict[str, Any]:
         """What this broker knows of itself and its replicas, for people."""
@@ -276,6 +298,9 @@ class Node:
         if self._reporter.pending:
             self._reporter.pump(epoch)
             self._wake.forget()
+        if self._replicas.repairing:
+            self._wake.forget()
+        self.directory.save_damage()
         if self._replicas.truncated:
             self._replicas.truncated = False
             self.directory.write_recovery_points()

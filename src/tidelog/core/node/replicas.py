@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.measuring.counters import Traffic
-from tidelog.core.node.measuring.replica_notes import note_dropped, note_loss
+from tidelog.core.node.measuring.replica_notes import note_dropped, note_loss, note_refusal
 from tidelog.core.node.messages import DeleteRecordsPartitionResponse, ProducePartitionResponse
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.losses import Loss, Losses
@@ -21,10 +21,12 @@ from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import Partition
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.damage import Damage
+from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.storage.repair import CannotRepair, LogRepair
 from tidelog.core.storage.retention import ExpiredSegment
-from tidelog.core.types import BrokerId, LeaderEpoch, Offset, StorePoint, TopicId, TopicPartition
+from tidelog.core.types import BrokerId, Offset, StorePoint, TopicId, TopicPartition
 
 
 @slotted(eq=False)
@@ -48,14 +50,16 @@ class HostedReplica:
     """Long polls (serving/long_poll.py) that wait here, with their part for this replica."""
     resting: dict[Any, Any] = field(default_factory=dict)
     """Session partitions that have all there is, with their sessions (serving/fetch.py)."""
+    sent: dict[BrokerId, Offset] = field(default_factory=dict)
+    """By follower: the first offset of the records in its last response, if it had any."""
     out_since_ms: dict[BrokerId, int] = field(default_factory=dict)
     """Replicas outside the ISR, and when this broker heard of it."""
     isr: tuple[BrokerId, ...] = ()
     """As the image last said; empty before its first word."""
-    unclean_epoch: LeaderEpoch = -1
-    """Since when a leader may lack what was committed: the last unclean election's."""
     leader_high_watermark: Offset = -1
     """What the leader said with its last answer; only for people."""
+    repair: LogRepair | None = None
+    """Replaces damaged records with those of the leader (upkeep/repairs.py)."""
 
     def note_isr(
         self, replicas: Iterable[BrokerId], isr: Collection[BrokerId], now_ms: int
@@ -102,6 +106,11 @@ class Replicas:
         self.losses = Losses()
         self.newly_damaged: dict[TopicPartition, None] = {}
         """Whose damage is to be reported to the controller (membership/log_reporter.py)."""
+        self.repairing: dict[HostedReplica, None] = {}
+        self._further: dict[TopicPartition, set[Offset]] = {}
+        """Damaged offsets after the first one, which is in `directory.damaged`."""
+        self.refused: dict[TopicPartition, do.RefuseTruncation] = {}
+        """Replicas that stopped fetching because their leader lacks committed records."""
         self.touched: dict[HostedReplica, None] = {}
         """Where readers may find something new; whoever polls there is looked at once, at
         the end of the node's step."""
@@ -121,6 +130,8 @@ class Replicas:
         self._carry_out: dict[type, Callable[[HostedReplica, Any], None]] = {
             do.AppendRecords: self._append_records,
             do.TruncateTo: self._truncate_to,
+            do.ReplaceRecords: self._replace_records,
+            do.AbandonRepair: self._abandon_repair,
             do.RestartAt: self._restart_at,
             do.DropBefore: self._drop_before,
             do.WriteEpochs: self._write_epochs,
@@ -139,6 +150,7 @@ class Replicas:
             do.TakeLeadership: self._take_leadership,
             do.FollowLeader: self._follow_leader,
             do.StopFollowing: self._stop_following,
+            do.RefuseTruncation: self._refuse_truncation,
             do.FailWaiters: self._fail_waiters,
         }
 
@@ -196,22 +208,117 @@ class Replicas:
         self.truncated = True
         self.touched[replica] = None
 
+    # -- damage ----------------------------------------------------------------------------
+
     def damage_found(self, partition: TopicPartition, damage: Damage) -> None:
         """A read, the scrubber or recovery found records that are not as they were written."""
-        known = self.directory.damaged.get(partition)
-        if known is None or damage.offset < known.offset:
-            self.directory.damaged[partition] = damage
-            self.newly_damaged[partition] = None
+        known, hosted = self.directory.damaged.get(partition), self.hosted.get(partition)
+        if hosted is not None:
+            # What lies before the log start is deleted, and not repaired.
+            start = hosted.log.log_start_offset
+            damage = damage._replace(offset=max(damage.offset, start))
+        if known is not None and damage.offset >= known.offset:
+            if hosted is not None and hosted.repair is not None:
+                hosted.repair.add(damage.offset)
+            else:
+                self._further.setdefault(partition, set()).add(damage.offset)
+            return
+        if known is not None and known.inside:
+            self._further.setdefault(partition, set()).add(known.offset)
+        if hosted is not None:
+            self.drop_repair(hosted)  # it fetches as if the log were whole before this damage
+        self.directory.damaged[partition] = damage
+        self.newly_damaged[partition] = None
 
-    def cut_damage(self, replica: HostedReplica) -> None:
-        """Truncate a damaged log to where it is whole: the leader has the records behind that.
+    def hold_fetches(self, replica: HostedReplica, damage: Damage) -> None:
+        """Stop fetching until the controller knows of the damage: each fetch would say that the
+        log is whole up to its end."""
+        if damage.inside and replica.repair is None:
+            self.step(replica, on.RepairNeeded(damage.offset, damage.offset))
+
+    def begin_repair(self, replica: HostedReplica) -> None:
+        """Replace the damaged records of a follower with those of its leader.
 
         Only once this replica is out of the ISR: until then its log counts as complete.
         """
-        damage = self.directory.damaged.pop(replica.topic_partition, None)
-        end, start = replica.partition.log_end_offset, replica.log.log_start_offset
-        if damage is None or not damage.inside or damage.offset >= end:
+        name, log = replica.topic_partition, replica.log
+        damage = self.directory.damaged.get(name)
+        if damage is None or replica.repair is not None:
             return
+        if not damage.inside or damage.offset >= log.log_end_offset:
+            self.end_repair(replica)
+            return
+        log.log_start_offset = min(log.log_start_offset, damage.offset)
+        offsets = {damage.offset, *self._further.pop(name, ())}
+        now_ms = self._turn.now_ms
+        replica.repair = LogRepair(self.directory.disk, log, sorted(offsets), now_ms)
+        self.repairing[replica] = None
+        self.step(replica, on.RepairNeeded(damage.offset, damage.offset))
+
+    def end_repair(self, replica: HostedReplica) -> None:
+        """Fetch from the log end again: no damage of this log is known any more."""
+        self.drop_repair(replica)
+        self.directory.damaged.pop(replica.topic_partition, None)
+        self._further.pop(replica.topic_partition, None)
+        self.step(replica, on.RepairEnded())
+        self.touched[replica] = None
+        self.surroundings.log_changed(replica)
+
+    def _delete_damage(self, replica: HostedReplica, damage: Damage, start: Offset) -> None:
+        """Forget damage before the new log start: its records are deleted."""
+        name = replica.topic_partition
+        offsets = {*self._further.get(name, ())}
+        if replica.repair is not None:
+            offsets.update(replica.repair.damaged)
+        self.end_repair(replica)
+        behind = [offset for offset in offsets if offset >= start]
+        if behind:
+            self.damage_found(name, damage._replace(offset=min(behind)))
+
+    def forget_damage(self, replica: HostedReplica) -> None:
+        """The replica goes from this broker."""
+        self.drop_repair(replica)
+        self._further.pop(replica.topic_partition, None)
+
+    def drop_repair(self, replica: HostedReplica) -> None:
+        """Remove what an unfinished repair has written; the next one repairs the same."""
+        if replica.repair is not None:
+            further = self._further.setdefault(replica.topic_partition, set())
+            further.update(replica.repair.damaged)
+            replica.repair.discard()
+            replica.repair = None
+            self.repairing.pop(replica, None)
+
+    def _replace_records(self, replica: HostedReplica, effect: do.ReplaceRecords) -> None:
+        repair = replica.repair
+        if repair is None or repair.needed is None or not repair.is_current:
+            return  # upkeep/repairs.py begins again
+        batches: Any = effect.batches
+        replica.traffic.replication_bytes_in += sum(batch.size for batch in batches)
+        try:
+            repair.supply(batches, effect.upto)
+        except (CannotRepair, DiskError):
+            self.repair_failed(replica)
+            return
+        self.step(replica, repair_event(repair))
+
+    def _abandon_repair(self, replica: HostedReplica, _effect: do.AbandonRepair) -> None:
+        self.repair_failed(replica)
+
+    def repair_failed(self, replica: HostedReplica) -> None:
+        """Truncate the log to where it is whole, and copy everything after that.
+
+        The leader lacks the damaged records or has others there, or the disk has no room for a
+        copy of the segment.
+        """
+        end, start = replica.partition.log_end_offset, replica.log.log_start_offset
+        damage = self.directory.damaged.get(replica.topic_partition)
+        if damage is None or damage.offset >= end:
+            self.end_repair(replica)
+            return
+        self.drop_repair(replica)
+        del self.directory.damaged[replica.topic_partition]
+        self._further.pop(replica.topic_partition, None)
         for effect in replica.partition.step(on.DamageFound(damage.offset)):
             if isinstance(effect, do.TruncateTo):
                 self._cut(replica, effect.offset)
@@ -261,6 +368,9 @@ class Replicas:
     def _drop_before(self, replica: HostedReplica, effect: do.DropBefore) -> None:
         self.write_epochs()
         dropped = replica.log.drop_before(effect.offset, self._turn.now_ms)
+        damage = self.directory.damaged.get(replica.topic_partition)
+        if damage is not None and damage.offset < effect.offset:
+            self._delete_damage(replica, damage, effect.offset)
         note_dropped(self._turn, replica, dropped, self._reasons)
         self.touched[replica] = None
         self.surroundings.log_changed(replica)
@@ -366,13 +476,26 @@ class Replicas:
         self.surroundings.propose(replica, effect)
 
     def _follow_leader(self, replica: HostedReplica, effect: do.FollowLeader) -> None:
+        self.refused.pop(replica.topic_partition, None)
         self.surroundings.follow(replica, effect.leader)
 
     def _take_leadership(self, replica: HostedReplica, _effect: do.TakeLeadership) -> None:
+        self.refused.pop(replica.topic_partition, None)
         self.surroundings.lead(replica)
 
     def _stop_following(self, replica: HostedReplica, _effect: do.StopFollowing) -> None:
+        self.refused.pop(replica.topic_partition, None)
         self.surroundings.stop_following(replica)
+
+    def _refuse_truncation(self, replica: HostedReplica, effect: do.RefuseTruncation) -> None:
+        self.refused[replica.topic_partition] = effect
+        note_refusal(self._turn, replica, effect)
+
+
+def repair_event(repair: LogRepair) -> on.RepairNeeded:
+    """The range to fetch next for a repair; empty while local records are copied."""
+    start, end = repair.needed or (repair.offset, repair.offset)
+    return on.RepairNeeded(start, end)
 
 
 def _settle_produce(

@@ -102,6 +102,15 @@ def encode_value(
     return batch
 
 
+def encode_emptied(offset: Offset, leader_epoch: LeaderEpoch) -> bytearray:
+    """A header without records, as compaction leaves it where a segment has to end."""
+    batch = bytearray(HEADER_SIZE)
+    size, times = HEADER_SIZE - PREFIX_SIZE, (NO_TIMESTAMP, NO_TIMESTAMP)
+    HEADER.pack_into(batch, 0, offset, size, leader_epoch, MAGIC, 0, 0, 0, *times, *NO_PRODUCER, 0)
+    UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_FROM:]))
+    return batch
+
+
 def encode_marker(
     kind: ControlType, producer: Producer, coordinator_epoch: int, timestamp: int
 ) -> bytearray:

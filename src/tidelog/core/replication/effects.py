@@ -1,6 +1,6 @@
 """Everything a replica can ask for, in the order in which it must be done.
 
-The first five change the replica's log; if one of them fails, nothing after it in the
+The first seven change the replica's log; if one of them fails, nothing after it in the
 same list may be carried out, and the replica is told LogFailed.
 """
 
@@ -27,6 +27,24 @@ class TruncateTo:
     offset: Offset
     log_end_offset: Offset
     high_watermark: Offset
+
+
+@slotted
+class ReplaceRecords:
+    """Replace damaged records with these batches of the leader.
+
+    `upto`: the leader has no other batch between the last of these and this offset.
+    """
+
+    batches: Sequence[Batch]
+    upto: Offset
+
+
+@slotted
+class AbandonRepair:
+    """The leader does not have the damaged records: truncate to `offset`, where they begin."""
+
+    offset: Offset
 
 
 @slotted
@@ -185,6 +203,17 @@ class StopFollowing:
 
 
 @slotted
+class RefuseTruncation:
+    """Report the leader to the controller: it lacks the records of this log from `offset` on,
+    and those below the high watermark were committed."""
+
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    offset: Offset
+    high_watermark: Offset
+
+
+@slotted
 class FailWaiters:
     """This replica no longer leads: nobody who waits here will be served."""
 
@@ -221,6 +250,8 @@ Question: TypeAlias = FetchPosition | EpochQuestion | OffsetsQuestion
 Effect: TypeAlias = (
     AppendRecords
     | TruncateTo
+    | ReplaceRecords
+    | AbandonRepair
     | RestartAt
     | DropBefore
     | WriteEpochs
@@ -239,5 +270,6 @@ Effect: TypeAlias = (
     | TakeLeadership
     | FollowLeader
     | StopFollowing
+    | RefuseTruncation
     | FailWaiters
 )

@@ -20,6 +20,10 @@ ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
 
+NO_PROGRESS: Offset = -1
+"""The log start in a fetch that says nothing of the follower's log: a repair fetches records
+that it has yet to put in place (follower.py)."""
+
 
 class Batch(Protocol):
     """What replication needs to know of a record batch; record.RecordBatch is one."""
@@ -45,6 +49,8 @@ class PartitionChanged:
     recovering: bool
     """True when this leader was elected uncleanly and has not yet said so was noted."""
     now_ms: int
+    unclean_epoch: LeaderEpoch = -1
+    """The leader epoch of the last unclean election; -1 if there was none."""
 
 
 @slotted
@@ -199,6 +205,22 @@ class DamageFound:
 
 
 @slotted
+class RepairNeeded:
+    """Records from `start` to `end` (exclusive) are damaged here: fetch these and no others.
+
+    If both are the same, fetch nothing for now: the log is whole only below `start`.
+    """
+
+    start: Offset
+    end: Offset
+
+
+@slotted
+class RepairEnded:
+    """The damaged records are replaced: fetch from the log end again."""
+
+
+@slotted
 class BrokersChanged:
     """Some broker was fenced or unfenced, so another high watermark may be due."""
 
@@ -233,6 +255,8 @@ Event: TypeAlias = (
     | RetentionReached
     | LogEndMoved
     | DamageFound
+    | RepairNeeded
+    | RepairEnded
     | BrokersChanged
     | LogFailed
     | Ticked

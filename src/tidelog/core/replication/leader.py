@@ -51,6 +51,7 @@ def take_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]
     replica.epoch_start_offset = start
     replica.following = Following.NOTHING
     replica.retry_at_ms = None
+    replica.accused = None
     replica.isr = Committed(frozenset(event.isr))
     replica.followers = {
         broker: unknown_follower(in_sync=broker in event.isr, now_ms=event.now_ms)
@@ -150,7 +151,7 @@ def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do
     if error is not _NONE:
         return [failed_fetch(replica, event.request, event.offset, error)]
     effects: list[do.Effect] = []
-    if diverging is None:
+    if diverging is None and event.log_start_offset != on.NO_PROGRESS:
         _note_progress(replica, follower, event, effects)
     effects.append(
         do.AnswerFetch(

@@ -74,12 +74,15 @@ def _partition_changed(partition: Partition, event: on.PartitionChanged) -> list
     partition.leader_epoch = event.leader_epoch
     partition.leader = event.leader
     partition.replicas = tuple(event.replicas)
+    partition.unclean_epoch = event.unclean_epoch
     effects: list[do.Effect] = []
     if new_epoch:
         # Even a leader that stays one: a fetch parked under the older epoch is fenced, and a
         # producer can't tell whether another leader came in between.
         effects.append(do.FailWaiters(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     if event.leader == partition.local:
+        # What is damaged stays damaged: a leader reports it and hands over, or serves the rest.
+        partition.repair = None
         change = leader.take_office if new_epoch else leader.stay_in_office
         return effects + change(partition, event)
     if new_epoch:
@@ -153,6 +156,8 @@ _HANDLERS: dict[type, Callable[[Partition, Any], list[do.Effect]]] = {
     on.RetentionReached: _retention_reached,
     on.LogEndMoved: _log_end_moved,
     on.DamageFound: _damage_found,
+    on.RepairNeeded: follower.repair_needed,
+    on.RepairEnded: follower.repair_ended,
     on.LogFailed: _log_failed,
     on.Ticked: leader.expire_followers,
 }

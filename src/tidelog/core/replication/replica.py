@@ -8,7 +8,7 @@ Always true: log_start_offset <= high_watermark <= log_end_offset.
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
@@ -47,10 +47,18 @@ class Following(Enum):
     """Out of range: where does the leader's log start and end?"""
 
 
+class Repair(NamedTuple):
+    """Damaged records from `start` to `end`; the log is whole below `start`."""
+
+    start: Offset
+    end: Offset
+
+
 class Replica:
     """The state of one replica."""
 
     __slots__ = (
+        "accused",
         "brokers",
         "config",
         "epoch_start_offset",
@@ -59,6 +67,7 @@ class Replica:
         "followers",
         "following",
         "high_watermark",
+        "high_watermark_doubted",
         "isr",
         "leader",
         "leader_epoch",
@@ -70,8 +79,10 @@ class Replica:
         "policy",
         "producers",
         "refusals",
+        "repair",
         "replicas",
         "retry_at_ms",
+        "unclean_epoch",
     )
 
     def __init__(
@@ -84,6 +95,7 @@ class Replica:
         log_start_offset: Offset = 0,
         log_end_offset: Offset = 0,
         high_watermark: Offset = 0,
+        high_watermark_doubted: bool = False,
         policy: TruncationPolicy = LEADER_EPOCH,
         producers: ProducerState | None = None,
     ) -> None:
@@ -112,6 +124,16 @@ class Replica:
         """A follower asks nothing before this time."""
         self.refusals = 0
         """How often in a row the leader refused: only how long to wait hangs on it."""
+        self.repair: Repair | None = None
+        """Set while damaged records of this follower are being replaced. It fetches only these,
+        and its leader does not count these fetches as progress."""
+        self.unclean_epoch: LeaderEpoch = NO_EPOCH
+        """The leader epoch of the last unclean election, which may have lost committed records."""
+        self.high_watermark_doubted = high_watermark_doubted
+        """Records below the high watermark may be uncommitted: the log or a checkpoint was found
+        damaged, or two leaders lack them. True until a leader has sent its high watermark."""
+        self.accused: BrokerId | None = None
+        """The leader for which this replica refused to truncate its log (follower.py)."""
         self.offline = False
 
     @property
@@ -184,6 +206,10 @@ class Replica:
             self.following.value,
             _frozen(self.retry_at_ms),
             int(self.offline),
+            self.repair or (),
+            self.unclean_epoch,
+            int(self.high_watermark_doubted),
+            _frozen(self.accused),
         )
 
     def thaw(self, picture: Picture) -> None:
@@ -204,6 +230,10 @@ class Replica:
             following,
             retry_at_ms,
             offline,
+            repair,
+            self.unclean_epoch,
+            high_watermark_doubted,
+            accused,
         ) = picture
         self.epochs = LeaderEpochs.thaw(epochs)
         self.leader = _thawed(leader)
@@ -216,6 +246,9 @@ class Replica:
         self.following = Following(following)
         self.retry_at_ms = _thawed(retry_at_ms)
         self.offline = bool(offline)
+        self.repair = Repair(*repair) if repair else None
+        self.high_watermark_doubted = bool(high_watermark_doubted)
+        self.accused = _thawed(accused)
 
 
 def _frozen(number: int | None) -> int:

@@ -10,7 +10,8 @@ share one form, here for two partitions and for two epochs:
 
 A file that breaks the form is refused as a whole (`CheckpointError` says why): half a list
 of epochs is worse than none, because the log can give them again. Every write replaces the
-file atomically and is on disk when it returns. Entries are written in the order given.
+file atomically and is on disk when it returns. Entries are written in the order given. Checksums
+of the offsets' files are beside them (checkpoint_checksums.py).
 """
 
 import json
@@ -109,11 +110,7 @@ def read_offsets(disk: Disk, path: str) -> tuple[dict[TopicPartition, Offset], l
         data = read_file(disk, path)
         return ({}, []) if data is None else (parse_offsets(path, data), [])
     except (CheckpointError, DiskError) as error:
-        return {}, [f"{error}; taken as empty"]
-
-
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-    replace_file(disk, path, format_offsets(offsets))
+        return {}, [f"{error}; treated as empty"]
 
 
 def read_epochs(disk: Disk, path: str) -> list[EpochEntry] | None:
@@ -245,8 +242,13 @@ class MetaProperties(NamedTuple):
         return "".join(f"{line}\n" for line in (*self.comments, *pairs)).encode()
 
 
+class DamagedProperties(CheckpointError):
+    """No release writes such a file; the broker rewrites it."""
+
+
 def parse_properties(path: str, data: bytes) -> MetaProperties:
-    """Java properties, as far as this file uses them. Versions 0 and 1 are known."""
+    """Java properties, as far as this file uses them. Versions 0 and 1 are known; another
+    version is not damage: a later release wrote the file."""
     values: dict[str, str] = {}
     comments: list[str] = []
     for line in data.decode(errors="replace").splitlines():
@@ -255,13 +257,20 @@ def parse_properties(path: str, data: bytes) -> MetaProperties:
         elif line.strip():
             key, separator, value = line.partition("=")
             if not separator:
-                raise CheckpointError(path, f"{line!r} is no key=value")
+                raise DamagedProperties(path, f"{line!r} is not key=value")
             values[key.strip()] = value.strip()
-    if values.get("version") not in ("0", "1"):
-        raise CheckpointError(path, f"version {values.get('version')}, only 0 and 1 are known")
+    version = values.get("version", "")
+    if not version.isdecimal():
+        raise DamagedProperties(path, "the version is missing")
+    if version not in ("0", "1"):
+        raise CheckpointError(path, f"version {version}, only 0 and 1 are known")
+    if not data.endswith(b"\n"):
+        raise DamagedProperties(path, "the last line is incomplete")
     return MetaProperties(values, tuple(comments))
 
 
 def read_properties(disk: Disk) -> MetaProperties | None:
+    if disk.is_dir(layout.META_PROPERTIES):
+        raise DamagedProperties(layout.META_PROPERTIES, "it is a directory")
     data = read_file(disk, layout.META_PROPERTIES)
     return None if data is None else parse_properties(layout.META_PROPERTIES, data)

@@ -15,7 +15,7 @@ Damage removes nothing by itself. The replica reports it before it may lead, and
 serves what is left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,15 +48,23 @@ def missing_start(epochs: Sequence[EpochEntry], segments: Sequence[Segment]) -> 
 
 def missing_between(segments: Sequence[Segment], cleaned_upto: Offset) -> Damage | None:
     """A segment is gone, or ends too early. Gaps below `cleaned_upto` come from compaction."""
+    return next(all_missing_between(segments, cleaned_upto), None)
+
+
+def all_missing_between(segments: Iterable[Segment], cleaned_upto: Offset) -> Iterator[Damage]:
+    """As `missing_between`, for every segment that does not end where the next one begins."""
     for earlier, later in pairwise(segments):
         try:
             end = earlier.next_offset()
         except DiskError as error:
-            return Damage(earlier.base_offset, f"{earlier.path}: {error}")
-        if end != later.base_offset and not end < later.base_offset <= cleaned_upto:
+            yield Damage(earlier.base_offset, str(error))
+            continue
+        if end > later.base_offset:
+            beyond = f"ends at offset {end}, the next segment begins at {later.base_offset}"
+            yield Damage(earlier.base_offset, f"{earlier.path}: {beyond}")
+        elif end != later.base_offset and later.base_offset > cleaned_upto:
             gone = f"offsets {end} to {later.base_offset - 1} are missing between segments"
-            return Damage(end, f"{earlier.path}: {gone}")
-    return None
+            yield Damage(end, f"{earlier.path}: {gone}")
 
 
 def missing_end(log_end: Offset, known_end: Offset) -> Damage | None:

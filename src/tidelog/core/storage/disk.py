@@ -17,6 +17,7 @@ from tidelog.core.record.crc32c import Buffer
 
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
+DAMAGED_SUFFIX = ".damaged"
 
 
 class DiskError(Exception):
@@ -30,6 +31,10 @@ class DiskError(Exception):
 
 class DiskFull(DiskError):
     """No space was left; part of the data may have been written."""
+
+
+class NotPermitted(DiskError):
+    """This process lacks the permission; the file may be sound."""
 
 
 class MissingFile(DiskError):
@@ -71,6 +76,11 @@ class Disk(Protocol):
 
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted; "" is the root; none for a missing directory."""
+        ...
+
+    def scan_dir(self, path: str) -> tuple[list[str], list[str]]:
+        """The same names in two lists: files, and everything else (directories, broken links,
+        pipes)."""
         ...
 
     def make_dir(self, path: str) -> None:
@@ -134,6 +144,21 @@ def replace_files(disk: Disk, contents: Mapping[str, Buffer], beside: Sequence[s
     for path in contents:
         disk.rename(path + TEMPORARY_SUFFIX, path)
     disk.sync_many((), [*dict.fromkeys(map(parent, contents)), *beside])
+
+
+def move_aside(disk: Disk, path: str) -> str:
+    """Rename an entry that has a file's name but is not a file; return its new path.
+
+    Nothing is deleted or replaced. The caller syncs the directory.
+    """
+    names = disk.list_dir(parent(path))
+    new = path + DAMAGED_SUFFIX
+    number = 1
+    while new.rpartition("/")[2] in names:
+        number += 1
+        new = f"{path}{DAMAGED_SUFFIX}-{number}"
+    disk.rename(path, new)
+    return new
 
 
 def sync_each(disk: Disk, files: Sequence[str], directories: Sequence[str]) -> None:

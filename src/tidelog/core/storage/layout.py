@@ -13,7 +13,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import NamedTuple
 
-from tidelog.core.storage.disk import DELETED_SUFFIX
+from tidelog.core.storage.disk import DELETED_SUFFIX, TEMPORARY_SUFFIX
 from tidelog.core.types import Offset, TopicId, TopicPartition
 
 LOG = ".log"
@@ -29,13 +29,33 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+DAMAGED_LOGS = "damage-checkpoint"
+EPOCH_CHECKSUMS = "epoch-checksums"
+CHECKPOINT_CHECKSUMS = "checkpoint-checksums"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 METADATA_REVISION = "metadata-revision"
 METADATA_COPY = "metadata-copy"
 CONFIRMED_CLOCK = "confirmed-clock"
+DISK_CHECK = "disk-check"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+_SMALL_FILES = frozenset(
+    {
+        RECOVERY_POINTS,
+        HIGH_WATERMARKS,
+        LOG_STARTS,
+        CLEANER_OFFSETS,
+        CHECKPOINT_CHECKSUMS,
+        META_PROPERTIES,
+        CLEAN_SHUTDOWN,
+        METADATA_REVISION,
+        METADATA_COPY,
+        CONFIRMED_CLOCK,
+        LEADER_EPOCHS,
+        PARTITION_METADATA,
+    }
+)
 
 TOPIC_LENGTH_MAX = 249
 _NAME_LENGTH_MAX = 255
@@ -79,6 +99,11 @@ def parse_file(name: str) -> FileName | None:
     if match is None or int(match[1]) > _OFFSET_MAX:
         return None
     return FileName(int(match[1]), match[2], match[3] or "")
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a broker writes a file of this name, in the log directory or in a partition's."""
+    return parse_file(name) is not None or name.removesuffix(TEMPORARY_SUFFIX) in _SMALL_FILES
 
 
 def check_topic(topic: str) -> None:

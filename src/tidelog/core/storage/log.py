@@ -11,7 +11,7 @@ then holds is unknown, and appending to it could leave a gap that looks like dat
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
@@ -21,16 +21,21 @@ from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import checkpoint, layout, log_reader
 from tidelog.core.storage.cleaning.swap_in import swap_in
 from tidelog.core.storage.damage import Damage
-from tidelog.core.storage.disk import Disk, DiskError, Region, read_region
+from tidelog.core.storage.disk import Disk, DiskError, DiskFull, Region, read_region
 from tidelog.core.storage.flush import Closing, Flush, FlushState
-from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.log_reader import TimestampAndOffset
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots
 from tidelog.core.storage.retention import PendingDeletions
 from tidelog.core.storage.segment.rolling import must_roll, next_base_offset
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
-from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.storage.segment.verification import (
+    DamagedRecords,
+    Expected,
+    damage_of,
+    verify_next,
+)
 from tidelog.core.types import Offset, TopicId, TopicPartition
 
 
@@ -61,6 +66,7 @@ class Log:
         "on_damage",
         "partition",
         "producers",
+        "producers_doubted",
         "topic_id",
     )
 
@@ -88,6 +94,8 @@ class Log:
         self.topic_id: TopicId | None = None
         self.epochs = epochs
         self.producers = producers
+        self.producers_doubted: Offset | None = None
+        """Producer state was read from damaged records from here on (`doubt_producers`)."""
         self.log_start_offset = log_start_offset
         self.log_end_offset = segments.active.next_offset()
         self.offline = False
@@ -157,7 +165,8 @@ class Log:
             # Nothing of it is left for a flush to do, and below the recovery point indexes
             # are believed.
             active.sync_indexes()
-        self._flush.new_files.append(self._snapshots.write(self.producers, base_offset))
+        if self.producers_doubted is None:
+            self._flush.new_files.append(self._snapshots.write(self.producers, base_offset))
         self._segments.add(self._new_segment(base_offset, now_ms))
 
     def _new_segment(self, base_offset: Offset, now_ms: int) -> Segment:
@@ -181,28 +190,99 @@ class Log:
             active = self._segments.active
             return Region(active.path, active.size, 0)
         try:
-            return log_reader.read_region_at(
-                self._disk, self._segments, offset, max_bytes, upto, self.log_end_offset
-            )
+            found = (self._disk, self._segments, offset, max_bytes, upto, self.log_end_offset)
+            return log_reader.read_region_at(*found, self.expected_of)
         except DamagedRecords as error:
             self.on_damage(error.damage)
             raise
 
+    def expected_of(self, segment: Segment) -> Expected:
+        """What the batches of this segment are compared with."""
+        end = self._segments.end_of(segment) or self.log_end_offset
+        return Expected(end, self.epochs, NEVER if self.may_have_gaps else self.log_start_offset)
+
+    def doubt(self, offset: Offset) -> None:
+        """Check the segment that holds `offset` again before more of it is served."""
+        next(self._segments.from_offset(offset)).distrust()
+
+    def position_of(self, upto: Offset) -> int:
+        """Where reads below this offset end in the active segment's file."""
+        active = self._segments.active
+        if upto >= self.log_end_offset:
+            return active.size
+        with self.reading():
+            return active.locate(upto)
+
     def read_bytes(self, region: Region) -> bytes:
         """The bytes of a region that `read` gave."""
         return read_region(self._disk, region) if region.length else b""
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Report a failed read as damage, and raise DamagedRecords: one unreadable file does not
+        stop the broker. A full disk does: it means that a write has failed."""
+        try:
+            yield
+        except DiskFull:
+            raise
+        except DiskError as error:
+            damage = self.damage_of(error)
+            self.on_damage(damage)
+            raise DamagedRecords(damage) from error
+
+    def damage_of(self, error: DiskError) -> Damage:
+        """From which offset on the log can't be read."""
+        for segment in self._segments:
+            if error.path.startswith(segment.path.removesuffix(layout.LOG)):
+                return damage_of(segment, error)
+        return Damage(self.log_start_offset, str(error))
+
+    def verify_from(self, offset: Offset) -> Damage | None:
+        """Check the log from the segment with this offset on; return the first damage."""
+        for segment in self._segments.from_offset(offset):
+            expected = self.expected_of(segment)
+            try:
+                while segment.verified < segment.opened_size:
+                    _, damage = verify_next(self._disk, segment, segment.size, expected)
+                    if damage is not None:
+                        return damage
+            except DiskError as error:
+                return damage_of(segment, error)
+        return None
+
+    def still_damaged(self, offset: Offset, *, epochs_rebuilt: bool) -> Damage | None:
+        """What is left of damage that was found there before the log was opened. Epochs that
+        were rebuilt from the log no longer prove that it began earlier."""
+        first = self._segments.first.base_offset
+        if offset < first and epochs_rebuilt:
+            return Damage(offset, f"offsets {offset} to {first - 1} were missing before this start")
+        if offset < self.log_start_offset:
+            return None
+        if offset < self.log_end_offset:
+            return self.verify_from(offset)
+        reason = "the records behind its end were lost before this start"
+        return Damage(self.log_end_offset, reason, inside=False)
+
+    def distrust(self, path: str) -> None:
+        """Check all of this segment's file again before it is read."""
+        for segment in self._segments:
+            if segment.path == path:
+                segment.distrust()
 
     def offset_for_timestamp(
         self, timestamp: int, budget: WorkBudget | None = None
     ) -> TimestampAndOffset | None:
         """The first record with that timestamp or a later one; `budget` pays for opened batches."""
         start, budget = self.log_start_offset, budget or WorkBudget()
-        return log_reader.offset_for_timestamp(self._disk, self._segments, timestamp, start, budget)
+        place = (self._disk, self._segments, timestamp, start, budget)
+        with self.reading():
+            return log_reader.offset_for_timestamp(*place)
 
     def max_timestamp(self, budget: WorkBudget | None = None) -> TimestampAndOffset | None:
         """The first record with the largest timestamp."""
         start, budget = self.log_start_offset, budget or WorkBudget()
-        return log_reader.offset_of_max_timestamp(self._disk, self._segments, start, budget)
+        with self.reading():
+            return log_reader.offset_of_max_timestamp(self._disk, self._segments, start, budget)
 
     def aborted_transactions(self, offset: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
         """Those that a read-committed reader of that range has to know."""
@@ -249,14 +329,42 @@ class Log:
             self._snapshots.delete_above(end)
             self._disk.sync_dir(self.directory)
             active = self._segments.active
+            if not self._disk.exists(active.path):
+                # Its file was deleted: none of its records can be kept.
+                end = active.base_offset
+                active = self._new_segment(end, active.created_ms)
+                self._segments.replace_active(active)
             end = active.truncate_to(end)
             self._disk.sync(active.path)
             self._flush.truncated(end)
             self.log_end_offset = end
             self.log_start_offset = min(self.log_start_offset, end)
-            if not self.producers.truncate_to(end):
-                self._snapshots.rebuild(self.producers, self._segments)
+            if self.producers_doubted is not None and end <= self.producers_doubted:
+                self.recover_producers()
+            elif not self.producers.truncate_to(end):
+                self._rebuild_producers()
         return end
+
+    def _rebuild_producers(self) -> None:
+        """Rebuild the producer state up to the log end, or up to the first damaged batch."""
+        with suppress(DamagedRecords), self.reading():
+            self._snapshots.rebuild(self.producers, self._segments)
+        self.producers.end_offset = self.log_end_offset
+
+    def doubt_producers(self, damaged: Offset) -> None:
+        """The log is damaged there, as was found when it was opened. Unless a snapshot knew all
+        of it, producer state lacks what the damaged records did, and no snapshot may say so."""
+        doubted = max(damaged, self._snapshots.loaded)
+        if doubted < self.log_end_offset:
+            self.producers_doubted = doubted
+            self._snapshots.delete_above(doubted)
+
+    def recover_producers(self) -> None:
+        """Read producer state again: the damaged records are in place."""
+        if self.producers_doubted is not None:
+            self._snapshots.delete_above(self.producers_doubted)
+            self.producers_doubted = None
+            self._rebuild_producers()
 
     def drop_before(self, start: Offset, now_ms: int) -> list[Segment]:
         """Move the log start up; segments wholly below it become `.deleted` and are returned."""
@@ -287,6 +395,7 @@ class Log:
             self._segments = Segments([self._new_segment(offset, now_ms)])
             self._disk.sync_dir(self.directory)
         self.producers.restart_at(offset)
+        self.producers_doubted = None
         self.log_start_offset = self.log_end_offset = offset
         self._flush.restarted(offset)
 
@@ -297,6 +406,29 @@ class Log:
         with self._writing():
             swap_in(self._disk, self._segments, replaced, self._pending_deletions, due)
             self._snapshots.delete_strays(self._segments)
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether compaction may have left out offsets, here or where the records came from."""
+        return self.before_gap is None or self._config.cleanup_compact
+
+    def closed_segment(self, offset: Offset, now_ms: int) -> Segment:
+        """The segment with this offset. If it is the active one, it is closed first."""
+        segment = next(self._segments.from_offset(offset))
+        if segment is self._segments.active:
+            with self._writing():
+                if not self._disk.exists(segment.path):
+                    self._disk.write(segment.path, b"")  # deleted while it was open
+                self._roll(self.log_end_offset, now_ms)
+        return segment
+
+    def create_missing_segment(self, base_offset: Offset, now_ms: int) -> Segment:
+        """Create a segment where one is missing, to be filled by a repair (repair.py)."""
+        with self._writing():
+            segment = self._new_segment(base_offset, now_ms)
+            self._segments.insert(segment)
+            self._disk.sync_dir(self.directory)
+        return segment
 
     @property
     def generation(self) -> int:
@@ -377,7 +509,7 @@ class Log:
         with self._writing():
             active.finish()
             indexes = active.unsynced_indexes()
-            if not empty:
+            if not empty and self.producers_doubted is None:
                 self._snapshots.write(self.producers, end)
         return Closing(indexes, self.start_flush())
 

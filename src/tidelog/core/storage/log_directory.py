@@ -9,12 +9,29 @@ to a minute, the high watermark by seconds. Each is safe when it is too low.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import NamedTuple, TypeAlias
 
+from tidelog.core.record.crc32c import crc32c
 from tidelog.core.storage import checkpoint, layout
-from tidelog.core.storage.checkpoint import NO_BROKER_EPOCH, MetaProperties
+from tidelog.core.storage.checkpoint import (
+    NO_BROKER_EPOCH,
+    CheckpointError,
+    DamagedProperties,
+    MetaProperties,
+)
+from tidelog.core.storage.checkpoint_checksums import CheckpointChecksums
 from tidelog.core.storage.damage import Damage
-from tidelog.core.storage.disk import Disk, DiskError, replace_file, replace_files
+from tidelog.core.storage.disk import (
+    Disk,
+    DiskError,
+    DiskFull,
+    NotPermitted,
+    move_aside,
+    read_file,
+    replace_file,
+    replace_files,
+)
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
@@ -50,6 +67,16 @@ class NewLog(NamedTuple):
 Progress: TypeAlias = Callable[[RecoveryProgress], None]
 
 
+def _move_aside(disk: Disk) -> dict[str, str]:
+    """Rename entries that have a checkpoint's name but are not files: no file could replace
+    them. Return the new names by the old ones."""
+    _, others = disk.scan_dir("")
+    moved = {name: move_aside(disk, name) for name in others if layout.is_file_name(name)}
+    if moved:
+        disk.sync_dir("")
+    return moved
+
+
 def _tell_nobody(_progress: RecoveryProgress) -> None:
     """Nobody watches."""
 
@@ -71,6 +98,8 @@ class LogDirectory:
         """Of the logs that were found."""
         self.damaged: dict[TopicPartition, Damage] = {}
         """Logs that lack records which they once held, until they are in the ISR again."""
+        self._saved_damage: dict[TopicPartition, Offset] = {}
+        """What `damage-checkpoint` holds: the first damaged offset of each log."""
         self.warnings: list[str] = []
         self.clean = False
         self.broker_epoch = NO_BROKER_EPOCH
@@ -83,8 +112,16 @@ class LogDirectory:
         self.revision_damaged = False
         """Whether the file that remembers both could not be read."""
         self.properties: MetaProperties | None = None
+        self._checksums = CheckpointChecksums(disk)
         self._refused: set[str] = set()
-        """Checkpoints that could not be read."""
+        """Checkpoints that could not be read or whose checksum differs, and entries that had the
+        name of a file but were not files."""
+        self.unreadable: set[TopicPartition] = set()
+        """Logs that could not be opened. Their folders stay until new logs replace them."""
+        self._in_the_way: set[TopicPartition] = set()
+        """Partitions whose folder's name is taken: by an unreadable folder, a file, a link."""
+        self._unreadable_offsets: dict[str, dict[TopicPartition, Offset]] = {}
+        """The offsets of unreadable logs, by checkpoint."""
         self._leaving: list[tuple[int, str]] = []
         self._departed: set[TopicPartition] = set()
         """Names of logs that are gone, which the checkpoints may still tell of."""
@@ -98,12 +135,20 @@ class LogDirectory:
         progress: Progress | None = None,
     ) -> "LogDirectory":
         """Load everything in the directory. Without `config_for` the topics' settings are
-        unknown, and any may have been compacted. `progress` hears of each log before and
-        after it is opened. Raises CheckpointError for a `meta.properties`
-        or a `partition.metadata` that can't be read, UnsupportedFormat for records of before
-        0.11, and DiskError where the disk fails or records that were synced are damaged."""
+        unknown, and any may have been compacted. `progress` is called before and
+        after each log is opened. Raises CheckpointError for a `meta.properties` of a later release,
+        UnsupportedFormat for records of before 0.11, and DiskError where the disk fails. A log
+        that can't be opened is left out (`unreadable`)."""
+        aside = _move_aside(disk)
         directory = cls(disk)
-        directory.properties = checkpoint.read_properties(disk)
+        directory.warnings += directory._checksums.warnings
+        for name, now in aside.items():
+            directory.warnings.append(f"{name} is not a file: moved to {now}")
+            directory._refused.add(name)
+        try:
+            directory.properties = checkpoint.read_properties(disk)
+        except DamagedProperties as error:
+            directory.warnings.append(f"{error}; the file is rewritten")
         directory._read_revision()
         broker_epoch = checkpoint.take_clean_shutdown(disk)
         if broker_epoch is not None:
@@ -114,7 +159,7 @@ class LogDirectory:
 
     def _read_revision(self) -> None:
         known = checkpoint.read_revision(self.disk)
-        if known is not None:
+        if known is not None and layout.METADATA_REVISION not in self._refused:
             self.revision, self.seen = known
             return
         self.revision_damaged = True
@@ -131,18 +176,32 @@ class LogDirectory:
         log_starts = self._read_offsets(layout.LOG_STARTS)
         high_watermarks = self._read_offsets(layout.HIGH_WATERMARKS)
         cleaned = self._read_offsets(layout.CLEANER_OFFSETS)
+        read = {
+            layout.RECOVERY_POINTS: recovery_points,
+            layout.LOG_STARTS: log_starts,
+            layout.HIGH_WATERMARKS: high_watermarks,
+            layout.CLEANER_OFFSETS: cleaned,
+        }
+        self._saved_damage = self._read_offsets(layout.DAMAGED_LOGS)
+        epoch_checksums = self._read_offsets(layout.EPOCH_CHECKSUMS) if self.clean else {}
+        self._checksums.adopt()
+        point_unknown = layout.RECOVERY_POINTS in self._refused
         any_cleaned = config_for is None or layout.CLEANER_OFFSETS in self._refused
-        stale = lost = wrong = cut = False
+        # Our cleaner leaves no gaps between segments, Kafka's does.
+        by_kafka = any_cleaned and (config_for is None or self.revision is None)
+        without_row = 0 if any_cleaned else None
+        outdated = set(self._refused)
         partitions = self._find(now_ms)
         for number, partition in enumerate(partitions, start=1):
             told = RecoveryProgress(partition, number, len(partitions), self.clean)
             progress(told)
-            log, report = open_log(
+            opening = partial(
+                open_log,
                 self.disk,
                 partition,
                 LogConfig() if config_for is None else config_for(partition),
                 now_ms,
-                recovery_point=recovery_points.get(partition, 0),
+                recovery_point=None if point_unknown else recovery_points.get(partition, 0),
                 log_start_offset=log_starts.get(partition, 0),
                 known_end=max(
                     recovery_points.get(partition, 0),
@@ -150,9 +209,13 @@ class LogDirectory:
                     log_starts.get(partition, 0),
                 ),
                 clean=self.clean,
-                compacted=any_cleaned or partition in cleaned,
-                cleaned_upto=NEVER if any_cleaned else cleaned.get(partition, 0),
+                cleaned_upto=NEVER if by_kafka else cleaned.get(partition, without_row),
+                epochs_checksum=epoch_checksums.get(partition),
             )
+            opened = self._open_or_leave_out(partition, opening)
+            if opened is None:
+                continue
+            log, report = opened
             progress(told._replace(report=report))
             self._add(partition, log)
             self.reports[partition] = report
@@ -160,34 +223,54 @@ class LogDirectory:
             if damage is not None and (self.revision or damage.offset >= log.log_start_offset):
                 # In another broker's folder the first epoch does not prove where the log began.
                 self.damaged[partition] = damage
-            checkpointed = high_watermarks.get(partition, 0)
-            self.high_watermarks[partition] = min(
-                max(checkpointed, log.log_start_offset), log.log_end_offset
-            )
+            self._recheck_damage(partition, log)
+            high_watermark = max(high_watermarks.get(partition, 0), log.log_start_offset)
+            self.high_watermarks[partition] = min(high_watermark, log.log_end_offset)
             if partition in cleaned or layout.CLEANER_OFFSETS in self._refused:
                 first_dirty = cleaned.get(partition, log.log_start_offset)
                 self.cleaner_offsets[partition] = min(first_dirty, log.log_end_offset)
-                cut |= first_dirty > log.log_end_offset
             else:
                 log.before_gap = partial(self.expect_gaps, partition)
-            stale |= checkpointed > log.log_end_offset
-            lost |= recovery_points.get(partition, 0) > log.log_end_offset
-            wrong |= log_starts.get(partition, 0) > log.log_end_offset
-        # Records appended from here on must never be found below a former mark.
-        if stale:
-            self.write_high_watermarks(self.high_watermarks)
-        if lost:
-            self.write_recovery_points()
-        if wrong:
-            # Else the log would count as damaged at every start.
-            self.write_log_starts()
-        if cut:
-            self._write_cleaner_offsets()
+            for name, offsets in read.items():
+                if offsets.get(partition, 0) > log.log_end_offset:
+                    outdated.add(name)
+        self._unreadable_offsets = {
+            name: {partition: offsets[partition] for partition in self.unreadable & offsets.keys()}
+            for name, offsets in read.items()
+        }
+        # The checkpoints that are written below may no longer show which records are missing.
+        self.save_damage()
+        self._write_again(outdated)
         named = {*recovery_points, *log_starts, *high_watermarks, *cleaned}
         self._departed = named - self.logs.keys()
         if any(recovery_points.get(partition, 0) > 0 for partition in self._departed):
             # Records are missing that were on disk, so this was no clean stop.
             self.broker_epoch = NO_BROKER_EPOCH
+
+    def _write_again(self, outdated: set[str]) -> None:
+        """Write checkpoints that could not be read, or name offsets beyond the end of a log.
+
+        Records that are appended from here on must never be found below a former recovery point
+        or high watermark, and a log start beyond its log would count as damage at every start.
+        """
+        if layout.HIGH_WATERMARKS in outdated:
+            self.write_high_watermarks(self.high_watermarks)
+        if layout.RECOVERY_POINTS in outdated:
+            self.write_recovery_points()
+        if layout.LOG_STARTS in outdated:
+            self.write_log_starts()
+        if layout.CLEANER_OFFSETS in outdated:
+            self._write_cleaner_offsets()
+
+    def _recheck_damage(self, partition: TopicPartition, log: Log) -> None:
+        """Check whether damage that was found before this start is still there."""
+        damage, before = self.damaged.get(partition), self._saved_damage.get(partition)
+        if damage is None and before is not None:
+            rebuilt = log.epochs_path in self.reports[partition].rebuilt
+            damage = log.still_damaged(before, epochs_rebuilt=rebuilt)
+        if damage is not None:
+            self.damaged[partition] = damage
+            log.doubt_producers(damage.offset)
 
     def _find(self, now_ms: int) -> list[TopicPartition]:
         """Whose logs lie here; what is on its way out is noted."""
@@ -202,15 +285,63 @@ class LogDirectory:
             if self.disk.is_dir(name):
                 found.append(partition)
             else:
-                self.warnings.append(f"{name}: a file with a partition's name; left alone")
+                self._in_the_way.add(partition)
+                self.warnings.append(f"{name} has a partition's name but is not a folder; ignored")
         return found
 
+    def _open_or_leave_out(
+        self, partition: TopicPartition, opening: Callable[[], tuple[Log, RecoveryReport]]
+    ) -> tuple[Log, RecoveryReport] | None:
+        """Open a log; None if its files can't be used, so that the other logs are served.
+        Raises DiskError if permissions or space are missing, or the whole disk fails."""
+        try:
+            return opening()
+        except (DiskFull, NotPermitted):
+            raise
+        except (DiskError, CheckpointError) as error:
+            if not self._is_writable():
+                raise
+            self.unreadable.add(partition)
+            self._in_the_way.add(partition)
+            self.warnings.append(
+                f"{error}: {partition} can't be opened. If another replica has the records, they"
+                " are copied from it, and this folder is renamed and kept. Else the partition stays"
+                " offline until you repair the folder and restart this broker"
+            )
+            return None
+
+    def _is_writable(self) -> bool:
+        """Whether a file can be written here. If not, the disk failed, not one log's files."""
+        try:
+            replace_file(self.disk, layout.DISK_CHECK, b"")
+            self.disk.delete(layout.DISK_CHECK)
+        except DiskError:
+            return False
+        return True
+
+    def _make_way(self, partition: TopicPartition) -> None:
+        """Rename the entry that has the name of this partition's folder; the caller syncs."""
+        name, names = layout.partition_dir(partition), self.disk.list_dir("")
+        numbered = (layout.marked_dir(partition, n.to_bytes(16), "stray") for n in count())
+        marked = next(one for one in numbered if one not in names)
+        self.disk.rename(name, marked)
+        self.warnings.append(f"{name} renamed to {marked}, because a new log needs its name")
+        self._in_the_way.remove(partition)
+        self.unreadable.discard(partition)
+        for offsets in self._unreadable_offsets.values():
+            offsets.pop(partition, None)
+
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
-        offsets, warnings = checkpoint.read_offsets(self.disk, name)
-        self.warnings += warnings
-        if warnings:
+        """The offsets in a checkpoint. A refused checkpoint counts as empty, which loses no record:
+        logs start at their first segments and are read completely, high watermarks are low."""
+        try:
+            data = read_file(self.disk, name)
+            self._checksums.check(name, data)
+            return checkpoint.parse_offsets(name, data or b"")
+        except (CheckpointError, DiskError) as error:
+            self.warnings.append(f"{error}; treated as empty")
             self._refused.add(name)
-        return offsets
+            return {}
 
     def create(
         self,
@@ -231,6 +362,9 @@ class LogDirectory:
         ids are on disk before any record can be, and nothing that was said of earlier logs of
         those names is left."""
         assert self.logs.keys().isdisjoint(new.partition for new in wanted), "logs that exist"
+        for new in wanted:
+            if new.partition in self._in_the_way:
+                self._make_way(new.partition)
         if not self._departed.isdisjoint(new.partition for new in wanted):
             self._forget_departed()
         contents = {}
@@ -285,7 +419,7 @@ class LogDirectory:
                 partition: offsets[partition] for partition in offsets if partition in self.logs
             }
             if len(kept) < len(offsets):
-                checkpoint.write_offsets(self.disk, name, kept)
+                self._write_offsets(name, kept)
         self._departed.clear()
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
@@ -345,22 +479,56 @@ class LogDirectory:
 
     def write_recovery_points(self) -> None:
         """Periodically, after a truncation, and at a clean stop."""
-        points = {partition: log.recovery_point for partition, log in self.logs.items()}
-        checkpoint.write_offsets(self.disk, layout.RECOVERY_POINTS, points)
+        self._write_offsets(layout.RECOVERY_POINTS, self._recovery_points())
 
     def write_log_starts(self, leaving_out: TopicPartition | None = None) -> None:
         """Periodically and at a clean stop. Only of logs that begin inside a segment; not of
         one that is about to be cut below its start: a crash would begin it anew up there."""
-        starts = {
+        self._write_offsets(layout.LOG_STARTS, self._log_starts(leaving_out))
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
+        """Periodically and at a clean stop."""
+        self._write_offsets(layout.HIGH_WATERMARKS, high_watermarks)
+
+    def _recovery_points(self) -> dict[TopicPartition, Offset]:
+        return {partition: log.recovery_point for partition, log in self.logs.items()}
+
+    def _log_starts(
+        self, leaving_out: TopicPartition | None = None
+    ) -> dict[TopicPartition, Offset]:
+        return {
             partition: log.log_start_offset
             for partition, log in self.logs.items()
             if log.log_start_offset > log.segments.first.base_offset and partition != leaving_out
         }
-        checkpoint.write_offsets(self.disk, layout.LOG_STARTS, starts)
 
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
-        """Periodically and at a clean stop."""
-        checkpoint.write_offsets(self.disk, layout.HIGH_WATERMARKS, high_watermarks)
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        self._checksums.replace({name: self._format_offsets(name, offsets)})
+
+    def _format_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> bytes:
+        return checkpoint.format_offsets({**offsets, **self._unreadable_offsets.get(name, {})})
+
+    def save_damage(self) -> None:
+        """Write which logs are damaged to disk, if that has changed: after a crash before the
+        repair they must not count as whole."""
+        if not self.damaged and not self._saved_damage:
+            return
+        offsets = {partition: damage.offset for partition, damage in self.damaged.items()}
+        if offsets != self._saved_damage:
+            self._write_offsets(layout.DAMAGED_LOGS, offsets)
+            self._saved_damage = offsets
+
+    def restore_folder(self, log: Log) -> None:
+        """Recreate a folder that was deleted while its log is open. The missing records are
+        damage; a repair needs the folder to write them again."""
+        if self.disk.is_dir(log.directory):
+            return
+        self.disk.make_dir(log.directory)
+        contents = {log.epochs_path: checkpoint.format_epochs(log.epochs.entries)}
+        if log.topic_id is not None:
+            path = f"{log.directory}/{layout.PARTITION_METADATA}"
+            contents[path] = checkpoint.format_topic_metadata(log.topic_id)
+        replace_files(self.disk, contents, beside=[""])
 
     def expect_gaps(self, partition: TopicPartition) -> None:
         """Before offsets of a log are left out for the first time."""
@@ -378,7 +546,7 @@ class LogDirectory:
             self.set_cleaner_offset(partition, end)
 
     def _write_cleaner_offsets(self) -> None:
-        checkpoint.write_offsets(self.disk, layout.CLEANER_OFFSETS, self.cleaner_offsets)
+        self._write_offsets(layout.CLEANER_OFFSETS, self.cleaner_offsets)
 
     def write_revision(self, revision: int) -> None:
         """Record that all logs up to this revision exist, though none was created for it."""
@@ -415,7 +583,17 @@ class LogDirectory:
         for log, closing in closings:
             if closing is not None:
                 log.closed(closing)
-        self.write_recovery_points()
-        self.write_log_starts()
-        self.write_high_watermarks(high_watermarks)
+        offsets = {
+            layout.RECOVERY_POINTS: self._recovery_points(),
+            layout.LOG_STARTS: self._log_starts(),
+            layout.HIGH_WATERMARKS: high_watermarks,
+            layout.EPOCH_CHECKSUMS: {
+                partition: crc32c(checkpoint.format_epochs(log.epochs.entries))
+                for partition, log in self.logs.items()
+            },
+        }
+        self._checksums.replace(
+            {name: self._format_offsets(name, offsets[name]) for name in offsets}
+        )
+        replace_file(self.disk, layout.CHECKPOINT_CHECKSUMS, self._checksums.settled())
         checkpoint.write_clean_shutdown(self.disk, broker_epoch)

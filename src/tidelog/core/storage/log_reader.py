@@ -6,15 +6,23 @@ producers and may be wrong, so what one search opens is bounded by a budget; whe
 not suffice, the header's word is taken, and the offset may be too early.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.core.lineage.transaction_index import AbortedTransaction, aborted_transactions
 from tidelog.core.record.opening.opened_batch import OpenedBatch
 from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
+from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import Disk, DiskError, Region
+from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
-from tidelog.core.storage.segment.verification import DamagedRecords, damage_of, sound_part
+from tidelog.core.storage.segment.verification import (
+    DamagedRecords,
+    Expected,
+    damage_of,
+    sound_part,
+)
 from tidelog.core.types import LeaderEpoch, Offset
 
 
@@ -33,11 +41,16 @@ def read_region_at(
     max_bytes: int,
     upto: Offset,
     log_end_offset: Offset,
+    expected_of: Callable[[Segment], Expected],
 ) -> Region:
     """Batches from the one that holds `offset`, none that reaches `upto` or beyond. Raises
-    DamagedRecords if the first one is not as it was written."""
+    DamagedRecords if the first one is not as it was written, or if it is missing and no
+    compaction can have removed it."""
     active = segments.active
     for segment in (active,) if offset >= active.base_offset else segments.from_offset(offset):
+        if segment.base_offset > offset >= expected_of(segment).gapless_from:
+            gone = f"offsets {offset} to {segment.base_offset - 1} are missing before it"
+            raise DamagedRecords(Damage(offset, f"{segment.path}: {gone}"))
         try:
             start = segment.locate(offset)
             # Compaction may have emptied the rest of a segment: then the next one goes on.
@@ -47,7 +60,7 @@ def read_region_at(
                 end = segment.size if whole else segment.locate(upto)
                 region = segment.read(start, max(start, end), max_bytes)
                 if segment.verified < segment.opened_size:
-                    region = sound_part(disk, segment, region, offset, segment_end)
+                    region = sound_part(disk, segment, region, offset, expected_of(segment))
                 return region
         except DiskError as error:
             raise DamagedRecords(damage_of(segment, error)) from error
@@ -68,7 +81,10 @@ def offset_for_timestamp(
         from_offset = max(segment.time_index.floor(timestamp), log_start_offset)
         for span in segment.spans(segment.locate(from_offset)):
             if span.max_timestamp >= timestamp:
-                batch = parse(disk.read(segment.path, span.position, span.size))
+                try:
+                    batch = parse(disk.read(segment.path, span.position, span.size))
+                except CorruptRecord as error:
+                    raise DiskError(f"{error.reason} at {span.position}", segment.path) from None
                 found = _first_record(batch, timestamp, log_start_offset, budget)
                 if found is not None:
                     return found

@@ -28,12 +28,14 @@ WINDOW_BYTES = 1_048_576
 class ProducerSnapshots:
     """The snapshots in one partition's directory, known by their offsets."""
 
-    __slots__ = ("_directory", "_disk", "_offsets")
+    __slots__ = ("_directory", "_disk", "_offsets", "loaded")
 
     def __init__(self, disk: Disk, directory: str, offsets: Iterable[Offset] = ()) -> None:
         self._disk = disk
         self._directory = directory
         self._offsets = sorted(offsets)
+        self.loaded: Offset = 0
+        """Producer state before this offset is from a snapshot, what follows from the log."""
 
     def _path(self, offset: Offset) -> str:
         return f"{self._directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
@@ -74,6 +76,7 @@ class ProducerSnapshots:
     def load(self, producers: ProducerState, start: Offset, end: Offset) -> None:
         """Make the state what the newest good one from `start` to `end` says, else empty."""
         producers.restart_at(start)
+        self.loaded = start
         for offset in reversed(self._offsets.copy()):
             if start <= offset <= end:
                 data = read_file(self._disk, self._path(offset))
@@ -82,6 +85,7 @@ class ProducerSnapshots:
                 except CorruptSnapshot:
                     self._delete([offset])
                     continue
+                self.loaded = offset
                 return
 
     def rebuild(self, producers: ProducerState, segments: Segments) -> None:
@@ -94,11 +98,13 @@ class ProducerSnapshots:
 
     def replay(self, producers: ProducerState, segments: Segments, end: Offset) -> None:
         """Account for the batches below `end` that the state does not know of. Raises
-        DiskError where one is damaged: what it did to the state nobody knows."""
+        DiskError where one is damaged: its effect on the state is unknown. The state is
+        then that of the log up to this batch."""
         for batch in batches_from(self._disk, segments, producers.end_offset, end):
             try:
                 producers.update(batch)
             except CorruptRecord as error:
+                producers.end_offset = batch.base_offset
                 raise DiskError(
                     f"transaction marker at offset {batch.base_offset}: {error.reason}",
                     self._directory,

@@ -6,6 +6,10 @@ that is torn or whose checksum differs the log ends (M04), and later segments go
 follows a hole is not a log. Indexes, producer state and leader epochs are rebuilt on the
 way. Segments below the recovery point were synced and are not read.
 
+A crash can't have torn what was synced. A damaged batch below the recovery point, or after a
+clean stop, is skipped and reported as damage: the sound records after it are kept, and a
+repair replaces the batch.
+
 Nothing is ever cut in silence: the report says what, where and why. Opening a log twice
 changes nothing the second time.
 """
@@ -17,28 +21,33 @@ from zlib import crc32
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
-from tidelog.core.lineage.transaction_index import CorruptTransactionIndex
+from tidelog.core.lineage.transaction_index import AbortedTransaction, CorruptTransactionIndex
+from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.record_batch import PREFIX_SIZE, CorruptRecord, RecordBatch
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.damage import Damage, missing_between, missing_end, missing_start
-from tidelog.core.storage.disk import Disk, DiskError, read_file
+from tidelog.core.storage.disk import Disk, DiskError, move_aside, read_file
 from tidelog.core.storage.layout import FileName
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots, refill_windows
-from tidelog.core.storage.segment.batch_scan import BatchSpan, InvalidBatch, whole_batches
-from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.storage.segment.batch_scan import (
+    BatchSpan,
+    InvalidBatch,
+    batch_behind,
+    whole_batches,
+)
+from tidelog.core.storage.segment.epoch_evidence import epochs_of, file_is_right
+from tidelog.core.storage.segment.segment import OFFSETS_MAX, Segment
 from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.storage.segment.succession import Succession
 from tidelog.core.storage.swaps import complete_swaps
-from tidelog.core.types import EpochEntry, LeaderEpoch, Offset, TopicId, TopicPartition
+from tidelog.core.types import EpochEntry, Offset, TopicId, TopicPartition
 
 MAGIC_AT = 16
 OLD_RECORD_MIN = 26
-SEGMENT_SPAN = 1 << 31
-"""So many offsets an index can tell apart."""
 """Offset, size, CRC, magic, attributes and two empty lengths of format 0."""
 
 
@@ -53,6 +62,16 @@ class Cut(NamedTuple):
     from_size: int
     to_size: int
     reason: str
+
+
+class _Scanned(NamedTuple):
+    """The byte and offset up to which batches are sound, and why the scan stopped there."""
+
+    stop: int
+    offset: Offset
+    reason: str | None
+    whole: bool
+    """No write was cut short there."""
 
 
 @slotted
@@ -77,18 +96,23 @@ class RecoveryReport:
     def changed(self) -> bool:
         return bool(self.cuts or self.deleted or self.rebuilt)
 
-    def lines(self) -> list[str]:
-        """For people."""
+    def findings(self) -> list[tuple[bool, str]]:
+        """What was found, one line each; True if it is a warning. Damage is not included: a
+        broker logs it when it reports it (node/membership/log_reporter.py)."""
         return [
             *(
-                f"{c.path}: cut from {c.from_size} to {c.to_size} bytes, {c.reason}"
+                (True, f"{c.path}: cut from {c.from_size} to {c.to_size} bytes, {c.reason}")
                 for c in self.cuts
             ),
-            *(f"{path}: removed" for path in self.deleted),
-            *(f"{path}: rebuilt from the log" for path in self.rebuilt),
-            *self.warnings,
-            *([self.damage.reason] if self.damage else []),
+            *((False, f"{path}: removed") for path in self.deleted),
+            *((False, f"{path}: rebuilt from the log") for path in self.rebuilt),
+            *((True, warning) for warning in self.warnings),
         ]
+
+    def lines(self) -> list[str]:
+        """The findings and the damage as text."""
+        damage = [self.damage.reason] if self.damage else []
+        return [text for _, text in self.findings()] + damage
 
 
 def open_log(
@@ -97,25 +121,28 @@ def open_log(
     config: LogConfig,
     now_ms: int,
     *,
-    recovery_point: Offset = 0,
+    recovery_point: Offset | None = 0,
     log_start_offset: Offset = 0,
     known_end: Offset = 0,
     clean: bool = False,
-    compacted: bool = True,
-    cleaned_upto: Offset = NEVER,
+    cleaned_upto: Offset | None = NEVER,
+    epochs_checksum: int | None = None,
 ) -> tuple[Log, RecoveryReport]:
     """Open the log in the partition's directory, or begin one there.
 
-    `recovery_point` and `log_start_offset` are what the checkpoints say; `known_end` is the
+    `recovery_point` and `log_start_offset` are what the checkpoints say; a recovery point of
+    None is unknown: the whole log is read, and only the last segment may be cut. `known_end` is the
     largest offset that any of them says the log reached; `clean` is whether
-    the mark of a clean stop was found; `compacted` is whether a cleaner may have been here,
-    or where the records came from, whatever the settings say now: then gaps between offsets
-    are no sign of damage. Between two segments they are none below `cleaned_upto`: the cleaner
-    of Apache Kafka does not keep a segment's last batch, ours does.
+    the mark of a clean stop was found. `cleaned_upto` is None if no cleaner can have been here,
+    nor where the records came from, whatever the settings say now; else gaps between offsets are
+    no sign of damage. Between two segments they are none below `cleaned_upto`: the cleaner of
+    Apache Kafka does not keep a segment's last batch, ours does. `epochs_checksum` is that of
+    the leader epochs at a clean stop: if it is still right, they are not compared with the log.
     """
     loading = _Loading(disk, partition, config, now_ms, clean)
-    loading.gaps_allowed = compacted or config.cleanup_compact
-    loading.cleaned_upto = cleaned_upto if loading.gaps_allowed else 0
+    loading.gaps_allowed = cleaned_upto is not None or config.cleanup_compact
+    loading.cleaned_upto = cleaned_upto or 0
+    loading.epochs_checksum = epochs_checksum
     return loading.load(recovery_point, log_start_offset, known_end), loading.report
 
 
@@ -140,15 +167,33 @@ class _Loading:
         self.segments: list[Segment] = []
         self.epochs_path = f"{self.directory}/{layout.LEADER_EPOCHS}"
         self.written_epochs: list[EpochEntry] | None = None
+        self.epochs_checksum: int | None = None
+        self.epochs_emptied = False
+        """Whether the file has no bytes, as that of a new log."""
+        self.epochs_as_written = False
+        """Whether the file has this checksum."""
         self.inside: str | None = None
         """Where and why records were cut that no crash can have torn."""
+        self.unindexed: list[Segment] = []
+        """Segments without an offset index."""
+        self.kept_below: Offset = 0
+        """Records below this offset were synced: damaged ones are reported, not cut off."""
+        self.open_ends: dict[str, list[tuple[int, int]]] = {}
+        """Damaged byte ranges of segments whose last bytes are damaged too, by path."""
+        self.kept: Damage | None = None
+        """The first damage below `kept_below`."""
 
-    def load(self, recovery_point: Offset, log_start: Offset, known_end: Offset) -> Log:
+    def load(self, recovery_point: Offset | None, log_start: Offset, known_end: Offset) -> Log:
         self.disk.make_dir(self.directory)
         self._open_segments(self._settle_names())
         self._load_epochs()
         self.succession = Succession(self.epochs, self.gaps_allowed)
+        self.kept_below = self._synced_upto(recovery_point)
+        recovery_point = recovery_point or 0
         first = self._first_doubtful(recovery_point)
+        for segment in self.segments[:first]:
+            if segment in self.unindexed:
+                self._scan(segment, replay=False)
         damage = missing_start(self.written_epochs or (), self.segments)
         damage = damage or missing_between(self.segments[: first + 1], self.cleaned_upto)
         self._recover_from(first)
@@ -157,8 +202,11 @@ class _Loading:
         log_end = segments.active.next_offset()
         # A missing start is found again after a crash, as long as the first epoch is kept.
         first_epoch = log_start if damage is None else min(log_start, damage.offset)
+        self._check_epochs(segments, log_start, log_end)
         self._settle_epochs(first_epoch, log_end)
         self._settle_producers(segments, log_end)
+        if self.kept is not None and (damage is None or self.kept.offset < damage.offset):
+            damage = self.kept
         settled = log_end if self.report.clean else min(recovery_point, log_end)
         log = Log(
             self.disk,
@@ -176,6 +224,14 @@ class _Loading:
         self.report.damage = damage or missing_end(log_end, known_end) or self._torn_inside(log_end)
         return log
 
+    def _synced_upto(self, recovery_point: Offset | None) -> Offset:
+        """The offset below which no crash can have torn a write."""
+        if self.report.clean:
+            return NEVER
+        if recovery_point is not None:
+            return recovery_point
+        return self.segments[-1].base_offset if self.segments else 0
+
     def _torn_inside(self, log_end: Offset) -> Damage | None:
         """Recovery cut more than the end of the last write: a crash leaves a batch short, and
         nothing behind it."""
@@ -185,34 +241,45 @@ class _Loading:
 
     def _settle_names(self) -> list[FileName]:
         """The files there are, after what a compaction left has been put right."""
-        listed = self.disk.list_dir(self.directory)
+        listed, others = self.disk.scan_dir(self.directory)
+        if others:
+            self._move_aside(others)
         removed = complete_swaps(self.disk, self.directory, listed)
         if removed is not None:
             self.report.deleted += removed
-            listed = self.disk.list_dir(self.directory)
+            listed, _ = self.disk.scan_dir(self.directory)
         return [name for name in map(layout.parse_file, listed) if name is not None]
 
+    def _move_aside(self, others: list[str]) -> None:
+        """Rename entries that have a file's name but are not files; the files count as missing."""
+        for name in filter(layout.is_file_name, others):
+            path = f"{self.directory}/{name}"
+            aside = move_aside(self.disk, path)
+            self.report.warnings.append(f"{path} is not a file: moved to {aside}")
+        self.disk.sync_dir(self.directory)
+
     def _open_segments(self, names: list[FileName]) -> None:
-        """Segments in order. Index files without a log go; missing ones are made again."""
+        """Open the segments in order. Index files without a log are deleted."""
         snapshots = (name.base_offset for name in names if name.kind == layout.SNAPSHOT)
         self.snapshots = ProducerSnapshots(self.disk, self.directory, snapshots)
         bases = sorted(name.base_offset for name in names if name.kind == layout.LOG)
+        indexed = {name.base_offset for name in names if name.kind == layout.OFFSET_INDEX}
         for name in names:
             if name.kind in layout.SEGMENT_KINDS and name.base_offset not in bases:
                 self._delete(f"{self.directory}/{name}")
         for base in bases:
             segment = Segment.open(self.disk, self.directory, base, self.config, self.now_ms)
             self.segments.append(segment)
-        for number, segment in enumerate(self.segments):
-            if not self.disk.exists(segment.file(layout.OFFSET_INDEX)):
+            if base not in indexed:
+                self.unindexed.append(segment)
                 self.report.rebuilt.append(segment.file(layout.OFFSET_INDEX))
-                if not self._scan(segment, check_crc=False, replay=False):
-                    self._delete_segments_after(number)
-                    break
 
     def _first_doubtful(self, recovery_point: Offset) -> int:
         """The number of the segment from which on the log has to be read: none after a clean
-        stop, else the one that holds the recovery point; or one that is visibly damaged."""
+        stop, else the one that holds the recovery point; or one that is visibly damaged.
+
+        A clean stop leaves the recovery point at the log end: an end after it comes from a
+        damaged batch header."""
         bases = [segment.base_offset for segment in self.segments]
         trusted = max(0, bisect_right(bases, recovery_point) - 1)
         if self.report.clean:
@@ -221,11 +288,24 @@ class _Loading:
             try:
                 segment.aborted()
                 if number == len(bases) - 1:
-                    segment.next_offset()
+                    self._check_end(segment, recovery_point)
             except (CorruptTransactionIndex, DiskError) as error:
-                self.report.warnings.append(f"{segment.path}: {error}; read again from here")
+                why = str(error)
+                if isinstance(error, CorruptTransactionIndex):
+                    why = f"{segment.file(layout.TXN_INDEX)}: {why}"
+                self.report.warnings.append(f"{why}; the log is read from here on")
                 return number
         return trusted
+
+    def _check_end(self, segment: Segment, recovery_point: Offset) -> None:
+        """Raise DiskError if the last segment ends where a clean stop can't leave it."""
+        end = segment.next_offset()
+        if end < segment.base_offset:
+            raise DiskError(f"ends at {end}, before it begins", segment.path)
+        if 0 < recovery_point < end:
+            raise DiskError(
+                f"ends at {end}, after its recovery point {recovery_point}", segment.path
+            )
 
     def _recover_from(self, first: int) -> None:
         """Read what may not have been on disk, and end the log where it is torn."""
@@ -234,10 +314,11 @@ class _Loading:
         self._replay_to(first)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
-            if number > first and not self._joins(self.segments[number - 1], segment):
+            joins = number == first or self._joins(self.segments[number - 1], segment)
+            if not joins and segment.base_offset >= self.kept_below:
                 self._delete_segments_after(number - 1)
                 break
-            if not self._scan(segment, check_crc=True, replay=True):
+            if not self._scan(segment, replay=True):
                 self._delete_segments_after(number)
                 break
 
@@ -247,63 +328,117 @@ class _Loading:
         before = Segments(self.segments[: first + 1])
         start = before.first.base_offset
         self.snapshots.load(self.producers, start, base)
-        self.snapshots.replay(self.producers, before, base)
+        try:
+            self.snapshots.replay(self.producers, before, base)
+        except DiskError as error:
+            self._keep_damage(self.producers.end_offset, str(error))
 
     def _joins(self, earlier: Segment, later: Segment) -> bool:
         """Whether one segment goes on where the other ended. A power failure can take the end
         of a segment and spare the next one, or bring one back that had been deleted; but
         compaction leaves gaps too."""
-        end = earlier.next_offset()
+        try:
+            end = earlier.next_offset()
+        except DiskError:
+            return False  # its damaged end was kept
         if end == later.base_offset or end < later.base_offset <= self.cleaned_upto:
             return True
+        damage = missing_between((earlier, later), self.cleaned_upto)
+        if damage is not None and later.base_offset < self.kept_below:
+            self._keep_damage(damage.offset, damage.reason)
+            return False
         self.report.warnings.append(
             f"{earlier.path}: ends at offset {end}, the next segment begins at "
             f"{later.base_offset}; what follows was removed"
         )
         return False
 
-    def _scan(self, segment: Segment, *, check_crc: bool, replay: bool) -> bool:
-        """Read a segment, cut it at the first byte that is no batch, rebuild its indexes.
-        False if something was cut."""
-        valid, reason, expected, torn = 0, None, segment.base_offset, False
-        if replay:
-            segment.clear_aborted()
-            self.succession.begin_segment(segment.base_offset)
+    def _keep_damage(self, offset: Offset, reason: str) -> None:
+        if self.kept is None or offset < self.kept.offset:
+            self.kept = Damage(offset, reason)
+
+    def _scan(self, segment: Segment, *, replay: bool) -> bool:
+        """Read a segment and rebuild its indexes. Bytes that are not a batch are cut off with
+        everything after them, unless they were synced before: then only they are skipped. False
+        if something was cut."""
+        position, expected, cut = 0, segment.base_offset, False
+        holes: list[tuple[int, int]] = []
+        listed = self._begin_replay(segment) if replay else []
+        while True:
+            scanned = self._scan_from(segment, position, expected, replay)
+            self.report.scanned_bytes += scanned.stop - position
+            position, expected = scanned.stop, scanned.offset
+            if scanned.reason is None:
+                break
+            following = None
+            if expected < self.kept_below:
+                following = batch_behind(self.disk, segment.path, position, segment.size, expected)
+            if expected >= self.kept_below or (following is None and self._is_last(segment)):
+                reason = scanned.reason
+                self.report.cuts.append(Cut(segment.path, segment.size, position, reason))
+                if scanned.whole or not self._is_last(segment):
+                    self.inside = f"{segment.path}: {reason} at byte {position}"
+                cut = True
+                break
+            self._keep_damage(expected, f"{segment.path}: {scanned.reason} at byte {position}")
+            skipped = expected
+            end, expected = following or (segment.size, NEVER)
+            holes.append((position, end))
+            position = end
+            if replay:
+                self.succession.skip_to(expected)
+                for aborted in listed:
+                    if skipped <= aborted.last_offset < expected:
+                        segment.add_aborted(aborted)
+        if holes and holes[-1][1] == segment.size and not cut:
+            self.open_ends[segment.path] = holes
+        segment.recover(position, holes)
+        segment.verified = holes[0][0] if holes else position
+        if cut:
+            self.disk.sync(segment.path)
+        return not cut
+
+    def _is_last(self, segment: Segment) -> bool:
+        return segment is self.segments[-1]
+
+    def _begin_replay(self, segment: Segment) -> list[AbortedTransaction]:
+        """Clear the aborted transactions, which markers add again; return what was listed."""
         try:
-            for batch in whole_batches(
-                self.disk, segment.path, 0, segment.size, check_crc=check_crc
-            ):
+            listed = segment.aborted()
+        except (CorruptTransactionIndex, DiskError):
+            listed = []
+        segment.clear_aborted()
+        self.succession.begin_segment(segment.base_offset)
+        return listed
+
+    def _scan_from(
+        self, segment: Segment, position: int, expected: Offset, replay: bool
+    ) -> _Scanned:
+        """Read batches up to the first one that is damaged or out of place."""
+        path, size = segment.path, segment.size
+        try:
+            for batch in whole_batches(self.disk, path, position, size, check_crc=True):
+                reason = None
                 if replay:
-                    after = partial(self._span_from, segment, valid + batch.size)
+                    after = partial(self._span_from, segment, position + batch.size)
                     reason = self.succession.problem(batch, after)
-                    if reason is not None:
-                        break
-                    self._account(segment, batch)
                 elif (
                     batch.base_offset < expected
-                    or batch.next_offset > segment.base_offset + SEGMENT_SPAN
+                    or batch.next_offset > segment.base_offset + OFFSETS_MAX
                 ):
                     reason = f"offset {batch.base_offset} out of place"
-                    break
-                valid += batch.size
+                if reason is not None:
+                    return _Scanned(position, expected, reason, whole=True)
+                if replay:
+                    self._account(segment, batch)
+                position += batch.size
                 expected = batch.next_offset
         except InvalidBatch as error:
             _refuse_old_format(segment.path, error)
-            reason = error.reason
-            torn = not error.whole and segment is self.segments[-1]
+            return _Scanned(position, expected, error.reason, whole=error.whole)
         except CorruptRecord as error:
-            reason = f"transaction marker: {error.reason}"
-        self.report.scanned_bytes += valid
-        if reason:
-            self.report.cuts.append(Cut(segment.path, segment.size, valid, reason))
-            if not torn:
-                self.inside = f"{segment.path}: {reason} at byte {valid}"
-        segment.recover(valid)
-        if check_crc:
-            segment.verified = valid
-        if reason:
-            self.disk.sync(segment.path)
-        return not reason
+            return _Scanned(position, expected, f"transaction marker: {error.reason}", whole=True)
+        return _Scanned(position, expected, None, whole=True)
 
     def _span_from(self, segment: Segment, position: int) -> BatchSpan | None:
         """The batch there, or else the first one of the segments after it, by its header."""
@@ -325,7 +460,19 @@ class _Loading:
             segment.delete()
             self.report.deleted.append(segment.path)
         del self.segments[number + 1 :]
+        self._cut_open_end(self.segments[-1])
         self.disk.sync_dir(self.directory)
+
+    def _cut_open_end(self, segment: Segment) -> None:
+        """Cut off damaged bytes at the end of the segment that is now the last one: the next
+        batch would be written after them."""
+        holes = self.open_ends.get(segment.path)
+        if holes is not None:
+            *before, (position, size) = holes
+            reason = "damaged bytes at the end of the log"
+            self.report.cuts.append(Cut(segment.path, size, position, reason))
+            segment.recover(position, before)
+            self.disk.sync(segment.path)
 
     def _settle_start(self, log_start: Offset) -> Offset:
         """Where the log begins, and no segment wholly below that."""
@@ -351,27 +498,44 @@ class _Loading:
     def _load_epochs(self) -> None:
         """The file if it is sound; else they come from the log, once that is settled."""
         try:
-            entries = checkpoint.read_epochs(self.disk, self.epochs_path)
+            data = read_file(self.disk, self.epochs_path)
+            if data is None:
+                return
+            entries = checkpoint.parse_epochs(self.epochs_path, data)
         except CheckpointError as error:
             self.report.warnings.append(f"{error}; rebuilt from the log")
             return
-        if entries is not None:
-            self.epochs = LeaderEpochs(entries)
-            self.written_epochs = entries
+        self.epochs = LeaderEpochs(entries)
+        self.written_epochs = entries
+        self.epochs_emptied = not data
+        self.epochs_as_written = self.report.clean and crc32c(data) == self.epochs_checksum
 
-    def _settle_epochs(self, first: Offset, log_end: Offset) -> None:
-        """Only epochs of this log, and the file says the same (M21)."""
-        if self.succession.file_is_wrong:
+    def _check_epochs(self, segments: Segments, log_start: Offset, log_end: Offset) -> None:
+        """Rebuild the epochs from the log if the file is missing or does not match the log."""
+        wrong = self.succession.file_is_wrong
+        if self.epochs_emptied and log_start < log_end:
+            self.written_epochs = None  # a log with records has an epoch file with a header
+        if self.written_epochs is None or wrong:
+            self.epochs, _ = epochs_of(segments, LeaderEpochs())
+        elif self.epochs_as_written:
+            return
+        elif not file_is_right(self.epochs, segments, log_start, log_end):
+            found, same = epochs_of(segments, self.epochs)
+            wrong = not same
+            if wrong:
+                self.epochs = found
+        if wrong:
             self.report.warnings.append(
                 f"{self.epochs_path}: not the epochs of this log; rebuilt from the log"
             )
             self.written_epochs = None
-        if self.written_epochs is None:
-            self.epochs.clear()
-            for segment in self.segments:
-                for span in segment.spans():
-                    self._assign_epoch(span.leader_epoch, span.base_offset)
-        self.epochs.truncate_to(log_end)
+
+    def _settle_epochs(self, first: Offset, log_end: Offset) -> None:
+        """Only epochs of this log, and the file says the same (M21)."""
+        # A log whose records are all deleted keeps the epoch of the last one: an election by
+        # comparing logs would prefer a log that ends earlier.
+        emptied = 0 < first == log_end
+        self.epochs.truncate_to(log_end + emptied)
         self.epochs.drop_before(first)
         if self.written_epochs is None and self.epochs.entries:
             self.report.rebuilt.append(self.epochs_path)
@@ -381,18 +545,17 @@ class _Loading:
         elif self.epochs.entries != self.written_epochs:
             checkpoint.write_epochs(self.disk, self.epochs_path, self.epochs.entries)
 
-    def _assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        latest = self.epochs.latest
-        if epoch >= 0 and (latest is None or epoch > latest):
-            self.epochs.assign(epoch, start_offset)
-
     def _settle_producers(self, segments: Segments, log_end: Offset) -> None:
         """Producer state of the log's end. After an unclean stop the scan made it."""
         self.snapshots.delete_above(log_end)
-        if self.report.clean or self.producers.end_offset != log_end:
-            self.snapshots.rebuild(self.producers, segments)
-        else:
-            refill_windows(self.disk, self.producers, segments)
+        try:
+            if self.report.clean or self.producers.end_offset != log_end:
+                self.snapshots.rebuild(self.producers, segments)
+            else:
+                refill_windows(self.disk, self.producers, segments)
+        except DiskError as error:
+            self._keep_damage(self.producers.end_offset, str(error))
+            self.producers.end_offset = log_end
         if not self.report.clean and self.producers.producers:
             # Where nobody is known the log says so as fast; thousands of logs need no file.
             self.snapshots.write(self.producers, log_end)
@@ -401,7 +564,11 @@ class _Loading:
     def _read_topic_id(self) -> TopicId | None:
         path = f"{self.directory}/{layout.PARTITION_METADATA}"
         data = read_file(self.disk, path)
-        return None if data is None else checkpoint.parse_topic_metadata(path, data)
+        try:
+            return None if data is None else checkpoint.parse_topic_metadata(path, data)
+        except CheckpointError as error:
+            self.report.warnings.append(f"{error}; treated as missing")
+            return None
 
     def _delete(self, path: str) -> None:
         self.disk.delete(path)

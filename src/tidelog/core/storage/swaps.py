@@ -4,13 +4,14 @@ The cleaner writes `.cleaned` files, renames them to `.swap` when they are compl
 synced, deletes the segments they replace, and renames them to their final names. So a
 `.cleaned` file is rubbish, and a `.swap` is a finished replacement whose swap has to be
 completed. When both are there a group of segments was being renamed and not all of it had
-become `.swap`: what was renamed from the smallest `.cleaned` on is rubbish too.
+become `.swap`: what was renamed from the smallest `.cleaned` on is rubbish too. So is a `.swap`
+that does not hold sound batches only, as long as the segment that it replaces is still there.
 """
 
 from tidelog.core.storage import layout
-from tidelog.core.storage.disk import DELETED_SUFFIX, TEMPORARY_SUFFIX, Disk
+from tidelog.core.storage.disk import DELETED_SUFFIX, TEMPORARY_SUFFIX, Disk, DiskError
 from tidelog.core.storage.layout import FileName
-from tidelog.core.storage.segment.batch_scan import spans
+from tidelog.core.storage.segment.batch_scan import InvalidBatch, spans, whole_batches
 from tidelog.core.types import Offset
 
 
@@ -29,6 +30,9 @@ def complete_swaps(disk: Disk, directory: str, listed: list[str]) -> list[str] |
                 rubbish.append(str(name))
             else:
                 swaps.append(name)
+    damaged = _damaged(disk, directory, names, swaps)
+    rubbish += [str(name) for name in swaps if name.base_offset in damaged]
+    swaps = [name for name in swaps if name.base_offset not in damaged]
     rubbish += _covered(disk, directory, names, swaps)
     for file in rubbish:
         disk.delete(f"{directory}/{file}")
@@ -38,6 +42,30 @@ def complete_swaps(disk: Disk, directory: str, listed: list[str]) -> list[str] |
         return None
     disk.sync_dir(directory)
     return [f"{directory}/{file}" for file in rubbish]
+
+
+def _damaged(
+    disk: Disk, directory: str, names: list[FileName], swaps: list[FileName]
+) -> set[Offset]:
+    """Replacements that are damaged, and whose original segments still exist."""
+    logs = {name.base_offset for name in names if name.kind == layout.LOG and not name.suffix}
+    return {
+        swap.base_offset
+        for swap in swaps
+        if swap.base_offset in logs and not _is_sound(disk, f"{directory}/{swap}", swap.kind)
+    }
+
+
+def _is_sound(disk: Disk, path: str, kind: str) -> bool:
+    """Indexes are checked when they are opened."""
+    if kind != layout.LOG:
+        return True
+    try:
+        for _ in whole_batches(disk, path, 0, disk.size(path), check_crc=True):
+            pass
+    except (InvalidBatch, DiskError):
+        return False
+    return True
 
 
 def _covered(disk: Disk, directory: str, names: list[FileName], swaps: list[FileName]) -> list[str]:
@@ -58,6 +86,9 @@ def _covered(disk: Disk, directory: str, names: list[FileName], swaps: list[File
 
 def _end_of(disk: Disk, path: str, base_offset: Offset) -> Offset:
     end = base_offset + 1
-    for span in spans(disk, path, 0, disk.size(path)):
-        end = span.last_offset + 1
+    try:
+        for span in spans(disk, path, 0, disk.size(path)):
+            end = span.last_offset + 1
+    except DiskError:
+        pass  # later records were in the segments that it replaced
     return end

@@ -40,23 +40,16 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "loading-leaves-the-clean-mark",
-        "a crash while loading counts as an unclean stop",
-        "KAFKA-10471",
-        (
-            Change(
-                f"{_STORAGE}.checkpoint",
-                "    disk.delete(layout.CLEAN_SHUTDOWN)\n",
-                "",
-            ),
-        ),
-        only_stories=True,
-    ),
-    Mutant(
         "epoch-zero-not-rebuilt",
         "recovery puts every epoch back into the cache, epoch 0 too",
         "KAFKA-10432",
-        (Change(f"{_STORAGE}.recovery", "if epoch >= 0 and (latest", "if epoch > 0 and (latest"),),
+        (
+            Change(
+                f"{_STORAGE}.segment.epoch_evidence",
+                "run.first) for run in accepted]), same",
+                "run.first) for run in accepted if run.epoch]), same",
+            ),
+        ),
         only_stories=True,
     ),
     Mutant(
@@ -378,6 +371,19 @@ RULES: tuple[Mutant, ...] = (
 )
 
 ESCAPED: tuple[Mutant, ...] = (
+    Mutant(
+        "loading-leaves-the-clean-mark",
+        "a crash while loading counts as an unclean stop",
+        "KAFKA-10471",
+        (
+            Change(
+                f"{_STORAGE}.checkpoint",
+                "    disk.delete(layout.CLEAN_SHUTDOWN)\n",
+                "",
+            ),
+        ),
+        only_stories=True,
+    ),
     Mutant(
         "fetch-before-flush",
         "with flush-before-ack a follower tells only what it has flushed",

@@ -5,6 +5,9 @@ from tidelog.lab.mutants.universe import Change
 
 _STORAGE = "tidelog.core.storage"
 _CONTROLLER = "tidelog.core.controller"
+_REPORTER = "tidelog.core.node.membership.log_reporter"
+_FOLLOWER = "tidelog.core.replication.follower"
+_SCRUBBER = "tidelog.core.node.upkeep.scrubber"
 
 RULES: tuple[Mutant, ...] = (
     Mutant(
@@ -36,18 +39,193 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        "damaged-replica-stays-in-sync",
+        "a damaged replica leaves the ISR",
+        "it would lead, or be counted on, without records that were committed",
+        (
+            Change(
+                f"{_CONTROLLER}.partition_changes",
+                "    isr = tuple(member for member in partition.isr if member != broker)\n"
+                "    target = Target(isr=isr, unclean_shutdown=frozenset({broker}), ",
+                "    isr = partition.isr\n"
+                "    target = Target(isr=isr, unclean_shutdown=frozenset(), ",
+            ),
+        ),
+    ),
+    Mutant(
+        "damage-reported-as-a-whole-log",
+        "a report says where the damage begins, and that the log is damaged",
+        "the damaged log would win an election because of records that it can't serve",
+        (
+            Change(
+                _REPORTER,
+                "            states[key] = _log_state(log, damage)._replace(as_of=as_of)\n",
+                "            states[key] = _log_state(log, None)._replace(as_of=as_of)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "leads-before-its-damage-is-told",
+        "a broker stays fenced until the controller has stored the damage it found at startup",
+        "it would lead without records that it once held (issue 16, first row)",
+        (
+            Change(
+                _REPORTER,
+                "                self.damaged[key] = BEFORE_ANY_EPOCH\n"
+                "                self._at_start.add(key)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "missing-segment-not-noticed",
+        "at startup each segment must end where the next one begins",
+        "a segment deleted from the middle would be a silent hole (issue 16)",
+        (
+            Change(
+                f"{_STORAGE}.damage",
+                "        elif end != later.base_offset and later.base_offset > cleaned_upto:\n",
+                "        elif False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "missing-start-not-noticed",
+        "a log begins where its first leader epoch does",
+        "without its first segment the log start would move, and hide records (issue 16)",
+        (
+            Change(
+                f"{_STORAGE}.damage",
+                "    if first >= base:\n        return None\n",
+                "    if True:\n        return None\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "checkpoint-checksum-not-checked",
+        "a checkpoint whose checksum differs is not used",
+        "a wrong log start inside the log would hide records",
+        (
+            Change(
+                f"{_STORAGE}.checkpoint_checksums",
+                "        elif found in self._sums[name]:\n",
+                "        elif True:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "missing-segment-skipped-by-reads",
+        "a read of records that are missing is an error",
+        "a consumer would skip the missing records while a replica is repaired",
+        (
+            Change(
+                f"{_STORAGE}.log_reader",
+                "        if segment.base_offset > offset >= expected_of(segment).gapless_from:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "scrubber-ignores-what-it-finds",
+        "what the scrubber finds damaged is reported",
+        "damage in records that no client reads would stay until they are needed",
+        (
+            Change(
+                _SCRUBBER,
+                "            self._replicas.damage_found(replica.topic_partition, damage)\n"
+                "            self._at",
+                "            self._at",
+            ),
+        ),
+    ),
+    Mutant(
+        "scrubber-spares-the-active-segment",
+        "the scrubber checks what was written to the active segment too",
+        "a lost write at the end of an idle log would stay until its records are needed",
+        (
+            Change(
+                _SCRUBBER,
+                "                segment.distrust()\n",
+                "                if segment is not replica.log.segments.active:\n"
+                "                    segment.distrust()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "follower-truncates-below-high-watermark",
+        "a follower keeps committed records that its leader lacks",
+        "an old copy of one replica's log would make the others drop what it lacks",
+        (
+            Change(
+                _FOLLOWER,
+                "    if offset >= replica.high_watermark or _may_lack_committed(replica):\n",
+                "    if True:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-leader-is-believed-later",
+        "a leader that was refused does not count as a second leader in its next epoch",
+        "after its next restart the others would drop what it lacks",
+        (
+            Change(
+                _FOLLOWER,
+                "    if replica.accused not in (None, event.leader):\n",
+                "    if replica.accused is not None:\n",
+            ),
+        ),
+        only_stories=True,
+    ),
+    Mutant(
+        "refuses-after-an-unclean-election",
+        "an unclean election explains that a leader lacks committed records",
+        "replicas would stay out of sync after every unclean election",
+        (
+            Change(
+                _FOLLOWER,
+                "    given_up = replica.unclean_epoch > (NO_EPOCH if latest is None else latest)\n",
+                "    given_up = False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "refusal-reported-to-nobody",
+        "a follower reports a leader that lacks committed records",
+        "the damaged leader would stay the leader, and its followers would stay out of sync",
+        (
+            Change(
+                _REPORTER,
+                "            self._refused(),\n",
+                "            {},\n",
+            ),
+        ),
+    ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (
     Mutant(
-        "damage-cut-without-a-leader",
-        "a damaged log is not truncated while its partition has no leader",
-        "the controller would elect it for records that it has truncated since its report",
+        "fetches-from-its-end-during-a-repair",
+        "a replica under repair fetches only the records that it lacks",
+        "its leader would take it into the ISR without them",
         (
             Change(
-                "tidelog.core.node.membership.log_reporter",
-                "            if known is None or known.leader is None:\n",
-                "            if known is None:\n",
+                "tidelog.core.replication.follower",
+                "    if replica.repair is not None:\n        return _repair_position",
+                "    if replica.repair and replica.repair.start < replica.repair.end:\n"
+                "        return _repair_position",
+            ),
+        ),
+    ),
+    Mutant(
+        "repaired-with-records-of-another-epoch",
+        "damaged records are replaced only by records of the same leader epoch",
+        "records of another lineage would stand among those that were committed",
+        (
+            Change(
+                "tidelog.core.replication.follower",
+                "        if not in_place or batch.leader_epoch != expected:\n",
+                "        if not in_place:\n",
             ),
         ),
     ),

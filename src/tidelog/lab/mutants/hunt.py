@@ -111,6 +111,7 @@ def hunt_with_checker(
                 bounds.messages,
                 bounds.restarts,
                 bounds.min_insync_replicas,
+                bounds.damages,
             ),
             prologue=mutant.prologue,
         )

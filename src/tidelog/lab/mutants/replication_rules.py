@@ -8,6 +8,7 @@ TWO = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=
 TWO_IN_FLIGHT = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=1)
 TWO_THREE_RECORDS = Bounds(2, records=3, leader_epoch=2, partition_epoch=4, messages=0)
 TWO_MANY_EPOCHS = Bounds(2, records=3, leader_epoch=3, partition_epoch=4, messages=0)
+TWO_DAMAGED = Bounds(2, 1, 2, 3, messages=0, min_insync_replicas=2, damages=1)
 THREE = Bounds(replicas=3, records=1, leader_epoch=2, partition_epoch=2, messages=0)
 THREE_ISR_CHANGES = Bounds(replicas=3, records=1, leader_epoch=1, partition_epoch=3, messages=1)
 THREE_ONE_LEADER = Bounds(replicas=3, records=1, leader_epoch=0, partition_epoch=3, messages=1)
@@ -38,9 +39,9 @@ RULES: tuple[Mutant, ...] = (
         (
             _in(
                 "follower",
-                "        replica.following is not Following.FETCHING\n"
-                "        or event.leader_epoch != replica.leader_epoch\n",
-                "        replica.following is not Following.FETCHING\n",
+                "    if replica.following is not Following.FETCHING or event.leader_epoch"
+                " != replica.leader_epoch:\n",
+                "    if replica.following is not Following.FETCHING:\n",
             ),
             # The node drops such replies too; here it is not to help.
             Change(
@@ -148,7 +149,7 @@ RULES: tuple[Mutant, ...] = (
         "diverging-fetch-counts",
         "a fetch that diverges tells nothing about the follower's progress",
         "KAFKA-13141",
-        (_in("leader", "    if diverging is None:\n", "    if diverging is None or True:\n"),),
+        (_in("leader", "    if diverging is None and event.log_start", "    if event.log_start"),),
         TWO,
     ),
     Mutant(
@@ -158,7 +159,8 @@ RULES: tuple[Mutant, ...] = (
         (
             _in(
                 "follower",
-                "        truncate(replica, cut.offset, effects)\n        return effects\n"
+                "        _truncate_unless_committed(replica, cut.offset, effects)\n"
+                "        return effects\n"
                 "    if event.batches",
                 "        told = min(event.high_watermark, replica.log_end_offset)\n"
                 "        replica.high_watermark = told\n"
@@ -276,5 +278,18 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
         TWO,
+    ),
+    Mutant(
+        "committed-records-truncated",
+        "a follower keeps records that it knows to be committed, though its leader lacks them",
+        "an old copy of one replica's log made the other replicas drop committed records",
+        (
+            _in(
+                "follower",
+                "    if offset >= replica.high_watermark or _may_lack_committed(replica):\n",
+                "    if True:\n",
+            ),
+        ),
+        TWO_DAMAGED,
     ),
 )

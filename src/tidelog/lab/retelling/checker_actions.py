@@ -56,6 +56,8 @@ class CheckerActions:
             "ControllerElectLeader": self._elect,
             "ControllerFence": self._fence,
             "Restart": self._restart,
+            "RestartCut": self._restart,
+            "Report": self._report,
         }
         self._action = ""
         telling.say(self._cluster(bounds, lags))
@@ -229,7 +231,8 @@ class CheckerActions:
         self._fenced.discard(name)
         self._say("unfence", name, self._unseen)
 
-    def _restart(self, name: str, before: State, after: State) -> None:
+    def _restart(self, what: str, before: State, after: State) -> None:
+        name, _, end = what.partition(", ")
         if self._names.index(name) in before[1][-1][3]:
             leader = after[1][-1][0]
             heir = f"leader={broker_name(leader)}" if before[1][-1][0] != leader >= 0 else ""
@@ -244,7 +247,11 @@ class CheckerActions:
         for other in self._names:
             if other != name and other not in deaf and self._telling.world.brokers[other].deaf:
                 self._say("tell", other)
-        self._say("restart", name, "unseen=" + ",".join(deaf) if deaf else "")
+        unseen = "unseen=" + ",".join(deaf) if deaf else ""
+        self._say("restart", name, f"cut={end}" if end else "", unseen)
+
+    def _report(self, _name: str, _before: State, _after: State) -> None:
+        raise StoryError("a story's controller takes reports only with the option `recovery`")
 
 
 def _route(message: wire.Message) -> str:

@@ -30,11 +30,14 @@ from tidelog.lab.story.grammar import StoryError
 CHECKS = {
     invariants.HW_AT_MOST_LEO: ("hw-below-leo",),
     invariants.COMMITTED_ON_CANDIDATES: ("isr-holds-committed", "leader-complete"),
+    invariants.KNOWN_BY_TWO_SURVIVES: ("acked-records-survive", "leader-complete"),
     invariants.ONE_HISTORY: ("committed-agree", "leader-complete"),
     invariants.ONLY_COMMITTED_SHOWN: ("committed-agree", "isr-holds-committed"),
     invariants.LOG_MATCHING: ("log-matching",),
     invariants.HW_NEVER_FALLS: (),  # one picture can't show it; what comes of it may
+    invariants.NONE_REFUSED: ("leader-complete",),
     invariants.ONE_LEADER: ("one-leader-per-epoch",),
+    invariants.NONE_REFUSED: ("leader-complete", "isr-holds-committed"),
 }
 """What the checker calls an invariant, and what stories call it; the nearest first."""
 PROMISES = ("acked-records-survive", "committed-agree", "leader-complete")

@@ -10,8 +10,16 @@ from tidelog.core.storage.layout import partition_dir
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
 from tidelog.lab.sim.clients.producer import SimProducer
+from tidelog.lab.sim.machine.checkpoints import (
+    WRONG_CHECKPOINTS,
+    Copies,
+    copy_checkpoints,
+    damage_checkpoint,
+)
 from tidelog.lab.sim.machine.damage import DAMAGES, damage_log
+from tidelog.lab.sim.machine.decay import DECAYS, decay_log
 from tidelog.lab.sim.machine.network import STORE
+from tidelog.lab.sim.machine.old_copy import OLD_COPY, OldCopy
 from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.swarm import Action, Plan
 
@@ -43,6 +51,13 @@ KINDS = (
     "slow sync",
     "folder removed",
     *DAMAGES,
+    *WRONG_CHECKPOINTS,
+    *DECAYS,
+    OLD_COPY,
+    "read failed",
+    "sync lied",
+    "power lost after lies",
+    "replicas damaged at a time",
     "broker unregistered",
     "store unavailable",
     "outcome unknown, applied",
@@ -60,6 +75,9 @@ WRONG_CLOCKS_MS = (8 * _DAY_MS, 8 * _DAY_MS, -8 * _DAY_MS, 90_000)
 """How far a wall clock is ahead that somebody set. All are jumps (wall_clock.py)."""
 CHASE_MS = 50
 CHASE_TRIES = 80
+STOP_TRIES = 60
+COPY_AGE_MS = 700
+"""The age of the copy that replaces a checkpoint."""
 STORE_BACK_MS = 700
 """How long brokers meet a store that went back, before somebody puts the right one in place."""
 
@@ -101,6 +119,13 @@ class Faults:
             "lose-folders-everywhere": self._lose_folders_everywhere,
             "damage-log": self._damage_log,
             "damage-log-everywhere-down": self._damage_log_everywhere_down,
+            "damage-checkpoint": self._damage_checkpoint,
+            "damage-checkpoint-everywhere-down": self._damage_checkpoint,
+            "damage-stopped": self._damage_stopped,
+            "put-back-old-copy": self._put_back_old_copy,
+            "decay": self._decay,
+            "lie": self._lie,
+            "damage-two": self._damage_two,
             "cut-watch": self._cut_watch,
             "compact-store": self._compact_store,
             "store-goes-back": self._store_goes_back,
@@ -204,6 +229,7 @@ class Faults:
             self._world.after(action.amounts[2] % 40, self._kill, leader, action)
 
     def _lose_power(self, process: Process, action: Action) -> None:
+        process.disk.stop_lying()
         self._world.count("power lost")
         self._tell_of_death(process)
         process.lose_power()
@@ -211,6 +237,7 @@ class Faults:
 
     def _lose_power_everywhere(self, _process: Process, action: Action) -> None:
         for number, process in enumerate(self._site.brokers.values()):
+            process.disk.stop_lying()
             self._world.count("power lost")
             process.lose_power()
             self._return(process, action.amounts[0] + (action.amounts[2] >> number) % 300)
@@ -335,6 +362,110 @@ class Faults:
         for other in self._site.brokers.values():
             self._kill(other, action)
         self._damage_log(process, action)
+
+    def _damage_checkpoint(self, process: Process, action: Action) -> None:
+        """One replica's small files are wrong when its broker starts, or all brokers do."""
+        name = self._damaged_partition(action)
+        copies = copy_checkpoints(process.disk, name)
+        self._world.after(COPY_AGE_MS, self._put_checkpoint, process, action, copies)
+
+    def _put_checkpoint(self, process: Process, action: Action, copies: Copies) -> None:
+        if self.stopped:
+            return
+        if action.kind.endswith("everywhere-down"):
+            for other in self._site.brokers.values():
+                self._kill(other, action)
+        self._kill(process, action)
+        name = self._damaged_partition(action)
+        if process.node is None and self._site.observer.may_damage(process, name):
+            log_end = self._site.observer.log_end(process, name)
+            draw = Random(action.amounts[2])
+            kind = damage_checkpoint(process.disk, name, copies, log_end, draw)
+            self._damaged(process, name, kind)
+
+    def _damage_stopped(self, process: Process, action: Action) -> None:
+        """One replica's files are damaged after a clean stop of its broker."""
+        copies = copy_checkpoints(process.disk, self._damaged_partition(action))
+        self._shut_down(process, action)
+        self._damage_once_stopped(process, action, copies, STOP_TRIES)
+
+    def _damage_once_stopped(
+        self, process: Process, action: Action, copies: Copies, tries: int
+    ) -> None:
+        if self.stopped or tries == 0:
+            return
+        if process.node is not None or process.halted is None:
+            again = self._damage_once_stopped
+            self._world.after(CHASE_MS, again, process, action, copies, tries - 1)
+            return
+        name, draw = self._damaged_partition(action), Random(action.amounts[2])
+        if self._site.observer.may_damage(process, name):
+            log_end = self._site.observer.log_end(process, name)
+            if draw.random() < 1 / 2:
+                kind = damage_log(process.disk, name, draw)
+            else:
+                kind = damage_checkpoint(process.disk, name, copies, log_end, draw)
+            self._damaged(process, name, kind)
+
+    def _put_back_old_copy(self, process: Process, action: Action) -> None:
+        """An old copy of one replica's folder is put back while all brokers are down."""
+        OldCopy(self._site, process, self._damaged_partition(action)).make(*action.amounts[:2])
+
+    def _damaged_partition(self, action: Action) -> TopicPartition:
+        return TopicPartition("t", action.amounts[2] % self._plan.partitions)
+
+    def _damaged(self, process: Process, name: TopicPartition, kind: str | None) -> None:
+        if kind is not None:
+            self._world.count(kind)
+            self._site.observer.damaged(process, name)
+
+    def _decay(self, process: Process, action: Action) -> None:
+        """One replica's files are damaged under its broker."""
+        name = self._damaged_partition(action)
+        if process.node is not None and self._site.observer.may_damage(process, name):
+            kind = decay_log(process.disk, name, Random(action.amounts[2]))
+            self._damaged(process, name, kind)
+
+    def _lie(self, process: Process, action: Action) -> None:
+        """Syncs do nothing for a while; then the power fails."""
+        process.disk.lies_until_ms = self._world.now_ms + action.amounts[0] + 1
+        self._world.after(action.amounts[0], self._end_lie, process, action)
+
+    def _end_lie(self, process: Process, action: Action) -> None:
+        disk, observer = process.disk, self._site.observer
+        if self.stopped or not disk.lying:
+            return
+        names = [TopicPartition("t", number) for number in range(self._plan.partitions)]
+        here = [name for name in names if disk.exists(partition_dir(name))]
+        if not here or not all(observer.may_damage(process, name) for name in here):
+            disk.stop_lying()
+            return
+        self._world.count("power lost after lies")
+        self._tell_of_death(process)
+        process.lose_power()
+        disk.lies_until_ms = 0
+        for name in here:
+            observer.damaged(process, name)
+        self._return(process, action.amounts[0])
+
+    def _damage_two(self, process: Process, action: Action) -> None:
+        """The files of two replicas are damaged, under their brokers or while they are down."""
+        name, draw = self._damaged_partition(action), Random(action.amounts[2])
+        brokers = list(self._site.brokers.values())
+        others = [other for other in brokers if other is not process]
+        down = draw.choice(("none", "two", "all"))
+        chosen = [process, draw.choice(others)]
+        for other in {"none": [], "two": chosen, "all": brokers}[down]:
+            self._kill(other, action)
+        struck = 0
+        for one in chosen:
+            if self._site.observer.may_damage(one, name):
+                damage = decay_log if one.node is not None else damage_log
+                kind = damage(one.disk, name, draw)
+                self._damaged(one, name, kind)
+                struck += kind is not None
+        if struck > 1:
+            self._world.count("replicas damaged at a time")
 
     def _unregister(self, process: Process, action: Action) -> None:
         """An administrator gives a broker up that is down; it comes back as a new one, perhaps

@@ -10,16 +10,17 @@ though it broke in the run: `write_stories` gives several tellings, and whoever 
 plays them to find the one that shows it (`tidelog story check`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.node import events as on
+from tidelog.core.node.measuring.journal import Note
 from tidelog.core.node.messages import Fetch, Produce
 from tidelog.core.record.record_batch import parse
 from tidelog.core.replication.events import ACKS_ALL
 from tidelog.core.replication.replica import Replica
-from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.sim.machine.process import Process
 from tidelog.lab.sim.simulation import TOPIC, Simulation, Violation
@@ -130,6 +131,20 @@ class Scribe:
     def damaged(self, process: Process, partition: TopicPartition) -> None:
         """Told as a loss when the process starts, as far as records are missing then."""
         self._oracle.damaged(process, partition)
+
+    def log_end(self, process: Process, partition: TopicPartition) -> Offset:
+        return self._oracle.log_end(process, partition)
+
+    def may_put_back(
+        self, process: Process, partition: TopicPartition, log_end_offset: Offset
+    ) -> bool:
+        return self._oracle.may_put_back(process, partition, log_end_offset)
+
+    def outdated(self, process: Process, partition: TopicPartition) -> None:
+        self._oracle.outdated(process, partition)
+
+    def noted(self, notes: Sequence[Note]) -> None:
+        self._oracle.noted(notes)
 
     def started(self, process: Process) -> None:
         self._oracle.started(process)

@@ -9,7 +9,7 @@ before that is so, it never will be.
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
@@ -18,7 +18,7 @@ from tidelog.core.controller.events import CreateTopicReceived, ElectionType
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
-from tidelog.core.types import Offset, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
 from tidelog.lab.sim.clients.committer import COORDINATED_BY, SimCommitter
 from tidelog.lab.sim.clients.consumer import SimConsumer
@@ -33,7 +33,7 @@ from tidelog.lab.sim.machine.network import Network
 from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.machine.store import SimStore
 from tidelog.lab.sim.oracle.oracle import InvariantBroken, Oracle
-from tidelog.lab.sim.oracle.settled import why_not_settled
+from tidelog.lab.sim.oracle.settled import given_up, why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
 from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, Plan
@@ -85,6 +85,10 @@ class Result:
     committed: int = 0
     lost: int = 0
     """Committed records that were lost where the settings allow it."""
+    damages: int = 0
+    """Replicas whose files were damaged; each once until it is mended."""
+    mended: int = 0
+    """Damaged replicas that were in sync again, with sound files."""
     epochs: int = 0
     """The sum of the partitions' last leader epochs: how often leaders changed."""
     settled_ms: int | None = None
@@ -127,6 +131,7 @@ class Simulation:
             unclean_allowed=plan.unclean,
             flush_before_ack=plan.flush_before_ack,
             retention_ms=plan.retention_ms,
+            two_damaged=plan.two_damaged,
             report=self._report,
         )
         unregisters = any(action.kind == UNREGISTER for action in plan.actions)
@@ -180,6 +185,7 @@ class Simulation:
                 tells_epoch=habits.tells_epoch,
                 consumed=self._consumed,
                 corrupt=self._corrupt,
+                skipped=self._skipped,
             )
             for number, habits in enumerate(plan.consumers)
         ]
@@ -266,11 +272,14 @@ class Simulation:
             why = self._why_not_settled()
             if progress != (progress := self._progress()):
                 moved = self.world.now_ms
+        excused = given_up(self.site, self.oracle.truths) if why is not None else set()
+        if excused:
+            why = self._why_not_settled(excused)
         if why is not None:
             waited = (self.world.now_ms - begun) / 1000
             self._report("settles", f"{waited:g} s after the last fault: {why}")
         self.result.settled_ms = self.world.now_ms - begun
-        self.oracle.check_settled()
+        self.oracle.check_settled(excused)
 
     def _decide_on_lost_folders(self, begun_ms: int) -> None:
         """All are back, and nobody may lead by himself: an operator goes on with what is left."""
@@ -283,6 +292,8 @@ class Simulation:
         waiting = tuple(
             one.key for one in known if one.leader is None and (one.lost or of[one.key] in hurt)
         )
+        for key in waiting:
+            self.oracle.truths[of[key]].check_needs_person()
         if waiting:
             self.admin.elect(ElectionType.UNCLEAN, waiting)
 
@@ -304,7 +315,7 @@ class Simulation:
         ]
         return ends + [consumer.position for consumer in self.consumers]
 
-    def _why_not_settled(self) -> str | None:
+    def _why_not_settled(self, excused: Collection[TopicPartition] = ()) -> str | None:
         for number, producer in enumerate(self.producers):
             if producer.pending:
                 return f"producer {number} waits for {producer.pending} batches"
@@ -312,7 +323,7 @@ class Simulation:
             return "the committer has not learnt what is committed"
         if self.members and (unshared := why_unshared(self.members, self.shares)) is not None:
             return unshared
-        why = why_not_settled(self.site, self.oracle.truths)
+        why = why_not_settled(self.site, self.oracle.truths, excused)
         if why is None and self.oracle.table is not None:
             why = self.oracle.table.why_not_settled(self.site)
         if why is None and self.topic_maker is not None:
@@ -321,7 +332,7 @@ class Simulation:
             return why
         for number, consumer in enumerate(self.consumers):
             end = len(self.oracle.truths[consumer.partition].committed)
-            if consumer.position < end:
+            if consumer.position < end and consumer.partition not in excused:
                 return f"consumer {number} is at {consumer.position}, {end} are committed"
         return None
 
@@ -348,8 +359,14 @@ class Simulation:
     def _consumed(self, partition: TopicPartition, offset: Offset, entry: Entry) -> None:
         self.oracle.truths[partition].consumed(offset, entry)
 
-    def _corrupt(self, partition: TopicPartition, offset: Offset) -> None:
-        what = f"{partition}: a consumer got a batch at {offset} whose checksum is wrong"
+    def _corrupt(self, partition: TopicPartition, offset: Offset, broker: BrokerId) -> None:
+        """A reader notices by the checksum what the broker can't know yet."""
+        if not self.oracle.may_serve_damage(partition, broker):
+            what = f"{partition}: broker {broker} sent a damaged batch at {offset} to a consumer"
+            self._report("consumers-see-no-change", what)
+
+    def _skipped(self, partition: TopicPartition, start: Offset, end: Offset) -> None:
+        what = f"{partition}: a consumer that asked for {start} got {end}, and nothing before it"
         self._report("consumers-see-no-change", what)
 
     def _commit_lost(self, what: str) -> None:
@@ -368,6 +385,7 @@ class Simulation:
         result.events = self.world.events
         result.virtual_ms = self.world.now_ms
         result.faults = dict(sorted(self.world.faults.items()))
+        result.damages = self.oracle.damages
         result.acked = sum(producer.acked for producer in self.producers)
         result.given_up = sum(producer.given_up for producer in self.producers)
         if self.oracle.table is not None:
@@ -375,6 +393,7 @@ class Simulation:
         result.commits = 0 if self.committer is None else self.committer.commits
         result.consumed = sum(consumer.read for consumer in self.consumers)
         for truth in self.oracle.truths.values():
+            result.mended += truth.promise.mended
             result.committed += len(truth.committed)
             result.lost += sum(map(len, truth.lost.values()))
             if truth.registration is not None:

@@ -78,6 +78,11 @@ class Plan:
     retention_ms: int | None = None
     """Of the topic, in runs in which wall clocks are set. Then nothing else deletes records, and
     the oracle knows the age of each that goes."""
+    scrub_interval_ms: int = 7 * 86_400_000
+    """Short in runs in which files are damaged under running brokers."""
+    two_damaged: bool = False
+    """Whether several replicas are damaged at a time: then records may be lost, but not silently
+    (oracle/admissions.py)."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
@@ -116,6 +121,7 @@ class Plan:
             log_cleaner_backoff_ms=200 if self.compacted else 15_000,
             clock_hold_ms=CLOCK_HOLD_MS,
             producer_id_expiration_check_interval_ms=1_000,
+            scrub_interval_ms=self.scrub_interval_ms,
             partitions_at_once=Random(f"{self.seed}/slices").choice((1, 1, 2, 16)),
         )
 
@@ -179,6 +185,7 @@ class Plan:
             f"{'a group, ' if self.groups else ''}"
             f"{'a compacted topic, ' if self.compacted else ''}"
             f"{'topics during faults, ' if self.late_topics else ''}"
+            f"{'several damaged replicas, ' if self.two_damaged else ''}"
             f"{len(self.actions)} actions in {self.duration_ms / 1000:g} s"
         )
 
@@ -209,8 +216,15 @@ FAULTS = (
 )
 LOST_FOLDERS = ("lose-folder", "lose-folders-everywhere")
 DAMAGED_LOGS = ("damage-log", "damage-log-everywhere-down")
-BY_HAND = (*LOST_FOLDERS, *DAMAGED_LOGS, "store-goes-back")
+STOPPED = "damage-stopped"
+DAMAGED_CHECKPOINTS = ("damage-checkpoint", "damage-checkpoint-everywhere-down")
+OLD_COPY = "put-back-old-copy"
+_DAMAGED = (*DAMAGED_LOGS, *DAMAGED_CHECKPOINTS, STOPPED, OLD_COPY)
+BY_HAND = (*LOST_FOLDERS, *_DAMAGED, "store-goes-back")
 """Drawn apart from the others: files are changed by hand while brokers are down."""
+BAD_DISKS = ("decay", "lie", "damage-two")
+"""Drawn apart too: disks damage files under running brokers, report syncs that they did not do,
+or several are bad at a time."""
 UNREGISTER = "unregister"
 """Drawn apart too: a broker is unregistered while it is down."""
 CLOCKS = ("set-clock", "set-clocks-everywhere")
@@ -262,9 +276,12 @@ def draw_plan(seed: int) -> Plan:
     _draw_faults(draw, plan, RESTLESS if restless else None)
     _draw_lost_folders(plan)
     _draw_damaged_logs(plan)
+    _draw_damaged_checkpoints(plan)
+    _draw_bad_disks(plan)
     _draw_store_going_back(plan)
     _draw_unregistrations(plan)
     _draw_wrong_clocks(plan)
+    _draw_old_copies(plan)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
     return plan
@@ -352,6 +369,43 @@ def _draw_damaged_logs(plan: Plan) -> None:
             plan.actions.append(Action(at, kind, target, amounts))
 
 
+def _draw_damaged_checkpoints(plan: Plan) -> None:
+    """In one run of five, up to four times; as often of a broker that was stopped cleanly."""
+    draw = Random(f"{plan.seed}/checkpoints")
+    if draw.random() < 1 / 5:
+        for _ in range(draw.randint(1, 4)):
+            _draw_damage(draw, plan, draw.choice(DAMAGED_CHECKPOINTS))
+    # After a clean stop a broker counts as having every committed record.
+    draw = Random(f"{plan.seed}/stopped")
+    if draw.random() < 1 / 5:
+        for _ in range(draw.randint(1, 4)):
+            _draw_damage(draw, plan, STOPPED)
+
+
+def _draw_bad_disks(plan: Plan) -> None:
+    """In one run of five files decay, in one of eight a disk lies, in one of twelve several
+    replicas are damaged at a time."""
+    draw = Random(f"{plan.seed}/bad disks")
+    if draw.random() < 1 / 5:
+        plan.scrub_interval_ms = draw.choice((300, 1_000, 3_000))
+        for _ in range(draw.randint(1, 4)):
+            _draw_damage(draw, plan, "decay")
+    # What a lying disk loses is tracked for one topic only.
+    if draw.random() < 1 / 8 and not plan.groups and not plan.compacted:
+        _draw_damage(draw, plan, "lie")
+    if draw.random() < 1 / 12:
+        plan.two_damaged = True
+        plan.scrub_interval_ms = draw.choice((300, 1_000, 3_000))
+        for _ in range(draw.randint(1, 3)):
+            _draw_damage(draw, plan, "damage-two")
+
+
+def _draw_damage(draw: Random, plan: Plan, kind: str) -> None:
+    at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
+    amounts = (draw.choice((20, 200, 600, 1_500)), 0, draw.randrange(1 << 16))
+    plan.actions.append(Action(at, kind, _draw_target(draw, plan), amounts))
+
+
 def _draw_store_going_back(plan: Plan) -> None:
     """In one run of eight, once."""
     draw = Random(f"{plan.seed}/store-back")
@@ -382,6 +436,17 @@ def _draw_wrong_clocks(plan: Plan) -> None:
             amounts = (draw.choice((20, 600, 1_500, 4_000)), 0, draw.randrange(1 << 16))
             kind = draw.choice(CLOCKS)
             plan.actions.append(Action(at, kind, draw.randint(1, plan.brokers), amounts))
+
+
+def _draw_old_copies(plan: Plan) -> None:
+    """In one run of twelve, alone: if brokers are killed too, none may be left that can replace
+    the leader. With min.insync.replicas=1 there never is one."""
+    draw = Random(f"{plan.seed}/old copy")
+    if draw.random() < 1 / 12 and plan.effective_min_isr > 1 and not plan.two_damaged:
+        at = draw.randint(CALM_START_MS, CALM_START_MS + 1_000)
+        amounts = (draw.choice((600, 1_500, 3_000)), draw.choice((20, 600, 2_000)))
+        action = Action(at, OLD_COPY, _draw_target(draw, plan), (*amounts, draw.randrange(1 << 16)))
+        plan.actions = [action]
 
 
 def _draw_target(draw: Random, plan: Plan) -> int:

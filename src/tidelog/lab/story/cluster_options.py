@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.lab.story.grammar import Step, StoryError, known_name
-from tidelog.lab.story.play import number, truth
+from tidelog.lab.story.play import number, one_of, truth
 from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
 from tidelog.lab.story.stage.world import Setup
 
@@ -71,6 +72,11 @@ def _drop_unclean_stops(setup: Setup, value: str) -> None:
     setup.drop_unclean_stops = truth(value, "drop-unclean-stops")
 
 
+def _recovery(setup: Setup, value: str) -> None:
+    strategies = tuple(strategy.value for strategy in UncleanRecovery)
+    setup.recovery = UncleanRecovery(one_of(value, strategies, "unclean.recovery.strategy"))
+
+
 def _checkpoints(setup: Setup, value: str) -> None:
     if truth(value, "slow-checkpoints"):
         defaults = NodeConfig(0)
@@ -91,11 +97,13 @@ _SETTERS: dict[str, Callable[[Setup, str], None]] = {
     "down": _down,
     "drop-unclean-stops": _drop_unclean_stops,
     "slow-checkpoints": _checkpoints,
+    "recovery": _recovery,
 }
 _SETTERS |= {
     "unclean.leader.election.enable": _unclean,
     "replica.lag.time.max.ms": _lag,
     "flush.messages": _flush,
+    "unclean.recovery.strategy": _recovery,
 }
 """Kafka's own names for what stories write short."""
 CLUSTER_OPTIONS = tuple(_SETTERS)

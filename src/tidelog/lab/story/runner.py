@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tidelog.lab.historical_truncation import POLICIES
-from tidelog.lab.story.commands import control, facts, faults, looking, traffic
+from tidelog.lab.story.commands import control, damage, facts, faults, looking, traffic
 from tidelog.lab.story.grammar import RULE, Step, Story, StoryError, known_name
 from tidelog.lab.story.play import Command, Play, check_options
 from tidelog.lab.story.stage.narration import Line
@@ -17,6 +17,7 @@ from tidelog.lab.story.stage.narration import Line
 COMMANDS: dict[str, Command] = {
     **traffic.COMMANDS,
     **faults.COMMANDS,
+    **damage.COMMANDS,
     **control.COMMANDS,
     **looking.COMMANDS,
     **facts.COMMANDS,
@@ -105,6 +106,7 @@ def perform(current: Play, step: Step) -> Frame:
     command = COMMANDS[step.word]
     check_options(step, command)
     command.action(current, step)
+    current.world.deliver_reports()
     lines = tuple(current.take_lines())
     problems = (*current.failures, *_compare(step, current.policy.name, lines))
     current.failures.clear()

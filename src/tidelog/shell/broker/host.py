@@ -71,6 +71,7 @@ class BrokerHost:
         self.brokers = BrokerService(self)
         self._loop = loop
         self._disk = disk
+        disk.on_unreadable = node.distrust
         self._halted = halted
         self._client_id = f"broker-{node.config.broker_id}"
         self._member = Member(identity.cluster_id, node.config.broker_id, identity.secret)

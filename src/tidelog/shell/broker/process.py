@@ -15,7 +15,12 @@ from tidelog.core.node import effects as do
 from tidelog.core.node.config_from_settings import node_config
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
-from tidelog.core.storage.checkpoint import CheckpointError, MetaProperties, read_properties
+from tidelog.core.storage.checkpoint import (
+    CheckpointError,
+    DamagedProperties,
+    MetaProperties,
+    read_properties,
+)
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log_directory import RecoveryProgress
 from tidelog.core.wall_clock import ClockReading
@@ -81,7 +86,7 @@ class BrokerRun:
         disk.lease_descriptor_max = descriptors * 7 // 8
         self._connection_descriptors = descriptors // 2
         store_path = settings.metadata_store.removeprefix("sqlite:")
-        properties = read_properties(disk)
+        properties = _properties_or_none(disk)
         known = None if properties is None else properties.values.get("cluster.id")
         identity = prepare(store_path, known)
         for private in (path, store_path):
@@ -91,6 +96,7 @@ class BrokerRun:
         clients, internal = self._bind()
         self._exposure = Exposure(loop, settings.metrics_listener)
         self._node = self._open_node(clients[0], internal[0])
+        self._warn()
         if properties is None:
             self._node.directory.write_properties(self._new_properties(identity))
         self._store = SqliteStoreClient(
@@ -253,7 +259,7 @@ class BrokerRun:
         if self._node.acting != self._acting:
             self._acting = self._node.acting
             self._tell("acting" if self._acting else "not acting")
-            self._warn()
+        self._warn()
         return None
 
     def tick(self) -> None:
@@ -279,7 +285,9 @@ class BrokerRun:
     # -- what people hear ------------------------------------------------------------------
 
     def _recovering(self, progress: RecoveryProgress) -> None:
-        if progress.report is not None and not progress.clean:
+        if progress.report is None:
+            return
+        if not progress.clean:
             self._tell(
                 "recovering",
                 partition=str(progress.partition),
@@ -287,13 +295,17 @@ class BrokerRun:
                 of=progress.total,
                 clean=progress.clean,
             )
+        topic, partition = progress.partition
+        for severe, text in progress.report.findings():
+            level = "WARN" if severe else "INFO"
+            self._note(level, text, "recovered", topic=topic, partition=partition)
 
     def _warn(self) -> None:
-        """What was found in the log directory, once."""
+        """Log what was found in the log directory, once."""
         warnings = self._node.directory.warnings
-        for text in warnings[self._warned :]:
-            self._note("WARN", text)
-        self._warned = len(warnings)
+        while self._warned < len(warnings):
+            self._note("WARN", warnings[self._warned])
+            self._warned += 1
 
     def _note(self, level: str, text: str, event: str = "note", **fields: object) -> None:
         """A line for the log."""
@@ -374,6 +386,14 @@ def _descriptors() -> int:
     except (OSError, ValueError):
         return soft
     return wanted
+
+
+def _properties_or_none(disk: OsDisk) -> MetaProperties | None:
+    """Of a damaged file nothing is believed; `LogDirectory.open` warns of it."""
+    try:
+        return read_properties(disk)
+    except DamagedProperties:
+        return None
 
 
 def _directory_id() -> str:

@@ -7,6 +7,7 @@ system call more costs more than the copy.
 Always true: a file that is being sent is held open, so it may be renamed or deleted.
 """
 
+import errno
 import os
 import socket
 from collections import deque
@@ -26,11 +27,12 @@ GATHER_MAX = 64
 class Stretch:
     """Part of a file on its way; the file is held open."""
 
-    __slots__ = ("fd", "left", "position", "release")
+    __slots__ = ("fd", "left", "path", "position", "release")
 
     def __init__(self, disk: OsDisk, region: Region) -> None:
         file = disk.lease(region)
         self.fd = file.fd
+        self.path = region.path
         self.position = region.position
         self.left = region.length
         self.release = file.release
@@ -45,13 +47,17 @@ class FileEnded(OSError):
 
 def held(disk: OsDisk, region: Region) -> Buffer | Stretch:
     """The bytes if they are few, else a hold on the file: whatever becomes of its name."""
-    if region.length >= SENDFILE_MIN:
-        return Stretch(disk, region)
     if region is _last_read.region:
         return _last_read.records
-    records = read_region(disk, region) if region.length else b""
-    if len(records) < region.length:
-        raise FileEnded(f"{region.path} ended before {region.position + region.length}")
+    try:
+        if region.length >= SENDFILE_MIN:
+            return Stretch(disk, region)
+        records = read_region(disk, region) if region.length else b""
+        if len(records) < region.length:
+            raise FileEnded(f"{region.path} ended before {region.position + region.length}")
+    except (DiskError, FileEnded):
+        disk.on_unreadable(region.path)
+        raise
     _last_read.region, _last_read.records = region, records
     return records
 
@@ -193,9 +199,14 @@ class Outbox:
             chunks.popleft()
 
     def _send_file(self, sock: socket.socket, stretch: Stretch) -> None:
-        count = os.sendfile(sock.fileno(), stretch.fd, stretch.position, stretch.left)
-        if count == 0:
-            raise FileEnded(f"a segment ended {stretch.left} bytes before its promised end")
+        try:
+            count = os.sendfile(sock.fileno(), stretch.fd, stretch.position, stretch.left)
+            if count == 0:
+                raise FileEnded(f"a segment ended {stretch.left} bytes before its promised end")
+        except OSError as error:
+            if isinstance(error, FileEnded) or error.errno == errno.EIO:
+                self._disk.on_unreadable(stretch.path)
+            raise
         stretch.position += count
         stretch.left -= count
         self.size -= count

@@ -5,11 +5,11 @@ brokers' own answers (size, epoch) come a moment later.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tidelog.apps.cli.remote.partition_report import State, ask_states, log_sizes
-from tidelog.core.types import BrokerId
+from tidelog.core.types import BrokerId, Offset
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.brokers import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
@@ -90,6 +90,17 @@ class Ailing(NamedTuple):
         return f"{self.topic}/{self.partition}"
 
 
+class Damaged(NamedTuple):
+    """A replica with records that are damaged or missing."""
+
+    topic: str
+    partition: int
+    broker: BrokerId
+    offset: Offset
+    """The first damaged or missing offset."""
+    reason: str
+
+
 class Health(NamedTuple):
     """Partitions by what is wrong with them (M16); a partition may be in several lists."""
 
@@ -108,15 +119,18 @@ class Health(NamedTuple):
     brokers_away: list[BrokerId]
     """They are registered or have replicas, and are fenced or do not answer."""
     min_isr_unknown: bool
+    damaged: Sequence[Damaged] = ()
+    """Replicas that found damage in their logs and are not mended yet."""
 
     @property
     def holds(self) -> bool:
-        wrong = (self.offline, self.under_min_isr, self.under_replicated, self.brokers_away)
-        return not any(wrong) and not self.no_controller
+        wrong = (self.offline, self.under_min_isr, self.under_replicated, self.damaged)
+        return not any(wrong) and not self.brokers_away and not self.no_controller
 
     def as_data(self) -> dict[str, Any]:
         lists = ("offline", "under_min_isr", "under_replicated", "at_min_isr", "not_preferred")
         found = {name: [each._asdict() for each in getattr(self, name)] for name in lists}
+        found["damaged"] = [each._asdict() for each in self.damaged]
         return {**self._asdict(), **found}
 
 
@@ -194,7 +208,8 @@ def examine(cluster: Cluster) -> Health:
     """Judge every partition, and see whether every broker answers."""
     metadata = cluster.refresh()
     min_isrs = _min_isrs(cluster, sorted(metadata.topics))
-    found = Health(0, [], [], [], [], [], metadata.controller_id == NO_LEADER, [], not min_isrs)
+    no_controller = metadata.controller_id == NO_LEADER
+    found = Health(0, [], [], [], [], [], no_controller, [], not min_isrs)
     count = 0
     hosts: set[BrokerId] = {*metadata.brokers, *registered_brokers(cluster)}
     for name, topic in sorted(metadata.topics.items()):
@@ -202,10 +217,21 @@ def examine(cluster: Cluster) -> Health:
             count += 1
             hosts.update(each.replicas)
             _judge(found, name, each, min_isrs.get(name))
-    away = [broker for broker in sorted(hosts) if not _answers(cluster, broker)]
+    states, away = ask_states(cluster, sorted(hosts))
     return found._replace(
-        partitions=count, brokers_away=away, min_isr_unknown=bool(metadata.topics) and not min_isrs
+        partitions=count,
+        brokers_away=sorted(away),
+        min_isr_unknown=bool(metadata.topics) and not min_isrs,
+        damaged=[each for broker, state in states.items() for each in _damaged(broker, state)],
     )
+
+
+def _damaged(broker: BrokerId, state: State) -> Iterator[Damaged]:
+    for each in state["partitions"]:
+        damage = each.get("damage")
+        if damage is not None:
+            place = (each["topic"], each["partition"])
+            yield Damaged(*place, broker, damage["offset"], damage["reason"])
 
 
 def _judge(found: Health, topic: str, each: PartitionMetadata, min_isr: int | None) -> None:
@@ -239,12 +265,3 @@ def _min_isrs(cluster: Cluster, topics: list[str]) -> dict[str, int]:
             if value is not None:
                 found[name] = int(value)
     return found
-
-
-def _answers(cluster: Cluster, broker: BrokerId) -> bool:
-    if broker not in cluster.metadata.brokers:
-        return False
-    try:
-        return bool(cluster.broker(broker).versions)
-    except ClientError:
-        return False

@@ -95,10 +95,16 @@ class Partition(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """A broker leads, and every replica is in sync and answered: a hung broker stays in the
-        ISR until its leader removes it."""
+        """A broker leads, and every replica is in sync, sound and answered: a hung broker stays
+        in the ISR until its leader removes it, a damaged one until another is in sync."""
         answered = all(replica.unreachable is None for replica in self.replicas)
-        return self.leader is not None and len(self.isr) == len(self.replicas) and answered
+        whole = answered and not self.damaged
+        return self.leader is not None and len(self.isr) == len(self.replicas) and whole
+
+    @property
+    def damaged(self) -> list[Replica]:
+        """Replicas that found damage in their logs and are not mended yet."""
+        return [replica for replica in self.replicas if replica.damage is not None]
 
     def as_data(self) -> dict[str, Any]:
         replicas = [replica._asdict() for replica in self.replicas]
@@ -254,7 +260,9 @@ def _row(
     )
     if own is None:
         return row
+    refused = own.get("refused")
     return row._replace(
+        why_out=row.why_out if refused is None or in_isr else _refusal(refused),
         log_start_offset=own["log_start_offset"],
         high_watermark=own["high_watermark"],
         last_stable_offset=own["last_stable_offset"],
@@ -264,6 +272,14 @@ def _row(
         size=own["size"],
         segments=own["segments"],
         damage=own["damage"],
+    )
+
+
+def _refusal(refused: Mapping[str, Any]) -> str:
+    """Why the replica does not fetch, which its leader can't know."""
+    return (
+        f"leader {refused['leader']} lacks committed records from offset {refused['offset']} up to"
+        f" {refused['high_watermark']} (exclusive); this replica keeps them"
     )
 
 

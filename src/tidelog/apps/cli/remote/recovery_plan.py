@@ -8,6 +8,7 @@ the last offset that both share. What replicas have that did not answer is not k
 from typing import Any, NamedTuple
 
 from rich.console import Console
+from rich.text import Text
 
 from tidelog.apps.cli import output
 from tidelog.apps.cli.remote.partition_report import Partition, Replica
@@ -43,7 +44,14 @@ class Plan(NamedTuple):
     @property
     def best(self) -> Candidate | None:
         """The replica that the controller would elect, as far as these logs tell."""
-        return next((each for each in self.candidates if each.loses is not None), None)
+        return next((each for each in self.candidates if each.last_epoch is not None), None)
+
+    @property
+    def committed_and_gone(self) -> int:
+        """At least this many committed records are on no replica that answered."""
+        if self.best is None or self.best.sound_upto is None or self.committed_upto is None:
+            return 0
+        return max(0, self.committed_upto - self.best.sound_upto)
 
     @property
     def silent(self) -> list[BrokerId]:
@@ -68,10 +76,14 @@ def make_plan(partition: Partition) -> Plan:
     silent = [replica for replica in partition.replicas if not _is_known(replica)]
     best = known[0] if known else None
     marks = [r.high_watermark for r in known if r.high_watermark is not None]
+    lost = partition.lost or []
     return Plan(
         partition.name,
         partition.leader,
-        [_candidate(replica, best) for replica in [*known, *silent]],
+        [
+            _without_log(replica, best) if replica.broker in lost else _candidate(replica, best)
+            for replica in [*known, *silent]
+        ],
         max(marks, default=None),
     )
 
@@ -91,6 +103,12 @@ def _candidate(replica: Replica, best: Replica | None) -> Candidate:
         state = f"damaged from offset {replica.damage['offset']} on: {replica.damage['reason']}"
     loses = _sound_upto(best) - _shared_upto(replica, best)
     return Candidate(replica.broker, _last_epoch(replica), end, sound, loses, state)
+
+
+def _without_log(replica: Replica, best: Replica | None) -> Candidate:
+    """A replica whose folder was missing at startup and has not been copied since."""
+    loses = 0 if best is None else _sound_upto(best) - (best.log_start_offset or 0)
+    return Candidate(replica.broker, None, None, None, loses, "lost its log")
 
 
 def _sound_upto(replica: Replica) -> Offset:
@@ -132,13 +150,30 @@ def show(screen: Console, plan: Plan) -> None:
     output.show_table(screen, table)
     if plan.committed_upto is not None:
         screen.print(output.faint(f"committed at least up to offset {plan.committed_upto:,}"))
+    if plan.committed_and_gone:
+        text = (
+            f"at least {plan.committed_and_gone:,} committed records are on none of these replicas"
+        )
+        screen.print(Text(text, output.BAD))
     screen.print(output.verdict_line(plan.complete, verdict(plan)))
+    if plan.leader is None and plan.best is not None:
+        for line in _next_steps(plan):
+            screen.print(output.faint(line))
+
+
+def _next_steps(plan: Plan) -> list[str]:
+    steps = [f"to elect it: tidelog partition recover {plan.name}"]
+    if plan.silent:
+        steps.insert(0, f"start broker {', '.join(map(str, plan.silent))} first, if you can")
+    return steps
 
 
 def verdict(plan: Plan) -> str:
     """What an election would do now, in one line."""
     silent = ", ".join(map(str, plan.silent))
     if plan.best is None:
+        if not silent:
+            return "no replica has any records: every folder was lost; restore one of them"
         return f"no replica can lead: no log of broker {silent} is known; start one of them"
     told = f"broker {plan.best.broker} has the most records of those that answered"
     if plan.leader is not None:

@@ -105,6 +105,9 @@ def show_health(screen: Console, health: Health) -> None:
     ):
         _list(screen, title, found, style, named)
         named.update(each.name for each in found)
+    for each in health.damaged[:AILING_SHOWN]:
+        what = f"{each.topic}/{each.partition}: the replica of broker {each.broker} is damaged"
+        screen.print(Text(f"{what} from offset {each.offset} on", output.BAD))
     if health.min_isr_unknown:
         screen.print(output.faint("min.insync.replicas is not told; not judged by it"))
     told = f"partitions: {health.partitions}"
@@ -117,6 +120,8 @@ def show_health(screen: Console, health: Health) -> None:
         f"{len(health.offline)} offline, {len(health.under_min_isr)} under min ISR,"
         f" {len(health.under_replicated)} under-replicated"
     )
+    if health.damaged:
+        counts += f", {len(health.damaged)} with a damaged replica"
     if health.brokers_away:
         counts += f"; brokers not answering: {', '.join(map(str, health.brokers_away))}"
     screen.print(output.verdict_line(False, f"{told}; {counts}"))

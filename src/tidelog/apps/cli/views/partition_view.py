@@ -44,6 +44,9 @@ def _verdict(report: Report) -> str:
     told = f"{good} of {len(report.partitions)} partitions are whole"
     if silent:
         told += f"; in the ISR, but did not answer: {_names(sorted(silent))}"
+    damaged = {replica.broker for p in report.partitions for replica in p.damaged}
+    if damaged:
+        told += f"; damaged: {_names(sorted(damaged))}"
     return told
 
 
@@ -172,6 +175,16 @@ def _notes(partition: Partition) -> list[Text]:
     if partition.min_isr is not None and len(partition.isr) < partition.min_isr:
         told = f"{len(partition.isr)} in sync, {partition.min_isr} wanted: acks=all is refused"
         notes.append(Text(told, output.BAD))
+    for replica in partition.damaged:
+        damage = replica.damage or {}
+        note = f"broker {replica.broker} is damaged from offset {damage['offset']} on"
+        if replica.in_isr and len(partition.isr) == 1:
+            note += ": no other replica is in sync, so it serves the remaining records"
+        elif partition.leader is None:
+            note += ": it is mended once another replica leads"
+        else:
+            note += ": it copies the damaged records from the leader"
+        notes.append(Text(f"{note} ({damage['reason']})", output.BAD))
     for replica in partition.replicas:
         if replica.unreachable:
             told = f"broker {replica.broker} did not answer: {replica.unreachable}"
@@ -189,15 +202,12 @@ def _history(partition: Partition) -> list[Text]:
     told = []
     election = partition.unclean_election
     if election:
-        old = _names(election["old_isr"]) or "nobody"
-        told.append(
-            Text(
-                f"unclean election: broker {election['leader']} leads since leader epoch"
-                f" {election['leader_epoch']} instead of {old}; records that only those had are"
-                " lost",
-                output.BAD,
-            )
-        )
+        old = _names(election["old_isr"])
+        since = f"broker {election['leader']} leads since leader epoch {election['leader_epoch']}"
+        text = f"unclean election: {since} instead of {old}; records that only those had are lost"
+        if not old:
+            text = f"unclean election: {since}; no replica was known to have every record"
+        told.append(Text(text, output.BAD))
     for loss in partition.losses:
         committed = loss["committed"]
         what = f"{committed} of them committed" if committed else "none of them committed"

@@ -55,6 +55,8 @@ class HostedShard:
             return 0
         try:
             region = log.read(self._position, SLICE_BYTES, self.target)
+            with log.reading():
+                data = log.read_bytes(region)
         except DamagedRecords:
             if len(self.replica.isr) > 1:
                 return 0  # a sound replica in sync is about to lead, and reads it all
@@ -66,7 +68,7 @@ class HostedShard:
         before = self._position
         records = unpacked = 0
         try:
-            for batch in batches(log.read_bytes(region)):
+            for batch in batches(data):
                 self._position = batch.next_offset
                 if not batch.is_control:
                     unpacked += self._replay(batch)

@@ -67,6 +67,7 @@ class Counters:
         "topics",
         "truncated",
         "truncations",
+        "truncations_refused",
     )
 
     def __init__(self) -> None:
@@ -84,6 +85,7 @@ class Counters:
         self.damages = 0
         """Logs that were found damaged, at startup or later."""
         self.truncations = 0
+        self.truncations_refused = 0
         self.truncated: dict[TopicPartition, int] = {}
         """Records that replicas here dropped because the leader did not have them."""
         self.lost: dict[TopicPartition, int] = {}

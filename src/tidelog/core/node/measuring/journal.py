@@ -57,8 +57,9 @@ EVENTS: dict[str, Event] = {
     "records_lost": Event(
         WARN,
         (*_PARTITION, "leader_epoch", "start", "end", "lost"),
-        "{topic}-{partition}: dropped offsets {start} to {end} (exclusive), which the leader of"
-        " epoch {leader_epoch} does not have; {lost} of them may have been committed",
+        "{topic}-{partition}: dropped offsets {start} to {end} (exclusive): the leader of epoch"
+        " {leader_epoch} does not have the same records there; {lost} of them may have been"
+        " committed. This replica copies what the leader has at these offsets",
     ),
     "segment_deleted": Event(
         INFO,
@@ -91,18 +92,36 @@ EVENTS: dict[str, Event] = {
         _PARTITION,
         "{topic}-{partition}: its folder is not in the log directory, though this broker is one of"
         " its replicas; it is not elected while another replica may have records",
+        always=True,
     ),
     "log_damaged": Event(
         WARN,
         (*_PARTITION, "offset", "reason"),
         "{topic}-{partition}: damaged from offset {offset} on: {reason}; this replica does not"
         " lead while another one has the records",
+        always=True,
+    ),
+    "damage_repaired": Event(
+        INFO,
+        (*_PARTITION, "offset", "end"),
+        "{topic}-{partition}: replaced the damaged offsets {offset} to {end} (exclusive) with"
+        " records from the leader",
+        always=True,
     ),
     "damage_truncated": Event(
         INFO,
         (*_PARTITION, "offset", "end"),
         "{topic}-{partition}: truncated to offset {offset} because of damage; copies offsets"
         " {offset} to {end} (exclusive) from the leader",
+        always=True,
+    ),
+    "truncation_refused": Event(
+        WARN,
+        (*_PARTITION, "leader", "leader_epoch", "offset", "high_watermark"),
+        "{topic}-{partition}: the leader, broker {leader} in leader epoch {leader_epoch}, lacks"
+        " committed records from offset {offset} up to {high_watermark} (exclusive); this replica"
+        " keeps them and asks the controller for another leader",
+        always=True,
     ),
     "leader_elected": Event(
         INFO,
@@ -114,7 +133,8 @@ EVENTS: dict[str, Event] = {
         WARN,
         (*_PARTITION, "leader", "leader_epoch", "old_leader", "old_isr", "old_elr"),
         "elected broker {leader} for {topic}-{partition} uncleanly, leader epoch {leader_epoch}:"
-        " records may be lost that {old_isr} or {old_elr} had",
+        " committed records may be lost; the old ISR was {old_isr}, the old ELR {old_elr}",
+        always=True,
     ),
     "compacted": Event(
         INFO,
@@ -177,5 +197,5 @@ def _shown(value: object) -> object:
     if value is None:
         return "nobody"
     if isinstance(value, tuple | frozenset | set):
-        return "[" + ", ".join(map(str, value)) + "]"
+        return "[" + ", ".join(map(str, value)) + "]" if value else "empty"
     return value

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.node.upkeep.losses import Loss
+from tidelog.core.replication.effects import RefuseTruncation
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.types import Offset
 
@@ -29,6 +30,13 @@ def note_loss(turn: "Turn", replica: "HostedReplica", loss: Loss) -> None:
         turn.journal.note("records_lost", *told, lost)
     else:
         turn.journal.note("truncated", *told)
+
+
+def note_refusal(turn: "Turn", replica: "HostedReplica", refused: RefuseTruncation) -> None:
+    """Count and log that a replica keeps committed records that its leader lacks."""
+    turn.counters.truncations_refused += 1
+    fields = (refused.leader, refused.leader_epoch, refused.offset, refused.high_watermark)
+    turn.journal.note("truncation_refused", *replica.topic_partition, *fields)
 
 
 def note_dropped(
@@ -54,7 +62,7 @@ def _given_up(replica: "HostedReplica", loss: Loss) -> bool:
     high watermark is an old one, so it can't tell what was committed; but all that it has from
     before that election and the leader has not went by that election."""
     latest = replica.partition.epochs.latest
-    since = replica.unclean_epoch
+    since = replica.partition.unclean_epoch
     return since >= 0 and loss.leader_epoch >= since and (latest is None or latest < since)
 
 

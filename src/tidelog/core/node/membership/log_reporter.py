@@ -1,4 +1,5 @@
-"""Reports this broker's logs to the controller: lost, damaged, found, and how far they reach.
+"""Reports to the controller: this broker's logs (lost, damaged, found, and how far they reach),
+and leaders that lost committed records.
 
 *Lost*: a log that should be on this disk when the broker starts, and is not. A folder was
 removed, or the disk is another one. *Damaged*: recovery found less than the log once held
@@ -8,6 +9,9 @@ shows the loss. Until then a lost folder is not made again: after a crash the lo
 found again. Without a leader it is not made at all: there is nothing to copy into it, and a
 person may put the old folder back.
 
+A folder that could not be opened (`LogDirectory.unreadable`) counts as lost, but no empty log
+replaces it while this broker leads or the partition has no leader: it may hold the only copy.
+
 Lost logs are looked for only once, in the first image: a log that is missing later is of a new
 replica. So is one that was made later than this disk knows of (`LogDirectory.revision`), when
 the broker died before it saw it, and one that is still being copied here (`adding`).
@@ -15,7 +19,13 @@ the broker died before it saw it, and one that is still being copied here (`addi
 *How far they reach*: for each partition without a leader the broker reports the leader epoch of
 its last record and its log end, so that the controller can elect the replica with the most
 records (controller/election.py). A new controller gets these reports again.
+
+*Leaders*: a replica here keeps committed records that its leader lacks (`Replicas.refused`). The
+controller elects another leader if one is available. Until then the report is repeated: a
+replica that can lead may restart later.
 """
+
+from collections.abc import Mapping
 
 from tidelog.core.controller.effects import PartitionErrorsAnswer
 from tidelog.core.controller.events import LogReportsReceived, LogState
@@ -28,9 +38,13 @@ from tidelog.core.node.replicas import Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.log import Log
-from tidelog.core.types import BrokerEpoch, TopicPartition
+from tidelog.core.types import BrokerEpoch, LeaderEpoch, TopicPartition
 
+BEFORE_ANY_EPOCH: LeaderEpoch = -1
+"""For damage found at startup: any leader epoch is newer."""
 RETRY_MS = 50
+REFUSED_RETRY_MS = 1000
+"""Between reports of a leader that can't be replaced yet."""
 REPORTED_AT_ONCE_MAX = 1000
 
 
@@ -47,8 +61,9 @@ class LogReporter:
     ) -> None:
         self.lost: dict[PartitionKey, None] = {}
         """Lost, and the image does not show it yet."""
-        self.damaged: dict[PartitionKey, None] = {}
-        """Damaged, and the image still has this broker in ISR or ELR."""
+        self.damaged: dict[PartitionKey, LeaderEpoch] = {}
+        """Damaged, and the image does not show it yet: this broker is in ISR or ELR, or the
+        leader epoch is still this one."""
         self.found: dict[PartitionKey, None] = {}
         """Here, and the image says that it is lost."""
         self.leaderless: dict[PartitionKey, None] = {}
@@ -79,8 +94,9 @@ class LogReporter:
                 self._directory.write_revision(self._image.revision)
         else:
             self.lost = {key: None for key in self.lost if self._counts_as_kept(key)}
-            self.damaged = {key: None for key in self.damaged if self._is_eligible(key)}
+            self._judge_damage()
             self._at_start.intersection_update(self.damaged)
+            self._note_damaged_leaders()
             if self._alone:
                 self._note_damage()
         found = [key for key in (*self.found, *delta.partitions) if self._is_found(key)]
@@ -95,18 +111,29 @@ class LogReporter:
         """Whether there is anything to report."""
         if self._replicas.newly_damaged:
             self._note_damage()
-        return bool(self.lost or self.damaged or self.found or self.leaderless)
+        return bool(self._changes or self.leaderless or self._replicas.refused)
+
+    @property
+    def _changes(self) -> bool:
+        """Whether the controller has to store anything about this broker's own logs."""
+        return bool(self.lost or self.damaged or self.found)
 
     @property
     def undecided(self) -> bool:
         """Whether there may be losses that the cluster does not know of."""
         return not self._looked or bool(self.lost or self._at_start)
 
+    def is_reporting(self, key: PartitionKey) -> bool:
+        """Whether the controller may not know yet that this partition's log is damaged."""
+        return key in self.damaged
+
     def withheld(self, key: PartitionKey) -> bool:
         """Whether this partition's log is not to be made yet."""
         if key in self.lost:
             return True
         known = self._image.partitions[key]
+        if self._is_unreadable(key) and known.leader in (None, self._config.broker_id):
+            return True
         return (
             known.leader is None
             and self._config.broker_id in known.lost
@@ -117,13 +144,15 @@ class LogReporter:
         adding = self._config.broker_id in self._image.partitions[key].adding
         log = self._log_of(key)
         if log is None:
-            if self._counts_as_kept(key) and not adding and self._was_here(key):
+            alone = self._is_unreadable(key) and len(self._image.partitions[key].replicas) == 1
+            kept = self._counts_as_kept(key) and not alone
+            if kept and not adding and self._was_here(key):
                 self.lost[key] = None
                 self._turn.journal.note("log_lost", *self._image.name_of(key) or ())
         elif (damage := self._directory.damaged.get(log.partition)) is not None:
             self._log_damaged(log.partition, damage)
             if self._is_eligible(key):
-                self.damaged[key] = None
+                self.damaged[key] = BEFORE_ANY_EPOCH
                 self._at_start.add(key)
 
     def _note_damage(self) -> None:
@@ -142,15 +171,41 @@ class LogReporter:
                     self.leaderless[key] = None
             if known is None or known.leader is None:
                 self._alone[name] = None
-            elif not self._is_eligible(key):
+            elif known.leader != self._config.broker_id:
+                self._replicas.hold_fetches(replica, damage)
+                self.damaged[key] = known.leader_epoch
                 self._alone.pop(name, None)
-                self._replicas.cut_damage(replica)
             elif len(known.isr) > 1:
-                self.damaged[key] = None
+                self.damaged[key] = known.leader_epoch
                 self._alone.pop(name, None)
             else:
                 self._alone[name] = None
         self._replicas.newly_damaged.clear()
+
+    def _judge_damage(self) -> None:
+        """Drop reports that the image shows; postpone those of a leader alone in the ISR."""
+        me = self._config.broker_id
+        for key, epoch in list(self.damaged.items()):
+            known = self._image.partitions.get(key)
+            if self._is_stored(key, epoch):
+                del self.damaged[key]
+            elif known is not None and known.leader == me and known.isr == (me,):
+                del self.damaged[key]
+                name = self._image.name_of(key)
+                if name is not None:
+                    self._alone[name] = None
+
+    def _note_damaged_leaders(self) -> None:
+        """Keep for later also logs whose damage was stored before this broker was elected, by an
+        unclean election or by comparing logs."""
+        for name, damage in self._directory.damaged.items():
+            replica = self._replicas.hosted.get(name)
+            if replica is not None and damage.inside:
+                key = PartitionKey(replica.topic_id, name.partition)
+                known = self._image.partitions.get(key)
+                leads = known is not None and known.leader == self._config.broker_id
+                if leads and key not in self.damaged:
+                    self._alone[name] = None
 
     def _log_damaged(self, name: TopicPartition, damage: Damage) -> None:
         self._turn.counters.damages += 1
@@ -179,6 +234,11 @@ class LogReporter:
         # Without a topic id: a folder that was emptied, or whose making was cut short.
         return log if log.topic_id is None and log.log_end_offset > 0 else None
 
+    def _is_unreadable(self, key: PartitionKey) -> bool:
+        """Whether the log may be in a folder that could not be opened."""
+        unreadable = self._directory.unreadable
+        return bool(unreadable) and self._image.name_of(key) in unreadable and self._was_here(key)
+
     def _was_here(self, key: PartitionKey) -> bool:
         upto = self._directory.revision
         return upto is None or self._image.created[key] <= upto
@@ -197,6 +257,14 @@ class LogReporter:
             return False
         known = self._image.partitions[key]
         return self._config.broker_id in (*known.isr, *known.elr)
+
+    def _is_stored(self, key: PartitionKey, epoch: LeaderEpoch) -> bool:
+        """Whether the image shows the damage that was found under this leader epoch. No fetch
+        that was sent before counts under a newer one."""
+        known = self._image.partitions.get(key)
+        if known is None or self._is_eligible(key):
+            return known is None
+        return known.leader is None or known.leader_epoch > epoch
 
     def _is_found(self, key: PartitionKey) -> bool:
         """Whether a log is here that the image says is lost, and it may still be the old one."""
@@ -222,8 +290,9 @@ class LogReporter:
             tuple(self.found)[:REPORTED_AT_ONCE_MAX],
             tuple(self.damaged)[:REPORTED_AT_ONCE_MAX],
             self._states(),
+            self._refused(),
         )
-        if not (report.lost or report.found or report.damaged or report.logs):
+        if not (self._changes or report.logs or report.refused):
             self._retry(RETRY_MS)  # the replicas here have yet to follow the image
             return
         self._sent = True
@@ -236,9 +305,9 @@ class LogReporter:
                     # For these the answer is enough. The others wait for the image.
                     for key in report.found:
                         self.found.pop(key, None)
-                    for key in report.logs:
-                        self.leaderless.pop(key, None)
-                self._retry(RETRY_MS)
+                    self._logs_known(report.logs)
+                waits = self._changes or self.leaderless
+                self._retry(RETRY_MS if waits else REFUSED_RETRY_MS)
 
         def failed() -> None:
             if this_round == self._round:
@@ -247,6 +316,14 @@ class LogReporter:
         timeout_ms = self._config.broker_session_timeout_ms // 2
         if not self._seat.call(report, timeout_ms, answered, failed):
             failed()
+
+    def _logs_known(self, reported: Mapping[PartitionKey, LogState]) -> None:
+        """Forget the logs that the controller knows now. If the leader epoch rose since the
+        report, that is void."""
+        for key, state in reported.items():
+            known = self._image.partitions.get(key)
+            if known is None or known.leader_epoch == state.as_of:
+                self.leaderless.pop(key, None)
 
     def _states(self) -> dict[PartitionKey, LogState]:
         """How far the logs reach whose replicas follow no leader any more."""
@@ -260,6 +337,14 @@ class LogReporter:
             damage = self._directory.damaged.get(log.partition)
             states[key] = _log_state(log, damage)._replace(as_of=as_of)
         return states
+
+    def _refused(self) -> dict[PartitionKey, LeaderEpoch]:
+        """The leader epochs of the leaders that replicas here refuse to follow."""
+        refused = {}
+        for name in tuple(self._replicas.refused)[:REPORTED_AT_ONCE_MAX]:
+            key = PartitionKey(self._replicas.hosted[name].topic_id, name.partition)
+            refused[key] = self._replicas.refused[name].leader_epoch
+        return refused
 
     def _retry(self, after_ms: int) -> None:
         """What the image does not show by then is reported again."""

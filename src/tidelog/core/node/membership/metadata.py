@@ -22,6 +22,7 @@ from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Revision
 from tidelog.core.controller.metadata.registrations import (
+    NO_EPOCH,
     LeaderRecovery,
     PartitionKey,
     PartitionRegistration,
@@ -236,15 +237,15 @@ class Metadata:
             return
         self._held_back.pop(key, None)
         led, epoch = replica.partition.is_leader, replica.partition.leader_epoch
-        if known.unclean_election is not None:
-            replica.unclean_epoch = known.unclean_election.leader_epoch
         if known.leader == self._config.broker_id:
             # What is acknowledged from here on relies on this ISR: a store that knows less
             # may name a leader that lacks it.
             self._rely_on_image()
-        if known.leader is not None and self._config.broker_id not in known.isr:
-            self._replicas.cut_damage(replica)
         self._replicas.step(replica, _event(known, self._turn.now_ms))
+        out = known.leader is not None and self._config.broker_id not in known.isr
+        if out and not self._reporter.is_reporting(key):
+            # Before the first fetch from this leader, which leaves at the end of the step.
+            self._replicas.begin_repair(replica)
         note_standing(self._turn, replica, known, led, epoch)
         if key in self._unconsidered:
             self._unconsidered.discard(key)
@@ -276,6 +277,7 @@ class Metadata:
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             high_watermark=directory.high_watermarks[name],
+            high_watermark_doubted=name in directory.damaged,
             policy=self._policy,
             producers=log.producers,
         )
@@ -301,10 +303,12 @@ class Metadata:
         self._dropped.append(name)
 
     def _unhost(self, replica: HostedReplica) -> None:
+        self._replicas.forget_damage(replica)
         del self._replicas.hosted[replica.topic_partition]
         self._fetchers.stop(replica)
         self._replicas.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self._replicas.touched.pop(replica, None)
+        self._replicas.refused.pop(replica.topic_partition, None)
 
     def _delete_dropped(self) -> None:
         dropped, self._dropped = self._dropped, []
@@ -373,4 +377,5 @@ def _event(known: PartitionRegistration, now_ms: int) -> PartitionChanged:
         known.replicas,
         known.recovery is LeaderRecovery.RECOVERING,
         now_ms,
+        NO_EPOCH if known.unclean_election is None else known.unclean_election.leader_epoch,
     )

@@ -71,6 +71,7 @@ def _replica(node: "Node", replica: HostedReplica, now_ms: int) -> Json:
     name, partition, log = replica.topic_partition, replica.partition, replica.log
     known = node.image.partition(*name)
     damage = node.directory.damaged.get(name)
+    refused = node.refused.get(name)
     state: Json = {
         "topic": name.topic,
         "partition": name.partition,
@@ -86,6 +87,7 @@ def _replica(node: "Node", replica: HostedReplica, now_ms: int) -> Json:
         "recovery_point": log.recovery_point,
         "epochs": [list(entry) for entry in partition.epochs.entries],
         "damage": None if damage is None else {"offset": damage.offset, "reason": damage.reason},
+        "refused": None if refused is None else _slots(refused),
         "size": log.size,
         "segments": len(log.segments),
         "replicas": list(partition.replicas),

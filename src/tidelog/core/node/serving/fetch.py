@@ -27,7 +27,7 @@ from tidelog.core.node.serving.missed_followers import WAIT_MS, MissedFollowers
 from tidelog.core.node.serving.replica_selection import preferred_read_replica
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication import events as on
-from tidelog.core.types import TopicPartition
+from tidelog.core.types import BrokerId, TopicPartition
 
 _NONE = ErrorCode.NONE
 PARKED_PARTITIONS_MAX = 200_000
@@ -103,6 +103,9 @@ class FetchService:
             replica = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not isinstance(replica, HostedReplica):
             return FetchPart(known, asked, None, UNTOLD, failed(asked, replica))
+        if request.replica is not None and replica.sent.get(request.replica) == asked.offset:
+            # It fetches the same records again: perhaps they are damaged here.
+            replica.log.doubt(asked.offset)
         part = FetchPart(known, asked, replica, known.high_watermark, _NO_ANSWER)
         self._replicas.step(replica, _event(request, part, now_ms))
         if self._rack_aware and request.rack_id:
@@ -175,7 +178,7 @@ class FetchService:
         request, session = pending.request, pending.session
         committed = request.read_committed
         answers = [part.response(committed) for part in pending.parts]
-        _count(pending.parts, request.replica is not None)
+        _count(pending.parts, request.replica)
         told = session.answer(answers)
         if isinstance(session, FetchSession) and not session.closed:
             for part in pending.parts:
@@ -285,14 +288,17 @@ class FetchService:
         return self.deadlines.next_ms()
 
 
-def _count(parts: list[FetchPart], to_a_replica: bool) -> None:
+def _count(parts: list[FetchPart], follower: BrokerId | None) -> None:
     for part in parts:
         if part.replica is None:
             continue
         traffic, region = part.replica.traffic, part.region
-        if to_a_replica:
+        if follower is not None:
             if region is not None:
                 traffic.replication_bytes_out += region.length
+                part.replica.sent[follower] = part.answer.offset
+            else:
+                part.replica.sent.pop(follower, None)
             continue
         traffic.fetch_requests += 1
         if region is not None:

@@ -157,36 +157,33 @@ class PendingFetch:
         if room <= 0 and self.size:
             return
         limit = min(part.asked.max_bytes, room)
-        region = self._read(part, (offset, limit, upto), reads)
+        try:
+            self._take_records(part, part.replica.log, room, limit, reads)
+        except DamagedRecords:
+            # The client asks for the leader again: by then a sound replica leads.
+            part.answer = failed(part.asked, ErrorCode.KAFKA_STORAGE_ERROR)
+            self.urgent = True
+
+    def _take_records(
+        self, part: FetchPart, log: Log, room: int, limit: int, reads: Reads | None
+    ) -> None:
+        """Find the records of this part. Raises DamagedRecords if the next batch is damaged."""
+        request, answer = self.request, part.answer
+        place = (answer.offset, limit, answer.upto)
+        region = None if reads is None else reads.get(place)
         if region is None:
-            return
+            region = log.read(*place)
+            if reads is not None:
+                reads[place] = region
         if region.length == HEADER_SIZE and request.replica is None:
-            region = past_emptied(part.replica.log, region, answer, limit)
+            region = past_emptied(log, region, answer, limit)
         # The first batch comes whole however large it is, or a reader would be stuck
         # (KIP-74); in an answer that has something already, too large is left for later.
         if region.length and (region.length <= room or self.size == 0):
             part.region = region
             self.size += region.length
         if region.length and not self.ripe:
-            self._weigh(part, part.replica.log, region, limit)
-
-    def _read(
-        self, part: FetchPart, place: tuple[Offset, int, Offset], reads: Reads | None
-    ) -> Region | None:
-        """What is there; None, and an error for this part, if it is damaged."""
-        assert part.replica is not None
-        region = None if reads is None else reads.get(place)
-        if region is None:
-            try:
-                region = part.replica.log.read(*place)
-            except DamagedRecords:
-                # The client asks for the leader again: by then a sound replica leads.
-                part.answer = failed(part.asked, ErrorCode.KAFKA_STORAGE_ERROR)
-                self.urgent = True
-                return None
-            if reads is not None:
-                reads[place] = region
-        return region
+            self._weigh(part, log, region, limit)
 
     def _weigh(self, part: FetchPart, log: Log, region: Region, limit: int) -> None:
         """Find out whether waiting could bring more of this partition."""
@@ -194,8 +191,7 @@ class PendingFetch:
         if region.path != active.path:
             self.urgent = True
             return
-        upto = part.answer.upto
-        end = active.size if upto >= log.log_end_offset else active.locate(upto)
+        end = log.position_of(part.answer.upto)
         taken = 0 if part.region is None else part.region.length
         part.withheld = max(0, min(limit, end - region.position) - taken)
         self.withheld += part.withheld

@@ -30,6 +30,7 @@ from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.replication import events as on
 from tidelog.core.replication.effects import AnswerOffsets
 from tidelog.core.slotted import slotted
+from tidelog.core.storage.segment.verification import DamagedRecords
 
 SEARCH_BYTES_MAX = 16 * 1024 * 1024
 SEARCH_STEPS_MAX = 200_000
@@ -142,11 +143,16 @@ class OffsetService:
         effort: SearchEffort,
     ) -> ListOffsetsPartitionResponse:
         log, budget = replica.log, WorkBudget(SEARCH_BYTES_MAX, SEARCH_STEPS_MAX)
-        if asked.timestamp == MAX_TIMESTAMP:
-            found = log.max_timestamp(budget)
-        else:
-            found = log.offset_for_timestamp(asked.timestamp, budget)
-        effort.add(budget)
+        try:
+            if asked.timestamp == MAX_TIMESTAMP:
+                found = log.max_timestamp(budget)
+            else:
+                found = log.offset_for_timestamp(asked.timestamp, budget)
+        except DamagedRecords:
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+            return ListOffsetsPartitionResponse(asked.topic_partition, error)
+        finally:
+            effort.add(budget)
         if found is None or found.offset >= bounds.end_offset:
             if not bounds.end_known:
                 return _not_available(asked)

@@ -11,6 +11,7 @@ are on their way out that refer to stretches of it, and polls that hold some are
 """
 
 from collections import deque
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from tidelog.core.controller.metadata import keys
@@ -29,6 +30,7 @@ from tidelog.core.storage.cleaning.plan import (
 )
 from tidelog.core.storage.cleaning.swap_in import is_ready
 from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.storage.segment.verification import DamagedRecords
 from tidelog.core.types import Offset, TopicPartition
 
 _DOUBLINGS_MAX = 6
@@ -133,14 +135,22 @@ class Cleaning:
         failing = self._failing.get(name)
         if failing is not None and self._turn.now_ms < failing.until_ms:
             return False
-        # By name: a log that was made anew lies where the one before lay.
-        return all(running.plan.partition != name for running in self._running.values())
+        if name in self._replicas.directory.damaged:
+            return False  # a repair writes files of the same names
+        return not self.is_running(name)
+
+    def is_running(self, name: TopicPartition) -> bool:
+        """Whether a log of this name is being cleaned. By name: a log that was recreated has
+        the folder of the one before it."""
+        return any(running.plan.partition == name for running in self._running.values())
 
     def _look(self, replica: HostedReplica) -> Dirtiness | None:
         first_dirty = self._replicas.directory.cleaner_offsets.get(replica.topic_partition)
         stable = replica.partition.last_stable_offset
         wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)
-        return dirtiness(replica.log, first_dirty, stable, wall_ms)
+        with suppress(DamagedRecords), replica.log.reading():
+            return dirtiness(replica.log, first_dirty, stable, wall_ms)
+        return None
 
     def _start(self, replica: HostedReplica, found: Dirtiness) -> None:
         log = replica.log

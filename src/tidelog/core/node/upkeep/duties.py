@@ -1,6 +1,7 @@
 """What a broker does by the clock, each at Kafka's interval (M14, M27)."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from tidelog.core.controller.metadata.metadata_copy import encode_copy
 from tidelog.core.node.config import NodeConfig
@@ -13,6 +14,7 @@ from tidelog.core.slotted import slotted
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import replace_file
 from tidelog.core.storage.retention import expired_segments
+from tidelog.core.storage.segment.verification import DamagedRecords
 from tidelog.core.types import Offset, TopicPartition
 
 DELETION_INTERVAL_MS = 1000
@@ -119,7 +121,9 @@ class Duties:
         for replica in self._all():
             log, mark = replica.log, replica.partition.high_watermark
             written = (log.segments, log.config, log.log_end_offset)
-            expired = expired_segments(*written, mark, wall_ms, turn.now_ms)
+            expired = []
+            with suppress(DamagedRecords), log.reading():
+                expired = expired_segments(*written, mark, wall_ms, turn.now_ms)
             if expired:
                 self._replicas.expire(replica, expired)
 

@@ -1,9 +1,12 @@
-"""Checks the checksums of all segments in the background, a little every second.
+"""Checks the checksums of all segments in the background, a little at a time.
 
 A pass looks at what was on disk when the broker started, in the order of partitions; after
-`tidelog.scrub.interval.ms` the next one looks at every closed segment again. Each second it
-reads at most `tidelog.scrub.max.bytes.per.second`, in pieces, so that no turn of the loop
-takes long. What it finds damaged is handled as if a reader had found it (log_reporter.py).
+`tidelog.scrub.interval.ms` the next one looks again at all that was written by then. It reads
+at most `tidelog.scrub.max.bytes.per.second`, in pieces, so that no turn of the loop takes long.
+
+More often it compares the sizes of all segments with those of their files, by name: a file that
+was deleted or cut while the broker has it open is found within seconds. What it finds damaged
+is handled as if a reader had found it (log_reporter.py).
 """
 
 from collections.abc import Iterator
@@ -11,13 +14,23 @@ from collections.abc import Iterator
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.turn import Turn
+from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.segment.segment import Segment
-from tidelog.core.storage.segment.verification import damage_of, verify_next
+from tidelog.core.storage.segment.verification import damage_by_size, damage_of, verify_next
 
 PIECE_BYTES = 1_048_576
-PIECES_A_SECOND_MAX = 10
+PIECES_A_SECOND = 10
+"""At rates where such a piece is smaller than `PIECE_BYTES`."""
+PAUSE_MIN_MS = 5
+SEGMENTS_AT_ONCE = 16
+SEGMENT_COST_BYTES = 16_384
+"""What each segment counts for besides its bytes: many small ones cost time too."""
 FIRST_PASS_MS = 1000
+SIZES_INTERVAL_MS = 10_000
+"""Between two comparisons of all sizes."""
+SIZES_AT_ONCE = 100
+SIZES_PAUSE_MS = 100
 NO_TIME_MS = -1
 
 
@@ -32,6 +45,8 @@ class Scrubber:
         self._next_ms = turn.now_ms + FIRST_PASS_MS
         self._to_check: Iterator[tuple[HostedReplica, Segment]] | None = None
         self._at: tuple[HostedReplica, Segment] | None = None
+        self._sizes_ms = turn.now_ms + FIRST_PASS_MS
+        self._to_compare: Iterator[tuple[HostedReplica, Segment]] = iter(())
         self.verified_bytes = 0
         """Since the broker started."""
         self.passes = 0
@@ -40,19 +55,67 @@ class Scrubber:
 
     def tick(self) -> None:
         """Check the next piece, if it is time."""
-        now_ms = self._turn.now_ms
-        if now_ms < self._next_ms or not self._bytes_a_second:
+        if not self._bytes_a_second:
             return
-        piece = max(1, self._bytes_a_second // PIECES_A_SECOND_MAX)
-        checked = self._check_next(min(piece, PIECE_BYTES))
-        self.verified_bytes += checked
-        pause_ms = 1000 * checked // self._bytes_a_second
-        self._next_ms = now_ms + max(pause_ms, 1000 // PIECES_A_SECOND_MAX)
+        now_ms = self._turn.now_ms
+        if now_ms >= self._next_ms:
+            self._check_piece(now_ms)
+        if now_ms >= self._sizes_ms:
+            self._compare_sizes(now_ms)
+
+    def next_ms(self) -> int | None:
+        return min(self._next_ms, self._sizes_ms) if self._bytes_a_second else None
+
+    def _check_piece(self, now_ms: int) -> None:
+        piece = min(max(1, self._bytes_a_second // PIECES_A_SECOND), PIECE_BYTES)
+        cost = 0
+        for _ in range(SEGMENTS_AT_ONCE):
+            checked = self._check_next(piece - cost)
+            self.verified_bytes += checked
+            cost += checked + SEGMENT_COST_BYTES
+            if self._at is None or cost >= piece:
+                break
+        pause_ms = 1000 * cost // self._bytes_a_second
+        self._next_ms = now_ms + max(pause_ms, PAUSE_MIN_MS)
         if self._at is None:
             self._end_pass(now_ms)
 
-    def next_ms(self) -> int | None:
-        return self._next_ms if self._bytes_a_second else None
+    def _compare_sizes(self, now_ms: int) -> None:
+        """Look for files that are missing or too short."""
+        disk = self._replicas.directory.disk
+        for count, (replica, segment) in enumerate(self._to_compare, start=1):
+            if self._is_here(replica, segment):
+                damage = damage_by_size(disk, segment)
+                if damage is not None:
+                    self._lost_bytes(replica, segment, damage)
+            if count == SIZES_AT_ONCE:
+                self._sizes_ms = now_ms + SIZES_PAUSE_MS
+                return
+        self._to_compare = self._all_segments()
+        self._sizes_ms = now_ms + SIZES_INTERVAL_MS
+
+    def _is_here(self, replica: HostedReplica, segment: Segment) -> bool:
+        """Whether the segment still exists since it was listed."""
+        log = replica.log
+        if self._replicas.hosted.get(replica.topic_partition) is not replica or log.offline:
+            return False
+        return next(log.segments.from_offset(segment.base_offset)) is segment
+
+    def _lost_bytes(self, replica: HostedReplica, segment: Segment, damage: Damage) -> None:
+        log, directory = replica.log, self._replicas.directory
+        directory.restore_folder(log)
+        if damage.offset < log.log_end_offset:
+            log.distrust(segment.path)
+            self._replicas.damage_found(replica.topic_partition, damage)
+        else:
+            # It was empty. Records that are appended to a deleted file would be lost.
+            directory.disk.delete(segment.path)
+            directory.disk.write(segment.path, b"")
+
+    def _all_segments(self) -> Iterator[tuple[HostedReplica, Segment]]:
+        for replica in list(self._replicas.hosted.values()):
+            for segment in list(replica.log.segments):
+                yield replica, segment
 
     def _check_next(self, most: int) -> int:
         if self._to_check is None:
@@ -64,13 +127,12 @@ class Scrubber:
             if self._at is None:
                 return 0
         replica, segment = self._at
-        if segment.verified >= segment.opened_size or segment not in replica.log.segments:
+        if segment.verified >= segment.opened_size or not self._is_here(replica, segment):
             self._at = next(self._to_check, None)
             return 0
         try:
             log, disk = replica.log, self._replicas.directory.disk
-            end = log.segments.end_of(segment) or log.log_end_offset
-            checked, damage = verify_next(disk, segment, most, end)
+            checked, damage = verify_next(disk, segment, most, log.expected_of(segment))
         except DiskError as error:
             checked, damage = 0, damage_of(segment, error)
         if damage is not None:
@@ -80,10 +142,9 @@ class Scrubber:
         return checked
 
     def _unverified(self) -> Iterator[tuple[HostedReplica, Segment]]:
-        for replica in list(self._replicas.hosted.values()):
-            for segment in list(replica.log.segments):
-                if segment.verified < segment.opened_size:
-                    yield replica, segment
+        for replica, segment in self._all_segments():
+            if segment.verified < segment.opened_size:
+                yield replica, segment
 
     def _end_pass(self, now_ms: int) -> None:
         """Wait for the next pass."""
@@ -97,8 +158,7 @@ class Scrubber:
         self._next_ms = now_ms + self._pass_interval_ms
 
     def _forget_checks(self) -> None:
-        """Every closed segment is checked again."""
+        """Check everything again, including the written part of the active segments."""
         for replica in self._replicas.hosted.values():
             for segment in replica.log.segments:
-                if segment is not replica.log.segments.active:
-                    segment.verified, segment.opened_size = 0, segment.size
+                segment.distrust()

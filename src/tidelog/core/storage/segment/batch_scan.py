@@ -2,9 +2,11 @@
 
 Two ways: `spans` reads headers only and trusts the disk, for readers, who look at sizes and
 offsets; `whole_batches` reads everything and says exactly where and why the bytes stop
-being batches, for recovery and for rebuilding producer state.
+being batches, for recovery and for rebuilding producer state. `batch_behind` finds the next
+sound batch after a damaged one.
 """
 
+import re
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -12,6 +14,7 @@ from typing import NamedTuple
 from tidelog.core.record.record_batch import (
     HEADER,
     HEADER_SIZE,
+    MAGIC,
     PREFIX_SIZE,
     CorruptRecord,
     RecordBatch,
@@ -23,8 +26,11 @@ from tidelog.core.types import LeaderEpoch, Offset
 _CHUNK = 8192
 _WHOLE_CHUNK = 1_048_576
 _PREFIX = Struct(">qi")
+_MAGIC_AT = 16
 _ENDS = Struct(">qi11xi")
 """Base offset, length, last offset delta: see record/record_batch.py."""
+_EPOCHS = Struct(">qii7xi")
+"""The same with the leader epoch after the length."""
 
 
 class BatchSpan(NamedTuple):
@@ -70,6 +76,24 @@ def walk(disk: Disk, path: str, position: int, end: int) -> Iterator[tuple[int, 
         if size < HEADER_SIZE or position + size > end:
             raise DiskError(f"batch of {size} bytes at {position}", path)
         yield position, size, base_offset + last_offset_delta
+        position += size
+
+
+def walk_epochs(
+    disk: Disk, path: str, position: int, end: int
+) -> Iterator[tuple[int, Offset, Offset, LeaderEpoch]]:
+    """Like `walk`, but position, base offset, last offset and leader epoch."""
+    chunk, chunk_at = b"", position
+    unpack_from = _EPOCHS.unpack_from
+    while position < end:
+        at = position - chunk_at
+        if at + HEADER_SIZE > len(chunk):
+            chunk, chunk_at, at = _chunk(disk, path, position, end), position, 0
+        base_offset, length, leader_epoch, last_offset_delta = unpack_from(chunk, at)
+        size = length + PREFIX_SIZE
+        if size < HEADER_SIZE or position + size > end:
+            raise DiskError(f"batch of {size} bytes at {position}", path)
+        yield position, base_offset, base_offset + last_offset_delta, leader_epoch
         position += size
 
 
@@ -120,3 +144,58 @@ def whole_batches(
 
 def _claimed_size(chunk: bytes, at: int) -> int:
     return _PREFIX.unpack_from(chunk, at)[1] + PREFIX_SIZE if len(chunk) - at >= PREFIX_SIZE else 0
+
+
+def batch_behind(
+    disk: Disk, path: str, position: int, end: int, offset: Offset
+) -> tuple[int, Offset] | None:
+    """Position and base offset of the next sound batch after a damaged one.
+
+    `offset` is where the damaged batch should begin. Its length is tried first; if no batch
+    follows there, every later byte may begin one. A record may contain a whole batch, so the
+    bytes after a batch found this way must look like a batch too.
+    """
+    try:
+        claimed = position + _claimed_size(disk.read(path, position, PREFIX_SIZE), 0)
+        if claimed >= position + HEADER_SIZE:
+            batch = _sound_at(disk, path, claimed, end)
+            if batch is not None and batch.base_offset > offset:
+                return claimed, batch.base_offset
+        for start in _look_like_batches(disk, path, position + 1, end, offset):
+            batch = _sound_at(disk, path, start, end)
+            if batch is not None and batch.base_offset > offset:
+                following = start + batch.size
+                head = disk.read(path, following, HEADER_SIZE)
+                if following == end or (len(head) == HEADER_SIZE and head[_MAGIC_AT] == MAGIC):
+                    return start, batch.base_offset
+    except DiskError:
+        pass
+    return None
+
+
+def _look_like_batches(
+    disk: Disk, path: str, position: int, end: int, offset: Offset
+) -> Iterator[int]:
+    """Positions with the magic byte of a batch and the first bytes of an offset of this segment."""
+    high = offset >> 32
+    heads = b"|".join(re.escape(part.to_bytes(4)) for part in (high, high + 1))
+    pattern = re.compile(b"(?=(?:%b).{12}\\x%02x)" % (heads, MAGIC), re.DOTALL)
+    while position + HEADER_SIZE <= end:
+        chunk = disk.read(path, position, min(_WHOLE_CHUNK, end - position))
+        if len(chunk) < HEADER_SIZE:
+            return
+        for match in pattern.finditer(chunk):
+            yield position + match.start()
+        position += len(chunk) - _MAGIC_AT
+
+
+def _sound_at(disk: Disk, path: str, position: int, end: int) -> RecordBatch | None:
+    """The batch at `position`, if it is complete and its checksum is right."""
+    size = _claimed_size(disk.read(path, position, PREFIX_SIZE), 0)
+    if not HEADER_SIZE <= size <= end - position:
+        return None
+    try:
+        batch = parse(disk.read(path, position, size))
+    except CorruptRecord:
+        return None
+    return batch if batch.crc_ok() else None

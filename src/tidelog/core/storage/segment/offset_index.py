@@ -65,6 +65,10 @@ class OffsetIndex(SparseIndex):
         slot = bisect_right(self._positions, position)
         return self._positions[slot - 1] if slot else 0
 
+    def positions_above(self, position: int) -> list[int]:
+        """The known batch positions after `position`."""
+        return list(self._positions[bisect_right(self._positions, position) :])
+
     def truncate_to(self, end: Offset) -> None:
         """Forget batches that end at or after `end`."""
         slot = bisect_left(self._relative_offsets, end - self.base_offset)

@@ -11,6 +11,7 @@ Always true: `size` is what has been appended and not cut; every batch that ends
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Self
 
 from tidelog.core.lineage.transaction_index import (
@@ -23,12 +24,14 @@ from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError, MissingFile, Region, read_file
 from tidelog.core.storage.log_config import LogConfig
-from tidelog.core.storage.segment.batch_scan import BatchSpan, spans, walk
+from tidelog.core.storage.segment.batch_scan import BatchSpan, spans, walk, walk_epochs
 from tidelog.core.storage.segment.offset_index import OffsetIndex
 from tidelog.core.storage.segment.sparse_index import InvalidIndex
 from tidelog.core.storage.segment.time_index import NO_TIMESTAMP, TimeIndex
-from tidelog.core.types import Offset
+from tidelog.core.types import LeaderEpoch, Offset
 
+OFFSETS_MAX = 1 << 31
+"""An index entry keeps the distance from the segment's base in 32 bits."""
 _TAIL_MAX = 1024
 _RESERVE_FROM = 65_536
 _RESERVE_STEP_MAX = 16_777_216
@@ -215,13 +218,14 @@ class Segment:
             pass
         return position
 
-    def recover(self, valid_size: int) -> None:
-        """Cut the file to its valid bytes and index them anew."""
+    def recover(self, valid_size: int, holes: Sequence[tuple[int, int]] = ()) -> None:
+        """Cut the file to its valid bytes and rebuild its indexes. `holes` are the byte ranges of
+        damaged batches within them."""
         if valid_size < self.size:
             self._disk.truncate(self.path, valid_size)
         self.size = self.opened_size = valid_size
         self._next_offset = None
-        self.rebuild_indexes()
+        self.rebuild_indexes(holes)
 
     def finish(self) -> None:
         """Make the files what they are for good: the segment is rolled or closed."""
@@ -306,12 +310,21 @@ class Segment:
         self.is_full = self._indexes_full()
         return True
 
-    def rebuild_indexes(self) -> None:
-        """Index every batch of the file again, from the headers."""
+    def rebuild_indexes(self, holes: Sequence[tuple[int, int]] = ()) -> None:
+        """Index every batch of the file again, from the headers. The batch after a hole gets an
+        entry, so that no reader has to read through the hole to find it."""
         self._forget_indexes()
         self._loaded = True
-        for span in self.spans():
-            self._index(span.last_offset, span.position, span.size, span.max_timestamp)
+        position, expected = 0, self.base_offset
+        for start, end in (*holes, (self.size, self.size)):
+            for span in spans(self._disk, self.path, position, start):
+                if not expected <= span.last_offset < self.base_offset + OFFSETS_MAX:
+                    raise DiskError(f"offset {span.last_offset} at {span.position}", self.path)
+                expected = span.last_offset + 1
+                self._index(span.last_offset, span.position, span.size, span.max_timestamp)
+            position = end
+            if holes:
+                self._since_index = self.config.index_interval_bytes + 1
         self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
         self._offset_index.write_anew()
         self._time_index.write_anew()
@@ -327,12 +340,14 @@ class Segment:
         self.is_full = False
 
     def _find_max_timestamp(self) -> None:
-        """The index's last entry, or something younger behind it."""
+        """Set it from the index's last entry and later batches, as far as headers are sound."""
         self._max_timestamp, self._offset_of_max_timestamp = self._time_index.last()
-        for span in self.spans(self._offset_index.floor_by_offset(self._offset_of_max_timestamp)):
-            if span.max_timestamp > self._max_timestamp:
-                self._max_timestamp = span.max_timestamp
-                self._offset_of_max_timestamp = span.last_offset
+        floor = self._offset_index.floor_by_offset(self._offset_of_max_timestamp)
+        with suppress(DiskError):
+            for span in self.spans(floor):
+                if span.max_timestamp > self._max_timestamp:
+                    self._max_timestamp = span.max_timestamp
+                    self._offset_of_max_timestamp = span.last_offset
 
     def _indexes_full(self) -> bool:
         """Whether an index has no room; one slot of the time index is for the roll."""
@@ -356,9 +371,11 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch, from which `segment.ms` counts."""
+        """The largest timestamp of the first batch, from which `segment.ms` counts. None if
+        there is none, or it is damaged."""
         if self._first_timestamp is None and self.size:
-            self._first_timestamp = self.span_at(0).max_timestamp
+            with suppress(DiskError):
+                self._first_timestamp = self.span_at(0).max_timestamp
         return self._first_timestamp
 
     @property
@@ -373,12 +390,19 @@ class Segment:
 
     # -- reading
 
+    def distrust(self) -> None:
+        """Check all of it again before it is read (verification.py)."""
+        self.verified, self.opened_size = 0, self.size
+
     def spans(self, position: int = 0) -> Iterator[BatchSpan]:
         """Headers from a batch's position on, unchecked but for their size."""
         return spans(self._disk, self.path, position, self.size)
 
     def walk(self, position: int) -> Iterator[tuple[int, int, Offset]]:
         return walk(self._disk, self.path, position, self.size)
+
+    def walk_epochs(self, position: int) -> Iterator[tuple[int, Offset, Offset, LeaderEpoch]]:
+        return walk_epochs(self._disk, self.path, position, self.size)
 
     def span_at(self, position: int) -> BatchSpan:
         """The batch that starts there; there must be one."""

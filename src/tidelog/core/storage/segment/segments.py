@@ -78,6 +78,14 @@ class Segments:
         following = bisect_right(self._bases, segment.base_offset)
         return self._bases[following] if following < len(self._bases) else None
 
+    def insert(self, segment: Segment) -> None:
+        """Put a segment where one is missing, before the active one."""
+        assert segment.base_offset < self._bases[-1], "the active segment stays the last"
+        at = bisect_left(self._bases, segment.base_offset)
+        self._segments.insert(at, segment)
+        self._bases.insert(at, segment.base_offset)
+        del self._latest[at:]
+
     def replace_active(self, segment: Segment) -> None:
         """Put another segment in the place of an active one that holds nothing."""
         self._segments[-1] = self.active = segment

@@ -55,6 +55,10 @@ class Succession:
     def begin_segment(self, base_offset: Offset) -> None:
         self._base = self._expected = base_offset
 
+    def skip_to(self, offset: Offset) -> None:
+        """Expect this offset next: the records before it are damaged."""
+        self._expected = offset
+
     def problem(self, batch: RecordBatch, following: Callable[[], BatchSpan | None]) -> str | None:
         """Why the batch can't come next; None if it can, and then it did. `following` finds
         the batch after it, unchecked."""

@@ -10,9 +10,13 @@ Invariant: bytes below `Segment.verified` and from `Segment.opened_size` on are 
 this process knows.
 """
 
+from typing import NamedTuple
+
+from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import Disk, DiskError, Region
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
+from tidelog.core.storage.segment.epoch_evidence import contradicts
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.types import Offset
 
@@ -25,19 +29,28 @@ class DamagedRecords(Exception):
         self.damage = damage
 
 
+class Expected(NamedTuple):
+    """What batches of a segment are compared with, besides their checksums."""
+
+    end_offset: Offset
+    """Where the segment ends."""
+    epochs: LeaderEpochs
+    gapless_from: Offset
+    """From here on, each batch begins where the one before it ends."""
+
+
 def sound_part(
-    disk: Disk, segment: Segment, region: Region, offset: Offset, end_offset: Offset
+    disk: Disk, segment: Segment, region: Region, offset: Offset, expected: Expected
 ) -> Region:
     """The region up to the first damaged batch; DamagedRecords if that is its first one.
 
-    `offset` is the first one in the region that the reader asked for; `end_offset` is where the
-    segment ends.
+    `offset` is the first one in the region that the reader asked for.
     """
     position, end = region.position, region.position + region.length
     stop = min(end, segment.opened_size)
     if position >= stop or stop <= segment.verified:
         return region
-    sound, reason, _ = _check(disk, segment, position, stop, offset, end_offset)
+    sound, reason, _ = _check(disk, segment, position, stop, offset, expected)
     if position <= segment.verified < sound:
         segment.verified = sound
     if reason is None:
@@ -48,16 +61,16 @@ def sound_part(
 
 
 def verify_next(
-    disk: Disk, segment: Segment, most: int, end_offset: Offset
+    disk: Disk, segment: Segment, most: int, expected: Expected
 ) -> tuple[int, Damage | None]:
     """Check the next batches that are not verified; how many bytes that were, and what is
-    damaged there. `end_offset` is where the segment ends."""
+    damaged there."""
     start = segment.verified
     first = segment.base_offset if start == 0 else segment.span_at(start).base_offset
     stop = min(segment.opened_size, segment.boundary(start, start + most))
     if stop == start < segment.opened_size:
         stop = start + segment.span_at(start).size
-    sound, reason, offset = _check(disk, segment, start, stop, first, end_offset)
+    sound, reason, offset = _check(disk, segment, start, stop, first, expected)
     segment.verified = sound
     if reason is None:
         return sound - start, None
@@ -65,20 +78,30 @@ def verify_next(
 
 
 def _check(
-    disk: Disk, segment: Segment, position: int, stop: int, offset: Offset, end_offset: Offset
+    disk: Disk,
+    segment: Segment,
+    position: int,
+    stop: int,
+    offset: Offset,
+    expected: Expected,
 ) -> tuple[int, str | None, Offset]:
     """Up to where the batches are sound, why not further, and the offset there.
 
-    No checksum covers a batch's offset. One that is too high shows by the batch behind it, or by
-    the end of the segment.
+    No checksum covers a batch's offset and leader epoch. Where compaction leaves gaps, an offset
+    that is too high shows by the batch behind it, or by the end of the segment. The epoch is
+    compared with the log's epochs, which recovery has checked.
     """
     last = None
+    end_offset, epochs, gapless_from = expected
     try:
         for batch in whole_batches(disk, segment.path, position, stop, check_crc=True):
             if last is not None and batch.base_offset < offset:
                 return last[0], f"offset {offset - 1} before {batch.base_offset}", last[1]
-            if not offset <= batch.last_offset < end_offset:
+            missing = batch.base_offset > max(offset, gapless_from)
+            if missing or not offset <= batch.last_offset < end_offset:
                 return position, f"offset {batch.base_offset} where {offset} should be", offset
+            if contradicts(epochs, batch.base_offset, batch.leader_epoch):
+                return position, f"leader epoch {batch.leader_epoch} differs from the log's", offset
             last = position, offset
             position += batch.size
             offset = batch.next_offset
@@ -89,10 +112,34 @@ def _check(
 
 def damage_of(segment: Segment, error: DiskError) -> Damage:
     """From which offset on a segment can't be read, when its headers make no sense."""
+    return Damage(_readable_upto(segment, 0, segment.size), str(error))
+
+
+def damage_by_size(disk: Disk, segment: Segment) -> Damage | None:
+    """What a segment lacks because the file of its name is missing or too short."""
+    try:
+        size = disk.size(segment.path)
+        if size >= segment.size:
+            return None
+        start = segment.offset_index.floor_by_position(size)
+    except DiskError as error:
+        return Damage(segment.base_offset, str(error))
+    reason = f"{segment.path}: {size} bytes instead of {segment.size}"
+    offset = _readable_upto(segment, start, size)
+    if start and offset == segment.base_offset:
+        offset = _readable_upto(segment, 0, size)
+    return Damage(offset, reason)
+
+
+def _readable_upto(segment: Segment, start: int, size: int) -> Offset:
+    """The offset behind the last batch that ends within `size` bytes, and whose header and
+    those before it, from byte `start` on, can be read; the base offset if there is none."""
     offset = segment.base_offset
     try:
-        for _, _, last in segment.walk(0):
+        for position, length, last in segment.walk(start):
+            if position + length > size:
+                break
             offset = last + 1
     except DiskError:
         pass
-    return Damage(offset, str(error))
+    return offset

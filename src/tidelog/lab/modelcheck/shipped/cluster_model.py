@@ -9,7 +9,8 @@ A state is nested tuples:
     replicas    per broker: (picture of the Partition, its log of (epoch, id))
     controller  the registrations that somebody has not learnt yet, and the newest
     messages    in flight, each may be delivered in any order or lost
-    history     (committed records, what was seen to go wrong, produced, restarts)
+    history     (committed records, what was seen to go wrong, produced, restarts, damages,
+                how many committed records two replicas once knew to be committed)
 
 What is left out, and so not proved here: time (a follower may be found lagging whenever
 it is behind), batches of more than one record, the log start, loss of unflushed records,
@@ -28,16 +29,17 @@ from tidelog.core.controller.metadata.registrations import (
     LeaderRecovery,
     PartitionRegistration,
 )
-from tidelog.core.controller.partition_changes import alter_partition
+from tidelog.core.controller.partition_changes import alter_partition, replace_leader
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import PartitionConfig
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.lab.modelcheck.explorer import Model
-from tidelog.lab.modelcheck.shipped import invariants, renaming
+from tidelog.lab.modelcheck.shipped import invariants, pictures, renaming
 from tidelog.lab.modelcheck.shipped import messages as wire
 from tidelog.lab.modelcheck.shipped.local_step import NOW_MS, ModelBatch, Replicas
 from tidelog.lab.modelcheck.shipped.pictures import (
+    ACCUSED,
     FOLLOWERS,
     HIGH_WATERMARK,
     LEADER,
@@ -48,6 +50,7 @@ from tidelog.lab.modelcheck.shipped.pictures import (
 from tidelog.lab.modelcheck.shipped.state import (
     State,
     fell_back,
+    known_by_two,
     leads,
     pruned,
     with_history,
@@ -68,6 +71,8 @@ class Bounds:
     """How many in flight; 0 makes each request and all that follows from it one step."""
     restarts: int = 0
     min_insync_replicas: int = 1
+    damages: int = 0
+    """How often a log loses its end while its broker is down, and nothing shows it."""
 
 
 DEFAULT_BOUNDS = Bounds()
@@ -76,8 +81,7 @@ DEFAULT_BOUNDS = Bounds()
 class ClusterModel(Model[State]):
     """The shipped code, one partition."""
 
-    invariants = invariants.NAMES
-    goals = ("a record commits", "leadership moves", "a log is cut", "the ISR shrinks and grows")
+    goals = invariants.GOALS
 
     def __init__(
         self,
@@ -88,6 +92,10 @@ class ClusterModel(Model[State]):
         """With a prologue the search begins after these actions, and looks farther from there."""
         self.name = f"shipped code, {policy.name}"
         self.bounds = bounds
+        self.invariants = invariants.NAMES
+        if bounds.damages:
+            self.invariants += (invariants.KNOWN_BY_TWO_SURVIVES,)
+            self.goals += (invariants.DAMAGED_LEADER,)
         self._prologue = tuple(prologue)
         self.brokers = tuple(range(bounds.replicas))
         config = PartitionConfig(min_insync_replicas=bounds.min_insync_replicas)
@@ -105,7 +113,7 @@ class ClusterModel(Model[State]):
         replicas = tuple(
             (self._learn(b, self._replicas.fresh(b), first)[0], ()) for b in self.brokers
         )
-        state: State = (replicas, (first,), (), ((), 0, 0, 0))
+        state: State = (replicas, (first,), (), ((), 0, 0, 0, 0, 0))
         for wanted in self._prologue:
             state = next(after for action, after in self.successors(state) if action == wanted)
         yield state
@@ -136,6 +144,7 @@ class ClusterModel(Model[State]):
     def _happenings(self, state: State) -> Iterator[tuple[str, State]]:
         yield from self._client_steps(state)
         yield from self._follower_steps(state)
+        yield from self._reports(state)
         yield from self._deliveries(state)
         yield from self._leader_steps(state)
         yield from self._metadata_steps(state)
@@ -188,6 +197,15 @@ class ClusterModel(Model[State]):
                     with_messages(state, [*wire.asked_again(state[2], broker), message]),
                 )
 
+    def _reports(self, state: State) -> Iterator[tuple[str, State]]:
+        """A follower reports, repeatedly, a leader that lacks records which it keeps."""
+        for broker in self.brokers:
+            fields = fields_of(state[0][broker][0])
+            if fields[ACCUSED] >= 0 and fields[ACCUSED] == fields[LEADER]:
+                epoch = fields[pictures.LEADER_EPOCH]
+                message = (wire.REPORT, broker, wire.CONTROLLER, epoch)
+                yield f"Report({_name(broker)})", with_messages(state, (*state[2], message))
+
     def _leader_steps(self, state: State) -> Iterator[tuple[str, State]]:
         for broker in self.brokers:
             picture, log = state[0][broker]
@@ -214,6 +232,8 @@ class ClusterModel(Model[State]):
         kind, _, receiver = message[:3]
         if kind == wire.PROPOSE:
             return self._alter(state, message)
+        if kind == wire.REPORT:
+            return self._replace_leader(state, message)
         if kind in wire.QUESTIONS:
             return self._step(state, receiver, wire.request_event(message), message)
         return self._step(state, receiver, wire.reply_event(message), None)
@@ -248,28 +268,36 @@ class ClusterModel(Model[State]):
                 elected = self._registered(state, registration, changed)
                 if elected is not None:
                     yield f"ControllerElectLeader({_name(candidate)})", elected
-        if state[3][3] < self.bounds.restarts:
-            for broker in self.brokers:
-                yield from self._restart(state, broker)
+        restarts, damages = state[3][3:5]
+        for broker in self.brokers:
+            log = state[0][broker][1]
+            if restarts < self.bounds.restarts:
+                again = with_history(state, restarts=restarts + 1)
+                for after in self._restart(again, broker, log):
+                    yield f"Restart({_name(broker)})", after
+            if damages < self.bounds.damages:
+                damaged = with_history(state, damages=damages + 1)
+                for end in range(len(log)):
+                    for after in self._restart(damaged, broker, log[:end]):
+                        yield f"RestartCut({_name(broker)}, {end})", after
 
-    def _restart(self, state: State, broker: int) -> Iterator[tuple[str, State]]:
-        """The process ends and starts again; its log stays, what it knew is gone.
+    def _restart(self, state: State, broker: int, log: tuple[Any, ...]) -> Iterator[State]:
+        """Restart the process with this log; its memory is lost.
 
         The controller takes leadership and ISR from the older incarnation first, as
         registration does, and the broker acts on nothing older than its registration: so
         the first word it hears is the newest.
         """
-        picture, log = state[0][broker]
-        fresh = self._replicas.fresh(broker, fields_of(picture)[HIGH_WATERMARK], log)
+        known = min(fields_of(state[0][broker][0])[HIGH_WATERMARK], len(log))
+        fresh = self._replicas.fresh(broker, known, log)
         reborn = with_replica(state, broker, (fresh, log))
-        reborn = with_history(reborn, restarts=state[3][3] + 1)
         fenced = [reborn]
         if broker in self._registration(reborn).isr:
             fenced = list(self._without(reborn, broker))
         for after in fenced:
             heard, effects = self._learn(broker, fresh, after[1][-1])
             told = self._apply(after, broker, heard, effects, None)
-            yield f"Restart({_name(broker)})", pruned(told)
+            yield pruned(told)
 
     def _without(self, state: State, broker: int) -> Iterator[State]:
         """The controller fences a broker for a moment, with every leader that may follow."""
@@ -317,6 +345,11 @@ class ClusterModel(Model[State]):
             new.leader_epoch, new.partition_epoch, new.isr,
         )  # fmt: skip
         return with_messages(after, (*after[2], answer))
+
+    def _replace_leader(self, state: State, message: wire.Message) -> State | None:
+        _, sender, _, leader_epoch = message
+        old = self._registration(state)
+        return self._registered(state, old, replace_leader(old, sender, self._rules, leader_epoch))
 
     # -- running the broker's own code
 
@@ -379,6 +412,8 @@ class ClusterModel(Model[State]):
             after = with_messages(after, (*after[2], *sent))
         if advanced is not None and fields_of(picture)[LEADER] == broker:
             after = with_history(after, committed=log[:advanced])
+        if advanced is not None and self.bounds.damages:
+            after = with_history(after, confirmed=known_by_two(after))
         return after
 
 

@@ -3,6 +3,7 @@
 from typing import Any, TypeAlias
 
 from tidelog.lab.modelcheck.shipped.pictures import (
+    ACCUSED,
     HIGH_WATERMARK,
     LEADER,
     LEADER_EPOCH,
@@ -16,11 +17,15 @@ State: TypeAlias = tuple[Any, ...]
 
 HW_AT_MOST_LEO = "the high watermark is at most the log end offset"
 COMMITTED_ON_CANDIDATES = "every replica that may be elected has all committed records"
+KNOWN_BY_TWO_SURVIVES = "some replica in ISR or ELR has all that two knew to be committed"
+"""The weaker form of the rule above, after a log has lost its end unnoticed. If only the damaged
+replica knew that a record was committed, no other replica can detect the loss."""
 ONE_HISTORY = "no two leaders disagree on what is committed"
 ONLY_COMMITTED_SHOWN = "below any high watermark there are only committed records"
 LOG_MATCHING = "one epoch writes one record at one offset"
 HW_NEVER_FALLS = "a leader's high watermark never falls"
 ONE_LEADER = "no two replicas lead in one epoch"
+NONE_REFUSED = "no leader lacks records that a follower knows to be committed"
 
 NAMES = (
     HW_AT_MOST_LEO,
@@ -30,18 +35,28 @@ NAMES = (
     ONLY_COMMITTED_SHOWN,
     LOG_MATCHING,
     ONE_LEADER,
+    NONE_REFUSED,
 )
+GOALS: tuple[str, ...] = (
+    "a record commits",
+    "leadership moves",
+    "a log is cut",
+    "the ISR shrinks and grows",
+)
+DAMAGED_LEADER = "a replica leads that lacks committed records"
 
 
 def violated(state: State) -> list[str]:
     """The names of what does not hold."""
-    pictured, registrations, _, (committed, wrong, _, _) = state
+    pictured, registrations, _, (committed, wrong, _, _, damages, confirmed) = state
     replicas = [(fields_of(picture), log) for picture, log in pictured]
     broken = []
     if wrong & DISAGREED:
         broken.append(ONE_HISTORY)
     if wrong & FELL_BACK:
         broken.append(HW_NEVER_FALLS)
+    if not damages and any(f[ACCUSED] >= 0 for f, _ in replicas):
+        broken.append(NONE_REFUSED)
     if any(
         f[HIGH_WATERMARK] > f[LOG_END_OFFSET] or f[LOG_END_OFFSET] != len(log)
         for f, log in replicas
@@ -51,8 +66,13 @@ def violated(state: State) -> list[str]:
         broken.append(ONLY_COMMITTED_SHOWN)
     _, _, _, isr, elr = registrations[-1]
     size = len(committed)
-    if any(replicas[broker][1][:size] != committed for broker in isr or elr):
-        broken.append(COMMITTED_ON_CANDIDATES)
+    if not damages:
+        if any(replicas[broker][1][:size] != committed for broker in isr or elr):
+            broken.append(COMMITTED_ON_CANDIDATES)
+    else:
+        kept = committed[:confirmed]
+        if not any(replicas[broker][1][:confirmed] == kept for broker in (*isr, *elr)):
+            broken.append(KNOWN_BY_TWO_SURVIVES)
     if not _logs_match(replicas):
         broken.append(LOG_MATCHING)
     leading = [f[LEADER_EPOCH] for broker, (f, _) in enumerate(replicas) if f[LEADER] == broker]
@@ -73,8 +93,8 @@ def _logs_match(replicas: list[tuple[Fields, Any]]) -> bool:
 
 def reached(state: State, brokers: tuple[int, ...]) -> list[str]:
     """The goals met here."""
-    replicas, registrations, _, (committed, _, produced, _) = state
-    _, leader_epoch, partition_epoch, isr, _ = registrations[-1]
+    replicas, registrations, _, (committed, _, produced, _, damages, _) = state
+    leader, leader_epoch, partition_epoch, isr, _ = registrations[-1]
     met = []
     if committed:
         met.append("a record commits")
@@ -84,12 +104,14 @@ def reached(state: State, brokers: tuple[int, ...]) -> list[str]:
         met.append("a log is cut")
     if partition_epoch > leader_epoch + 1 and isr == brokers:
         met.append("the ISR shrinks and grows")
+    if damages and leader >= 0 and replicas[leader][1][: len(committed)] != committed:
+        met.append(DAMAGED_LEADER)
     return met
 
 
 def describe(state: State) -> list[str]:
     """A table of the replicas, the controller's word, and what is in flight."""
-    replicas, registrations, messages, (committed, _, _, _) = state
+    replicas, registrations, messages, (committed, *_) = state
     lines = []
     for broker, (picture, log) in enumerate(replicas):
         fields = fields_of(picture)

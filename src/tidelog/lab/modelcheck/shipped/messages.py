@@ -18,7 +18,8 @@ from tidelog.lab.modelcheck.shipped.local_step import NOW_MS, ModelBatch
 
 Message: TypeAlias = tuple[Any, ...]
 
-FETCH, FETCH_REPLY, ASK_EPOCH, EPOCH_REPLY, ASK_OFFSETS, OFFSETS_REPLY, PROPOSE, ANSWER = range(8)
+FETCH, FETCH_REPLY, ASK_EPOCH, EPOCH_REPLY, ASK_OFFSETS, OFFSETS_REPLY = range(6)
+PROPOSE, ANSWER, REPORT = range(6, 9)
 QUESTIONS = (FETCH, ASK_EPOCH, ASK_OFFSETS)
 REPLIES = (FETCH_REPLY, EPOCH_REPLY, OFFSETS_REPLY)
 ABANDONED, AWAITED = range(2)
@@ -32,6 +33,7 @@ NAMES = (
     "Offsets",
     "AlterPartition",
     "AlterPartitionReply",
+    "Report",
 )
 
 

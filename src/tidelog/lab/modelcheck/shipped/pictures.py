@@ -10,7 +10,7 @@ Picture: TypeAlias = bytes
 Fields: TypeAlias = tuple[Any, ...]
 
 LOG_END_OFFSET, HIGH_WATERMARK, LEADER, LEADER_EPOCH, PARTITION_EPOCH = 1, 2, 5, 6, 7
-ISR, FOLLOWERS = 9, 10
+ISR, FOLLOWERS, ACCUSED = 9, 10, 18
 """Where these stand among the fields that `Replica.freeze` gives."""
 
 _FIELDS: dict[Picture, Fields] = {}

@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 from tidelog.lab.modelcheck.shipped import messages as wire
 from tidelog.lab.modelcheck.shipped.pictures import (
+    ACCUSED,
     FOLLOWERS,
     ISR,
     LEADER,
@@ -64,7 +65,8 @@ def _remember(known: dict[Any, Any], picture: Any, names: Names) -> Any:
 
 
 def _renamed_picture(picture: Picture, names: Names) -> Picture:
-    """Names stand in a picture as leader, ISR and followers; the assignment is all brokers."""
+    """Names stand in a picture as leader, ISR, followers and a leader that was refused; the
+    assignment is all brokers."""
     fields = list(fields_of(picture))
     isr = fields[ISR]
     members = tuple(sorted(names[b] for b in isr[0]))
@@ -76,6 +78,7 @@ def _renamed_picture(picture: Picture, names: Names) -> Picture:
     else:
         isr = (members,)
     fields[LEADER] = names[fields[LEADER]]
+    fields[ACCUSED] = names[fields[ACCUSED]]
     fields[ISR] = isr
     fields[FOLLOWERS] = tuple(sorted((names[f[0]], *f[1:]) for f in fields[FOLLOWERS]))
     return picture_of(tuple(fields))

@@ -37,6 +37,12 @@ def fell_back(before: Picture, after: Picture, broker: int) -> bool:
     )
 
 
+def known_by_two(state: State) -> int:
+    """How many records are below the high watermarks of two replicas."""
+    marks = sorted(fields_of(picture)[HIGH_WATERMARK] for picture, _ in state[0])
+    return int(marks[-2]) if len(marks) > 1 else 0
+
+
 def with_replica(state: State, broker: int, replica: tuple[Any, ...]) -> State:
     """Another picture and log for one broker."""
     replicas = state[0]
@@ -62,9 +68,11 @@ def with_history(
     fell_back: bool = False,
     produced: int | None = None,
     restarts: int | None = None,
+    damages: int | None = None,
+    confirmed: int = 0,
 ) -> State:
     """Note what clients were told: the longest prefix any leader called committed."""
-    known, wrong, made, restarted = state[3]
+    known, wrong, made, restarted, damaged, by_two = state[3]
     if fell_back:
         wrong |= FELL_BACK
     if committed is not None:
@@ -78,5 +86,7 @@ def with_history(
         wrong,
         made if produced is None else produced,
         restarted if restarts is None else restarts,
+        damaged if damages is None else damages,
+        max(by_two, confirmed),
     )
     return (*state[:3], history)

@@ -17,7 +17,7 @@ from tidelog.core.node.messages import (
     ListOffsetsPartition,
     ListOffsetsResponse,
 )
-from tidelog.core.record.record_batch import batches
+from tidelog.core.record.record_batch import CorruptRecord, batches
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from tidelog.lab.sim.clients.metadata import find_leader
 from tidelog.lab.sim.machine.network import Address
@@ -30,7 +30,8 @@ BACKOFF_MS = 80
 FETCH_MAX_BYTES = 4_000
 
 Consumed = Callable[[TopicPartition, Offset, Entry], None]
-Corrupt = Callable[[TopicPartition, Offset], None]
+Corrupt = Callable[[TopicPartition, Offset, BrokerId], None]
+Skipped = Callable[[TopicPartition, Offset, Offset], None]
 
 
 class SimConsumer:
@@ -46,6 +47,7 @@ class SimConsumer:
         tells_epoch: bool,
         consumed: Consumed,
         corrupt: Corrupt,
+        skipped: Skipped,
     ) -> None:
         self.read = 0
         self.position: Offset = 0
@@ -58,6 +60,8 @@ class SimConsumer:
         self._tells_epoch = tells_epoch
         self._consumed = consumed
         self._corrupt = corrupt
+        self._skipped = skipped
+        self._asked: BrokerId = 0
         self._random = site.world.random(f"consumer/{address}")
         self._correlation = 0
         site.clients[address] = self
@@ -84,6 +88,7 @@ class SimConsumer:
         if broker is None:
             self._world.after(BACKOFF_MS, self._late, correlation)
             return
+        self._asked = broker
         target = self._site.brokers[broker]
         network = self._site.network
         network.send(self._address, broker, target.request, self._address, 0, correlation, request)
@@ -122,16 +127,25 @@ class SimConsumer:
             self._back_off()
         else:
             self._take(part)
-            self._correlation += 1
-            self._world.after(1, self._late, self._correlation)
 
     def _take(self, part: FetchPartitionResponse) -> None:
-        if not part.records:
+        assert part.records is None or isinstance(part.records, bytes)
+        try:
+            self._read_batches(part.records or b"")
+        except CorruptRecord:
+            self._corrupt(self.partition, self.position, self._asked)
+            self._back_off()
             return
-        assert isinstance(part.records, bytes)
-        for batch in batches(part.records):
+        self._correlation += 1
+        self._world.after(1, self._late, self._correlation)
+
+    def _read_batches(self, records: bytes) -> None:
+        """Raises CorruptRecord at a batch that is not as it was written."""
+        for batch in batches(records):
             if not batch.crc_ok():
-                self._corrupt(self.partition, batch.base_offset)
+                raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset}")
+            if batch.base_offset > self.position:
+                self._skipped(self.partition, self.position, batch.base_offset)
             entry = entry_of(batch)
             for offset in range(max(self.position, batch.base_offset), batch.last_offset + 1):
                 self._consumed(self.partition, offset, entry)

@@ -1,12 +1,12 @@
 """Ways in which the files of one replica get damaged while its broker is down.
 
 Every change is on stable storage at once, as if the disk had always held it. None of them is
-one that a crash could leave behind (disk.py): these break what storage may rely on.
+one that a crash could leave behind (disk.py): these break what storage may rely on. What happens
+to files under a running broker is in decay.py; more about checkpoints is in checkpoints.py.
 
 A huge high watermark is not among them: as in Kafka it counts as the log end, which may show
-uncommitted records until a leader corrects it. Single bits of a batch's leader epoch are spared:
-no checksum covers it, and a wrong one inside a log is found only where recovery reads it
-(core/storage/segment/succession.py).
+uncommitted records until a leader corrects it. No checksum covers a batch's leader epoch: where
+`LEADER_EPOCHS_ARE_CHECKED` is False, single bits of it are spared.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,14 @@ from random import Random
 
 from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import format_offsets, read_offsets
+from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import TopicPartition
 from tidelog.lab.sim.machine.disk import SimDisk
 
 HUGE = 99_999_999
+LEADER_EPOCHS_ARE_CHECKED = True
+"""Whether a read notices a batch whose leader epoch is wrong."""
 EPOCH_AT, EPOCH_SIZE = 12, 4
 """Where the leader epoch lies in a batch."""
 ZEROED_MIN, ZEROED_MAX = 8, 64
@@ -30,7 +33,7 @@ def damage_log(disk: SimDisk, partition: TopicPartition, draw: Random) -> str | 
     return kind if damage(disk, partition, draw) else None
 
 
-def _segments(disk: SimDisk, partition: TopicPartition) -> list[str]:
+def segments(disk: SimDisk, partition: TopicPartition) -> list[str]:
     """The paths of its segments, oldest first."""
     folder = layout.partition_dir(partition)
     names = [name for name in disk.list_dir(folder) if name.endswith(layout.LOG)]
@@ -39,7 +42,7 @@ def _segments(disk: SimDisk, partition: TopicPartition) -> list[str]:
 
 def _with_bytes(disk: SimDisk, partition: TopicPartition, draw: Random) -> str | None:
     """One of the segments that have any, often not the last."""
-    paths = [path for path in _segments(disk, partition) if disk.size(path)]
+    paths = [path for path in segments(disk, partition) if disk.size(path)]
     return draw.choice(paths) if paths else None
 
 
@@ -47,13 +50,18 @@ def _flip_bit(disk: SimDisk, partition: TopicPartition, draw: Random) -> bool:
     path = _with_bytes(disk, partition, draw)
     if path is None:
         return False
-    data = bytearray(disk.read(path, 0, disk.size(path)))
+    data = bytearray(disk.contents(path))
     at, bit = draw.randrange(len(data)), 1 << draw.randrange(8)
-    if _in_leader_epoch(disk, path, at):
-        at -= EPOCH_SIZE
+    at = beside_leader_epoch(disk, path, at)
     data[at] ^= bit
     disk.write_by_hand(path, data)
     return True
+
+
+def beside_leader_epoch(disk: SimDisk, path: str, at: int) -> int:
+    """The same byte, or one that a checksum or a check of offsets covers."""
+    spared = not LEADER_EPOCHS_ARE_CHECKED and _in_leader_epoch(disk, path, at)
+    return at - EPOCH_SIZE if spared else at
 
 
 def _in_leader_epoch(disk: SimDisk, path: str, at: int) -> bool:
@@ -63,7 +71,7 @@ def _in_leader_epoch(disk: SimDisk, path: str, at: int) -> bool:
             if at < position + batch.size:
                 return EPOCH_AT <= at - position < EPOCH_AT + EPOCH_SIZE
             position += batch.size
-    except InvalidBatch:
+    except (InvalidBatch, DiskError):
         pass
     return False
 
@@ -72,7 +80,7 @@ def _write_zeros(disk: SimDisk, partition: TopicPartition, draw: Random) -> bool
     path = _with_bytes(disk, partition, draw)
     if path is None:
         return False
-    data = bytearray(disk.read(path, 0, disk.size(path)))
+    data = bytearray(disk.contents(path))
     at = draw.randrange(len(data))
     end = min(len(data), at + draw.randint(ZEROED_MIN, ZEROED_MAX))
     data[at:end] = bytes(end - at)
@@ -84,19 +92,19 @@ def _truncate_segment(disk: SimDisk, partition: TopicPartition, draw: Random) ->
     path = _with_bytes(disk, partition, draw)
     if path is None:
         return False
-    disk.write_by_hand(path, disk.read(path, 0, draw.randrange(disk.size(path))))
+    disk.write_by_hand(path, disk.contents(path)[: draw.randrange(disk.size(path))])
     return True
 
 
 def _delete_first(disk: SimDisk, partition: TopicPartition, _draw: Random) -> bool:
-    paths = _segments(disk, partition)
+    paths = segments(disk, partition)
     if len(paths) > 1:
         disk.remove_by_hand(paths[0])
     return len(paths) > 1
 
 
 def _delete_middle(disk: SimDisk, partition: TopicPartition, draw: Random) -> bool:
-    paths = _segments(disk, partition)[1:-1]
+    paths = segments(disk, partition)[1:-1]
     if paths:
         disk.remove_by_hand(draw.choice(paths))
     return bool(paths)

@@ -11,6 +11,10 @@ unchanged. That is the whole of what the storage code may rely on.
 
 A sync that is still under way proves nothing about bytes written after it began
 (`begin_sync`, `finish_sync`).
+
+Only on purpose does a disk break that rule: bytes that rot, files that vanish or end early, bytes
+that can't be read (`rot`, `shorten`, `remove_by_hand`, `spoil`), and syncs that report success
+and do nothing (`lies_until_ms`). The oracle is told of each (machine/damage.py).
 """
 
 from collections.abc import Sequence
@@ -22,6 +26,9 @@ from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, parent, 
 from tidelog.lab.sim.world import World
 
 STALL_MAX_MS = 300
+FAILS_READS_AT_STARTUP = False
+"""Whether unreadable bytes stay unreadable after a restart, so that recovery meets them. If not,
+they read as zeros then, as from a drive that has replaced the sector."""
 
 
 class ProcessDied(Exception):
@@ -37,6 +44,8 @@ class Inode:
     durable: bytes | None = None
     """What is on stable storage, when that is not `data[:synced]`: a cut not yet synced."""
     cuts: int = 0
+    unreadable: tuple[int, int] | None = None
+    """First byte and end of what can't be read, until it is written again or cut off."""
 
     def keep_old(self) -> None:
         """About to change bytes below `synced`: remember what a power failure brings back."""
@@ -91,6 +100,8 @@ class SimDisk:
         self.full_until_ms = 0
         self.broken_until_ms = 0
         self.slow_until_ms = 0
+        self.lies_until_ms = 0
+        """Until then a sync reports success and does nothing."""
         self.dies_in: int | None = None
         """After so many more writes the process is killed, in the middle of one."""
         self.stall_ms = 0
@@ -110,13 +121,20 @@ class SimDisk:
         return position
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        return bytes(memoryview(self._inode(path).data)[position : position + length])
+        inode = self._inode(path)
+        if inode.unreadable is not None:
+            first, end = inode.unreadable
+            if position < end and first < min(position + length, len(inode.data)):
+                self._world.count("read failed")
+                raise DiskError("input/output error", path)
+        return bytes(memoryview(inode.data)[position : position + length])
 
     def write(self, path: str, data: Buffer) -> None:
         inode = self._created(path)
         inode.keep_old()
         inode.data = bytearray()
         inode.synced = 0
+        inode.unreadable = None
         if self._trouble_ahead():
             self._write_part(path, inode, bytes(data))
         inode.data += data
@@ -136,6 +154,11 @@ class SimDisk:
         inside = {name[cut:].partition("/")[0] for name in self._names if name.startswith(prefix)}
         return sorted(inside - {""})
 
+    def scan_dir(self, path: str) -> tuple[list[str], list[str]]:
+        names, inside = self.list_dir(path), path + "/" if path else ""
+        files = [name for name in names if self._names.get(inside + name) is not None]
+        return files, [name for name in names if self._names.get(inside + name) is None]
+
     def make_dir(self, path: str) -> None:
         if path not in self._names:
             self._names[path] = None
@@ -151,8 +174,10 @@ class SimDisk:
             inode.synced = size
         inode.cuts += 1
         self._note_cut(path)
-        # A new buffer: somebody may still hold a view of the old one.
+        # A new buffer: a reader may still hold a view of the old one.
         inode.data = inode.data[:size]
+        if inode.unreadable is not None and size <= inode.unreadable[0]:
+            inode.unreadable = None
 
     def preallocate(self, path: str, size: int) -> None:
         """Blocks are not modelled."""
@@ -192,7 +217,8 @@ class SimDisk:
         self._may_die()
         self._check_broken(path)
         self._dawdle()
-        inode.sync()
+        if not self._lies():
+            inode.sync()
 
     def sync_dir(self, path: str) -> None:
         if path not in self._names:
@@ -200,7 +226,8 @@ class SimDisk:
         self._may_die()
         self._check_broken(path)
         self._dawdle()
-        self._journals.pop(path, None)
+        if not self._lies():
+            self._journals.pop(path, None)
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
         sync_each(self, files, directories)
@@ -215,13 +242,14 @@ class SimDisk:
     def finish_sync(self, sync: Sync) -> None:
         """What was there when it began is stable now, unless it was cut meanwhile."""
         inode = sync.inode
-        if inode.cuts == sync.cuts:
+        if inode.cuts == sync.cuts and not self._lies():
             inode.synced = max(inode.synced, sync.size)
             inode.durable = None
 
     def finish_sync_dir(self, path: str) -> None:
         """The names in a directory are stable now."""
-        self._journals.pop(path, None)
+        if not self._lies():
+            self._journals.pop(path, None)
 
     def slow(self) -> bool:
         """Whether the next sync is one that takes long."""
@@ -257,6 +285,10 @@ class SimDisk:
                     del self._names[path]
         self.cuts += 1
 
+    def contents(self, path: str) -> bytes:
+        """What a file holds, whether it can be read or not."""
+        return bytes(self._inode(path).data)
+
     def remove_by_hand(self, path: str) -> None:
         """A file or directory is gone for good, whatever its broker made of it before."""
         for name in self._subtree(path):
@@ -271,6 +303,58 @@ class SimDisk:
         inode.sync()
         self._journals.pop(parent(path), None)
         self.cuts += 1
+
+    def rot(self, path: str, at: int, data: Buffer) -> None:
+        """Bytes of a file change where they are, in memory and on stable storage."""
+        inode = self._inode(path)
+        # A new buffer: a reader may still hold a view of the old one.
+        inode.data = inode.data[:at] + data + inode.data[at + len(data) :]
+        if inode.durable is not None:
+            inode.durable = inode.durable[:at] + bytes(data) + inode.durable[at + len(data) :]
+        self.cuts += 1
+
+    def shorten(self, path: str, size: int) -> None:
+        """A file ends earlier from now on, also after a power failure."""
+        inode = self._inode(path)
+        inode.data = inode.data[:size]
+        inode.synced = min(size, inode.synced)
+        if inode.durable is not None:
+            inode.durable = inode.durable[:size]
+        inode.cuts += 1
+        self.cuts += 1
+
+    def spoil(self, path: str, first: int, end: int) -> None:
+        """Reads of these bytes fail from now on."""
+        inode = self._inode(path)
+        inode.unreadable = first, min(end, len(inode.data))
+        self.cuts += 1
+
+    def restarted(self) -> None:
+        """A process is about to open the logs."""
+        for inode in self._names.values():
+            if inode is not None and inode.unreadable and not FAILS_READS_AT_STARTUP:
+                first, end = inode.unreadable
+                inode.unreadable = None
+                inode.data[first:end] = bytes(len(inode.data[first:end]))
+
+    @property
+    def lying(self) -> bool:
+        return self._world.now_ms < self.lies_until_ms
+
+    def stop_lying(self) -> None:
+        """Sync everything that was falsely reported as synced."""
+        if not self.lying:
+            return
+        self.lies_until_ms = 0
+        self._journals.clear()
+        for inode in self._names.values():
+            if inode is not None:
+                inode.sync()
+
+    def _lies(self) -> bool:
+        if self.lying:
+            self._world.count("sync lied")
+        return self.lying
 
     def _lose_bytes(self, inode: Inode) -> None:
         stable = inode.data[: inode.synced] if inode.durable is None else inode.durable
@@ -307,7 +391,7 @@ class SimDisk:
             self._world.count("torn at power failure")
 
     def heal(self) -> None:
-        self.full_until_ms = self.broken_until_ms = self.slow_until_ms = 0
+        self.full_until_ms = self.broken_until_ms = self.slow_until_ms = self.lies_until_ms = 0
         self.dies_in = None
 
     # -- within ----------------------------------------------------------------------------

@@ -8,19 +8,20 @@ Always true: an event reaches the node only while the process runs; what was sen
 earlier incarnation's connections is never answered to a later one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.measuring.journal import Note
 from tidelog.core.node.messages import FetchResponse
 from tidelog.core.node.node import Node
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.cleaning.plan import Told
 from tidelog.core.storage.disk import DiskError, Region, read_region
-from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.cleaner import SimCleaner
 from tidelog.lab.sim.machine.clock import SimClock
 from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
@@ -51,6 +52,16 @@ class Observer(Protocol):
     def may_damage(self, process: "Process", partition: TopicPartition) -> bool: ...
 
     def damaged(self, process: "Process", partition: TopicPartition) -> None: ...
+
+    def log_end(self, process: "Process", partition: TopicPartition) -> Offset: ...
+
+    def may_put_back(
+        self, process: "Process", partition: TopicPartition, log_end_offset: Offset
+    ) -> bool: ...
+
+    def outdated(self, process: "Process", partition: TopicPartition) -> None: ...
+
+    def noted(self, notes: Sequence[Note]) -> None: ...
 
 
 class Client(Protocol):
@@ -86,6 +97,8 @@ class Process:
         self.node: Node | None = None
         self.incarnation = 0
         self.paused = False
+        self.down_until_ms = 0
+        """It is not started again before this time."""
         self.flush_max_ms = 3
         """How long a flush takes at most, when the disk is well."""
         self.halted: str | None = None
@@ -128,12 +141,16 @@ class Process:
         """Come up on what the disk holds; try again later if the disk does not let it."""
         if self.node is not None:
             return
+        if self._world.now_ms < self.down_until_ms:
+            self._world.at(self.down_until_ms, self.start)
+            return
         self.incarnation += 1
         self.paused = False
         self._inbox.clear()
         self._wake_ms = None
         self._busy = False
         client = StoreClient(self.id, self.receive, self.clock)
+        self.disk.restarted()
         try:
             node = Node(
                 self._config,
@@ -224,6 +241,9 @@ class Process:
             self.die_and_return()
             return
         self._site.observer.stepped(self)
+        journal = node.measured.journal
+        if journal.notes:
+            self._site.observer.noted(journal.take()[0])
         if self.disk.stall_ms:
             self._busy = True
             world.after(self.disk.stall_ms, self._carry_out_late, self.incarnation, effects)
@@ -332,10 +352,10 @@ class Process:
         assert isinstance(effect.peer, tuple)
         address, incarnation = effect.peer
         response = effect.response
-        if type(response) is FetchResponse:
-            for part in response.partitions:
-                if type(part.records) is Region:
-                    part.records = read_region(self.disk, part.records)
+        if type(response) is FetchResponse and not self._read_records(response):
+            # A real broker closes the connection: it has promised bytes that it can't send.
+            self._network.send(self.id, address, self._refuse, *effect.peer, effect.correlation)
+            return
         client = self._site.clients.get(address)
         if client is not None:
             self._network.send(self.id, address, client.answered, effect.correlation, response)
@@ -349,6 +369,19 @@ class Process:
                 effect.correlation,
                 response,
             )
+
+    def _read_records(self, response: FetchResponse) -> bool:
+        """Whether all records of the response could be read from disk."""
+        for part in response.partitions:
+            if type(part.records) is Region:
+                try:
+                    records = read_region(self.disk, part.records)
+                except DiskError:
+                    return False
+                if len(records) < part.records.length:
+                    return False
+                part.records = records
+        return True
 
     def _close(self, effect: do.Close) -> None:
         """A client that waits for no answer is not told either."""

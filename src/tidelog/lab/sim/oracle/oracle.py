@@ -2,17 +2,18 @@
 
 Only what changed is looked at: a step changes one broker, and of that broker only the
 replicas whose offsets or epochs are not what they were. The invariants bear the names that
-stories use (lab/spec/invariants.py), and six more that need a whole run to be seen:
+stories use (lab/spec/invariants.py), and seven more that need a whole run to be seen:
 
 flushed-records-survive  with flush-before-ack a power failure takes nothing committed
 emptied-never-leads      whose folder was removed does not lead while another has records
 losses-reported          what a replica throws away is what it says it threw away
+no-silent-loss           where several replicas are damaged, each lost record was said to be
 no-duplicates            an idempotent producer's batch is in the log at most once
 young-records-stay       retention deletes no record that is younger than retention.ms
 settles                  once faults stop, all replicas become equal and in sync
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.registrations import (
@@ -20,13 +21,17 @@ from tidelog.core.controller.metadata.registrations import (
     decode_broker_state,
     decode_partition,
 )
+from tidelog.core.node.measuring.journal import Note
 from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.node.upkeep.losses import Loss
-from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.storage import layout
+from tidelog.core.storage.checkpoint import read_offsets
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
+from tidelog.lab.sim.oracle.admissions import Admissions
 from tidelog.lab.sim.oracle.promise import Promise
 from tidelog.lab.sim.oracle.registrations import RegistrationOracle
-from tidelog.lab.sim.oracle.settled import check_equal_logs
+from tidelog.lab.sim.oracle.settled import check_equal_logs, check_mended
 from tidelog.lab.sim.oracle.shadow import Entry, Shadow, read_entries
 from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.oracle.truth import Truth
@@ -54,6 +59,7 @@ class Oracle:
         unclean_allowed: bool,
         flush_before_ack: bool,
         retention_ms: int | None,
+        two_damaged: bool,
         report: Callable[[str, str], None],
     ) -> None:
         self._site = site
@@ -61,6 +67,8 @@ class Oracle:
         self._flush_before_ack = flush_before_ack
         self._retention_ms = retention_ms
         """None: records go for other reasons, too."""
+        self.damages = 0
+        """How many replicas were damaged; each once until it is mended."""
         self.expired = 0
         """Records that replicas deleted for their age."""
         self._skew_ms = 0
@@ -77,6 +85,8 @@ class Oracle:
         for name in partitions:
             truth = Truth(name, report, Promise(min_isr), unclean_allowed=unclean_allowed)
             truth.shadows = {broker: Shadow(broker) for broker in site.brokers}
+            if two_damaged:
+                truth.admissions = Admissions(name)
             self.truths[name] = truth
 
     # -- the store -------------------------------------------------------------------------
@@ -97,7 +107,7 @@ class Oracle:
                 if key in self._keys:
                     name = self._keys[key]
                     new = decode_partition(self._partition_keys[name], kv.value)
-                    self.truths[name].registered(new)
+                    self.truths[name].registered(new, self._away(self.truths[name]))
                     if new.controller_epoch < self._controller_epoch:
                         what = f"controller {new.controller_epoch} wrote {plain(new, WHOLE_MAX)}"
                         self.truths[name].report("one-controller", what)
@@ -114,11 +124,17 @@ class Oracle:
         for truth in self.truths.values():
             truth.promise.stopped_uncleanly(broker, self._revision)
 
+    def _away(self, truth: Truth) -> set[BrokerId]:
+        """Brokers that stopped and have not registered since."""
+        stops = truth.promise.unsettled.items()
+        return {broker for broker, at in stops if self._admitted.get(broker, -1) <= at}
+
     def _settle(self, truth: Truth) -> None:
         if not truth.promise.unsettled or truth.registration is None:
             return
+        away = self._away(truth)
         for broker in truth.promise.waiting(truth.registration.isr):
-            if self._admitted.get(broker, -1) <= truth.promise.unsettled[broker]:
+            if broker in away:
                 continue
             shadow = truth.shadows[broker]
             damaged = broker in truth.promise.damaged
@@ -126,11 +142,20 @@ class Oracle:
                 continue
             if shadow.first_difference(truth.committed) is None:
                 truth.promise.settle(broker)
+                if truth.admissions is not None and not truth.promise.unsettled:
+                    truth.admissions.clear()
 
-    def check_settled(self) -> None:
-        """At the end of a run, when nothing moves any more."""
+    def check_settled(self, excused: Collection[TopicPartition]) -> None:
+        """At the end of a run, when nothing moves any more. The replicas of `excused` can't
+        become equal: too many of them are damaged, and reported it."""
         for name, truth in self.truths.items():
-            check_equal_logs(self._site, name, truth)
+            known = truth.registration
+            if known is not None and known.leader is not None:
+                truth.check_losses_reported(self._site.brokers[known.leader].disk)
+            self._settle(truth)
+            if name not in excused:
+                check_equal_logs(self._site, name, truth)
+                check_mended(truth)
         if self.table is not None:
             self.table.check_settled(self._site)
 
@@ -139,6 +164,7 @@ class Oracle:
     def stopped(self, process: Process, *, clean: bool) -> None:
         for truth in self.truths.values():
             truth.shadows[process.id].forget_run()
+            truth.promise.stopped(process.id)
             if not clean:
                 truth.promise.stopped_uncleanly(process.id, self._revision)
 
@@ -157,8 +183,44 @@ class Oracle:
         return self.truths[partition].may_damage(process.id)
 
     def damaged(self, process: Process, partition: TopicPartition) -> None:
-        """A replica's files were damaged while its broker was down."""
-        self.truths[partition].promise.damage(process.id, self._revision)
+        """A replica's files were damaged, under its broker or while that was down."""
+        promise = self.truths[partition].promise
+        self.damages += process.id not in promise.damaged
+        if process.node is None:
+            promise.damage(process.id, self._revision)
+        else:
+            promise.decay(process.id)
+
+    def log_end(self, process: Process, partition: TopicPartition) -> Offset:
+        return self.truths[partition].shadows[process.id].end
+
+    def may_put_back(
+        self, process: Process, partition: TopicPartition, log_end_offset: Offset
+    ) -> bool:
+        """Whether an old copy that ends there lacks records that all other replicas know to be
+        committed. All brokers are down."""
+        truth = self.truths[partition]
+        known = () if truth.registration is None else truth.registration.replicas
+        disks = [self._site.brokers[broker].disk for broker in known if broker != process.id]
+        checkpoints = [read_offsets(disk, layout.HIGH_WATERMARKS)[0] for disk in disks]
+        marks = [marks.get(partition, 0) for marks in checkpoints]
+        return truth.may_damage(process.id) and log_end_offset < min(marks)
+
+    def outdated(self, process: Process, partition: TopicPartition) -> None:
+        """A replica's files were replaced by an old copy."""
+        self.damaged(process, partition)
+        self.truths[partition].promise.outdated.add(process.id)
+
+    def noted(self, notes: Sequence[Note]) -> None:
+        """A broker wrote this to its log."""
+        for truth in self.truths.values():
+            if truth.admissions is not None:
+                truth.admissions.noted(notes)
+
+    def may_serve_damage(self, partition: TopicPartition, broker: BrokerId) -> bool:
+        """Whether bytes changed that this broker has written or checked, so that it can't know:
+        then only a reader's own check tells."""
+        return broker in self.truths[partition].promise.decayed
 
     def started(self, process: Process) -> None:
         """See what the disk kept."""
@@ -176,7 +238,8 @@ class Oracle:
             else:
                 if process.id not in truth.promise.damaged:
                     truth.deleted_upto = max(truth.deleted_upto, log.log_start_offset)
-                shadow.read_again(process.disk, log)
+                damaged = process.id in truth.promise.damaged
+                shadow.read_again(process.disk, log, damaged=damaged)
                 entries, shadow.entries = shadow.entries, []
                 truth.appended(shadow, entries, shadow.start)
                 shadow.entries = entries
@@ -222,6 +285,20 @@ class Oracle:
             if seen != shadow.seen:
                 shadow.seen = seen
                 self._look(process, replica, shadow, truth)
+        if process.node.refused:
+            self._look_at_refusals(process)
+
+    def _look_at_refusals(self, process: Process) -> None:
+        """A leader is refused only if its log, or the follower's, is not as it was written."""
+        assert process.node is not None
+        for name, refused in process.node.refused.items():
+            truth = self.truths.get(name)
+            if truth is None or truth.registration is None:
+                continue
+            current = refused.leader_epoch == truth.registration.leader_epoch
+            if current and truth.promise.damaged.isdisjoint({refused.leader, process.id}):
+                what = f"broker {process.id} refuses {plain(refused, WHOLE_MAX)}, which is sound"
+                truth.report("leader-complete", what)
 
     def _look(self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth) -> None:
         partition = replica.partition
@@ -267,17 +344,18 @@ class Oracle:
             return
         if log is not shadow.log:
             shadow.begin(log)
-        if process.disk.cuts != shadow.cuts:
+        # Of a file that has lost its end already nothing is left to cut.
+        if process.disk.cuts != shadow.cuts or log.log_end_offset < shadow.end:
             shadow.cuts = process.disk.cuts
             self._look_at_cut(process, replica, shadow, truth, led=led)
         if log.log_start_offset > shadow.start:
             truth.deleted_upto = max(truth.deleted_upto, log.log_start_offset)
             self._check_age(truth, process, shadow.drop_before(log.log_start_offset))
         if log.log_end_offset > shadow.end:
-            new = read_entries(log, shadow.end, log.log_end_offset)
+            new = read_entries(process.disk, log, shadow.end, log.log_end_offset)
             truth.appended(shadow, new, shadow.end)
             shadow.entries += new
-        if log.log_end_offset != shadow.end:
+        if log.log_end_offset != shadow.end and process.id not in truth.promise.damaged:
             what = f"broker {process.id}: LEO {log.log_end_offset}, readable up to {shadow.end}"
             truth.report("hw-below-leo", what)
 
@@ -304,7 +382,10 @@ class Oracle:
         end = log.log_end_offset
         old_start, old = shadow.start, shadow.entries
         old_end = old_start + len(old)
-        shadow.read_again(process.disk, log)
+        damaged = process.id in truth.promise.damaged
+        shadow.read_again(process.disk, log, damaged=damaged)
+        if damaged:
+            truth.appended(shadow, shadow.entries, shadow.start)  # repaired, perhaps
         if shadow.start > old_start:
             truth.deleted_upto = max(truth.deleted_upto, shadow.start)
         told = self._new_losses(process, shadow, truth)

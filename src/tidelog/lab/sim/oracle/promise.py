@@ -13,7 +13,12 @@ its records, and consumers only see such records. The promise:
   an unclean election had no other choice;
 - damage to the files of one replica loses nothing that another replica in sync has. It is
   only done where there is one, and to one replica at a time; a power failure or a removed
-  folder elsewhere, before the damage is mended, counts as above;
+  folder elsewhere, before the damage is mended, counts as above. What is committed while only
+  damaged replicas are in sync may be lost. A disk that lied about its syncs, and then lost
+  power, is damaged. A replica whose log was replaced by an old copy may lead for a moment, but
+  no other replica drops a committed record;
+- where several replicas are damaged at a time, records may be lost, but never silently
+  (admissions.py);
 - an unclean election, where allowed, may lose whatever the new leader lacks. It must be
   recorded in the partition's registration, and what replicas then throw away must be
   reported by them, range for range.
@@ -31,7 +36,18 @@ from tidelog.core.types import BrokerId, Offset
 class Promise:
     """Who is unsettled, who really lost something, and from where on the promise is void."""
 
-    __slots__ = ("damaged", "folderless", "min_isr", "unsettled", "void_from", "wounded")
+    __slots__ = (
+        "alone_from",
+        "damaged",
+        "decayed",
+        "folderless",
+        "mended",
+        "min_isr",
+        "outdated",
+        "unsettled",
+        "void_from",
+        "wounded",
+    )
 
     def __init__(self, min_isr: int) -> None:
         self.min_isr = min_isr
@@ -44,6 +60,13 @@ class Promise:
         """Whose folder was removed, and who has not been in the ISR since."""
         self.damaged: set[BrokerId] = set()
         """Whose files were damaged, and are not mended yet."""
+        self.decayed: set[BrokerId] = set()
+        """Those of them whose broker has run ever since: it may not have noticed yet."""
+        self.outdated: set[BrokerId] = set()
+        """Those of them whose log was replaced by an old copy, which the broker can't detect."""
+        self.alone_from: Offset | None = None
+        """The first record that was committed while only damaged replicas were in sync."""
+        self.mended = 0
 
     def damage(self, broker: BrokerId, revision: int) -> None:
         """Its files are not as they were written. By itself that allows no loss."""
@@ -51,11 +74,25 @@ class Promise:
         self.unsettled[broker] = revision
         self._judge()
 
+    def decay(self, broker: BrokerId) -> None:
+        """The same under its running broker: it need not register again to be settled."""
+        self.decayed.add(broker)
+        self.damage(broker, -1)
+
+    def committed(self, offset: Offset, isr: Collection[BrokerId]) -> None:
+        """A record was committed by these replicas."""
+        if self.alone_from is None and self.damaged.issuperset(isr):
+            self.alone_from = offset
+
     def emptied(self, broker: BrokerId, revision: int) -> None:
         """Its folder is gone: all records, and where the log had started."""
         self.folderless.add(broker)
         self.unsettled[broker] = revision
         self.lost(broker, 0)
+
+    def stopped(self, broker: BrokerId) -> None:
+        """The next process checks whatever it reads."""
+        self.decayed.discard(broker)
 
     def stopped_uncleanly(self, broker: BrokerId, revision: int) -> None:
         self.unsettled[broker] = revision
@@ -70,16 +107,26 @@ class Promise:
         self.unsettled.pop(broker, None)
         self.wounded.pop(broker, None)
         self.folderless.discard(broker)
+        self.mended += broker in self.damaged
         self.damaged.discard(broker)
+        self.outdated.discard(broker)
+        self.decayed.discard(broker)
         if not self.wounded:
             self.void_from = None
+        if not self.damaged:
+            self.alone_from = None
 
     def waiting(self, isr: Collection[BrokerId]) -> list[BrokerId]:
         """Who might be settled now."""
         return [broker for broker in self.unsettled if broker in isr]
 
     def allows_loss_from(self, offset: Offset) -> bool:
-        return self.void_from is not None and offset >= self.void_from
+        froms = (self.void_from, self.alone_from)
+        return any(first is not None and offset >= first for first in froms)
+
+    def is_intact(self) -> bool:
+        """Whether no record may be lost, so that no person has to decide anything."""
+        return self.void_from is None and self.alone_from is None and not self.folderless
 
     def _judge(self) -> None:
         if self.wounded and len(self.unsettled) >= self.min_isr:

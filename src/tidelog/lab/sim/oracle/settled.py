@@ -1,6 +1,6 @@
 """What a cluster looks like that has recovered from everything."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tidelog.core.record.record_batch import batches
 from tidelog.core.types import TopicPartition
@@ -9,16 +9,34 @@ from tidelog.lab.sim.oracle.truth import Truth
 from tidelog.lab.sim.plain_values import ends_in_words
 
 
-def why_not_settled(site: Site, truths: Mapping[TopicPartition, Truth]) -> str | None:
+def why_not_settled(
+    site: Site, truths: Mapping[TopicPartition, Truth], excused: Collection[TopicPartition] = ()
+) -> str | None:
     """The first thing that is not yet as it should be; None if all is well."""
     down = [broker for broker, process in site.brokers.items() if process.node is None]
     if down:
         return f"brokers {down} are down"
     for name, truth in truths.items():
+        if name in excused:
+            continue
         why = _why_partition(site, name, truth)
         if why is not None:
             return f"{name}: {why}"
     return None
+
+
+def given_up(site: Site, truths: Mapping[TopicPartition, Truth]) -> set[TopicPartition]:
+    """Partitions of which several replicas lack records, and that are offline or have a damaged
+    replica that says so: without a person they stay as they are."""
+    found = set()
+    for name, truth in truths.items():
+        strict = truth.admissions is None and truth.promise.is_intact()
+        if strict or truth.registration is None:
+            continue
+        nodes = [process.node for process in site.brokers.values() if process.node is not None]
+        if truth.registration.leader is None or any(name in n.directory.damaged for n in nodes):
+            found.add(name)
+    return found
 
 
 def _why_partition(site: Site, name: TopicPartition, truth: Truth) -> str | None:
@@ -74,6 +92,14 @@ def check_equal_logs(site: Site, name: TopicPartition, truth: Truth) -> None:
     if missing is not None:
         truth.report("acked-records-survive", f"committed {missing} is gone in the end")
     _check_duplicates(site, name, truth)
+
+
+def check_mended(truth: Truth) -> None:
+    """Every damaged replica is in sync, and its files hold what the leader's do."""
+    assert truth.registration is not None
+    left = truth.promise.damaged.intersection(truth.registration.replicas)
+    if left:
+        truth.report("settles", f"brokers {sorted(left)} were damaged and are not mended")
 
 
 def _check_duplicates(site: Site, name: TopicPartition, truth: Truth) -> None:

@@ -7,13 +7,11 @@ batch's epoch, base offset and checksum: enough to tell any two records apart, a
 
 from typing import NamedTuple
 
-from tidelog.core.record.record_batch import RecordBatch, batches
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset
-
-_READ_MAX = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -30,41 +28,62 @@ class Entry(NamedTuple):
 
 
 DELETED = Entry(-1, -1, -1, -1)
-"""Stands for what was deleted at the head before anybody saw it committed."""
+"""Stands for what was deleted at the head before anybody saw it committed, and for what a leader
+lacks that is alone with its damage."""
+
+
+HOLE = Entry(-2, -2, -2, -2)
+"""Stands for what a damaged replica lacks while it has records behind it: it is being repaired."""
 
 
 def entry_of(batch: RecordBatch) -> Entry:
     return Entry(batch.leader_epoch, batch.base_offset, batch.crc, batch.max_timestamp)
 
 
-def read_entries(log: Log, start: Offset, end: Offset) -> list[Entry]:
-    """One entry for each offset from `start` to `end`, as the log's files have them."""
+def read_entries(
+    disk: Disk, log: Log, start: Offset, end: Offset, *, check_crc: bool = False
+) -> list[Entry]:
+    """One entry for each offset from `start` to `end`, as the log's files have them.
+
+    Reads the files itself: a read by the log would find damage before the broker does.
+    """
     entries: list[Entry] = []
     offset = start
-    while offset < end:
-        data = log.read_bytes(log.read(offset, _READ_MAX, end))
-        before = offset
-        for batch in batches(data):
-            entry = entry_of(batch)
-            last = batch.last_offset
-            if last >= offset:
-                entries += [entry] * (last + 1 - offset)
-                offset = last + 1
-        if offset == before:
+    for segment in log.segments.from_offset(start):
+        try:
+            position = segment.locate(offset)
+            data = disk.read(segment.path, position, segment.size - position)
+            for batch in batches(data):
+                if batch.base_offset > offset or (check_crc and not batch.crc_ok()):
+                    return entries
+                entry = entry_of(batch)
+                last = min(batch.last_offset, end - 1)
+                if last >= offset:
+                    entries += [entry] * (last + 1 - offset)
+                    offset = last + 1
+        except (CorruptRecord, DiskError):
             break
     return entries
 
 
-def entries_on_disk(disk: Disk, log: Log) -> list[Entry | None]:
-    """One for each offset from log start to log end; None where no sound batch holds it.
+def entries_on_disk(disk: Disk, log: Log, *, damaged: bool) -> list[Entry | None]:
+    """One for each offset from log start to log end; None where no sound batch holds it. In a
+    damaged log a leader epoch is sound only if the log's own list of epochs has it there.
 
     Reads the files itself: a read by the log would find damage before the broker does.
     """
     start = log.log_start_offset
     found: list[Entry | None] = [None] * (log.log_end_offset - start)
     for segment in log.segments:
+        expected = segment.base_offset
         try:
             for batch in whole_batches(disk, segment.path, 0, segment.size, check_crc=True):
+                # Of what was deleted the list has no epoch.
+                epoch = log.epochs.epoch_for_offset(batch.base_offset)
+                wrong = damaged and epoch not in (None, batch.leader_epoch)
+                if batch.base_offset != expected or wrong:
+                    break  # no checksum covers these
+                expected = batch.next_offset
                 for offset in range(max(batch.base_offset, start), batch.next_offset):
                     if offset - start < len(found):
                         found[offset - start] = entry_of(batch)
@@ -138,22 +157,27 @@ class Shadow:
         self.start = start
         return gone
 
-    def read_again(self, disk: Disk, log: Log) -> None:
+    def read_again(self, disk: Disk, log: Log, *, damaged: bool) -> None:
         """Take what the files hold. Where they are damaged, take what was there before: the
         broker may not have read it yet."""
-        start, found = log.log_start_offset, entries_on_disk(disk, log)
+        start, found = log.log_start_offset, entries_on_disk(disk, log, damaged=damaged)
         entries: list[Entry] = []
         for offset, entry in enumerate(found, start):
-            known = entry or self.entry(offset)
-            if known is None:
-                break
-            entries.append(known)
+            if offset >= start + len(entries):
+                known = entry or self.entry(offset)
+                # What was appended behind damage in the same segment.
+                behind = (log, offset, offset + 1)
+                entries += [known] if known else read_entries(disk, *behind, check_crc=True)
+            if offset >= start + len(entries):
+                entries.append(HOLE)
+        while entries and entries[-1] is HOLE:
+            entries.pop()
         self.start, self.entries = start, entries
 
     def is_sound(self, disk: Disk) -> bool:
         """Whether the files hold every record that the replica passes for having."""
         log = self.log
-        return log is not None and entries_on_disk(disk, log) == self.entries
+        return log is not None and entries_on_disk(disk, log, damaged=True) == self.entries
 
     def begin(self, log: Log) -> None:
         """The replica was made anew: a reassignment brought it here, perhaps once more."""

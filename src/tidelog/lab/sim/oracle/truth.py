@@ -4,13 +4,15 @@
 (promise.py) does not allow that, it is the very thing this simulator looks for.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
+from tidelog.core.storage.disk import Disk
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.lab.sim.oracle.admissions import Admissions
 from tidelog.lab.sim.oracle.promise import Promise
-from tidelog.lab.sim.oracle.shadow import DELETED, Entry, Shadow
+from tidelog.lab.sim.oracle.shadow import DELETED, HOLE, Entry, Shadow, entries_on_disk
 from tidelog.lab.sim.plain_values import WHOLE_MAX, plain
 
 Report: TypeAlias = Callable[[str, str], None]
@@ -33,6 +35,8 @@ class Truth:
         """The highest log start that retention or an administrator made."""
         self.acked: dict[Offset, Entry] = {}
         """First offset of each batch that acks=all acknowledged."""
+        self.admissions: Admissions | None = None
+        """In runs in which several replicas are damaged at a time: losses must be reported."""
         self.registration: PartitionRegistration | None = None
         self._report = report
         self._unclean_allowed = unclean_allowed
@@ -47,8 +51,9 @@ class Truth:
 
     # -- the store -------------------------------------------------------------------------
 
-    def registered(self, new: PartitionRegistration) -> None:
-        """The store has a new word on the partition."""
+    def registered(self, new: PartitionRegistration, away: Collection[BrokerId]) -> None:
+        """The store has a new registration of the partition. Brokers that are `away` have not
+        registered since they stopped: it may show them as they were before."""
         old = self.registration
         self.registration = new
         unclean = new.unclean_election
@@ -61,7 +66,8 @@ class Truth:
         if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
             self.report("one-leader-per-epoch", _went(old, new))
         for broker in new.isr:
-            if broker not in old.isr and broker not in self.promise.wounded:
+            late = broker in away and broker in self.promise.damaged
+            if broker not in old.isr and broker not in self.promise.wounded and not late:
                 self._check_complete(broker, "joined the ISR")
 
     def _check_complete(self, broker: BrokerId, how: str) -> None:
@@ -79,6 +85,8 @@ class Truth:
         before = shadow.entry(start - 1)
         epoch = -1 if before is None else before.epoch
         for offset, entry in enumerate(entries, start):
+            if entry is HOLE:
+                continue
             known = written.setdefault((offset, entry.epoch), entry)
             if known != entry:
                 what = f"broker {shadow.broker} has {entry} at {offset}, elsewhere it was {known}"
@@ -89,9 +97,11 @@ class Truth:
             epoch = entry.epoch
 
     def truncated(self, shadow: Shadow, to: Offset) -> None:
-        """A member of the ISR may not throw committed records away."""
+        """A member of the ISR may not throw committed records away, unless a power failure took
+        some of them before."""
         isr = () if self.registration is None else self.registration.isr
-        if to < len(self.committed) and shadow.broker in isr and not shadow.leads:
+        counts = shadow.broker in isr and shadow.broker not in self.promise.wounded
+        if to < len(self.committed) and counts and not shadow.leads:
             what = f"broker {shadow.broker} cut its log to {to}, {len(self.committed)} committed"
             self.report("isr-holds-committed", what)
 
@@ -104,13 +114,17 @@ class Truth:
         if epoch > self._newest:
             before, self._newest = self._newest, epoch
             missing = shadow.first_difference(self.committed)
-            if missing is not None:
+            # Followers have an outdated leader replaced, unless a person wanted it.
+            replaced = shadow.broker in self.promise.outdated
+            if missing is not None and (not replaced or self._elected_uncleanly(before, epoch)):
                 self._lose(shadow, before, epoch, missing)
+            if self._elected_uncleanly(before, epoch):
+                self.deleted_upto = max(self.deleted_upto, shadow.start)
             self.check_log_start(shadow, f"leads epoch {epoch} from")
 
     def check_log_start(self, shadow: Shadow, how: str) -> None:
         """A log start that only damage explains hides committed records."""
-        if shadow.start > self.deleted_upto:
+        if shadow.start > self.deleted_upto and not self._was_reported(self.deleted_upto):
             what = f"broker {shadow.broker} {how} {shadow.start} on, none deleted those from"
             self.report("acked-records-survive", f"{what} {self.deleted_upto} on")
 
@@ -119,6 +133,8 @@ class Truth:
         known, hurt = self.registration, self.promise
         if known is None or broker not in known.replicas or not self.shadows[broker].entries:
             return False
+        if self.admissions is not None:
+            return True
         if hurt.folderless or {*hurt.damaged, *hurt.wounded} - {broker}:
             return False
         eligible = {*known.isr, *known.elr, *known.last_known_elr} - {broker}
@@ -136,6 +152,32 @@ class Truth:
             for epoch, recovered in self._unclean_epochs.items()
         )
 
+    def check_needs_person(self) -> None:
+        """A partition without a leader waits for an operator. Damage to one replica is no reason
+        for that while another one was in sync."""
+        known, promise = self.registration, self.promise
+        if known is None or self.admissions is not None or not promise.is_intact():
+            return
+        if not promise.damaged.issuperset((*known.isr, *known.elr, *known.last_known_elr)):
+            self.report("settles", f"brokers {sorted(promise.damaged)} keep it without a leader")
+
+    def _was_reported(self, offset: Offset) -> bool:
+        """Whether this record may be missing because brokers reported that it is."""
+        return self.admissions is not None and self.admissions.covers(offset)
+
+    def check_losses_reported(self, disk: Disk) -> None:
+        """Every acknowledged record is on the leader's disk, or its loss was reported."""
+        known = self.registration
+        log = None if known is None or known.leader is None else self.shadows[known.leader].log
+        if self.admissions is None or log is None or log.offline:
+            return  # without a leader no record is served
+        found = dict(enumerate(entries_on_disk(disk, log, damaged=True), log.log_start_offset))
+        for offset, entry in self.acked.items():
+            deleted = offset < min(log.log_start_offset, self.deleted_upto)
+            if not deleted and found.get(offset) != entry and not self._was_reported(offset):
+                what = f"acknowledged {offset} is on no leader's disk, and no broker reported it"
+                self.report("no-silent-loss", f"{what}: {entry}")
+
     def _lose(
         self, shadow: Shadow, before: LeaderEpoch, epoch: LeaderEpoch, offset: Offset
     ) -> None:
@@ -143,7 +185,12 @@ class Truth:
         unclean = self._elected_uncleanly(before, epoch)
         if shadow.broker in self.promise.folderless and not unclean:
             self._check_emptied(shadow.broker, epoch, offset)
-        if not unclean and not self.promise.allows_loss_from(offset):
+        if self.admissions is not None:
+            recorded = any(before < one <= epoch for one in self._unclean_epochs)
+            if not recorded and not self._was_reported(offset):
+                what = f"broker {shadow.broker} leads epoch {epoch} without committed {offset}"
+                self.report("no-silent-loss", f"{what}, and no broker reported it")
+        elif not unclean and not self.promise.allows_loss_from(offset):
             acked = [at for at in self.acked if at >= offset]
             invariant = "acked-records-survive" if acked else "leader-complete"
             what = f"broker {shadow.broker} leads epoch {epoch} without committed {offset}"
@@ -174,8 +221,8 @@ class Truth:
         committed = self.committed
         for offset in range(max(old, shadow.start), new):
             entry = shadow.entry(offset)
-            if offset < len(committed) and committed[offset] == entry:
-                continue
+            if entry is HOLE or (offset < len(committed) and committed[offset] == entry):
+                continue  # reads of a hole fail
             if entry is not None and entry in self.lost.get(offset, ()):
                 continue
             what = f"broker {shadow.broker} shows {entry} at {offset}, "
@@ -199,15 +246,17 @@ class Truth:
                 what = f"broker {shadow.broker} commits {len(committed)}, which it does not hold"
                 self.report("leader-complete", what)
                 return
-            committed.append(entry)
+            committed.append(DELETED if entry is HOLE else entry)
         if self.registration is None or self.registration.leader_epoch != shadow.leader_epoch:
             return
+        if len(committed) > begin:
+            self.promise.committed(begin, self.registration.isr)
         for broker in self.registration.isr:
             if broker in self.promise.unsettled or broker == shadow.broker:
                 continue
             member = self.shadows[broker]
             for offset in range(max(begin, old, member.start), new):
-                if member.entry(offset) != committed[offset]:
+                if committed[offset] not in (DELETED, member.entry(offset)):
                     what = f"{offset} committed, broker {broker} of the ISR lacks it"
                     self.report("isr-holds-committed", what)
                     return

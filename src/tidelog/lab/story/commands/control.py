@@ -4,7 +4,7 @@ from tidelog.core.controller.events import AlterPartitionReceived
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.node import events as on
 from tidelog.core.node.membership.isr_proposals import RETRY_MS
-from tidelog.core.types import BrokerId
+from tidelog.core.types import BrokerId, EpochEntry
 from tidelog.lab.story.commands.faults import heal
 from tidelog.lab.story.grammar import Step, StoryError
 from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, fate, number, truth
@@ -166,8 +166,11 @@ def settle(play: Play, _step: Step) -> None:
     before: object = None
     for _ in range(ROUNDS_MAX):
         _settle_round(play)
-        after = [broker.seen for broker in world.brokers.values()], world.controller.partition
-        if after == before and not world.proposals:
+        seen = [(broker.seen, _known_epochs(broker)) for broker in world.brokers.values()]
+        after = seen, world.controller.partition, world.able()
+        live = [broker for broker in world.brokers.values() if broker.alive]
+        busy = any(broker.repairing or broker.id not in world.able() for broker in live)
+        if after == before and not world.proposals and not busy:
             world.lines.clear()
             world.say("all is quiet")
             return
@@ -176,12 +179,17 @@ def settle(play: Play, _step: Step) -> None:
     play.failures.append(f"not quiet after {ROUNDS_MAX} rounds")
 
 
+def _known_epochs(broker: StoryBroker) -> tuple[EpochEntry, ...]:
+    """A reply may take away only an epoch without records; the next fetch is another one then."""
+    return () if broker.partition is None else tuple(broker.partition.epochs.entries)
+
+
 def _settle_round(play: Play) -> None:
     world = play.world
     controller = world.controller
     for broker in world.brokers.values():
         fenced = controller.image.brokers[broker.id].fenced
-        if broker.alive and fenced:
+        if broker.alive and fenced and (world.setup.recovery is None or broker.may_join):
             controller.set_fenced(broker.id, fenced=False)
         elif not broker.alive and not fenced:
             controller.set_fenced(broker.id, fenced=True)

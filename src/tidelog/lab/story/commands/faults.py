@@ -1,6 +1,7 @@
-"""What goes wrong, and what is mended: processes, disks, the network."""
+"""What goes wrong, and what is mended: processes, power, clocks, the network."""
 
 from tidelog.core.node import events as on
+from tidelog.lab.story.commands.damage import cut_log
 from tidelog.lab.story.grammar import Step, StoryError
 from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, number
 from tidelog.lab.story.stage.broker import StoryBroker
@@ -37,6 +38,8 @@ def restart(play: Play, step: Step) -> None:
     for name in arguments(step, COMMANDS["restart"].usage, 1):
         broker = play.world.live(name)
         _shut_down(play, broker)
+        if "cut" in step.options:
+            cut_log(broker, number(step.options["cut"], "cut"))
         play.world.start(broker, deaf=deaf_ones(step))
 
 
@@ -66,37 +69,6 @@ def flush(play: Play, step: Step) -> None:
             broker.log.flush()
 
 
-def tear(play: Play, step: Step) -> None:
-    """Half of the last batch never reached the disk."""
-    (name,) = arguments(step, COMMANDS["tear"].usage, 1, 1)
-    broker = _down(play, name)
-    if not broker.disk.tear():
-        raise StoryError(f"{name} has no record to tear")
-    play.world.say(f"{name} has half of its last batch")
-
-
-def flip(play: Play, step: Step) -> None:
-    """One bit of a batch on disk turns over."""
-    name, offset = arguments(step, COMMANDS["flip"].usage, 2, 2)
-    broker = _down(play, name)
-    at = number(offset, "offset")
-    logs = [path for path in broker.disk.files if path.endswith(".log")]
-    if not any(broker.disk.flip(path, at) for path in logs):
-        raise StoryError(f"{name} has no record at {offset}")
-    play.world.say(f"{name} has a bad bit in the batch with offset {offset}")
-
-
-def put_file(play: Play, step: Step) -> None:
-    """A file gets other content; `|` ends a line."""
-    words = arguments(step, COMMANDS["put-file"].usage, 2)
-    broker = _down(play, words[0])
-    path = next((p for p in broker.disk.files if p.rpartition("/")[2] == words[1]), None)
-    if path is None:
-        raise StoryError(f"{words[0]} has no file {words[1]!r}; see: files {words[0]}")
-    lines = " ".join(words[2:]).split(" | ")
-    broker.disk.write(path, "".join(f"{line}\n" for line in lines).encode())
-
-
 def set_clock(play: Play, step: Step) -> None:
     """Set the wall clock of machines, whether their broker is up or not."""
     ahead_ms = number(step.options.get("ahead", "0"), "ahead")
@@ -105,13 +77,6 @@ def set_clock(play: Play, step: Step) -> None:
         broker = play.world.broker(name)
         broker.clock_ahead_ms = ahead_ms - behind_ms
         play.world.read_clock(broker)
-
-
-def _down(play: Play, name: str) -> StoryBroker:
-    broker = play.world.broker(name)
-    if broker.alive:
-        raise StoryError(f"{name} is up; crash it first")
-    return broker
 
 
 def partition(play: Play, step: Step) -> None:
@@ -149,9 +114,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "restart": Command(
         restart,
-        "restart A [B …] [unseen=C]",
-        "stop cleanly and start before the controller has looked",
-        ("unseen",),
+        "restart A [B …] [cut=OFFSET] [unseen=C]",
+        "stop cleanly and start before the controller has looked; the log lost its end meanwhile",
+        ("cut", "unseen"),
     ),
     "stop": Command(stop, "stop A [B …]", "hand over, leave the ISR, stop cleanly"),
     "lose-unflushed": Command(
@@ -161,11 +126,6 @@ COMMANDS: dict[str, Command] = {
         ("keep",),
     ),
     "flush": Command(flush, "flush A [B …]", "everything written so far survives a power failure"),
-    "tear": Command(tear, "tear A", "half of the last batch is missing (A is down)"),
-    "flip": Command(flip, "flip A OFFSET", "one bit of that batch is wrong (A is down)"),
-    "put-file": Command(
-        put_file, "put-file A FILE WORDS | …", "A's file gets these lines (A is down)"
-    ),
     "set-clock": Command(
         set_clock,
         "set-clock A [B …] [ahead=MS] [behind=MS]",

@@ -60,6 +60,10 @@ class StoryBroker:
         self.deaf = False
         """It hears no news of the cluster until it is told."""
         self.outbox: list[Sent] = []
+        self.registered = False
+        """Whether the controller has handled its registration since it started."""
+        self.may_join = False
+        """Its last heartbeat says that it has nothing to report first."""
         self.in_limbo: int | None = None
         """A request of which the story holds on to the request or the reply."""
         self.seen = NOTHING_SEEN
@@ -82,6 +86,7 @@ class StoryBroker:
         self.outbox.clear()
         self.in_limbo = None
         self.watches = None
+        self.registered = self.may_join = False
         return self.node
 
     def die(self) -> None:
@@ -102,11 +107,18 @@ class StoryBroker:
         hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
         return None if hosted is None else hosted.log
 
+    @property
+    def repairing(self) -> bool:
+        """Whether damaged records of its log are being replaced."""
+        hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
+        return hosted is not None and hosted.repair is not None
+
     def look(self) -> Seen:
         """What is visible of its replica now."""
         partition, log = self.partition, self.log
-        if partition is None or log is None:
+        if partition is None or log is None or self.node is None:
             return NOTHING_SEEN
+        refused = self.node.refused.get(PARTITION)
         isr = proposed = ""
         if partition.is_leader:
             isr = self._members(partition.isr.members)
@@ -122,6 +134,7 @@ class StoryBroker:
             read_log(log),
             isr,
             proposed,
+            None if refused is None else refused.offset,
         )
 
     def _members(self, brokers: frozenset[BrokerId]) -> str:

@@ -3,10 +3,18 @@
 Who may lead, what happens to the ISR, which proposal is refused and why: all of that is
 core/controller. What is missing here is its judgement of who is alive and its haste: a
 story decides when a broker is noticed to be gone, when there is an election, and when a
-proposal is looked at.
+proposal is looked at. What brokers report about their logs goes through the controller's own
+requests; with `unclean.recovery.strategy` it also elects by these reports.
 """
 
-from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
+from tidelog.core.controller.broker_liveness import BrokerLiveness
+from tidelog.core.controller.effects import (
+    AlterPartitionAnswer,
+    AlterPartitionResult,
+    Answer,
+    ControllerEffect,
+    StoreTransaction,
+)
 from tidelog.core.controller.election import (
     ElectionRules,
     Target,
@@ -18,6 +26,7 @@ from tidelog.core.controller.events import (
     AlterPartitionReceived,
     CreateTopicReceived,
     ElectionType,
+    LogReportsReceived,
 )
 from tidelog.core.controller.log_reports import LogReports
 from tidelog.core.controller.metadata import keys
@@ -35,6 +44,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     Put,
     Revision,
     Snapshot,
+    TxnResult,
 )
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.core.controller.metadata.registrations import (
@@ -43,7 +53,9 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
 )
 from tidelog.core.controller.partition_changes import alter_partition, check_sender
+from tidelog.core.controller.requests import Requests
 from tidelog.core.controller.topics.topic_plans import create_topic
+from tidelog.core.controller.transactions import Transactions
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId, TopicPartition
@@ -53,14 +65,26 @@ CONTROLLER_ID = 0
 TOPIC_ID = bytes(15) + b"\x01"
 PARTITION = TopicPartition("story", 0)
 KEY = PartitionKey(TOPIC_ID, 0)
+RECOVERY_TIMEOUT_MS = 30_000
 
 
 class HandController:
     """The metadata store, and every change a story can ask for."""
 
-    def __init__(self, min_insync_replicas: int, unclean_allowed: bool) -> None:
+    def __init__(
+        self,
+        min_insync_replicas: int,
+        unclean_allowed: bool,
+        recovery: UncleanRecovery | None = None,
+    ) -> None:
         self.store = Mvcc()
         self.image = ClusterImage()
+        self.reports = LogReports(self.image, RECOVERY_TIMEOUT_MS)
+        self._by_itself = recovery is not None
+        self._office = Office(self.image, 1, self.reports, recovery or UncleanRecovery.NONE)
+        self._out: list[ControllerEffect] = []
+        self._transactions = Transactions()
+        self._requests = Requests(self._office, BrokerLiveness(0), self._transactions, self._out)
         config = {
             MIN_INSYNC_REPLICAS: str(min_insync_replicas),
             UNCLEAN_LEADER_ELECTION: str(unclean_allowed).lower(),
@@ -70,6 +94,7 @@ class HandController:
             Put(keys.CONTROLLER, values.encode_claim(CONTROLLER_ID, 0, 1)),
             Put(keys.DEFAULT_CONFIG, values.encode_config(config)),
         )
+        self._transactions.begin(self.store.revision)
 
     @property
     def partition(self) -> PartitionRegistration:
@@ -115,7 +140,7 @@ class HandController:
         leads epoch 0."""
         self.catch_up()
         wanted = CreateTopicReceived(0, PARTITION.topic, TOPIC_ID, 0, 0, {}, (replicas,))
-        plan = create_topic(Office(self.image, 1, LogReports(self.image, 0)), wanted)
+        plan = create_topic(self._office, wanted)
         self._write(*(write.op for step in plan.steps for write in step))
 
     def admit(self, broker: BrokerId) -> None:
@@ -212,7 +237,31 @@ class HandController:
         result = AlterPartitionResult(outcome.error, self.partition, self.store.revision)
         return AlterPartitionAnswer(ErrorCode.NONE, {KEY: result})
 
+    def report(self, request: LogReportsReceived) -> object:
+        """Handle a broker's report about its logs; the controller's response."""
+        self.catch_up()
+        self._requests.receive(request)
+        response = None
+        while self._out:
+            effect = self._out.pop(0)
+            if isinstance(effect, Answer):
+                response = effect.response
+            elif isinstance(effect, StoreTransaction):
+                self._transact(effect)
+        return response
+
+    def _transact(self, effect: StoreTransaction) -> None:
+        result = self.store.txn(effect.guards, effect.ops)
+        assert isinstance(result, TxnResult), "this store is always there"
+        self.catch_up()
+        pending = self._transactions.pending[effect.tag]
+        self._transactions.answered(pending, result)
+        self._requests.committed(pending, result.rev)
+        self._transactions.settle(self.image.revision)
+
     def _rules(self, able: frozenset[BrokerId]) -> ElectionRules:
+        if self._by_itself:
+            return self._office.rules(KEY, able)
         # A story elects by name. Only `unclean=true` lets the controller choose by itself.
         allowed = self.image.unclean_election_allowed(TOPIC_ID)
         return ElectionRules(

@@ -6,7 +6,8 @@ cuts, renames and removals count as durable at once.
 """
 
 from tidelog.core.record.crc32c import Buffer
-from tidelog.core.record.record_batch import batches
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches, parse
+from tidelog.core.types import LeaderEpoch, Offset
 from tidelog.lab.memory_disk import MemoryDisk
 
 LOG = ".log"
@@ -75,10 +76,42 @@ class StoryDisk(MemoryDisk):
                 return True
         return False
 
-    def flip(self, path: str, offset: int) -> bool:
-        """Turn one bit in the batch that holds `offset`; False if it is not in this file."""
-        for batch in batches(self._tail(path, 0)):
-            if batch.base_offset <= offset <= batch.last_offset:
-                self.files[path][batch.position + batch.size - 1] ^= 1
-                return True
-        return False
+    def segment_of(self, offset: Offset) -> str | None:
+        """The file of the batch that holds `offset`, if there is one."""
+        logs = [path for path in self.files if path.endswith(LOG)]
+        return next((path for path in logs if self._find(path, offset) is not None), None)
+
+    def flip(self, path: str, offset: Offset) -> None:
+        """Turn one bit in the batch that holds `offset`."""
+        batch = self._batch(path, offset)
+        self.files[path][batch.position + batch.size - 1] ^= 1
+
+    def put_epoch(self, path: str, offset: Offset, epoch: LeaderEpoch) -> None:
+        """Write another leader epoch into the batch that holds `offset`."""
+        batch = self._batch(path, offset)
+        whole = parse(self.files[path][batch.position : batch.position + batch.size])
+        whole.assign(whole.base_offset, epoch)
+        self.files[path][batch.position : batch.position + batch.size] = whole.view()
+
+    def zero(self, path: str, offset: Offset) -> None:
+        """Write zeros over the batch that holds `offset`."""
+        batch = self._batch(path, offset)
+        self.files[path][batch.position : batch.position + batch.size] = bytes(batch.size)
+
+    def cut(self, path: str, offset: Offset) -> None:
+        """End the file before the batch that holds `offset`."""
+        self.truncate(path, self._batch(path, offset).position)
+
+    def _batch(self, path: str, offset: Offset) -> RecordBatch:
+        found = self._find(path, offset)
+        assert found is not None, "segment_of has found it"
+        return found
+
+    def _find(self, path: str, offset: Offset) -> RecordBatch | None:
+        try:
+            for batch in batches(self._tail(path, 0)):
+                if batch.base_offset <= offset <= batch.last_offset:
+                    return batch
+        except CorruptRecord:
+            pass  # zeroed before: nothing behind it can be found
+        return None

@@ -9,7 +9,7 @@ knows that it is being watched.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tidelog.core.controller.events import AlterPartitionReceived
+from tidelog.core.controller.events import AlterPartitionReceived, LogReportsReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     EARLIEST,
@@ -114,6 +114,17 @@ def response_text(response: object) -> str:
             return type(response).__name__
 
 
+def report_text(report: LogReportsReceived) -> str:
+    """How a broker's report about its log reads."""
+    kinds = {"lost": report.lost, "found": report.found, "damaged": report.damaged}
+    texts = [f"log is {kind}" for kind, logs in kinds.items() if logs]
+    texts += ["leader lacks committed records"] * bool(report.refused)
+    for log in report.logs.values():
+        cut = ", and was cut" if log.cut else ""
+        texts.append(f"log ends at {log.log_end_offset}, epoch {log.leader_epoch}{cut}")
+    return "; ".join(texts)
+
+
 def _end(end: EpochEnd) -> str:
     return f"epoch {end.epoch} ends at {end.end_offset}"
 
@@ -132,6 +143,8 @@ class Seen:
     isr: str
     """As the leader holds it, with a proposal that is under way; empty on a follower."""
     proposed: str
+    refused: Offset | None = None
+    """Where it refuses to truncate its log."""
 
 
 def tell_changes(name: str, before: Seen, after: Seen, why: str) -> Iterator[str]:
@@ -142,10 +155,15 @@ def tell_changes(name: str, before: Seen, after: Seen, why: str) -> Iterator[str
         kept = set(after.log)
         gone = [e for e in before.log if e not in kept and e.offset >= after.log_start_offset]
         if gone:
-            cut = gone[0].offset
+            cut = min(gone[0].offset, after.log_end_offset)
             yield f"{name} truncates to {cut}{why and f' ({why})'}, dropping {names(gone)}"
         if after.log_start_offset > before.log_start_offset:
             yield f"{name} log start {before.log_start_offset} -> {after.log_start_offset}"
+        mended = [e for e in set(after.log) - set(before.log) if e.offset < before.log_end_offset]
+        if mended and not gone:
+            yield f"{name} has {names(sorted(mended))} again"
+    if after.refused is not None and before.refused is None:
+        yield f"{name} refuses to truncate to {after.refused}, below its HW {after.high_watermark}"
     if after.log_end_offset > before.log_end_offset:
         yield f"{name} LEO {before.log_end_offset} -> {after.log_end_offset}"
     if after.leads and after.leader_epoch > before.leader_epoch:

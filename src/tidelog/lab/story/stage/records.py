@@ -12,11 +12,11 @@ from tidelog.core.record.compression import Codec
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
 from tidelog.core.record.record import Record
-from tidelog.core.record.record_batch import batches, parse
+from tidelog.core.record.record_batch import CorruptRecord, batches, parse
+from tidelog.core.storage.disk import Region
 from tidelog.core.storage.log import Log
 from tidelog.lab.spec.snapshot import LogEntry
 
-READ_BYTES = 1 << 20
 RUN_MIN = 6
 """Runs of at least this many records are written as `m1..m9@0`."""
 
@@ -48,16 +48,28 @@ def _decode_batch(buffer: bytes) -> tuple[LogEntry, ...]:
 
 
 def read_log(log: Log) -> tuple[LogEntry, ...]:
-    """Everything a replica holds, from its log start on."""
-    entries: list[LogEntry] = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        found = decode_names(log.read_bytes(log.read(offset, READ_BYTES)))
-        if not found:
-            break
-        entries += [entry for entry in found if entry.offset >= offset]
-        offset = found[-1].offset + 1
-    return tuple(entries)
+    """Everything a replica holds, from its log start on, but for damaged batches.
+
+    Segments are read as they are: a read through the log would find damage for the broker.
+    """
+    found = (
+        entry
+        for segment in log.segments
+        for entry in _sound_names(log.read_bytes(Region(segment.path, 0, segment.size)))
+    )
+    return tuple(e for e in found if log.log_start_offset <= e.offset < log.log_end_offset)
+
+
+@lru_cache(maxsize=256)
+def _sound_names(buffer: bytes) -> tuple[LogEntry, ...]:
+    """The records in batches whose checksum is right."""
+    found: list[LogEntry] = []
+    try:
+        for batch in batches(buffer):
+            found += _decode_batch(bytes(batch.view())) if batch.crc_ok() else ()
+    except CorruptRecord:
+        pass
+    return tuple(found)
 
 
 def spell(entries: Iterable[LogEntry]) -> str:

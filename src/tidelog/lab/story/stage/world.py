@@ -14,7 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidelog.core.controller.effects import HeartbeatAnswer, StoreTransaction
-from tidelog.core.controller.events import AlterPartitionReceived, HeartbeatReceived
+from tidelog.core.controller.election import UncleanRecovery
+from tidelog.core.controller.events import (
+    AlterPartitionReceived,
+    HeartbeatReceived,
+    LogReportsReceived,
+)
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
@@ -25,11 +30,13 @@ from tidelog.core.types import BrokerId
 from tidelog.lab.spec.snapshot import ClusterSnapshot, ControllerSnapshot, History
 from tidelog.lab.story.grammar import StoryError, known_name
 from tidelog.lab.story.stage.broker import NOTHING_SEEN, Sent, StoryBroker, as_recovered
-from tidelog.lab.story.stage.controller import CONTROLLER_ID, HandController
+from tidelog.lab.story.stage.controller import CONTROLLER_ID, PARTITION, HandController
 from tidelog.lab.story.stage.narration import (
     CLIENT,
     CONTROLLER,
     Line,
+    message,
+    report_text,
     spell_offsets,
     tell_changes,
 )
@@ -38,6 +45,7 @@ SESSION_MS = 9_000
 SLICE_MS = 2_000
 """Time passes in slices, so that periodic work keeps up; at most SLICES_MAX of them."""
 SLICES_MAX = 500
+PIECES_MAX = 100
 
 
 @dataclass(slots=True)
@@ -51,6 +59,9 @@ class Setup:
     min_insync_replicas: int = 1
     unclean: bool = False
     drop_unclean_stops: bool = False
+    recovery: UncleanRecovery | None = None
+    """How the controller elects when no replica is eligible; None: it does not elect by itself,
+    and ignores reports about logs."""
     config: NodeConfig = field(default_factory=lambda: NodeConfig(0))
 
 
@@ -62,8 +73,10 @@ class World:
         self.now_ms = 0
         self.lines: list[Line] = []
         self.history = History()
-        self.controller = HandController(setup.min_insync_replicas, setup.unclean)
+        self.controller = HandController(setup.min_insync_replicas, setup.unclean, setup.recovery)
         self.proposals: list[Sent] = []
+        self._reports: list[Sent] = []
+        """About logs, on their way to the controller."""
         self.cuts: set[frozenset[str]] = set()
         self.answers: dict[object, object] = {}
         """Responses by whom they are for, as they come."""
@@ -151,6 +164,8 @@ class World:
         if broker.node is None:
             return
         outer, self._why = self._why, why or self._why
+        if PARTITION in broker.node.directory.damaged:
+            self._why = "damaged"
         effects = broker.node.step(event)
         self.observe(broker)
         for effect in effects:
@@ -216,11 +231,15 @@ class World:
             self.proposals.append(sent)
         elif isinstance(effect.request, HeartbeatReceived):
             self._heartbeat(sent, effect.request)
+        elif isinstance(effect.request, LogReportsReceived) and self.setup.recovery is not None:
+            self._reports.append(sent)
 
     def _heartbeat(self, sent: Sent, request: HeartbeatReceived) -> None:
         """The controller hears it; whether a broker may stop is the story's decision."""
         if not self.reachable(sent.sender.name, CONTROLLER):
             return
+        if self.setup.recovery is not None:
+            self._admit(sent.sender, request.want_fence)
         answer = HeartbeatAnswer(
             ErrorCode.NONE,
             caught_up=True,
@@ -228,6 +247,46 @@ class World:
             should_shut_down=request.want_shut_down,
         )
         self.step(sent.sender, on.ResponseReceived(sent.correlation, answer, self.now_ms))
+
+    # -- reports about logs ----------------------------------------------------------------
+
+    def deliver_reports(self) -> None:
+        """Let the controller handle what brokers reported, and elect if that decides it."""
+        if self.setup.recovery is None:
+            return
+        while True:
+            self.controller.reports.due(self.now_ms)
+            while self._reports:
+                self._deliver_report(self._reports.pop(0))
+            if not self._recover():
+                return
+
+    def _deliver_report(self, sent: Sent) -> None:
+        sender, request = sent.sender, sent.request
+        assert isinstance(request, LogReportsReceived), "reports are nothing else"
+        if sent.incarnation != sender.incarnation or not sender.alive:
+            return
+        if not self.reachable(sender.name, CONTROLLER):
+            self.step(sender, on.RequestFailed(sent.correlation, self.now_ms))
+            return
+        line = message(sender.name, CONTROLLER, report_text(request))
+        if line not in self.lines:  # it is sent again whenever the cluster changes
+            self.lines.append(line)
+        answer = self.controller.report(request)
+        self.spread()
+        self.step(sender, on.ResponseReceived(sent.correlation, answer, self.now_ms))
+
+    def _recover(self) -> bool:
+        """Elect a leader by the reports, if there is none and the rules allow it."""
+        before = self.controller.partition
+        changed = self.controller.reelected(self.able())
+        if before.leader is not None or changed.leader is None:
+            return False
+        if changed.unclean_election != before.unclean_election:
+            self.say(f"controller: {self.labels[changed.leader]} has the most records")
+        self.controller.commit(changed)
+        self.spread()
+        return True
 
     # -- news ------------------------------------------------------------------------------
 
@@ -260,7 +319,7 @@ class World:
             self._read_at = outer
             return
         for batch in self.controller.changes_after(broker.watches):
-            if batch.rev <= end:
+            if broker.watches < batch.rev <= end:
                 broker.watches = batch.rev
                 self.step(broker, on.StoreChanged(batch, self.now_ms), "its own HW")
 
@@ -276,21 +335,37 @@ class World:
             self.say(f"{broker.name} is up, {spell_offsets(picture)}")
         self.step(broker, on.Started(self.now_ms), "its own HW")
         self.controller.catch_up()
+        broker.deaf = False
+        for name in deaf:
+            self.broker(name).deaf = True
         self._let_in(broker)
         assert node.broker_epoch is not None, "it has registered"
-        broker.deaf = False
-        self.spread(deaf)
+        self.spread()
+        if self.controller.image.partitions:
+            self.deliver_reports()
 
     def _let_in(self, broker: StoryBroker) -> None:
-        """Take away what its earlier life led, then unfence it."""
+        """Register a broker: it loses leadership, its lost logs are stored, then it is unfenced."""
         controller = self.controller
         if controller.image.partitions:
             others = self.able() - {broker.id}
             if controller.partition.leader == broker.id:
                 controller.commit(controller.reelected(others))
-            if self.setup.drop_unclean_stops and controller.stopped_uncleanly(broker.id):
+            drop = self.setup.drop_unclean_stops or self.setup.recovery is not None
+            if drop and controller.stopped_uncleanly(broker.id):
                 controller.commit(controller.without(broker.id, others, lost_data=True))
-        controller.admit(broker.id)
+            self.deliver_reports()
+        broker.registered = True
+        if self.setup.recovery is None or broker.may_join:
+            controller.admit(broker.id)
+
+    def _admit(self, broker: StoryBroker, want_fence: bool) -> None:
+        """Unfence a registered broker when it has reported all it must before it may join."""
+        news = broker.registered and not broker.may_join and not want_fence
+        broker.may_join = not want_fence
+        if news:
+            self.controller.admit(broker.id)
+            self.spread()
 
     def crash(self, broker: StoryBroker) -> None:
         """The process is killed; what it wrote is still in the machine's memory."""
@@ -311,7 +386,16 @@ class World:
             self.now_ms = min(end, before + slice_ms)
             for broker in self.brokers.values():
                 self.read_clock(broker)
-                self.step(broker, on.Ticked(self.now_ms))
+                self._tick(broker)
+            self.deliver_reports()
+
+    def _tick(self, broker: StoryBroker) -> None:
+        """Let a broker do what is due, and what it splits into pieces to the end."""
+        for _ in range(PIECES_MAX):
+            self.step(broker, on.Ticked(self.now_ms))
+            due_ms = None if broker.node is None else broker.node.next_deadline_ms()
+            if due_ms is None or due_ms > self.now_ms:
+                return
 
     def read_clock(self, broker: StoryBroker) -> None:
         """Its host looks at the wall clock."""

@@ -16,7 +16,7 @@ from threading import Thread
 
 from tidelog.core.controller.metadata.history import WAY_OUT
 from tidelog.core.storage import layout
-from tidelog.core.storage.checkpoint import CheckpointError, parse_properties
+from tidelog.core.storage.checkpoint import CheckpointError, DamagedProperties, parse_properties
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
 from tidelog.shell.supervisor import up_file
@@ -119,8 +119,8 @@ def _check_broker(folder: str) -> None:
     try:
         with open(path, "rb") as file:
             parse_properties(path, file.read())
-    except FileNotFoundError:
-        pass  # it never came so far as to write one
+    except (FileNotFoundError, DamagedProperties):
+        pass  # the broker writes one
     except CheckpointError as error:
         raise Refusal(
             f"{error}; use the Tidelog that wrote it, or choose another folder with --data"
