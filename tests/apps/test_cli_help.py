@@ -72,6 +72,7 @@ def test_every_command_of_the_tree_is_there() -> None:
         "inspect epochs",
         "inspect checkpoints",
         "audit",
+        "repair",
         "store",
         "store show",
         "store backup",

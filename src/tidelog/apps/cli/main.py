@@ -13,6 +13,7 @@
     completion what makes a shell complete commands and topics
     inspect    the files of a log directory, without a broker
     audit      every replica's files on disk, checked and compared on Spark
+    repair     check the files of a stopped broker, and mend them from another folder
     store      what is in a cluster's metadata store, and copies of it
     verify     clients and faults on a real cluster, and a check of all they saw
     pipeline   topics to a lake, windows over topics, a lake to topics, on Spark
@@ -47,6 +48,7 @@ COMMANDS = LazyCommands(
         "completion": "tidelog.apps.cli.local.completion:completion",
         "inspect": "tidelog.apps.cli.inspect:inspect",
         "audit": "tidelog.apps.cli.spark.audit:audit",
+        "repair": "tidelog.apps.cli.repair:repair",
         "store": "tidelog.apps.cli.store:store",
         "verify": "tidelog.apps.cli.verify:verify",
         "pipeline": "tidelog.apps.cli.spark.pipeline:pipeline",

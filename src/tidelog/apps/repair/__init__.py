@@ -1,0 +1,1 @@
+"""`tidelog repair`: check the folder of a stopped broker, and mend it from another one."""
