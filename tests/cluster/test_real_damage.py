@@ -1,33 +1,47 @@
 """The files of one replica are damaged while all brokers are down; the other two are sound.
 
 No acknowledged record may be lost, and the cluster mends itself: all replicas are in sync again
-and hold the same bytes.
+and hold the same bytes. Each way of `tidelog verify --faults damage` is tried, on the broker that
+led last, after a clean stop and after kill -9. Each one has a partition of its own, so that one
+run of a cluster tries many.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from itertools import zip_longest
 
 import pytest
+from confluent_kafka import TopicPartition
 from real_cluster import (
     QUICK_SESSIONS,
-    await_isr,
+    Sent,
+    assert_all_run,
+    consumer,
     eventually,
-    leader_of,
     make_topic,
-    partition_dir,
-    read_values,
     segment_bytes,
-    send_all,
+    take,
 )
 
+from tidelog.apps.verify.nemesis.damage import PARTITION_WAYS, damage
+from tidelog.apps.verify.nemesis.ways.broker_ways import BROKER_WAYS, CHECKPOINTS, WHOLE_FILES
+from tidelog.core import types
+from tidelog.shell.client import admin
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 BROKERS = (1, 2, 3)
-ONCE = {"acks": "all", "enable.idempotence": True}
+DAMAGED = 1
+MENDED_S = 60.0
+RECORDS = 160
+PRODUCER = {"acks": "all", "enable.idempotence": True, "batch.num.messages": 4}
 """A leader changes while records are sent: a plain producer would write some of them twice."""
-VALUES = [b"%06d" % number + b"." * 1000 for number in range(4000)]
-"""Four segments of a megabyte."""
+CONFIGS = {
+    "min.insync.replicas": "2",
+    "segment.bytes": "16384",
+    "index.interval.bytes": "1024",
+}
+"""Four segments or more, each of about ten batches."""
+CLEAN = pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after kill -9"])
 
 
 @pytest.fixture
@@ -36,76 +50,147 @@ def cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
-def segments(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.log"))
+def value(partition: int, number: int) -> bytes:
+    return b"%04d %04d" % (partition, number) + b"." * 400
 
 
-def flip(file: Path, at: int) -> None:
-    data = bytearray(file.read_bytes())
-    data[at] ^= 0x10
-    file.write_bytes(data)
+class Topic:
+    """A topic whose partitions are all written alike."""
+
+    def __init__(self, cluster: LocalCluster, name: str, partitions: int) -> None:
+        self.cluster = cluster
+        self.name = make_topic(cluster.bootstrap, name, partitions, 3, CONFIGS)
+        self.partitions = range(partitions)
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        """So many records more to each partition, all acknowledged."""
+        sent = Sent(self.cluster.bootstrap, self.name, PRODUCER)
+        for number in range(self.sent, self.sent + count):
+            for partition in self.partitions:
+                sent.send(value(partition, number), partition)
+        sent.settle(MENDED_S)
+        assert not sent.failed, next(iter(sent.failed.items()))
+        self.sent += count
+
+    def stop(self, clean: bool) -> None:
+        """All brokers, the one that is damaged last."""
+        for broker in sorted(BROKERS, key=lambda broker: broker == DAMAGED):
+            (self.cluster.stop if clean else self.cluster.kill)(broker)
+
+    def damage(self, partition: int, way: str) -> None:
+        place = types.TopicPartition(self.name, partition)
+        damage(self.cluster.log_dir(DAMAGED), place, way)
+
+    def start(self) -> None:
+        for broker in BROKERS:
+            self.cluster.start_broker(broker, wait=False)
+
+    def unmended(self) -> set[int]:
+        """Partitions that are damaged or not wholly in sync, as far as the broker knows that
+        has checked all its logs."""
+        with Cluster(self.cluster.bootstrap, timeout_s=5) as client:
+            found = client.refresh([self.name]).topics[self.name].partitions
+            state = admin.describe_state(client, DAMAGED, self.name)
+        if state is None or not state["acting"] or not state["scrub"]["passes"]:
+            return set(self.partitions)
+        damaged = {each["partition"] for each in state["partitions"] if each["damage"]}
+        known = {each["partition"] for each in state["partitions"]}
+        behind = {n for n, each in found.items() if len(each.isr) < 3 or each.leader < 0}
+        return damaged | behind | (set(self.partitions) - known)
+
+    def differing(self) -> set[int]:
+        """Partitions whose replicas hold other bytes. Space that is reserved behind the last
+        record does not count."""
+
+        def logs(partition: int) -> set[bytes]:
+            places = [(self.cluster, broker, self.name, partition) for broker in BROKERS]
+            return {segment_bytes(*place).rstrip(b"\0") for place in places}
+
+        return {partition for partition in self.partitions if len(logs(partition)) > 1}
+
+    def lost(self) -> dict[int, str]:
+        """What can't be read, by partition."""
+        lost = {}
+        with consumer(self.cluster.bootstrap) as client:
+            for partition in self.partitions:
+                values = [value(partition, number) for number in range(self.sent)]
+                client.assign([TopicPartition(self.name, partition, 0)])
+                try:
+                    found = [message.value() for message in take(client, len(values))]
+                except AssertionError as error:
+                    lost[partition] = str(error)
+                    continue
+                if found != values:
+                    lost[partition] = f"{len(set(values) - set(found))} of {len(values)} lost"
+        return lost
 
 
-def cut(file: Path, by: int) -> None:
-    data = file.read_bytes()
-    file.write_bytes(data[:-by])
+def await_none(look: Callable[[], set[int]], what: str, names: list[str]) -> None:
+    """Wait until no partition is left, else name what was done to those."""
+    left: set[int] = set()
+
+    def none_left() -> bool:
+        left.clear()
+        left.update(look())
+        return not left
+
+    try:
+        eventually(none_left, what, MENDED_S)
+    except AssertionError as error:
+        ways = "; ".join(names[number] for number in sorted(left)) or str(error)
+        raise AssertionError(f"not within {MENDED_S:g} s: {what}, after: {ways}") from None
 
 
-def zeros(file: Path, at: int, size: int) -> None:
-    data = bytearray(file.read_bytes())
-    data[at : at + size] = bytes(size)
-    file.write_bytes(data)
-
-
-def set_checkpoint(name: str, value: int) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        topic, _, partition = folder.name.rpartition("-")
-        Path(folder.parent, name).write_text(f"0\n1\n{topic} {partition} {value}\n")
-
-    return change
-
-
-DAMAGE: dict[str, Callable[[Path], None]] = {
-    "a flipped byte in the first segment": lambda folder: flip(segments(folder)[0], 5000),
-    "a flipped byte in an older segment": lambda folder: flip(segments(folder)[1], 100_000),
-    "a flipped byte in the active segment": lambda folder: flip(segments(folder)[-1], 70),
-    "the tail of the active segment cut": lambda folder: cut(segments(folder)[-1], 9999),
-    "the tail of an older segment cut": lambda folder: cut(segments(folder)[1], 9999),
-    "zeros in the active segment": lambda folder: zeros(segments(folder)[-1], 3000, 5000),
-    "the first segment deleted": lambda folder: segments(folder)[0].unlink(),
-    "an older segment deleted": lambda folder: segments(folder)[1].unlink(),
-    "the active segment deleted": lambda folder: segments(folder)[-1].unlink(),
-    "a large log start checkpoint": set_checkpoint("log-start-offset-checkpoint", 99_999_999),
-    "a large high watermark": set_checkpoint("replication-offset-checkpoint", 99_999_999),
-    "a large recovery point": set_checkpoint("recovery-point-offset-checkpoint", 99_999_999),
-    "the partition's folder deleted": lambda folder: shutil.rmtree(folder),
-    "the broker's folder deleted": lambda folder: shutil.rmtree(folder.parent),
-}
+def check(topic: Topic, names: list[str]) -> None:
+    """All brokers have started again: the cluster mends itself and has every record."""
+    try:
+        topic.send(1)
+        await_none(topic.unmended, "every replica is in sync", names)
+    finally:
+        assert_all_run(topic.cluster)
+    lost = topic.lost()
+    assert not lost, "; ".join(f"{names[n]}: {what}" for n, what in lost.items())
+    await_none(topic.differing, "all replicas hold the same bytes", names)
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after kill -9"])
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_damage_to_one_replica_loses_nothing(
-    cluster: LocalCluster, name: str, damage: Callable[[Path], None], clean: bool
-) -> None:
-    configs = {"min.insync.replicas": "2", "segment.bytes": str(1 << 20)}
-    make_topic(cluster.bootstrap, name, replicas=3, configs=configs)
-    send_all(cluster.bootstrap, name, VALUES, conf=ONCE)
-    await_isr(cluster, name, BROKERS)
-    leader = leader_of(cluster, name)
-    for broker in sorted(BROKERS, key=lambda broker: broker == leader):
-        (cluster.stop if clean else cluster.kill)(broker)
-    damage(partition_dir(cluster, leader, name))
+@CLEAN
+def test_damage_to_one_replica_loses_nothing(cluster: LocalCluster, name: str, clean: bool) -> None:
+    ways = list(PARTITION_WAYS)
+    topic = Topic(cluster, name, len(ways))
+    topic.send(RECORDS // 2)
     for broker in BROKERS:
-        cluster.start_broker(broker, wait=False)
-    send_all(cluster.bootstrap, name, [b"and on"], conf=ONCE)
-    await_isr(cluster, name, BROKERS)
-    assert read_values(cluster.bootstrap, name) == [*VALUES, b"and on"]
+        cluster.restart(broker)  # the second half is of other leader epochs
+    topic.send(RECORDS // 2)
+    topic.stop(clean)
+    for partition, way in enumerate(ways):
+        topic.damage(partition, way)
+    topic.start()
+    check(topic, ways)
 
-    def alike() -> bool:
-        # Space that is reserved behind the last record does not count.
-        logs = {segment_bytes(cluster, broker, name).rstrip(b"\0") for broker in BROKERS}
-        return len(logs) == 1
 
-    eventually(alike, "all replicas hold the same bytes")
+@pytest.mark.ci
+@CLEAN
+def test_damage_to_one_broker_loses_nothing(cluster: LocalCluster, name: str, clean: bool) -> None:
+    """Ways that change other files of the broker are tried together."""
+    topic = Topic(cluster, name, partitions=3)
+    topic.send(RECORDS)
+    for ways in rounds():
+        topic.stop(clean)
+        for way in ways:
+            topic.damage(0, way)
+        topic.start()
+        check(topic, [", ".join(ways)] * 3)
+
+
+def rounds() -> Iterator[list[str]]:
+    """Every way that concerns a whole broker, at most one for each file in a round."""
+    by_file: dict[str, list[str]] = {}
+    for way in BROKER_WAYS:
+        row = next((name for what, name in CHECKPOINTS.items() if way.endswith(what)), way)
+        file = next((name for name in WHOLE_FILES if name in way), row)
+        by_file.setdefault(file, []).append(way)
+    for together in zip_longest(*(ways for file, ways in by_file.items() if file in WHOLE_FILES)):
+        yield [way for way in together if way is not None]
+    yield from (ways for file, ways in by_file.items() if file not in WHOLE_FILES)

@@ -25,9 +25,9 @@ def run(*arguments: str) -> Invocation:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--nemesis", "kil"], "no fault 'kil'; did you mean kill"),
-        (["--nemesis", "kill,none"], "no fault 'none'"),
-        (["--bootstrap", "localhost:1", "--nemesis", "kill"], "leave out --bootstrap"),
+        (["--faults", "kil"], "no fault 'kil'; did you mean kill"),
+        (["--faults", "kill,none"], "no fault 'none'"),
+        (["--bootstrap", "localhost:1", "--faults", "kill"], "leave out --bootstrap"),
         (["--bootstrap", "localhost:1", "--seconds", "1"], "can't connect to localhost:1"),
         (["--bootstrap", "localhost:notaport"], "is no address"),
         (["--acks", "0"], "--acks"),
@@ -81,7 +81,7 @@ def test_a_clean_report() -> None:
     assert "5,000" in shown
     assert "note: fault 2 took long" in shown
     assert "A clean run shows" in shown
-    assert "tidelog verify --seed 17 --seconds 30 --nemesis kill,pause\n" in shown
+    assert "tidelog verify --seed 17 --seconds 30 --faults kill,pause\n" in shown
     assert "✓ seed 17: 150,000 acknowledged; 0 lost, 0 anomalies" in shown.splitlines()[-1]
 
 

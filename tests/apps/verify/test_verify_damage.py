@@ -7,17 +7,16 @@ import pytest
 from click.testing import CliRunner
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.verify.nemesis.damage import HUGE_OFFSET, WAYS, damage
+from tidelog.apps.verify.nemesis.damage import LIVE_WAYS, PARTITION_WAYS, WAYS, damage
 from tidelog.apps.verify.nemesis.plan import Fault, choose_damage, make_plan
+from tidelog.apps.verify.nemesis.ways.broker_ways import CHECKPOINTS, HUGE_OFFSET, ROW_WAYS
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Record
 from tidelog.core.storage.checkpoint import parse_offsets
 from tidelog.core.types import TopicPartition
 
 PLACE, OTHER = TopicPartition("t", 1), TopicPartition("t", 2)
-CHECKPOINTS = {
-    "a huge log start": "log-start-offset-checkpoint",
-    "a huge high watermark": "replication-offset-checkpoint",
-    "a huge recovery point": "recovery-point-offset-checkpoint",
-}
+SEGMENT_BYTES = 40_000
 Files = dict[str, bytes]
 
 
@@ -29,14 +28,25 @@ def log_dir(tmp_path: Path) -> Path:
         folder = log_dir / f"{place.topic}-{place.partition}"
         folder.mkdir(parents=True)
         (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        (folder / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA")
         for base in (0, 100, 200):
             reserved = bytes(50_000 if base == 200 else 0)
-            (folder / f"{base:020}.log").write_bytes(b"x" * 40_000 + reserved)
-            (folder / f"{base:020}.index").write_bytes(bytes(8))
+            (folder / f"{base:020}.log").write_bytes(ten_batches(base) + reserved)
+            (folder / f"{base:020}.index").write_bytes(bytes([0, 0, 0, 1, 0, 0, 0, base + 1]))
             (folder / f"{base:020}.timeindex").write_bytes(bytes(12))
+            (folder / f"{base:020}.snapshot").write_bytes(b"s")
     for name in CHECKPOINTS.values():
         (log_dir / name).write_text("0\n2\nt 1 7\nt 2 8\n")
+    for name in ("meta.properties", "metadata-revision", ".kafka_cleanshutdown"):
+        (log_dir / name).write_text("version=1\n")
     return log_dir
+
+
+def ten_batches(base: int) -> bytes:
+    """Ten records each, together about 40,000 bytes."""
+    records = [Record(None, b"x" * 390, 1) for _ in range(10)]
+    made = [encode_batch(records, base_offset=base + 10 * n, leader_epoch=0) for n in range(10)]
+    return b"".join(made)
 
 
 def files(log_dir: Path) -> Files:
@@ -45,7 +55,8 @@ def files(log_dir: Path) -> Files:
 
 
 def changed(before: Files, after: Files) -> set[str]:
-    return {name for name in before if before[name] != after.get(name)}
+    names = {*before, *after}
+    return {name for name in names if before.get(name) != after.get(name)}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -57,12 +68,31 @@ def test_only_files_of_one_replica_are_damaged(log_dir: Path, way: str) -> None:
     assert touched
     if way == "the broker's folder deleted":
         assert after == {}
-    elif way in CHECKPOINTS:
-        name = CHECKPOINTS[way]
-        assert touched == {name}
-        assert parse_offsets(name, after[name]) == {PLACE: HUGE_OFFSET, OTHER: 8}
-    else:
+    elif way in ROW_WAYS:
+        (name,) = touched
+        assert parse_offsets(name, after[name])[OTHER] == 8
+    elif way in PARTITION_WAYS:
         assert all(name.startswith("t-1/") for name in touched)
+    else:
+        assert not any("/" in name for name in touched)
+
+
+def test_a_huge_offset_is_written_for_one_partition(log_dir: Path) -> None:
+    for what, name in CHECKPOINTS.items():
+        damage(str(log_dir), PLACE, f"a huge {what}")
+        assert parse_offsets(name, files(log_dir)[name]) == {PLACE: HUGE_OFFSET, OTHER: 8}
+
+
+@pytest.mark.parametrize("way", LIVE_WAYS)
+def test_under_a_running_broker_only_a_closed_segment_is_damaged(log_dir: Path, way: str) -> None:
+    before = files(log_dir)
+    damage(str(log_dir), PLACE, way)
+    assert changed(before, files(log_dir)) == {f"t-1/{100:020}.log"}
+    for base in (100, 200):
+        (log_dir / f"t-1/{base:020}.log").unlink(missing_ok=True)
+    before = files(log_dir)
+    damage(str(log_dir), PLACE, way)
+    assert files(log_dir) == before, "no segment is closed"
 
 
 @pytest.mark.parametrize(("which", "base"), [("first", 0), ("older", 100), ("active", 200)])
@@ -73,12 +103,12 @@ def test_the_segment_that_is_damaged(log_dir: Path, which: str, base: int) -> No
     assert changed(before, after) == {name}
     pairs = zip(before[name], after[name], strict=True)
     (at,) = [n for n, (old, new) in enumerate(pairs) if old != new]
-    assert at < 40_000, "in a record"
+    assert at < SEGMENT_BYTES, "in a record"
 
 
 def test_a_cut_takes_records_and_not_only_reserved_space(log_dir: Path) -> None:
     damage(str(log_dir), PLACE, "the tail of the active segment cut")
-    assert len(files(log_dir)[f"t-1/{200:020}.log"]) < 40_000
+    assert len(files(log_dir)[f"t-1/{200:020}.log"]) < SEGMENT_BYTES
 
 
 def test_a_log_of_one_empty_segment_can_be_damaged(tmp_path: Path) -> None:
@@ -90,7 +120,7 @@ def test_a_log_of_one_empty_segment_can_be_damaged(tmp_path: Path) -> None:
 
 
 def test_each_kind_of_damage_comes_once_before_any_comes_twice() -> None:
-    plan = make_plan(5, 600, ("damage",))
+    plan = make_plan(5, 1800, ("damage",))
     choices = [choose_damage(fault, (), [0, 1, 2]) for fault in plan]
     assert len(choices) > len(WAYS)
     assert {choice.way for choice in choices[: len(WAYS)]} == set(WAYS)
@@ -105,12 +135,19 @@ def test_with_the_role_of_a_leader_a_partition_that_it_leads_is_damaged() -> Non
         assert choose_damage(fault, (), [3]).partition == 3
 
 
+def test_under_a_running_broker_a_partition_that_it_follows_is_damaged() -> None:
+    for draw in range(0, 2000, 37):
+        fault = Fault(1.0, "damage-live", "leader", draw, 1.0, 0.5)
+        assert choose_damage(fault, (4,), [0, 4]).partition == 0
+
+
 @pytest.mark.ci
 def test_replicas_are_damaged_under_load_and_nothing_is_lost() -> None:
-    arguments = ["verify", "--nemesis", "damage", "--seconds", "30", "--rate", "1500"]
+    kinds = "damage,damage-live"
+    arguments = ["verify", "--faults", kinds, "--seconds", "40", "--rate", "3000"]
     found = CliRunner().invoke(cli, [*arguments, "--format", "json"])
     assert found.exit_code == 0, found.output
     data = json.loads(found.stdout)
-    assert {fault["kind"] for fault in data["faults"]} == {"damage"}
+    assert {fault["kind"] for fault in data["faults"]} == {"damage", "damage-live"}
     assert all(" partition " in fault["note"] for fault in data["faults"])
     assert data["replicas_compared"] == 18

@@ -37,7 +37,7 @@ def test_a_leader_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     seed = seed_with_kill(6)
     data = run(
-        "--seconds", "6", "--nemesis", "kill", "--seed", str(seed), "--rate", "1500",
+        "--seconds", "6", "--faults", "kill", "--seed", str(seed), "--rate", "1500",
         "--keep", str(folder),
     )  # fmt: skip
     assert data["kills"] >= 1
@@ -84,7 +84,7 @@ OTHERS = ("pause", "restart", "isolate", "disk-full")
 def test_other_faults_than_kills() -> None:
     plans = ((seed, make_plan(seed, 16, OTHERS)) for seed in range(1000))
     seed = next(s for s, plan in plans if len({fault.kind for fault in plan[:3]}) == 3)
-    data = run("--seconds", "16", "--nemesis", ",".join(OTHERS), "--seed", str(seed))
+    data = run("--seconds", "16", "--faults", ",".join(OTHERS), "--seed", str(seed))
     assert data["kills"] == 0
     assert len({fault["kind"] for fault in data["faults"]}) >= 2
     assert all(fault["healthy_s"] is not None for fault in data["faults"])
@@ -92,7 +92,7 @@ def test_other_faults_than_kills() -> None:
 
 @pytest.mark.slow
 def test_all_brokers_are_killed_at_once_and_nothing_is_lost() -> None:
-    data = run("--seconds", "12", "--nemesis", "kill-all")
+    data = run("--seconds", "12", "--faults", "kill-all")
     assert data["kills"] >= 3
     assert data["failover"]["kill-all"]["never"] == 0
 
@@ -102,7 +102,7 @@ def test_acks_1_shows_that_the_checker_has_teeth() -> None:
     """Records that one broker alone acknowledged die with it; the report says how many."""
     found = CliRunner().invoke(
         cli,
-        ["verify", "--seconds", "15", "--acks", "1", "--nemesis", "kill", "--format", "json"],
+        ["verify", "--seconds", "15", "--acks", "1", "--faults", "kill", "--format", "json"],
     )
     data = json.loads(found.stdout)
     assert data["idempotence"] is False

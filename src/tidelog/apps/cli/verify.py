@@ -47,9 +47,9 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     "verify",
     epilog=examples(
         "tidelog verify",
-        "tidelog verify --seconds 30 --nemesis kill,pause --seed 7",
+        "tidelog verify --seconds 30 --faults kill,pause --seed 7",
         f"tidelog verify --bootstrap {LAST_RESORT} --seconds 20",
-        "tidelog verify --acks 1 --nemesis kill --keep evidence",
+        "tidelog verify --acks 1 --faults kill --keep evidence",
     ),
 )
 @click.option(
@@ -71,12 +71,12 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     help="Verify this cluster, any Kafka, without faults.  [default: three brokers of our own]",
 )
 @click.option(
-    "--nemesis",
+    "--faults",
     "kinds",
     callback=_known_faults,
     metavar="FAULTS",
-    help="Faults to inject: some of kill, pause, restart, isolate, disk-full, rolling, kill-two,"
-    " kill-all, damage, with commas; or none.  [default: the first six]",
+    help="Faults to inject: some of kill, pause, restart, isolate, disk-full, rolling, damage,"
+    " damage-live, kill-two, kill-all, with commas; or none.  [default: the first seven]",
 )
 @click.option(
     "--producers",

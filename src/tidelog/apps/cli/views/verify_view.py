@@ -110,7 +110,7 @@ class VerifyView:
         if options.bootstrap is not None:
             words.append(f"--bootstrap {options.bootstrap}")
         else:
-            words.append(f"--nemesis {','.join(options.kinds) or 'none'}")
+            words.append(f"--faults {','.join(options.kinds) or 'none'}")
         names = ("producers", "rate", "acks", "partitions", "client")
         unusual = [name for name in names if getattr(options, name) != getattr(usual, name)]
         words += [f"--{name} {getattr(options, name)}" for name in unusual]

@@ -13,6 +13,7 @@ from tidelog.apps.verify.nemesis.damage import damage
 from tidelog.apps.verify.nemesis.failover import Injected
 from tidelog.apps.verify.nemesis.plan import (
     SESSION_S,
+    WAYS_OF,
     DamageChoice,
     Fault,
     choose,
@@ -78,7 +79,7 @@ class Nemesis:
         if fault.kind == "rolling":
             for broker in targets:
                 self._one(fault, [broker], self._restart)
-        elif fault.kind == "damage":
+        elif fault.kind in WAYS_OF:
             self._damage(fault, targets)
         else:
             self._one(fault, targets, self._acts[fault.kind])
@@ -90,7 +91,8 @@ class Nemesis:
         if not view.leaders or not self.await_health(HEALTH_S, "all in sync before damage"):
             return
         chosen = choose_damage(fault, led, list(view.leaders))
-        self._one(fault, targets, partial(self._damage_files, chosen))
+        act = self._damage_stopped if fault.kind == "damage" else self._damage_running
+        self._one(fault, targets, partial(act, chosen))
         if not self._await(MENDED_S, "damage is mended", lambda: self._is_mended(targets[0])):
             self.failures.append(
                 f"broker {targets[0]}: partition {chosen.partition} is not mended {MENDED_S:g} s"
@@ -140,20 +142,34 @@ class Nemesis:
             self._hold(min(seconds, STOPPED_S_MAX), what)
         return ""
 
-    def _damage_files(
+    def _damage_stopped(
         self, chosen: DamageChoice, targets: list[int], seconds: float, what: str
     ) -> str:
-        how = "clean stop" if chosen.clean else "kill -9"
         with self._started_again(targets):
-            for broker in targets:
-                if chosen.clean:
-                    self._stop(broker)
-                else:
-                    self._cluster.kill(broker)
-                place = TopicPartition(self._topic, chosen.partition)
-                damage(self._cluster.log_dir(broker), place, chosen.way)
+            how = self._end(chosen, targets)
+            self._damage_files(chosen, targets)
             self._hold(seconds, f"{what}: {chosen.way}")
         return f"{how}; partition {chosen.partition}: {chosen.way}"
+
+    def _damage_running(
+        self, chosen: DamageChoice, targets: list[int], seconds: float, what: str
+    ) -> str:
+        """A deleted file shows only after a restart: the broker still has it open."""
+        self._damage_files(chosen, targets)
+        self._hold(seconds, f"{what}: {chosen.way}")
+        with self._started_again(targets):
+            how = self._end(chosen, targets)
+        return f"running, then {how}; partition {chosen.partition}: {chosen.way}"
+
+    def _end(self, chosen: DamageChoice, targets: list[int]) -> str:
+        for broker in targets:
+            (self._stop if chosen.clean else self._cluster.kill)(broker)
+        return "clean stop" if chosen.clean else "kill -9"
+
+    def _damage_files(self, chosen: DamageChoice, targets: list[int]) -> None:
+        for broker in targets:
+            place = TopicPartition(self._topic, chosen.partition)
+            damage(self._cluster.log_dir(broker), place, chosen.way)
 
     def _pause(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:

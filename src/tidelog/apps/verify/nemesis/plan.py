@@ -9,11 +9,11 @@ in sync, unless the fault itself takes several brokers.
 Always true: the same seed, seconds and kinds give the same plan.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from tidelog.apps.verify.nemesis.damage import WAYS
+from tidelog.apps.verify.nemesis.damage import LIVE_WAYS, WAYS
 
 KINDS = {
     "kill": "kill -9, and start again after a while",
@@ -22,12 +22,15 @@ KINDS = {
     "isolate": "its links to the other brokers are cut",
     "disk-full": "every write to its log directory fails",
     "rolling": "a clean restart of one broker after the other",
+    "damage": "a stop, clean or by kill -9; one replica's files are damaged; a start",
+    "damage-live": "a closed segment of a follower is damaged while its broker runs; a restart",
     "kill-two": "kill -9 of two brokers at once",
     "kill-all": "kill -9 of all brokers at once",
-    "damage": "a stop, clean or by kill -9; one replica's files are damaged; a start",
 }
 """Every fault by name."""
-DEFAULT_KINDS = ("kill", "pause", "restart", "isolate", "disk-full", "rolling")
+DEFAULT_KINDS = ("kill", "pause", "restart", "isolate", "disk-full", "rolling", "damage")
+WAYS_OF = {"damage": list(WAYS), "damage-live": list(LIVE_WAYS)}
+"""The ways of each kind of fault that damages files."""
 QUIET_S = 3.0
 """At the end of a run no fault begins."""
 SESSION_S = 9.0
@@ -44,6 +47,7 @@ _COST_S = {
     "kill-two": 3.0,
     "kill-all": 4.0,
     "damage": 6.0,
+    "damage-live": 6.0,
 }
 """About what a fault takes beside its own duration."""
 
@@ -66,7 +70,7 @@ def make_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> list[Fault]:
     """The faults of a run of so many seconds."""
     random = Random(f"tidelog verify {seed}")
     plan: list[Fault] = []
-    damages = _damages_in_turn(random)
+    damages = {kind: _damages_in_turn(random, len(ways)) for kind, ways in WAYS_OF.items()}
     clock = 1.0
     too_long = 0
     for kind in _kinds_in_turn(random, kinds):
@@ -75,7 +79,7 @@ def make_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> list[Fault]:
             round(clock + gap, 2),
             kind,
             random.choice(_ROLES),
-            random.randrange(2**30) if kind != "damage" else next(damages),
+            next(damages[kind]) if kind in damages else random.randrange(2**30),
             _duration(random, kind),
             gap,
         )
@@ -99,28 +103,34 @@ def _kinds_in_turn(random: Random, kinds: tuple[str, ...]) -> Iterator[str]:
             yield kind
 
 
-def _damages_in_turn(random: Random) -> Iterator[int]:
-    """Draws that give every kind of damage once before any comes twice."""
+def _damages_in_turn(random: Random, ways: int) -> Iterator[int]:
+    """Draw numbers that select every way once before any way twice."""
     while True:
-        for number in random.sample(range(len(WAYS)), len(WAYS)):
-            yield random.randrange(2**30) * len(WAYS) + number
+        for number in random.sample(range(ways), ways):
+            yield random.randrange(2**30) * ways + number
 
 
 class DamageChoice(NamedTuple):
-    """What a fault of kind `damage` does to the broker that it hits."""
+    """What a fault that damages files does to the broker that it hits."""
 
     partition: int
     way: str
     clean: bool
-    """Whether the broker is stopped cleanly before."""
+    """Whether the broker is stopped cleanly."""
 
 
 def choose_damage(fault: Fault, led: tuple[int, ...], partitions: list[int]) -> DamageChoice:
-    """Choose a partition that the broker leads if the role is leader, else any."""
-    rest, number = divmod(fault.draw, len(WAYS))
+    """Choose a partition that the broker leads if the role is leader, else any. Under a running
+    broker only one that it follows: a leader serves what it wrote without checking it again."""
+    ways = WAYS_OF[fault.kind]
+    rest, number = divmod(fault.draw, len(ways))
     rest, clean = divmod(rest, 2)
-    among = led if fault.role == "leader" and led else sorted(partitions)
-    return DamageChoice(among[rest % len(among)], list(WAYS)[number], bool(clean))
+    among: Sequence[int] = sorted(partitions)
+    if fault.kind == "damage-live":
+        among = [each for each in among if each not in led] or among
+    elif fault.role == "leader" and led:
+        among = led
+    return DamageChoice(among[rest % len(among)], ways[number], bool(clean))
 
 
 def _duration(random: Random, kind: str) -> float:

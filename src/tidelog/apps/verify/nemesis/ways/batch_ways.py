@@ -1,0 +1,157 @@
+"""Damage inside a segment: header fields, single batches, stretches of bytes."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+from tidelog.apps.verify.nemesis.ways.places import (
+    ACTIVE,
+    FIRST,
+    OLDER,
+    Way,
+    batches,
+    records,
+    segment,
+)
+from tidelog.core.record.record_batch import RecordBatch
+
+ZEROED_BYTES = 5000
+CUT_BYTES = 9999
+SECTOR_BYTES = 512
+GARBAGE = bytes(range(1, 256)) * 3
+LOW_BIT, HIGH_BIT = 0x01, 0x40
+
+FIELDS = {
+    "base offset": (0, 8),
+    "batch length": (8, 4),
+    "leader epoch": (12, 4),
+    "magic byte": (16, 1),
+    "checksum": (17, 4),
+    "attributes": (21, 2),
+    "last offset delta": (23, 4),
+    "first timestamp": (27, 8),
+    "largest timestamp": (35, 8),
+    "producer id": (43, 8),
+    "producer epoch": (51, 2),
+    "base sequence": (53, 4),
+    "record count": (57, 4),
+}
+"""Position and size of each field of a batch's header."""
+UNCHECKED_FIELDS = ("base offset", "batch length", "leader epoch")
+"""Not covered by the batch's checksum, beside the magic byte."""
+
+
+def _overwrite(file: Path, at: int, new: bytes) -> None:
+    """In place: a broker may have the file open."""
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        opened.write(new)
+
+
+def _flip_bit(file: Path, at: int, bit: int) -> None:
+    _overwrite(file, at, bytes([file.read_bytes()[at] ^ bit]))
+
+
+def flip(folder: Path, which: str) -> None:
+    """A bit of a record, two thirds into the segment."""
+    file = segment(folder, which)
+    size = len(records(file))
+    if size:
+        _flip_bit(file, size * 2 // 3, 0x10)
+
+
+def _flip_field(folder: Path, which: str, field: str, bit: int) -> None:
+    """The lowest bit of a field changes it by one; a high bit makes it huge or negative."""
+    file = segment(folder, which)
+    found = batches(file)
+    if found:
+        at, size = FIELDS[field]
+        byte = at if bit == HIGH_BIT else at + size - 1
+        _flip_bit(file, found[len(found) // 2].position + byte, bit)
+
+
+def _zero(folder: Path, which: str) -> None:
+    file = segment(folder, which)
+    size = len(records(file))
+    at = size // 2
+    _overwrite(file, at, bytes(min(ZEROED_BYTES, size - at)))
+
+
+def _garble_sector(folder: Path, which: str) -> None:
+    file = segment(folder, which)
+    size = len(records(file))
+    at = size // 2 // SECTOR_BYTES * SECTOR_BYTES
+    _overwrite(file, at, GARBAGE[: min(SECTOR_BYTES, size - at)])
+
+
+def cut(folder: Path, which: str) -> None:
+    file = segment(folder, which)
+    os.truncate(file, max(0, len(records(file)) - CUT_BYTES))
+
+
+def _replace_batches(folder: Path, which: str, order: str) -> None:
+    """Write the segment again with its middle batches in another order: `1` stands for the
+    middle batch, `2` for the one behind it."""
+    file = segment(folder, which)
+    found = batches(file)
+    if len(found) < 2:
+        return
+    middle = min(len(found) // 2, len(found) - 2)
+    chosen = {"1": found[middle], "2": found[middle + 1]}
+    new = [*found[:middle], *(chosen[number] for number in order), *found[middle + 2 :]]
+    _write_batches(file, new)
+
+
+def _remove_last_batch(folder: Path, which: str) -> None:
+    file = segment(folder, which)
+    _write_batches(file, batches(file)[:-1])
+
+
+def _write_batches(file: Path, kept: list[RecordBatch]) -> None:
+    file.write_bytes(b"".join(bytes(batch.view()) for batch in kept))
+
+
+def _append(folder: Path, which: str, what: bytes) -> None:
+    file = segment(folder, which)
+    file.write_bytes(records(file) + what)
+
+
+def _append_first_batch(folder: Path, which: str) -> None:
+    """A sound batch of lower offsets behind the last one."""
+    file = segment(folder, which)
+    found = batches(file)
+    if found:
+        _append(folder, which, bytes(found[0].view()))
+
+
+PLACES = (OLDER, ACTIVE)
+
+BATCH_WAYS: dict[str, Way] = {
+    **{f"a flipped bit in the {which} segment": partial(flip, which=which)
+       for which in (FIRST, *PLACES)},
+    **{f"the {field} of a batch in the {which} segment off by a bit":
+       partial(_flip_field, which=which, field=field, bit=LOW_BIT)
+       for which in PLACES for field in FIELDS},
+    **{f"a huge {field} in the {which} segment":
+       partial(_flip_field, which=which, field=field, bit=HIGH_BIT)
+       for which in PLACES for field in UNCHECKED_FIELDS},
+    **{f"zeros in the {which} segment": partial(_zero, which=which) for which in PLACES},
+    **{f"a sector of garbage in the {which} segment": partial(_garble_sector, which=which)
+       for which in PLACES},
+    **{f"the tail of the {which} segment cut": partial(cut, which=which) for which in PLACES},
+    **{f"the last batch of the {which} segment removed": partial(_remove_last_batch, which=which)
+       for which in PLACES},
+    **{f"a batch removed from the {which} segment":
+       partial(_replace_batches, which=which, order="2") for which in PLACES},
+    **{f"a batch written twice in the {which} segment":
+       partial(_replace_batches, which=which, order="112") for which in PLACES},
+    **{f"two batches swapped in the {which} segment":
+       partial(_replace_batches, which=which, order="21") for which in PLACES},
+    **{f"garbage behind the {which} segment": partial(_append, which=which, what=GARBAGE)
+       for which in PLACES},
+    **{f"zeros behind the {which} segment":
+       partial(_append, which=which, what=bytes(ZEROED_BYTES)) for which in PLACES},
+    **{f"an old batch behind the {which} segment": partial(_append_first_batch, which=which)
+       for which in PLACES},
+}  # fmt: skip
+"""Damage inside a segment, by its description."""

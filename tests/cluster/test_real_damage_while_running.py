@@ -1,0 +1,67 @@
+"""The files of one replica are damaged while its broker has them open."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from real_cluster import (
+    QUICK_SESSIONS,
+    await_isr,
+    eventually,
+    leader_of,
+    make_topic,
+    partition_dir,
+    read_values,
+    send_all,
+)
+
+from tidelog.apps.verify.nemesis.ways.batch_ways import cut
+from tidelog.apps.verify.nemesis.ways.places import OLDER, segments
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+BROKERS = (1, 2, 3)
+ONCE = {"acks": "all", "enable.idempotence": True}
+"""A leader changes while records are sent: a plain producer would write some of them twice."""
+VALUES = [b"%06d" % number + b"." * 1000 for number in range(4000)]
+"""Four segments of a megabyte."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
+        yield cluster
+
+
+def delete_folder(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+RUNNING: dict[str, Callable[[Path], None]] = {
+    "an older segment deleted": lambda folder: segments(folder)[1].unlink(),
+    "the active segment deleted": lambda folder: segments(folder)[-1].unlink(),
+    "an older segment cut": lambda folder: cut(folder, OLDER),
+    "the folder deleted": delete_folder,
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("damage", RUNNING.values(), ids=RUNNING.keys())
+def test_files_that_a_running_leader_loses_are_copied_again(
+    cluster: LocalCluster, name: str, damage: Callable[[Path], None]
+) -> None:
+    """The broker has the files open, and wrote them itself."""
+    configs = {"min.insync.replicas": "2", "segment.bytes": str(1 << 20)}
+    make_topic(cluster.bootstrap, name, replicas=3, configs=configs)
+    send_all(cluster.bootstrap, name, VALUES, conf=ONCE)
+    await_isr(cluster, name, BROKERS)
+    leader = leader_of(cluster, name)
+    folder = partition_dir(cluster, leader, name)
+    before = {path.name for path in segments(folder)}
+    damage(folder)
+    eventually(lambda: leader_of(cluster, name) != leader, "another replica leads")
+    send_all(cluster.bootstrap, name, [b"and on"], conf=ONCE)
+    await_isr(cluster, name, BROKERS)
+    assert read_values(cluster.bootstrap, name) == [*VALUES, b"and on"]
+    assert before <= {path.name for path in segments(folder)}
+    assert cluster.is_running(leader)
