@@ -25,7 +25,7 @@ from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
 from tidelog.lab.mutants.catalogue import ESCAPED
 from tidelog.lab.sim.faults import KINDS
-from tidelog.lab.sim.swarm import BY_HAND, CLOCKS, FAULTS, UNREGISTER
+from tidelog.lab.sim.swarm import BAD_DISKS, BY_HAND, CLOCKS, FAULTS, UNREGISTER
 from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.story.library import find
 
@@ -262,7 +262,7 @@ FILES = [
     ("page", "names"),
     [
         ("invariants.md", [*INVARIANTS, *shipped_invariants.NAMES]),
-        ("simulator-faults.md", [*KINDS, *FAULTS, *CLOCKS, *BY_HAND, UNREGISTER]),
+        ("simulator-faults.md", [*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER]),
         ("on-disk-files.md", FILES),
     ],
     ids=["invariants", "faults", "files"],
@@ -281,7 +281,7 @@ def test_mistakes_that_the_lab_does_not_find_are_named() -> None:
 
 def test_no_fault_is_named_that_does_not_exist() -> None:
     table = "\n".join(chain.from_iterable(rows((REFERENCE / "simulator-faults.md").read_text())))
-    known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, UNREGISTER}
+    known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER}
     assert not set(re.findall(r"`([^`]+)`", table)) - known
 
 
