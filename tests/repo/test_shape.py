@@ -11,10 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-FILE_LINES_MAX = 600
-FUNCTION_LINES_MAX = 80
-FOLDER_FILES_MAX = 16
-"""Alarms, not targets: split a file or folder where it holds two concepts (ADR 9)."""
+FILE_LINES_MAX = 900
+FUNCTION_LINES_MAX = 100
+FOLDER_FILES_MAX = 24
+"""Guides, not targets: split by concept; raise a limit that hinders a sensible merge (ADR 9)."""
 LAZY_IMPORT = re.compile(r"^(tidelog(?:\.\w+)+):\w+$")
 """A place in the table of commands: "module:attribute", imported when it is asked for."""
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc", "manager", "base", "stuff"}
