@@ -122,7 +122,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     help="Leave the journals and the brokers' folders there.",
 )
 @format_option()
-def verify(  # noqa: PLR0913 - one an option
+def verify(
     seconds: int,
     seed: int | None,
     bootstrap: str | None,
