@@ -13,9 +13,10 @@ from tidelog.shell.client.administration.topics import (
 )
 from tidelog.shell.client.api_keys import DESCRIBE_CONFIGS, DESCRIBE_STATE
 from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoSuchTopic, NotOffered
-from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.retry import Retry
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -41,14 +42,14 @@ def create_topic(
 
 def await_leaders(cluster: Cluster, name: str) -> None:
     """Wait until each partition of a topic has a leader."""
-    deadline = Deadline(cluster.timeout_s)
+    retry = Retry(cluster.timeout_s)
     while True:
         topic = cluster.refresh([name]).topics.get(name)
         found = {} if topic is None or topic.error else topic.partitions
         if found and all(each.leader != NO_LEADER for each in found.values()):
             return
         what = f"topic {name} has partitions without a leader"
-        deadline.pause(BrokerError(what, ErrorCode.LEADER_NOT_AVAILABLE))
+        retry.wait(BrokerError(what, ErrorCode.LEADER_NOT_AVAILABLE))
 
 
 def delete_topic(cluster: Cluster, name: str, *, missing_ok: bool = False) -> None:
@@ -64,12 +65,12 @@ def delete_topic(cluster: Cluster, name: str, *, missing_ok: bool = False) -> No
 
 def await_gone(cluster: Cluster, name: str) -> None:
     """Wait until a topic that was deleted is no longer listed."""
-    deadline = Deadline(cluster.timeout_s)
+    retry = Retry(cluster.timeout_s)
     while True:
         topic = cluster.refresh([name]).topics.get(name)
         if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return
-        deadline.pause(BrokerError(f"topic {name} is still listed", ErrorCode.REQUEST_TIMED_OUT))
+        retry.wait(BrokerError(f"topic {name} is still listed", ErrorCode.REQUEST_TIMED_OUT))
 
 
 def topic_configs(

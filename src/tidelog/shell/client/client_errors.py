@@ -41,7 +41,12 @@ def error_name(code: int) -> str:
 
 
 class ClientError(Exception):
-    """The cluster could not be asked, or refused. The text is one line for people."""
+    """A request failed. The text is one line for people."""
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later, or at another broker."""
+        return False
 
 
 class CannotConnect(ClientError):
@@ -59,6 +64,10 @@ class CannotConnect(ClientError):
         self.address = address
         self.why = why
         self.advertised = advertised
+
+    @property
+    def retriable(self) -> bool:
+        return True
 
 
 class NotKafka(ClientError):
@@ -81,6 +90,10 @@ class NotOffered(ClientError):
 
 class Unresolved(ClientError):
     """The request was sent; whether it was carried out is not known."""
+
+    @property
+    def retriable(self) -> bool:
+        return True
 
 
 class NoAnswer(Unresolved):
@@ -121,7 +134,6 @@ class BrokerError(ClientError):
 
     @property
     def retriable(self) -> bool:
-        """Whether it may be gone when asked again."""
         return self.code in RETRIABLE
 
 

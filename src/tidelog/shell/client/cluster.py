@@ -5,7 +5,6 @@ connection) asks for the metadata again, until the time is up. Always true: afte
 no further try begins.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeVar
@@ -16,6 +15,7 @@ from tidelog.shell.client.api_keys import METADATA
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
+    ClientError,
     NoSuchPartition,
     NoSuchTopic,
     Unresolved,
@@ -28,11 +28,10 @@ from tidelog.shell.client.cluster_metadata import (
     read_metadata,
 )
 from tidelog.shell.client.connection import CLIENT_ID, TIMEOUT_S, KafkaConnection
+from tidelog.shell.client.retry import Retry
 
 T = TypeVar("T")
 DEFAULT_PORT = 9092
-PAUSE_S = 0.05
-PAUSE_MAX_S = 1.0
 SHARES_MAX = 4
 
 
@@ -99,7 +98,7 @@ class Cluster:
 
     def ask_any(self, ask: Callable[[KafkaConnection], T]) -> T:
         """Ask any broker; another one if it hangs up or hangs. For what may be asked twice."""
-        deadline = Deadline(self.timeout_s)
+        retry = Retry(self.timeout_s)
         while True:
             broker = self.any_broker()
             place = next(at for at, one in self._connections.items() if one is broker)
@@ -109,7 +108,7 @@ class Cluster:
                 untried = [each for each in self._places() if each not in self._suspects]
                 self._suspects.add(place)
                 if untried in ([], [place]):
-                    deadline.pause(error)
+                    retry.wait(error)
             else:
                 self._suspects.discard(place)
                 return answer
@@ -199,15 +198,13 @@ class Cluster:
             raise NoSuchPartition(topic, partition)
         return found
 
-    def leader(
-        self, topic: str, partition: int, deadline: "Deadline | None" = None
-    ) -> PartitionMetadata:
-        """The partition once somebody leads it. Raises BrokerError when the time is up."""
-        deadline = deadline or Deadline(self.timeout_s)
+    def leader(self, topic: str, partition: int, retry: Retry | None = None) -> PartitionMetadata:
+        """Wait until a partition has a leader. Raises BrokerError when the time is up."""
+        retry = retry or Retry(self.timeout_s)
         found = self.partition(topic, partition)
         while found.leader == NO_LEADER:
             name = TopicPartition(topic, partition)
-            deadline.pause(BrokerError(f"{name} has no leader", ErrorCode.LEADER_NOT_AVAILABLE))
+            retry.wait(BrokerError(f"{name} has no leader", ErrorCode.LEADER_NOT_AVAILABLE))
             self.refresh([topic])
             found = self.partition(topic, partition)
         return found
@@ -223,54 +220,28 @@ class Cluster:
     ) -> T:
         """Ask the leader; the new one if it changed, until the time is up. `ask` raises
         BrokerError for an error code; it must do no harm when it is asked twice."""
-        deadline = Deadline(self.timeout_s if timeout_s is None else timeout_s)
-        stale = False
-        while True:
-            try:
-                if stale:
-                    self.refresh([topic])
-                found = self.leader(topic, partition, deadline)
-                return ask(self.broker(found.leader), found)
-            except (BrokerError, CannotConnect, Unresolved) as error:
-                if isinstance(error, BrokerError) and not error.retriable:
-                    raise
-                deadline.pause(error)
-                stale = True
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        retry = Retry(timeout_s, refresh=lambda: self.refresh([topic]))
+
+        def attempt() -> T:
+            found = self.leader(topic, partition, retry)
+            return ask(self.broker(found.leader), found)
+
+        return retry.call(attempt)
 
     def ask_controller(self, ask: Callable[[KafkaConnection], T]) -> T:
         """Ask the controller; the new one if it changed, until the time is up. What was sent
         and not answered is not sent again."""
-        deadline = Deadline(self.timeout_s)
-        stale = False
-        while True:
-            try:
-                if stale:
-                    self.refresh([])
-                return ask(self.controller())
-            except (CannotConnect, BrokerError) as error:
-                if isinstance(error, BrokerError) and error.code != ErrorCode.NOT_CONTROLLER:
-                    raise
-                deadline.pause(error)
-                stale = True
+        retry = Retry(
+            self.timeout_s, retriable=_is_controller_change, refresh=lambda: self.refresh([])
+        )
+        return retry.call(lambda: ask(self.controller()))
 
 
-class Deadline:
-    """A time that runs out, with pauses that grow."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._at = time.monotonic() + timeout_s
-        self._pause_s = PAUSE_S
-
-    @property
-    def remaining_s(self) -> float:
-        return self._at - time.monotonic()
-
-    def pause(self, error: Exception) -> None:
-        """Wait a little before another try; raises `error` if the time is up."""
-        if self.remaining_s <= self._pause_s:
-            raise error
-        time.sleep(self._pause_s)
-        self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+def _is_controller_change(error: ClientError) -> bool:
+    if isinstance(error, BrokerError):
+        return error.code == ErrorCode.NOT_CONTROLLER
+    return isinstance(error, CannotConnect)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -31,17 +31,15 @@ def list_offsets(
     """For each partition the first offset not older than its timestamp (-1 if there is none),
     or LATEST, EARLIEST, MAX_TIMESTAMP. Asked once more where leaders have changed."""
     found = _ask_leaders(cluster, wanted, isolation)
-    again = {key: wanted[key] for key, answer in found.items() if _may_pass(answer)}
+    again = {
+        key: wanted[key]
+        for key, answer in found.items()
+        if isinstance(answer, ClientError) and answer.retriable
+    }
     if again:
         cluster.refresh(sorted({key.topic for key in again}))
         found.update(_ask_leaders(cluster, again, isolation))
     return found
-
-
-def _may_pass(answer: FoundOffset | ClientError) -> bool:
-    if isinstance(answer, BrokerError):
-        return answer.retriable
-    return isinstance(answer, CannotConnect | Unresolved)
 
 
 def _ask_leaders(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int) -> Found:

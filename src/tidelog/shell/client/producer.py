@@ -26,9 +26,10 @@ from tidelog.shell.client.client_errors import (
     ClientError,
     Unresolved,
 )
-from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.retry import Retry
 
 ALL = -1
 NO_OFFSET = -1
@@ -86,11 +87,11 @@ class Producer:
         """Append the records as one batch; the offset of the first, -1 if nobody says it (with
         acks=0, or a retry so late that the broker no longer knows)."""
         key = TopicPartition(topic, partition)
-        deadline = Deadline(self.timeout_s)
-        stamp = self._stamp(key, deadline) if self._idempotent else NO_PRODUCER
+        retry = Retry(self.timeout_s)
+        stamp = self._stamp(key, retry) if self._idempotent else NO_PRODUCER
         batch = encode_batch(records, attributes=self.codec, producer=stamp)
         try:
-            produced = self._settle(key, batch, deadline)
+            produced = self._settle(key, batch, retry)
         except BaseException:
             # Whether these numbers are used up is not always known, and they must never be
             # given to other records: go on as another producer.
@@ -100,12 +101,12 @@ class Producer:
         self._sequences[key] = (stamp.sequence + len(records)) & MAX_SEQUENCE
         return produced.base_offset
 
-    def _stamp(self, key: TopicPartition, deadline: Deadline) -> ProducerStamp:
+    def _stamp(self, key: TopicPartition, retry: Retry) -> ProducerStamp:
         if self._id is None:
-            self._id = init_producer_id(self.cluster, deadline)
+            self._id = init_producer_id(self.cluster, retry)
         return ProducerStamp(*self._id, self._sequences.get(key, 0))
 
-    def _settle(self, key: TopicPartition, batch: Buffer, deadline: Deadline) -> Produced:
+    def _settle(self, key: TopicPartition, batch: Buffer, retry: Retry) -> Produced:
         """Send until the batch is known to be in the log."""
         maybe_written = False
         first = True
@@ -115,7 +116,7 @@ class Producer:
                 if not first:
                     self.cluster.refresh([key.topic])
                 first = False
-                produced = self._send(key, batch, deadline)
+                produced = self._send(key, batch, retry)
                 if produced.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     return produced
                 error = BrokerError(f"append to {key}", produced.error, produced.message)
@@ -127,13 +128,13 @@ class Producer:
                 again = isinstance(failed, CannotConnect | Unresolved)
             if not again or (maybe_written and not self._idempotent):
                 raise _verdict(error, maybe_written)
-            deadline.pause(_verdict(error, maybe_written))
+            retry.wait(_verdict(error, maybe_written))
 
-    def _send(self, key: TopicPartition, batch: Buffer, deadline: Deadline) -> Produced:
-        leader = self.cluster.leader(*key, deadline)
+    def _send(self, key: TopicPartition, batch: Buffer, retry: Retry) -> Produced:
+        leader = self.cluster.leader(*key, retry)
         topic = self.cluster.topic(key.topic)
         broker = self.cluster.broker(leader.leader)
-        left_ms = max(int(deadline.remaining_s * 1000), 1)
+        left_ms = max(int(retry.remaining_s * 1000), 1)
         timeout_ms = min(REQUEST_TIMEOUT_MS, left_ms)
         return produce(broker, topic, key.partition, batch, self.acks, timeout_ms)
 
@@ -183,9 +184,9 @@ def produce(
     )
 
 
-def init_producer_id(cluster: Cluster, deadline: Deadline | None = None) -> tuple[int, int]:
+def init_producer_id(cluster: Cluster, retry: Retry | None = None) -> tuple[int, int]:
     """A producer id that nobody else has, and its epoch."""
-    deadline = deadline or Deadline(cluster.timeout_s)
+    retry = retry or Retry(cluster.timeout_s)
     request = {"transactional_id": None, "transaction_timeout_ms": _NO_TRANSACTION_TIMEOUT_MS}
     while True:
         try:
@@ -193,8 +194,6 @@ def init_producer_id(cluster: Cluster, deadline: Deadline | None = None) -> tupl
             if not answer["error_code"]:
                 return answer["producer_id"], answer["producer_epoch"]
             error = BrokerError("getting a producer id", answer["error_code"])
-            if not error.retriable:
-                raise error
-            deadline.pause(error)
+            retry.failed(error)
         except Unresolved as failed:
-            deadline.pause(failed)  # an id that was given and not heard of is no loss
+            retry.wait(failed)  # an id that was given and not heard of is no loss

@@ -8,8 +8,8 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.administration.elections import elect_leaders
 from tidelog.shell.client.client_errors import BrokerError
-from tidelog.shell.client.cluster import Deadline
 from tidelog.shell.client.cluster_metadata import NO_LEADER
+from tidelog.shell.client.retry import Retry
 
 if TYPE_CHECKING:
     from tidelog.shell.client.administration.topics import Outcome
@@ -53,7 +53,7 @@ def _await_leaders(
     cluster: "Cluster", keys: Sequence[TopicPartition], *, preferred: bool
 ) -> dict[TopicPartition, int]:
     """Wait until the broker that answers shows the elected leaders; return them."""
-    deadline = Deadline(cluster.timeout_s)
+    retry = Retry(cluster.timeout_s)
     topics = sorted({key.topic for key in keys})
     while keys:
         cluster.refresh(topics)
@@ -61,7 +61,7 @@ def _await_leaders(
         if all(_shows_election(each, preferred=preferred) for each in shown.values()):
             return {key: each.leader for key, each in shown.items()}
         late = BrokerError("waiting for the new leaders", ErrorCode.REQUEST_TIMED_OUT)
-        deadline.pause(late)
+        retry.wait(late)
     return {}
 
 

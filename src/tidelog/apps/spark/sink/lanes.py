@@ -30,11 +30,12 @@ from tidelog.shell.client.client_errors import (
     Unresolved,
     error_name,
 )
-from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection, Question
 from tidelog.shell.client.producer import ALL, ANSWER_S, LAST_VERSION_WITH_NAMES
 from tidelog.shell.client.reader import FetchFrom, fetch
+from tidelog.shell.client.retry import Retry
 
 IN_FLIGHT_MAX = 5
 """What a broker remembers of a producer: more, and it can't tell what was sent twice."""
@@ -120,8 +121,8 @@ class Lanes:
             if self._trouble is None:
                 lane.next[key] = batch
                 lane.next_bytes += len(data)
-        except (CannotConnect, Unresolved, BrokerError) as error:
-            if isinstance(error, BrokerError) and not error.retriable:
+        except ClientError as error:
+            if not error.retriable:
                 raise
             self._trouble = error
         if self._trouble is not None:
@@ -272,21 +273,21 @@ class Lanes:
     def _repair(self) -> None:
         """Take in what is under way, then send the rest again until all of it is there."""
         self._take_all()
-        deadline = Deadline(self.delivery_s)
+        retry = Retry(self.delivery_s)
         while waiting := [key for key, batches in self._unacked.items() if batches]:
             before, self._trouble = self._trouble, None
             try:
                 if before is not None:
                     self.cluster.refresh(sorted({key.topic for key in waiting}))
                 self._send_first_of(waiting)
-            except (CannotConnect, Unresolved, BrokerError) as error:
-                if isinstance(error, BrokerError) and not error.retriable:
+            except ClientError as error:
+                if not error.retriable:
                     raise
                 self._trouble = error
             if self._trouble is None:
-                deadline = Deadline(self.delivery_s)
+                retry = Retry(self.delivery_s)
             else:
-                deadline.pause(self._gave_up(waiting))
+                retry.wait(self._gave_up(waiting))
         self._trouble = None
 
     def _send_first_of(self, waiting: Iterable[TopicPartition]) -> None:

@@ -20,7 +20,8 @@ from tidelog.apps.spark.sink.sink_errors import SinkError
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.api_keys import METADATA
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
-from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.retry import Retry
 
 CREATION_S = 10.0
 KEYLESS_ROWS = 8192
@@ -137,7 +138,7 @@ def partition_count(cluster: Cluster, topic: str) -> int:
     except NoSuchTopic:
         pass
     request = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
-    deadline = Deadline(CREATION_S)
+    retry = Retry(CREATION_S)
     told = f"there is no topic {topic!r}, and the brokers do not make it"
     meant = nearest(topic, cluster.refresh().topics)
     next_step = f"{meant} try: tidelog topic create {topic}".strip()
@@ -148,8 +149,6 @@ def partition_count(cluster: Cluster, topic: str) -> int:
             cluster.refresh([topic])
             return len(cluster.topic(topic).partitions)
         except NoSuchTopic:
-            deadline.pause(missing)
+            retry.wait(missing)
         except BrokerError as error:
-            if not error.retriable:
-                raise
-            deadline.pause(error)
+            retry.failed(error)

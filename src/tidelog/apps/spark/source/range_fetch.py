@@ -14,7 +14,7 @@ from tidelog.apps.spark.source.range_errors import (
     RangeUnreachable,
     TopicRecreated,
 )
-from tidelog.apps.spark.source.survey import somebody_knows
+from tidelog.apps.spark.source.survey import is_retriable_or_no_topic, somebody_knows
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.core.wire.codec import Struct
@@ -22,11 +22,12 @@ from tidelog.shell.client.api_keys import FETCH
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
+    ClientError,
     NoSuchTopic,
     NotOffered,
     Unresolved,
 )
-from tidelog.shell.client.cluster import PAUSE_MAX_S, PAUSE_S, Cluster
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
 from tidelog.shell.client.connection import KafkaConnection, Question, ReceiveMemory
 from tidelog.shell.client.reader import (
@@ -40,6 +41,7 @@ from tidelog.shell.client.reader import (
     list_offset,
     read_fetched,
 )
+from tidelog.shell.client.retry import Retry
 
 MAX_WAIT_MS = 500
 TIERED_WAIT_MS = 5000
@@ -87,8 +89,8 @@ class RangeFetch:
         self._memory = ReceiveMemory()
         self._asked: _Asked | None = None
         self._stale = False
-        self._waits_since: float | None = None
-        self._pause_s = PAUSE_S
+        self._retry: Retry | None = None
+        """Runs while an answer is awaited, and ends with progress."""
         self._other_since: float | None = None
         self._log_end = -1
         self._max_wait_ms = MAX_WAIT_MS
@@ -102,8 +104,7 @@ class RangeFetch:
     def progress(self) -> None:
         """Something came. The time begins anew when more is asked for: whoever takes the rows
         may take long."""
-        self._waits_since = None
-        self._pause_s = PAUSE_S
+        self._retry = None
         self._other_since = None
 
     def ask_ahead(self, offset: Offset, size: int) -> None:
@@ -117,28 +118,25 @@ class RangeFetch:
     def answer(self, offset: Offset, size: int) -> Answer:
         """What lies at `offset`; good until the next answer is asked for. Raises RangeError, and
         BrokerError for what is final."""
-        self._waits_since = self._waits_since or time.monotonic()
+        self._retry = self._retry or Retry(self._timeout_s)
         while True:
             try:
                 if self._asked is None or self._asked.offset != offset:
                     self.close()
                     self._send(offset, size)
                 return self._take(offset)
-            except (BrokerError, CannotConnect, Unresolved, NoSuchTopic) as error:
+            except ClientError as error:
                 self.close()
                 self._stale = True
-                if isinstance(error, BrokerError) and not error.retriable:
+                if not is_retriable_or_no_topic(error):
                     raise
                 self.pause(offset, str(error))
 
     def pause(self, offset: Offset, why: str) -> None:
         """Wait a little before another try. Raises RangeUnreachable when the time is up."""
-        now = time.monotonic()
-        waited_s = now - (self._waits_since or now)
-        if waited_s + self._pause_s > self._timeout_s:
-            raise RangeUnreachable(self._wanted, offset, self._log_end, self._timeout_s, why)
-        time.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._retry = self._retry or Retry(self._timeout_s)
+        unreachable = RangeUnreachable(self._wanted, offset, self._log_end, self._timeout_s, why)
+        self._retry.wait(unreachable)
 
     # -- one fetch ----------------------------------------------------------------------------
 

@@ -23,12 +23,18 @@ from tidelog.shell.client.client_errors import (
     NoSuchTopic,
     Unresolved,
 )
-from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, read_metadata
 from tidelog.shell.client.offsets import Found, list_offsets
 from tidelog.shell.client.reader import FoundOffset, epoch_end
+from tidelog.shell.client.retry import Retry
 
 BELIEVE_GONE_S = 2.0
+
+
+def is_retriable_or_no_topic(error: ClientError) -> bool:
+    """Whether to try again; a broker that has just started may not know a topic yet."""
+    return error.retriable or isinstance(error, NoSuchTopic)
 
 
 def is_same_topic(known: TopicId, found: TopicId | None) -> bool:
@@ -100,14 +106,14 @@ class Survey:
     def look(self, known: Mapping[str, TopicId] | None = None) -> Landscape:
         """Ask for metadata. That a topic of `known` is gone, or has another id, is believed
         after some doubt, and if no broker knows better. Raises ClientError."""
-        deadline = Deadline(BELIEVE_GONE_S)
+        retry = Retry(BELIEVE_GONE_S)
         while True:
             found = self._look_once()
             doubted = self._doubted(known or {}, found.ids)
             if not doubted:
                 return found
             try:
-                deadline.pause(NoSuchTopic(f"topic {min(doubted)!r}"))
+                retry.wait(NoSuchTopic(f"topic {min(doubted)!r}"))
             except NoSuchTopic:
                 self._ask_everyone(doubted)
                 return found
@@ -173,7 +179,7 @@ class Survey:
 
     def ask_all(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
         """An offset of each; asked again until the patience is at its end. Raises ClientError."""
-        deadline = Deadline(self.client.patience_s)
+        retry = Retry(self.client.patience_s, retriable=is_retriable_or_no_topic)
         found: dict[TopicPartition, FoundOffset] = {}
         while True:
             left = {key: time for key, time in wanted.items() if key not in found}
@@ -185,9 +191,7 @@ class Survey:
                     error = answer
             if error is None:
                 return found
-            if isinstance(error, BrokerError) and not error.retriable:
-                raise error
-            deadline.pause(error)
+            retry.failed(error)
 
     def epoch_end(
         self, key: TopicPartition, epoch: LeaderEpoch

@@ -38,13 +38,9 @@ from tidelog.apps.spark.source.range_errors import (
     TopicRecreated,
 )
 from tidelog.apps.spark.source.range_reader import ReadLimits, read_range, settle_worker
+from tidelog.apps.spark.source.survey import is_retriable_or_no_topic
 from tidelog.core.types import Offset
-from tidelog.shell.client.client_errors import (
-    BrokerError,
-    CannotConnect,
-    NoSuchTopic,
-    Unresolved,
-)
+from tidelog.shell.client.client_errors import CannotConnect, ClientError, Unresolved
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 from tidelog.shell.client.reader import epoch_end
@@ -187,8 +183,8 @@ class _Task:
             return place.kept(
                 *epoch_end(self.cluster, wanted.topic, wanted.partition, wanted.epoch_max)
             )
-        except (BrokerError, CannotConnect, NoSuchTopic, Unresolved) as error:
-            if isinstance(error, BrokerError) and not error.retriable:
+        except ClientError as error:
+            if not is_retriable_or_no_topic(error):
                 raise
             return -1
 

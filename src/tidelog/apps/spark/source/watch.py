@@ -27,18 +27,17 @@ from tidelog.apps.spark.source.loss.judging import (
     needs_epoch_end,
 )
 from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LossKind, LostRange
-from tidelog.apps.spark.source.survey import Landscape, Survey, is_same_topic
-from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
-from tidelog.shell.client.client_errors import (
-    BrokerError,
-    CannotConnect,
-    ClientError,
-    NoSuchTopic,
-    Unresolved,
+from tidelog.apps.spark.source.survey import (
+    Landscape,
+    Survey,
+    is_retriable_or_no_topic,
+    is_same_topic,
 )
-from tidelog.shell.client.cluster import Deadline
+from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
+from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 from tidelog.shell.client.reader import EARLIEST, LATEST, FoundOffset
+from tidelog.shell.client.retry import Retry
 
 NEVER = float("-inf")
 
@@ -81,18 +80,15 @@ class Watch:
     def look(self, start: StreamOffset, *, of_all: bool = False) -> Outlook:
         """What is new since `start`, and what is gone. `of_all`: wait until each partition has
         an answer. Raises ClientError."""
-        deadline = Deadline(self.survey.client.patience_s)
+        retry = Retry(self.survey.client.patience_s, retriable=is_retriable_or_no_topic)
         while True:
             try:
                 return self._look(start, of_all)
             except EpochsRunBackwards as error:
-                self._looked_at = NEVER
-                deadline.pause(ClientError(str(error)))
-            except (BrokerError, CannotConnect, NoSuchTopic, Unresolved) as error:
-                if isinstance(error, BrokerError) and not error.retriable:
-                    raise
-                self._looked_at = NEVER
-                deadline.pause(error)
+                retry.wait(ClientError(str(error)))
+            except ClientError as error:
+                retry.failed(error)
+            self._looked_at = NEVER
 
     def _look(self, start: StreamOffset, of_all: bool) -> Outlook:
         fresh = self._refresh(start)
@@ -190,7 +186,7 @@ class Watch:
             self._looked_at = NEVER
             since = self._silent_since.setdefault(key, now)
             patience_s = self.survey.client.patience_s
-            if isinstance(answer, BrokerError) and not answer.retriable:
+            if not is_retriable_or_no_topic(answer):
                 raise answer
             if now - since > patience_s:
                 raise ClientError(f"{key} did not answer for {patience_s:g} s: {answer}")

@@ -44,11 +44,11 @@ from tidelog.shell.client.reader import (
     fetch_request,
     read_fetched,
 )
+from tidelog.shell.client.retry import Backoff
 
 ANSWER_BYTES = 8 * 1024 * 1024
 MAX_WAIT_MS = 500
 PAUSE_S = 0.1
-PAUSE_MAX_S = 1.0
 GONE_S = 3.0
 """A topic that nobody knows for so long was deleted."""
 NAMES_SHOWN = 3
@@ -104,7 +104,7 @@ class Consumer:
         self._asked: dict[BrokerId, _UnderWay] = {}
         self._stale: set[str] = set()
         """Topics whose leaders must be looked up."""
-        self._pause_s = PAUSE_S
+        self._backoff = Backoff(PAUSE_S)
         self._not_before = 0.0
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class Consumer:
         self._drop_silent()
         waited = max(deadline - time.monotonic(), 0)
         if not self._asked:
-            time.sleep(min(waited, self._pause_s))
+            time.sleep(min(waited, self._backoff.pause_s))
             return
         ready, _, _ = select.select([self._links[one] for one in self._asked], [], [], waited)
         for broker in [one for one in self._asked if self._links[one] in ready]:
@@ -211,7 +211,7 @@ class Consumer:
                 self._refused(key, place, part.error)
                 continue
             place.failing_since = None
-            self._pause_s = PAUSE_S
+            self._backoff.reset()
             for records in self._open(key, place, part):
                 yield Chunk(key, records, broker)
             if part.records and key in self._places:  # the next time others come first
@@ -254,8 +254,8 @@ class Consumer:
         """Ask who leads, where that is not known; not too often."""
         if not self._stale or time.monotonic() < self._not_before:
             return
-        self._not_before = time.monotonic() + self._pause_s
-        self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+        self._not_before = time.monotonic() + self._backoff.pause_s
+        self._backoff.grow()
         topics = sorted({key.topic for key in self._places} & self._stale)
         try:
             self.cluster.refresh(topics)
@@ -289,7 +289,7 @@ class Consumer:
 
     def _fail(self, keys: list[TopicPartition], error: ClientError) -> None:
         """Tell of it once, and look the leaders up; raise it where trying has no use."""
-        if isinstance(error, BrokerError) and not error.retriable:
+        if not error.retriable and not isinstance(error, NoSuchTopic):
             raise error
         now = time.monotonic()
         fresh = []

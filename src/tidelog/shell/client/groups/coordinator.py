@@ -9,9 +9,10 @@ from typing import TypeVar
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId
 from tidelog.shell.client.api_keys import FIND_COORDINATOR
-from tidelog.shell.client.client_errors import BrokerError, CannotConnect, Unresolved
-from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.client_errors import BrokerError
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.retry import Retry, retriable_codes
 
 T = TypeVar("T")
 GROUP_KEY = 0
@@ -23,9 +24,9 @@ MOVED = (
 """Ask again, maybe another broker."""
 
 
-def find_coordinator(cluster: Cluster, group: str, deadline: Deadline | None = None) -> BrokerId:
-    """The id of the broker that has the group. Raises ClientError."""
-    deadline = deadline or Deadline(cluster.timeout_s)
+def find_coordinator(cluster: Cluster, group: str, retry: Retry | None = None) -> BrokerId:
+    """Return the id of the broker that coordinates the group. Raises ClientError."""
+    retry = retry or Retry(cluster.timeout_s)
     request = {"key": group, "key_type": GROUP_KEY, "coordinator_keys": [group]}
     while True:
         answer = cluster.ask_any(lambda broker: broker.call(FIND_COORDINATOR, request))
@@ -36,17 +37,13 @@ def find_coordinator(cluster: Cluster, group: str, deadline: Deadline | None = N
         error = BrokerError(f"coordinator of group {group}", code, found.get("error_message"))
         if code not in MOVED:
             raise error
-        deadline.pause(error)
+        retry.wait(error)
 
 
 def ask_coordinator(cluster: Cluster, group: str, ask: Callable[[KafkaConnection], T]) -> T:
-    """Ask whoever has the group by now. `ask` raises BrokerError for an error code; it must do
-    no harm when it is asked twice."""
-    deadline = Deadline(cluster.timeout_s)
-    while True:
-        try:
-            return ask(cluster.broker(find_coordinator(cluster, group, deadline)))
-        except (BrokerError, CannotConnect, Unresolved) as error:
-            if isinstance(error, BrokerError) and error.code not in MOVED:
-                raise
-            deadline.pause(error)
+    """Send a request to the group's coordinator, and again where that has moved.
+
+    `ask` raises BrokerError for an error code; it must be safe to repeat.
+    """
+    retry = Retry(cluster.timeout_s, retriable=retriable_codes(MOVED))
+    return retry.call(lambda: ask(cluster.broker(find_coordinator(cluster, group, retry))))

@@ -29,7 +29,6 @@ from tidelog.shell.client.client_errors import (
     ClientError,
     Unresolved,
 )
-from tidelog.shell.client.cluster import Deadline
 from tidelog.shell.client.consuming.consumer import Chunk, Consumer, Span
 from tidelog.shell.client.groups.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -41,6 +40,7 @@ from tidelog.shell.client.groups.consumer_protocol import (
 )
 from tidelog.shell.client.groups.coordinator import MOVED, find_coordinator
 from tidelog.shell.client.groups.group_admin import Committed, commit_offsets, committed_offsets
+from tidelog.shell.client.retry import Retry, retriable_codes
 
 SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 60_000
@@ -158,23 +158,19 @@ class GroupConsumer:
 
     def _join(self) -> None:
         """Join until there is an assignment."""
-        deadline = Deadline(JOIN_S)
+        retry = Retry(JOIN_S, retriable=retriable_codes(_PASSING))
         while not self._joined:
             try:
                 self._try_to_join()
-            except BrokerError as error:
-                if error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            except ClientError as error:
+                code = error.code if isinstance(error, BrokerError) else ErrorCode.NONE
+                if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
                     raise ClientError(
                         f"the members of group {self._group} do not use the range assignor,"
                         " the only one that this command knows; take another group"
                     ) from None
-                if error.code == ErrorCode.MEMBER_ID_REQUIRED:
-                    continue
-                if error.code not in _PASSING:
-                    raise
-                deadline.pause(error)
-            except (CannotConnect, Unresolved) as error:
-                deadline.pause(error)
+                if code != ErrorCode.MEMBER_ID_REQUIRED:
+                    retry.failed(error)
 
     def _try_to_join(self) -> None:
         wanted = sorted(self._choose())
@@ -252,15 +248,13 @@ class GroupConsumer:
 
     def _leave(self) -> None:
         """Else the others wait for this member until its session ends."""
-        deadline = Deadline(self._cluster.timeout_s)
+        retry = Retry(self._cluster.timeout_s, retriable=retriable_codes(_PASSING))
         while self._member_id:
             try:
                 self._call(LEAVE_GROUP, self._me())
                 self._joined, self._member_id = False, ""
-            except (BrokerError, CannotConnect, Unresolved) as error:
-                if isinstance(error, BrokerError) and error.code not in _PASSING:
-                    raise
-                deadline.pause(error)
+            except ClientError as error:
+                retry.failed(error)
 
     def _commit(self) -> None:
         self._commit_at = time.monotonic() + COMMIT_S

@@ -23,10 +23,11 @@ from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.admin import broker_configs
 from tidelog.shell.client.api_keys import DESCRIBE_PRODUCERS
 from tidelog.shell.client.client_errors import BrokerError, ClientError
-from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.reader import EARLIEST, FetchFrom, epoch_end, fetch, list_offset
+from tidelog.shell.client.retry import Retry
 
 FETCH_BYTES = 4 * 1024 * 1024
 REPLICATION_S = 30.0
@@ -164,7 +165,7 @@ def _read_through(
     start = starts.offsets.get(key.topic, {}).get(key.partition, 0)
     planned = (starts.planned or {}).get(key.topic, {}).get(key.partition)
     position = max(start, low)
-    deadline = Deadline(REPLICATION_S)
+    retry = Retry(REPLICATION_S)
     while True:
         written = _leaders_word(cluster, key, identity).next_sequence
         log_end = -1 if written is None else _log_end(cluster, key)
@@ -179,7 +180,7 @@ def _read_through(
         if 0 <= log_end <= end:  # all was read: the others lie before, or are gone
             found.next_sequence[key.partition] = written
             break
-        deadline.pause(NotReadable(key, written))
+        retry.wait(NotReadable(key, written))
     if found.missing(key.partition) and low < start:  # made anew, and longer than it was
         _look_through(cluster, key, low, start, identity, found)
     if found.missing(key.partition) and low <= start:  # retention has taken none

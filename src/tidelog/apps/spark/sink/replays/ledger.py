@@ -24,12 +24,13 @@ from tidelog.core.types import Offset
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.administration.brokers import registered_brokers
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
-from tidelog.shell.client.cluster import Cluster, Deadline
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.partitioner import partition_of_key
 from tidelog.shell.client.producer import produce
 from tidelog.shell.client.reader import Reader, list_offset
+from tidelog.shell.client.retry import Retry, retriable_codes
 
 PARTITIONS = 8
 REPLICAS = 3
@@ -118,15 +119,9 @@ class Ledger:
         return partition_of_key(query.encode(), len(self.cluster.topic(self.topic).partitions))
 
     def _create(self) -> None:
-        deadline = Deadline(self.cluster.timeout_s)
-        while True:
-            try:
-                return self._create_now()
-            except BrokerError as error:
-                # Kafka on ZooKeeper places no replica on a broker that has just died.
-                if error.code != ErrorCode.INVALID_REPLICATION_FACTOR:
-                    raise
-                deadline.pause(error)
+        # Kafka on ZooKeeper places no replica on a broker that has just died.
+        retriable = retriable_codes([ErrorCode.INVALID_REPLICATION_FACTOR])
+        Retry(self.cluster.timeout_s, retriable=retriable).call(self._create_now)
 
     def _create_now(self) -> None:
         self.cluster.refresh([])
