@@ -3,7 +3,7 @@
 import pytest
 from api_cluster import API_VERSIONS, ApiCluster
 
-from tidelog.core.api.handlers.cluster.api_versions import unsupported_version
+from tidelog.core.api.handlers.api_versions import unsupported_version
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import decode_response, encode_response
 

@@ -3,13 +3,13 @@
 import pytest
 from group_requests import ask, code, versions
 
-from tidelog.core.api.handlers.groups.administration import (
+from tidelog.core.api.handlers.find_coordinator import find_coordinator
+from tidelog.core.api.handlers.groups import (
     GROUP_OPERATIONS,
     delete_groups,
     describe_groups,
     list_groups,
 )
-from tidelog.core.api.handlers.groups.find_coordinator import find_coordinator
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import (
     DeleteGroup,

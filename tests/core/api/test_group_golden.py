@@ -9,21 +9,19 @@ from typing import Any
 import pytest
 from group_requests import Image, ask
 
-from tidelog.core.api.handlers.groups.administration import (
-    delete_groups,
-    describe_groups,
-    list_groups,
-)
-from tidelog.core.api.handlers.groups.committed_offsets import (
+from tidelog.core.api.handlers.committed_offsets import (
     offset_commit,
     offset_delete,
     offset_fetch,
 )
-from tidelog.core.api.handlers.groups.find_coordinator import find_coordinator
-from tidelog.core.api.handlers.groups.membership import (
+from tidelog.core.api.handlers.find_coordinator import find_coordinator
+from tidelog.core.api.handlers.groups import (
+    delete_groups,
+    describe_groups,
     heartbeat,
     join_group,
     leave_group,
+    list_groups,
     sync_group,
 )
 from tidelog.core.errors import ErrorCode

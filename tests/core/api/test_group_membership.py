@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from group_requests import RANDOM_TEXT, ask, code, versions
 
-from tidelog.core.api.handlers.groups.membership import (
+from tidelog.core.api.handlers.groups import (
     NAME_BYTES_MAX,
     heartbeat,
     join_group,

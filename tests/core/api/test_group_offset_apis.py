@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from group_requests import ORDERS_ID, UNKNOWN_ID, ask, code, versions
 
-from tidelog.core.api.handlers.groups.committed_offsets import (
+from tidelog.core.api.handlers.committed_offsets import (
     offset_commit,
     offset_delete,
     offset_fetch,

@@ -15,7 +15,7 @@ from api_cluster import (
     errors,
 )
 
-from tidelog.core.api.handlers.topics.topics import PARTITIONS_MAX
+from tidelog.core.api.handlers.topics import PARTITIONS_MAX
 from tidelog.core.errors import ErrorCode
 
 

@@ -308,7 +308,7 @@ class Dispatch:
         self._step(on.RequestReceived(exchange, number, request, self._now_ms()))
 
     def _step_down(self, reply: Reply, correlation_id: int) -> None:
-        from tidelog.core.api.handlers.cluster.api_versions import unsupported_version
+        from tidelog.core.api.handlers.api_versions import unsupported_version
 
         reply.fill([encode_response(API_VERSIONS, 0, correlation_id, unsupported_version())])
 

@@ -1,1 +1,1 @@
-"""One file for each noun that clients ask about; each function serves one API."""
+"""Request handlers: one function for each API, named in `core/api_table.py`."""

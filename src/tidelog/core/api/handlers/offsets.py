@@ -1,7 +1,7 @@
-"""ListOffsets 1-11, OffsetForLeaderEpoch 2-4 and DeleteRecords 0-2: where logs begin and end.
+"""ListOffsets 1-11, OffsetForLeaderEpoch 2-4 and DeleteRecords 0-2: start and end offsets of logs.
 
-Nothing is tiered here: the earliest offset on local disk is the earliest one, and what was
-or waits to be uploaded is nothing.
+There is no tiered storage: the earliest offset on local disk is the earliest offset, and the
+offsets of uploaded records are unknown (-1).
 """
 
 from collections import Counter
@@ -33,12 +33,12 @@ _FIRST_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""From which version on a special timestamp may be used."""
+"""The first version in which a special timestamp is valid."""
 _READ_COMMITTED = 1
 
 
 def list_offsets(broker: BrokerContext, request: Struct) -> Handling:
-    """The offset at a time, or at one end, of each partition asked about."""
+    """Return the offset at a timestamp, or the first or last one, of each partition."""
     asked = [
         (TopicPartition(topic["name"], partition["partition_index"]), partition)
         for topic in request["topics"]
@@ -77,7 +77,7 @@ def list_offsets(broker: BrokerContext, request: Struct) -> Handling:
 
 
 def _local(timestamp: int) -> int:
-    """Tiered ends are asked for as well, so that errors of the partition are told."""
+    """Look up tiered offsets as EARLIEST, so that errors of the partition are reported."""
     special = (EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
     return EARLIEST if timestamp in special else timestamp
 
@@ -113,7 +113,7 @@ def _no_offset(name: TopicPartition, error: ErrorCode) -> Struct:
 
 
 def offset_for_leader_epoch(_broker: BrokerContext, request: Struct) -> Handling:
-    """Where leader epochs end, so that a consumer sees whether its log was cut."""
+    """Return the end offsets of leader epochs, by which consumers detect a truncated log."""
     replica = request.get("replica_id", _CONSUMER)
     questions = [
         EpochPartition(
@@ -138,7 +138,7 @@ def offset_for_leader_epoch(_broker: BrokerContext, request: Struct) -> Handling
 
 
 def delete_records(broker: BrokerContext, request: Struct) -> Handling:
-    """Drop what lies before an offset; answered when every live replica has."""
+    """Delete the records before an offset; respond when every live replica has done so."""
     offsets = {
         TopicPartition(topic["name"], partition["partition_index"]): partition["offset"]
         for topic in request["topics"]
@@ -160,7 +160,7 @@ def delete_records(broker: BrokerContext, request: Struct) -> Handling:
 
 
 def _undeletable(broker: BrokerContext, name: TopicPartition) -> ErrorCode | None:
-    """The brokers' own topics, and those that are only compacted, keep their records."""
+    """The error for internal topics and for topics that are compacted only."""
     if name.topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     replica = broker.node.replicas.get(name)

@@ -1,4 +1,4 @@
-"""What handlers refuse alike: names that no topic can have; and how they say so."""
+"""Checks and errors that several handlers share: topic names, and the length of error texts."""
 
 import re
 
@@ -9,7 +9,7 @@ _MESSAGE_MAX = 1000
 
 
 class Refused(Exception):
-    """Something in a request that can't be done, though the rest of it may."""
+    """One part of a request fails; the other parts may succeed."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -17,25 +17,27 @@ class Refused(Exception):
         self.message = message
 
 
-def told(message: str | None) -> str | None:
-    """An error message that fits into every version's answer: it may quote the client, who
-    may send as much as one field of an old version can hold."""
+def error_text(message: str | None) -> str | None:
+    """Shorten an error message so that it fits into every version's response.
+
+    It may quote the client, which may send as much as a field of an old version can hold.
+    """
     if not message:
         return None
     return message if len(message) <= _MESSAGE_MAX else f"{message[:_MESSAGE_MAX]}..."
 
 
 def name_problem(name: str) -> str | None:
-    """Why this can't be a topic's name; None if it can."""
+    """The reason why this is not a valid topic name; None if it is valid."""
     if not name:
         return "The topic name is empty."
     if name in (".", ".."):
-        return f"A topic can't be called {name!r}."
+        return f"{name!r} is not a valid topic name."
     if len(name) > 249:
         return f"The topic name has {len(name)} characters; at most 249 are allowed."
     if _NAME.fullmatch(name) is None:
         return (
-            f"The topic name {name!r} has other characters than letters, digits, "
-            "'.', '_' and '-' of ASCII."
+            f"The topic name {name!r} has invalid characters: only ASCII letters, digits, "
+            "'.', '_' and '-' are allowed."
         )
     return None

@@ -1,9 +1,9 @@
 """AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5,
 DescribeTransactions 0 and ListTransactions 0-2: a cluster without transactions.
 
-No transactional producer gets a producer id here (find_coordinator.py, producer_ids.py), so no
+No transactional producer gets a producer id here (find_coordinator.py, producers.py), so no
 transaction exists: the list is empty, every id is unknown. A client that adds to a transaction or
-ends one regardless gets UNSUPPORTED_VERSION, which no client retries.
+ends one anyway gets UNSUPPORTED_VERSION, which no client retries.
 """
 
 from tidelog.core.api.context import BrokerContext, Struct
@@ -27,7 +27,7 @@ STATES = frozenset(
 
 
 def add_partitions_to_txn(broker: BrokerContext, request: Struct) -> Struct:
-    """Refuse every partition. From version 4 on the whole request has an error code."""
+    """Refuse every partition; from version 4 on the whole request has an error code."""
     if broker.version >= _MANY_TRANSACTIONS:
         return {"throttle_time_ms": 0, "error_code": _REFUSED, "results_by_transaction": []}
     results = [
@@ -44,10 +44,12 @@ def add_partitions_to_txn(broker: BrokerContext, request: Struct) -> Struct:
 
 
 def add_offsets_to_txn(_broker: BrokerContext, _request: Struct) -> Struct:
+    """Refuse."""
     return {"throttle_time_ms": 0, "error_code": _REFUSED}
 
 
 def end_txn(_broker: BrokerContext, _request: Struct) -> Struct:
+    """Refuse."""
     return {"throttle_time_ms": 0, "error_code": _REFUSED}
 
 
@@ -67,7 +69,7 @@ def txn_offset_commit(_broker: BrokerContext, request: Struct) -> Struct:
 
 
 def describe_transactions(_broker: BrokerContext, request: Struct) -> Struct:
-    """No transactional id is known."""
+    """Report every transactional id as unknown."""
     states = [
         {
             "error_code": ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
@@ -80,7 +82,7 @@ def describe_transactions(_broker: BrokerContext, request: Struct) -> Struct:
 
 
 def list_transactions(_broker: BrokerContext, request: Struct) -> Struct:
-    """None; states that Kafka does not know are returned as unknown."""
+    """Return an empty list, and the filter's states that Kafka does not know."""
     unknown = [state for state in request["state_filters"] if state not in STATES]
     return {
         "throttle_time_ms": 0,

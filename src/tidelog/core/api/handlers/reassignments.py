@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.refusals import told
+from tidelog.core.api.handlers.refusals import error_text
 from tidelog.core.controller.events import AlterReassignmentsReceived, ListReassignmentsReceived
 from tidelog.core.controller.metadata.registrations import PartitionKey, PartitionRegistration
 from tidelog.core.errors import ErrorCode
@@ -12,18 +12,18 @@ from tidelog.core.types import BrokerId, TopicPartition
 _MESSAGES = {
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "{name} is not being reassigned.",
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
-        "{name} can't be on {replicas}: name registered brokers, each once, and leave one "
+        "{name} cannot move to {replicas}: name registered brokers, each once, and keep one "
         "that is in sync."
     ),
     ErrorCode.INVALID_REPLICATION_FACTOR: (
-        "{name} would have another number of replicas on {replicas}; that was not allowed."
+        "{name} would have a different number of replicas on {replicas}, which the request forbids."
     ),
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no {name}.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "Partition {name} does not exist.",
 }
 
 
 def alter_partition_reassignments(broker: BrokerContext, request: Struct) -> Handling:
-    """Begin moves, or take them back where no replicas are given."""
+    """Start moves of replicas, or cancel them where no replicas are given."""
     image = broker.node.image
     may_resize = request.get("allow_replication_factor_change", True)
     wanted = {
@@ -64,17 +64,17 @@ def alter_partition_reassignments(broker: BrokerContext, request: Struct) -> Han
 
 
 def _size(partition: PartitionRegistration) -> int:
-    """How many replicas there are to be once an ongoing move is done."""
+    """The number of replicas after the ongoing move."""
     return len(partition.replicas) - len(partition.removing)
 
 
 def _message(error: ErrorCode, name: TopicPartition, replicas: object) -> str | None:
     message = _MESSAGES.get(error)
-    return None if message is None else told(message.format(name=name, replicas=replicas))
+    return None if message is None else error_text(message.format(name=name, replicas=replicas))
 
 
 def list_partition_reassignments(broker: BrokerContext, request: Struct) -> Handling:
-    """The moves under way, of all partitions or of those named."""
+    """List the ongoing moves of all partitions, or of the named ones."""
     asked = request["topics"]
     wanted = None
     if asked is not None:
@@ -105,7 +105,7 @@ def list_partition_reassignments(broker: BrokerContext, request: Struct) -> Hand
 
 
 def by_topic(partitions: Iterable[Struct]) -> list[Struct]:
-    """Structs that hold their partition's `name`, under their topics."""
+    """Group structs by topic; the `name` of each is its TopicPartition."""
     topics: dict[str, list[Struct]] = {}
     for partition in partitions:
         name: TopicPartition = partition.pop("name")

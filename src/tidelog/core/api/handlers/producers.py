@@ -1,18 +1,45 @@
-"""DescribeProducers 0: who wrote to a partition, as a replica on this broker remembers it."""
+"""InitProducerId 0-5 and DescribeProducers 0: ids of idempotent producers, and their state.
 
-from tidelog.core.api.context import BrokerContext, Struct
-from tidelog.core.api.handlers.refusals import name_problem, told
+There are no transactions yet: InitProducerId with a transactional id is refused.
+"""
+
+from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api.handlers.refusals import error_text, name_problem
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.producer_state import ProducerState
+from tidelog.core.node.messages import InitProducerId
 from tidelog.core.types import TopicPartition
 
+_NONE = -1
 _NO_TRANSACTION = -1
 
 
-def describe_producers(broker: BrokerContext, request: Struct) -> Struct:
-    """The idempotent producers of each partition; clients ask its leader.
+def init_producer_id(broker: BrokerContext, request: Struct) -> Handling:
+    """Allocate a new producer id, whatever id the producer had before."""
+    transactional_id = request["transactional_id"]
+    producer_id = request.get("producer_id", _NONE)
+    producer_epoch = request.get("producer_epoch", _NONE)
+    if transactional_id == "" or (producer_id == _NONE) != (producer_epoch == _NONE):
+        return _producer_id(ErrorCode.INVALID_REQUEST)
+    if transactional_id is not None:
+        return _producer_id(broker.no_transactions)
+    [answer] = yield [InitProducerId()]
+    return _producer_id(answer.error, answer.producer_id, answer.producer_epoch)
 
-    There may be thousands, so a partition is told once, however often it is named.
+
+def _producer_id(error: ErrorCode, producer_id: int = _NONE, producer_epoch: int = _NONE) -> Struct:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": error,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+    }
+
+
+def describe_producers(broker: BrokerContext, request: Struct) -> Struct:
+    """List the idempotent producers of each partition, as a replica on this broker knows them.
+
+    There may be thousands, so a partition is listed once, however often the request names it.
     """
     asked: dict[str, dict[int, None]] = {}
     for topic in request["topics"]:
@@ -39,13 +66,13 @@ def _partition(broker: BrokerContext, name: TopicPartition) -> Struct:
     elif replica is not None:
         producers = _producers(replica.log.producers)
     elif broker.node.image.partition(*name) is None:
-        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {name}."
+        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {name} does not exist."
     else:
-        error, message = ErrorCode.NOT_LEADER_OR_FOLLOWER, f"No replica of {name} is here."
+        error, message = ErrorCode.NOT_LEADER_OR_FOLLOWER, f"This broker has no replica of {name}."
     return {
         "partition_index": name.partition,
         "error_code": error,
-        "error_message": told(message),
+        "error_message": error_text(message),
         "active_producers": producers,
     }
 

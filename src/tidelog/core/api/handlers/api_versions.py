@@ -1,9 +1,9 @@
-"""ApiVersions 0-4: what this broker offers.
+"""ApiVersions 0-4: the APIs and features that this broker offers.
 
-Features are those of Kafka's that fit a cluster without a quorum of controllers. Consumer groups
+The features are those of Kafka's that fit a cluster without a controller quorum. Consumer groups
 of KIP-848, share groups and streams groups are supported up to level 0, which means off.
-`transaction.version` is not named, because its level 0 means transactions of the first kind; and
-without it Java's producers do not begin those of the second (docs/adr/0037).
+`transaction.version` is left out, because its level 0 means transactions of the first kind; and
+without it Java's producers do not start those of the second kind (docs/adr/0037).
 """
 
 import re
@@ -30,7 +30,7 @@ SUPPORTED = {
 
 
 def api_versions(broker: BrokerContext, request: Struct) -> Struct:
-    """Everything offered; from version 3 on a client has to name itself properly."""
+    """List the offered APIs. From version 3 on, a client must send a valid software name."""
     if broker.version >= 3:
         names = (request["client_software_name"], request["client_software_version"])
         if not all(_SOFTWARE.fullmatch(name) for name in names):
@@ -51,9 +51,10 @@ def api_versions(broker: BrokerContext, request: Struct) -> Struct:
 
 
 def unsupported_version() -> Struct:
-    """To a version that is too new: to be encoded as version 0, which every client reads.
+    """The response to a version that is too new, to be encoded as version 0.
 
-    It names the versions of ApiVersions itself, so that the client can ask again.
+    Every client can read version 0. The response lists the versions of ApiVersions itself, so
+    that the client can send the request again.
     """
     return _answer(ErrorCode.UNSUPPORTED_VERSION, [API_VERSIONS])
 

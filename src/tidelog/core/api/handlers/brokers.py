@@ -1,19 +1,19 @@
-"""DescribeCluster 0-2, UnregisterBroker 0, and the brokers as clients see them.
+"""DescribeCluster 0-2, UnregisterBroker 0, and the brokers that clients see.
 
-A client sees the brokers that are not fenced, each at the endpoint of the listener it asked
-through. DescribeCluster 2 can list the fenced ones too, those that are down included.
+A client sees the brokers that are not fenced, each at its endpoint on the client's own listener.
+DescribeCluster 2 can list the fenced brokers too, including those that are down.
 """
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.refusals import told
+from tidelog.core.api.handlers.refusals import error_text
 from tidelog.core.controller.events import UnregisterBrokerReceived
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import BrokerRegistration, Endpoint
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId
 
-NOT_ASKED_FOR = -(2**31)
-"""Authorised operations when nobody asked for them."""
+NOT_REQUESTED = -(2**31)
+"""The value of `*_authorized_operations` if the request does not ask for them."""
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
 TOPIC_OPERATIONS = 0b1101_1111_1000
@@ -26,13 +26,13 @@ _CONTROLLERS = 2
 
 
 def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
-    """Who is in the cluster. There are no controllers apart from brokers to be described."""
+    """List the brokers. There are no separate controllers to describe."""
     endpoint_type = request.get("endpoint_type", _BROKERS)
     if endpoint_type == _CONTROLLERS:
-        message = "This is a broker's listener; ask it for brokers (endpoint type 1)."
+        message = "This is a broker's listener; request brokers (endpoint type 1)."
         return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message)
     if endpoint_type != _BROKERS:
-        message = f"There is no endpoint type {endpoint_type}; brokers are 1."
+        message = f"Endpoint type {endpoint_type} is unknown; brokers are type 1."
         return _refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
     image = broker.node.image
     fenced_too = request.get("include_fenced_brokers", False)
@@ -61,7 +61,7 @@ def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
         "cluster_id": broker.cluster_id,
         "controller_id": controller_id(image, alive_brokers(image, broker.listener)),
         "brokers": brokers,
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked_operations else NOT_ASKED_FOR,
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked_operations else NOT_REQUESTED,
     }
 
 
@@ -71,12 +71,12 @@ def unregister_broker(_broker: BrokerContext, request: Struct) -> Handling:
     return {
         "throttle_time_ms": 0,
         "error_code": answer.error,
-        "error_message": told(answer.message) or "",
+        "error_message": error_text(answer.message) or "",
     }
 
 
 def endpoint_of(known: BrokerRegistration, listener: str) -> Endpoint | None:
-    """Where a broker is reached through this listener, or was before it went down."""
+    """The broker's endpoint on this listener; of a broker that is down, its last one."""
     for endpoint in known.endpoints:
         if endpoint.listener == listener:
             return endpoint
@@ -84,7 +84,7 @@ def endpoint_of(known: BrokerRegistration, listener: str) -> Endpoint | None:
 
 
 def alive_brokers(image: ClusterImage, listener: str) -> dict[BrokerId, Endpoint]:
-    """The brokers that clients may talk to."""
+    """The brokers that are not fenced, with their endpoints on this listener."""
     alive = {}
     for known in image.brokers.values():
         endpoint = None if known.fenced else endpoint_of(known, listener)
@@ -94,7 +94,7 @@ def alive_brokers(image: ClusterImage, listener: str) -> dict[BrokerId, Endpoint
 
 
 def controller_id(image: ClusterImage, alive: dict[BrokerId, Endpoint]) -> BrokerId:
-    """Where to send what is for the controller; any broker passes it on if need be."""
+    """The broker that clients send controller requests to. Any broker forwards them."""
     claim = image.controller
     if claim is not None and claim.broker in alive:
         return claim.broker
@@ -110,5 +110,5 @@ def _refusal(error: ErrorCode, message: str) -> Struct:
         "cluster_id": "",
         "controller_id": _NO_CONTROLLER,
         "brokers": [],
-        "cluster_authorized_operations": NOT_ASKED_FOR,
+        "cluster_authorized_operations": NOT_REQUESTED,
     }

@@ -1,19 +1,20 @@
-"""DescribeLogDirs 1-5 and AlterReplicaLogDirs 1-2: where replicas lie within a broker.
+"""DescribeLogDirs 1-5 and AlterReplicaLogDirs 1-2: the log directory of each replica.
 
-A broker here has one folder. Kafka's tool asks for folders before it moves anything, and
-names the folder of each replica when it takes a move back: "where it is" is always allowed.
+A broker here has one directory. Kafka's tool requests the directories before it moves anything,
+and names the directory of each replica when it cancels a move: a "move" to the directory where
+the replica already is succeeds.
 """
 
 from tidelog.core.api.context import BrokerContext, Struct
+from tidelog.core.api.handlers.reassignments import by_topic
 from tidelog.core.api.handlers.refusals import name_problem
-from tidelog.core.api.handlers.replicas.reassignments import by_topic
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.types import TopicPartition
 
 
 def describe_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
-    """The replicas on this broker, of all partitions or of those named, and their sizes."""
+    """List the replicas on this broker with their sizes: all, or those of named partitions."""
     asked = request["topics"]
     replicas = broker.node.replicas
     if asked is None:
@@ -43,7 +44,7 @@ def describe_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
 
 
 def _log_size(name: TopicPartition, replica: HostedReplica) -> Struct:
-    """Its bytes, and how many records are committed that it has not got yet."""
+    """Size in bytes, and the number of committed records that are missing in this replica."""
     partition = replica.partition
     return {
         "name": name,
@@ -55,7 +56,7 @@ def _log_size(name: TopicPartition, replica: HostedReplica) -> Struct:
 
 
 def alter_replica_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
-    """Nothing to be moved: each is where it is to be, or can't go there."""
+    """Move nothing: succeed where a replica already is, refuse every other directory."""
     results: dict[TopicPartition, ErrorCode] = {}
     for folder in request["dirs"]:
         for topic in folder["topics"]:

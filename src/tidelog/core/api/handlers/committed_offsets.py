@@ -1,8 +1,8 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10 and OffsetDelete 0: where groups have got to.
+"""OffsetCommit 2-10, OffsetFetch 1-10 and OffsetDelete 0: the committed offsets of groups.
 
-Which topics there are is this broker's own knowledge, so what is said about topics that there
-are not is refused here, partition by partition; the coordinator gets the rest. Clients name
-topics by id from version 10 on; a topic with an unknown id has no name.
+This broker's image knows the topics, so unknown topics are refused here, partition by partition;
+the coordinator gets the rest. Clients name topics by id from version 10 on; a topic with an
+unknown id has no name.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ _UNKNOWN = -1
 _BY_ID = 10
 _MANY_GROUPS = 8
 _GROUP_ERROR = 2
-"""The first version of OffsetFetch with a place for an error of the whole group."""
+"""The first version of OffsetFetch whose response has an error code for the group."""
 
 
 # -- commit --------------------------------------------------------------------------------
 
 
 def offset_commit(broker: BrokerContext, request: Struct) -> Handling:
-    """Keep these offsets. They count when all in-sync replicas have them."""
+    """Commit offsets; respond when all in-sync replicas have them."""
     offsets: list[OffsetToCommit] = []
     refusals: list[list[ErrorCode]] = []
     for topic in request["topics"]:
-        taken, refused = _to_commit(broker, topic)
-        offsets += taken
+        accepted, refused = _to_commit(broker, topic)
+        offsets += accepted
         refusals.append(refused)
     errors: Sequence[ErrorCode] = ()
     if offsets:
@@ -60,7 +60,7 @@ def offset_commit(broker: BrokerContext, request: Struct) -> Handling:
 def _to_commit(
     broker: BrokerContext, topic: Struct
 ) -> tuple[list[OffsetToCommit], list[ErrorCode]]:
-    """What can be committed; and for every partition why it can't, or NONE."""
+    """The offsets to commit; and for each partition the reason for a refusal, or NONE."""
     image = broker.node.image
     if broker.version >= _BY_ID:
         name = image.topic_names.get(topic["topic_id"])
@@ -96,8 +96,8 @@ def _to_commit(
 def _answers(
     topics: list[Struct], refusals: list[list[ErrorCode]], errors: Sequence[ErrorCode]
 ) -> list[Struct]:
-    """Topics as they were asked about: refused here, or as the coordinator has it."""
-    told = iter(errors)
+    """The results in the request's order: refused here, or the coordinator's result."""
+    results = iter(errors)
     return [
         {
             "name": topic.get("name"),
@@ -105,7 +105,7 @@ def _answers(
             "partitions": [
                 {
                     "partition_index": asked["partition_index"],
-                    "error_code": next(told) if refusal is ErrorCode.NONE else refusal,
+                    "error_code": next(results) if refusal is ErrorCode.NONE else refusal,
                 }
                 for asked, refusal in zip(topic["partitions"], refused, strict=True)
             ],
@@ -118,7 +118,7 @@ def _answers(
 
 
 def offset_fetch(broker: BrokerContext, request: Struct) -> Handling:
-    """Of one group up to version 7, of many from version 8 on."""
+    """Return offsets of one group up to version 7, of many from version 8 on."""
     groups = _once_each(request["groups"]) if broker.version >= _MANY_GROUPS else [request]
     stable = request.get("require_stable", False)
     named = [_named(broker, group["topics"]) for group in groups]
@@ -126,17 +126,17 @@ def offset_fetch(broker: BrokerContext, request: Struct) -> Handling:
         OffsetFetch(group["group_id"], None if names is None else names.partitions, stable)
         for group, names in zip(groups, named, strict=True)
     ]
-    told = [
+    fetched = [
         _fetched(broker, group, names, answer)
         for group, names, answer in zip(groups, named, answers, strict=True)
     ]
     if broker.version >= _MANY_GROUPS:
-        return {"throttle_time_ms": 0, "groups": told}
-    return {"throttle_time_ms": 0, **told[0]}
+        return {"throttle_time_ms": 0, "groups": fetched}
+    return {"throttle_time_ms": 0, **fetched[0]}
 
 
 def _once_each(groups: list[Struct]) -> list[Struct]:
-    """All that a group has committed is told once, however often it is asked for."""
+    """Drop repeated requests for all offsets of the same group."""
     everything = {group["group_id"]: group for group in groups if group["topics"] is None}
     return [
         group
@@ -146,7 +146,7 @@ def _once_each(groups: list[Struct]) -> list[Struct]:
 
 
 class _Named:
-    """The partitions that a group was asked about, by topic name; and topics without one."""
+    """The requested partitions by topic name; and topics whose id is unknown."""
 
     __slots__ = ("ids", "nameless", "partitions")
 
@@ -157,7 +157,7 @@ class _Named:
 
 
 def _named(broker: BrokerContext, topics: list[Struct] | None) -> _Named | None:
-    """None is all there is."""
+    """The requested partitions; None if the request is for all offsets of the group."""
     if topics is None:
         return None
     named = _Named()
@@ -203,8 +203,8 @@ def _fetched(
 
 
 def _topic_id(broker: BrokerContext, named: _Named | None, name: str) -> TopicId | None:
-    """As it was asked for. Asked for everything, a topic that is gone has none, and can't be
-    told of where only its id would name it."""
+    """The id as requested. If all offsets were requested, a deleted topic has no id, and is left
+    out of responses that name topics by id only."""
     if named is not None:
         return named.ids.get(name, NO_TOPIC_ID)
     known = broker.node.image.topics.get(name)
@@ -228,8 +228,8 @@ def _offset(offset: FetchedOffset) -> Struct:
 
 
 def offset_delete(broker: BrokerContext, request: Struct) -> Handling:
-    """Forget offsets. The coordinator is asked even if there is nothing left to ask: whether
-    there is such a group comes first."""
+    """Delete offsets. The coordinator gets the request even if no partition is left: an unknown
+    group is reported first."""
     if not request["group_id"]:
         return {"error_code": ErrorCode.INVALID_GROUP_ID, "throttle_time_ms": 0, "topics": []}
     image = broker.node.image

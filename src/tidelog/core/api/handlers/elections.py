@@ -1,25 +1,25 @@
-"""ElectLeaders 0-2: leadership back to the preferred replica, or to any at all."""
+"""ElectLeaders 0-2: elect the preferred replicas, or run unclean elections."""
 
 from collections.abc import Sequence
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.refusals import told
+from tidelog.core.api.handlers.refusals import error_text
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 
 _MESSAGES = {
-    ErrorCode.INVALID_REQUEST: "there are elections of type 0, preferred, and 1, unclean.",
-    ErrorCode.ELECTION_NOT_NEEDED: "the right leader leads already.",
+    ErrorCode.INVALID_REQUEST: "the election type must be 0 (preferred) or 1 (unclean).",
+    ErrorCode.ELECTION_NOT_NEEDED: "the leader is already the right one.",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred replica is not alive and in sync.",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica is alive.",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "this partition does not exist.",
 }
 _TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
 
 
 def elect_leaders(broker: BrokerContext, request: Struct) -> Handling:
-    """For the partitions named; or for all, and then only those are answered that needed it."""
+    """Elect leaders of the named partitions; or of all, and return those that needed it."""
     image = broker.node.image
     kind = request.get("election_type", 0)
     everywhere = request["topic_partitions"] is None
@@ -49,17 +49,17 @@ def elect_leaders(broker: BrokerContext, request: Struct) -> Handling:
 
 
 def _response(
-    error: ErrorCode, results: dict[TopicPartition, ErrorCode], looked_at: Sequence[str] = ()
+    error: ErrorCode, results: dict[TopicPartition, ErrorCode], checked: Sequence[str] = ()
 ) -> Struct:
-    """The topics that were looked at are named, also if there was nothing to be done."""
-    topics: dict[str, list[Struct]] = {topic: [] for topic in looked_at}
+    """The response. It lists all topics that were checked, even without an election."""
+    topics: dict[str, list[Struct]] = {topic: [] for topic in checked}
     for name, code in sorted(results.items()):
         message = _MESSAGES.get(code)
         topics.setdefault(name.topic, []).append(
             {
                 "partition_id": name.partition,
                 "error_code": code,
-                "error_message": None if message is None else told(f"{name}: {message}"),
+                "error_message": None if message is None else error_text(f"{name}: {message}"),
             }
         )
     return {

@@ -1,19 +1,19 @@
-"""FindCoordinator 0-6: which broker looks after a group.
+"""FindCoordinator 0-6: the broker that coordinates a group.
 
-There is no transaction coordinator here yet. Clients that need one must fail at once, and do so
-on UNSUPPORTED_VERSION: Java's client, kafka-python and aiokafka would retry
-COORDINATOR_NOT_AVAILABLE for ever, and Java's transactional producers show the text that
-comes with it. librdkafka gives up on TRANSACTIONAL_ID_AUTHORIZATION_FAILED only, and shows the
-text; other clients would look for an authorisation problem. kafkajs turns every error into
-"Failed to find group coordinator": it is given this broker, which refuses its InitProducerId.
+There is no transaction coordinator yet. Clients that need one must fail at once, and do so on
+UNSUPPORTED_VERSION: Java's client, kafka-python and aiokafka would retry
+COORDINATOR_NOT_AVAILABLE forever, and Java's transactional producers show the error text.
+librdkafka stops only on TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and shows the text; on other
+clients this code suggests a missing ACL. kafkajs turns every error into "Failed to find group
+coordinator": it gets this broker as coordinator, which refuses its InitProducerId.
 
-An empty group id has a coordinator like any other: offsets may be committed for it.
+An empty group id has a coordinator like any other: clients may commit offsets for it.
 """
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.groups.offsets_topic import offsets_topic
-from tidelog.core.api.handlers.refusals import told
+from tidelog.core.api.handlers.refusals import error_text
 from tidelog.core.controller.effects import TopicAnswer
+from tidelog.core.controller.events import CreateTopicReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import FindCoordinator, FindCoordinatorResponse
 from tidelog.core.groups.partitioning import OFFSETS_TOPIC
@@ -27,7 +27,7 @@ _THERE = TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
-    """One key up to version 3, many from version 4 on."""
+    """Find one coordinator up to version 3, many from version 4 on; create the offsets topic."""
     many = broker.version >= _MANY_KEYS
     keys = request["coordinator_keys"] if many else [request["key"]]
     refusal = _refusal(broker, request.get("key_type", _GROUP))
@@ -51,8 +51,8 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
 
 
 def _not_made(answer: TopicAnswer) -> FindCoordinatorResponse:
-    """Clients ask again, which is right: more brokers may come."""
-    message = f"{OFFSETS_TOPIC} can't be made: {answer.message or answer.error.name}"
+    """The offsets topic could not be created. Clients retry: more brokers may join."""
+    message = f"{OFFSETS_TOPIC} cannot be created: {answer.message or answer.error.name}"
     return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=message)
 
 
@@ -61,7 +61,7 @@ def _refusal(broker: BrokerContext, key_type: int) -> FindCoordinatorResponse | 
     if key_type == _GROUP:
         return None
     if key_type != _TRANSACTION:
-        message = f"There is no coordinator of type {key_type}; groups are 0."
+        message = f"Coordinator type {key_type} is unknown; groups are type 0."
         return FindCoordinatorResponse(ErrorCode.INVALID_REQUEST, error_message=message)
     error = broker.no_transactions
     if broker.version == _KAFKAJS and error is ErrorCode.UNSUPPORTED_VERSION:
@@ -85,5 +85,23 @@ def _coordinator(answer: FindCoordinatorResponse, otherwise: str) -> Struct:
         "host": answer.host,
         "port": answer.port,
         "error_code": answer.error_code,
-        "error_message": told(answer.error_message) or otherwise,
+        "error_message": error_text(answer.error_message) or otherwise,
     }
+
+
+def offsets_topic(broker: BrokerContext) -> CreateTopicReceived:
+    """The request that creates `__consumer_offsets`. Compacted: only the last offset counts."""
+    settings = broker.settings
+    return CreateTopicReceived(
+        0,
+        OFFSETS_TOPIC,
+        broker.new_topic_id(),
+        settings.get("offsets.topic.num.partitions"),
+        settings.get("offsets.topic.replication.factor"),
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(settings.get("offsets.topic.segment.bytes")),
+        },
+        start_index=broker.start_index(),
+    )

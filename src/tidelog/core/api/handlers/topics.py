@@ -1,31 +1,36 @@
-"""CreateTopics 2-7 and DeleteTopics 1-6.
+"""CreateTopics 2-7, DeleteTopics 1-6 and CreatePartitions 0-3.
 
-Each topic of a request has its own fate. What can be told from the request alone is told
-here, in the order of Kafka's checks; the rest is the controller's word.
+Each topic of a request succeeds or fails on its own. What the request alone decides is checked
+here, in the order of Kafka's checks; the controller decides the rest.
 """
 
 from collections import Counter
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.configs.described_configs import effective_topic_configs
-from tidelog.core.api.handlers.refusals import name_problem, told
+from tidelog.core.api.handlers.configs import effective_topic_configs
+from tidelog.core.api.handlers.refusals import error_text, name_problem
 from tidelog.core.controller.effects import TopicAnswer
-from tidelog.core.controller.events import CreateTopicReceived, DeleteTopicReceived
+from tidelog.core.controller.events import (
+    CreatePartitionsReceived,
+    CreateTopicReceived,
+    DeleteTopicReceived,
+)
 from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 from tidelog.core.settings.topic_values import normal, topic_problem
 from tidelog.core.types import TopicId
 
 NO_TOPIC_ID: TopicId = bytes(16)
 DEFAULT = -1
-"""Partitions or replicas: as the brokers are set."""
+"""Partition count or replication factor: use the broker's setting."""
 PARTITIONS_MAX = 10_000
-"""New partitions in one request, as in Kafka: one slip of a zero must not fill the cluster."""
+"""New partitions in one request, as in Kafka: a mistyped zero must not fill the cluster."""
 
 _CLUSTER_METADATA = "__cluster_metadata"
 
 
 def create_topics(broker: BrokerContext, request: Struct) -> Handling:
-    """Create them, or with `validate_only` say what would come of it."""
+    """Create topics, or with `validate_only` only check them."""
     if request["timeout_ms"] <= 0:
         names = dict.fromkeys(topic["name"] for topic in request["topics"])
         topics = [_created(name, no_time_left(), []) for name in names]
@@ -42,7 +47,7 @@ def create_topics(broker: BrokerContext, request: Struct) -> Handling:
             if room < 0:
                 planned = TopicAnswer(
                     ErrorCode.POLICY_VIOLATION,
-                    f"One request may make {PARTITIONS_MAX} partitions at most.",
+                    f"One request may create at most {PARTITIONS_MAX} partitions.",
                 )
         if isinstance(planned, TopicAnswer):
             results[name] = _created(name, planned, [])
@@ -59,30 +64,30 @@ def create_topics(broker: BrokerContext, request: Struct) -> Handling:
 
 
 def no_time_left() -> TopicAnswer:
-    """To a request that may take no time at all, as Kafka answers it."""
-    return TopicAnswer(ErrorCode.REQUEST_TIMED_OUT, "timeout_ms is 0; give the cluster a while.")
+    """The error for `timeout_ms` 0, as in Kafka."""
+    return TopicAnswer(ErrorCode.REQUEST_TIMED_OUT, "timeout_ms is 0; use a larger value.")
 
 
 def _refuse_duplicate(name: str) -> TopicAnswer:
-    return TopicAnswer(ErrorCode.INVALID_REQUEST, f"{name} is in the request more than once.")
+    return TopicAnswer(ErrorCode.INVALID_REQUEST, f"{name} is named more than once in the request.")
 
 
 def _plan(broker: BrokerContext, topic: Struct) -> CreateTopicReceived | TopicAnswer:
-    """What to ask of the controller; or why it need not be asked."""
+    """The request to the controller, or the error that makes it unnecessary."""
     name = topic["name"]
     if name == _CLUSTER_METADATA:
-        return TopicAnswer(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own.")
+        return TopicAnswer(ErrorCode.INVALID_REQUEST, f"The name {name} is reserved.")
     if (problem := name_problem(name)) is not None:
         return TopicAnswer(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     planned = _checked(broker, topic)
-    # Not alone a reason: the controller may know by now that it was deleted.
+    # Only a valid request reaches the controller, which may know that the topic was deleted.
     if isinstance(planned, TopicAnswer) and name in broker.node.image.topics:
-        return TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name} exists.")
+        return TopicAnswer(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name} already exists.")
     return planned
 
 
 def _checked(broker: BrokerContext, topic: Struct) -> CreateTopicReceived | TopicAnswer:
-    """With settings and a size that can be."""
+    """Validate configs, partition count and replication factor."""
     configs: dict[str, str] = {}
     for config in topic["configs"]:
         key, text = config["name"], config["value"]
@@ -110,7 +115,7 @@ def _checked(broker: BrokerContext, topic: Struct) -> CreateTopicReceived | Topi
 def _size(
     broker: BrokerContext, topic: Struct
 ) -> tuple[int, int, tuple[tuple[int, ...], ...]] | TopicAnswer:
-    """Partitions, replicas of each, and where they go if that was said."""
+    """Partition count, replication factor, and the replica assignment if one is given."""
     partitions, replication_factor = topic["num_partitions"], topic["replication_factor"]
     if topic["assignments"]:
         return _assigned(topic)
@@ -145,7 +150,7 @@ def _created(name: str, answer: TopicAnswer, configs: list[Struct]) -> Struct:
         "name": name,
         "topic_id": answer.topic_id or NO_TOPIC_ID,
         "error_code": answer.error,
-        "error_message": told(answer.message),
+        "error_message": error_text(answer.message),
         "topic_config_error_code": ErrorCode.NONE,
         "num_partitions": answer.partitions,
         "replication_factor": answer.replication_factor,
@@ -154,13 +159,13 @@ def _created(name: str, answer: TopicAnswer, configs: list[Struct]) -> Struct:
 
 
 def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
-    """By name, or from version 6 on by id."""
+    """Delete topics by name, or from version 6 on by id."""
     asked = [(name, NO_TOPIC_ID) for name in request.get("topic_names", [])]
     asked += [(topic["name"], topic["topic_id"]) for topic in request.get("topics", [])]
     targets = [_deletable(broker, name, topic_id) for name, topic_id in asked]
     if request["timeout_ms"] <= 0:
         targets = [no_time_left() for _ in asked]
-    # A topic made a moment ago may not be known here yet: then its id stands for it.
+    # A new topic may not be in this broker's image yet: then its id stands for it.
     times = Counter(
         target or topic_id
         for (_, topic_id), target in zip(asked, targets, strict=True)
@@ -188,12 +193,11 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
 
 
 def _deletable(broker: BrokerContext, name: str | None, topic_id: TopicId) -> str | TopicAnswer:
-    """The name of the topic to be deleted, empty if only the controller may know it; or why
-    none is."""
+    """The name of the topic to delete (empty if only the controller can know it), or an error."""
     if not broker.settings.get("delete.topic.enable"):
         old = broker.version < 3
         error = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
-        return TopicAnswer(error, "No topic is deleted here: delete.topic.enable is false.")
+        return TopicAnswer(error, "Topics cannot be deleted: delete.topic.enable is false.")
     if topic_id == NO_TOPIC_ID:
         if name is None:
             return TopicAnswer(ErrorCode.INVALID_REQUEST, "Give the topic's name or its id.")
@@ -208,5 +212,51 @@ def _deleted(name: str | None, topic_id: TopicId, answer: TopicAnswer) -> Struct
         "name": name,
         "topic_id": topic_id,
         "error_code": answer.error,
-        "error_message": told(answer.message),
+        "error_message": error_text(answer.message),
+    }
+
+
+def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
+    """Add partitions to topics, or with `validate_only` only check the request."""
+    times = Counter(topic["name"] for topic in request["topics"])
+    room = PARTITIONS_MAX
+    results: dict[str, TopicAnswer] = {}
+    events: list[CreatePartitionsReceived] = []
+    for topic in request["topics"]:
+        name = topic["name"]
+        known = broker.node.image.topics.get(name)
+        room -= max(0, topic["count"] - (0 if known is None else known.partition_count))
+        results[name] = TopicAnswer(ErrorCode.NONE)
+        if request["timeout_ms"] <= 0:
+            results[name] = no_time_left()
+        elif times[name] > 1:
+            message = f"{name} is named more than once in the request."
+            results[name] = TopicAnswer(ErrorCode.INVALID_REQUEST, message)
+        elif name == OFFSETS_TOPIC and known is not None:
+            # The partition of a group's offsets depends on the partition count.
+            message = f"{name} cannot get more partitions: groups would lose their offsets."
+            results[name] = TopicAnswer(ErrorCode.INVALID_PARTITIONS, message)
+        elif room < 0:
+            message = f"One request may create at most {PARTITIONS_MAX} partitions."
+            results[name] = TopicAnswer(ErrorCode.POLICY_VIOLATION, message)
+        else:
+            given = topic["assignments"]
+            events.append(
+                CreatePartitionsReceived(
+                    0,
+                    name,
+                    topic["count"],
+                    None if given is None else tuple(tuple(each["broker_ids"]) for each in given),
+                    broker.start_index(),
+                    validate_only=request["validate_only"],
+                )
+            )
+    answers = yield list(events)
+    results.update((event.name, answer) for event, answer in zip(events, answers, strict=True))
+    return {
+        "throttle_time_ms": 0,
+        "results": [
+            {"name": name, "error_code": answer.error, "error_message": error_text(answer.message)}
+            for name, answer in results.items()
+        ],
     }

@@ -1,17 +1,17 @@
-"""Metadata 0-13: where topics are, and which brokers there are.
+"""Metadata 0-13 and DescribeTopicPartitions 0: topics, partitions and brokers for clients.
 
-Answered from this broker's image, which may be a moment behind the controller. A topic that
-is not there may be created on the way (`auto.create.topics.enable`); the client then gets it
-at once if this broker has already heard of it, else is told to ask again.
+Both respond from this broker's image, which may be a moment behind the controller. Metadata may
+create a missing topic (`auto.create.topics.enable`); the client gets the topic at once if the
+image already has it, else LEADER_NOT_AVAILABLE, on which it retries.
 """
 
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from typing import Any
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
-from tidelog.core.api.handlers.cluster.brokers import (
+from tidelog.core.api.handlers.brokers import (
     CLUSTER_OPERATIONS,
-    NOT_ASKED_FOR,
+    NOT_REQUESTED,
     TOPIC_OPERATIONS,
     alive_brokers,
     controller_id,
@@ -22,23 +22,23 @@ from tidelog.core.controller.events import CreateTopicReceived
 from tidelog.core.controller.metadata.cluster_image import partitions_of
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.errors import ErrorCode
-from tidelog.core.types import INTERNAL_TOPICS, TopicId
+from tidelog.core.types import INTERNAL_TOPICS, BrokerId, TopicId
 
 NO_TOPIC_ID: TopicId = bytes(16)
 _NO_LEADER = -1
 CREATED_MAX = 500
-"""Topics that one request may create by naming them."""
+"""Topics that one Metadata request may create."""
 
 
 def metadata(broker: BrokerContext, request: Struct) -> Handling:
-    """All topics, those named, or those with these ids."""
+    """Describe all topics, the named ones, or those with the given ids."""
     asked = request["topics"]
     if asked is None or (broker.version == 0 and not asked):
         view = _View(broker, request)
         return view.response([view.topic(name) for name in sorted(view.image.topics)])
     by_id = [topic["topic_id"] for topic in asked if topic.get("topic_id", b"").strip(b"\0")]
     if broker.version < 12 and (by_id or any(topic["name"] is None for topic in asked)):
-        # Versions 10 and 11 have the fields, but topics can't be asked for by id yet.
+        # Versions 10 and 11 have the fields, but requests by id are valid from version 12 on.
         view = _View(broker, request)
         invalid = ErrorCode.INVALID_REQUEST
         return view.response([view.no_topic(invalid, topic["name"] or "") for topic in asked])
@@ -71,9 +71,9 @@ def _error_of_missing(name: str | None) -> ErrorCode:
 def _create(
     broker: BrokerContext, missing: list[str]
 ) -> Generator[list[object], list[Any], dict[str, ErrorCode]]:
-    """Create those that may be; what to say of each as long as this broker can't see it.
+    """Create missing topics; return the error of each until this broker's image has it.
 
-    The brokers' own topics are made by those who need them, not by a reader's question.
+    Internal topics are not created here: the component that needs one creates it.
     """
     names = [
         name
@@ -83,7 +83,7 @@ def _create(
     ]
     if not names or not broker.settings.get("auto.create.topics.enable"):
         return {}
-    names = names[:CREATED_MAX]  # a client asks again for those that it does not find
+    names = names[:CREATED_MAX]  # a client retries those that are still missing
     partitions = broker.settings.get("num.partitions")
     factor = broker.settings.get("default.replication.factor")
     answers = yield [
@@ -106,7 +106,7 @@ def _error_of_created(error: ErrorCode) -> ErrorCode:
 
 
 class _View:
-    """The image as one request may see it."""
+    """Builds the parts of one Metadata response from the image."""
 
     __slots__ = ("_alive", "_broker", "_request", "image")
 
@@ -125,13 +125,13 @@ class _View:
             "controller_id": controller_id(self.image, self._alive),
             "topics": topics,
             "cluster_authorized_operations": (
-                CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED_FOR
+                CLUSTER_OPERATIONS if cluster_operations else NOT_REQUESTED
             ),
             "error_code": ErrorCode.NONE,
         }
 
     def _brokers(self) -> list[Struct]:
-        """Those that are alive, and those that were a moment ago."""
+        """The live brokers, and those that left a moment ago (departed_brokers.py)."""
         broker = self._broker
         departed = broker.broker.departed.lately(broker.now_ms)
         known = [*departed, *(self.image.brokers[id] for id in self._alive)]
@@ -169,7 +169,7 @@ class _View:
             "topic_id": topic_id,
             "is_internal": name in INTERNAL_TOPICS,
             "partitions": [],
-            "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_ASKED_FOR,
+            "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_REQUESTED,
         }
 
     def _partition(self, partition: PartitionRegistration) -> Struct:
@@ -195,3 +195,81 @@ class _View:
             "isr_nodes": isr,
             "offline_replicas": offline,
         }
+
+
+# -- DescribeTopicPartitions ------------------------------------------------------------------
+# Invariant: topics are sorted by name, so that the cursor of one response says where the next
+# one starts.
+
+
+def describe_topic_partitions(broker: BrokerContext, request: Struct) -> Struct:
+    """Describe the named topics or all; at most `response_partition_limit` partitions a page."""
+    image = broker.node.image
+    cursor = request["cursor"]
+    begin, first = ("", 0) if cursor is None else (cursor["topic_name"], cursor["partition_index"])
+    asked = {topic["name"] for topic in request["topics"]}
+    names = sorted(name for name in asked or image.topics if name >= begin)
+    if first < 0 or (cursor is not None and asked and begin not in asked):
+        invalid = ErrorCode.INVALID_REQUEST
+        refused = [_topic(name, invalid) for name in sorted(asked)]
+        for topic in refused:
+            topic["topic_authorized_operations"] = NOT_REQUESTED
+        return _answer(refused, None)
+    most = broker.settings.get("max.request.partition.size.limit")
+    room = max(1, min(most, request["response_partition_limit"]))
+    alive = alive_brokers(image, broker.listener)
+    topics: list[Struct] = []
+    for name in names:
+        if room == 0:
+            return _answer(topics, _cursor(name, 0))
+        known = image.topics.get(name)
+        if known is None:
+            topics.append(_topic(name, _error_of_missing(name)))
+            continue
+        start = first if name == begin else 0
+        end = min(known.partition_count, start + room)
+        found = [image.partition(name, index) for index in range(start, end)]
+        partitions = [_partition(each, alive) for each in found if each is not None]
+        topics.append(_topic(name, ErrorCode.NONE, known.topic_id, partitions))
+        room -= len(partitions)
+        if end < known.partition_count:
+            return _answer(topics, _cursor(name, end))
+    return _answer(topics, None)
+
+
+def _answer(topics: list[Struct], cursor: Struct | None) -> Struct:
+    return {"throttle_time_ms": 0, "topics": topics, "next_cursor": cursor}
+
+
+def _cursor(name: str, partition: int) -> Struct:
+    return {"topic_name": name, "partition_index": partition}
+
+
+def _topic(
+    name: str,
+    error: ErrorCode,
+    topic_id: TopicId = NO_TOPIC_ID,
+    partitions: list[Struct] | None = None,
+) -> Struct:
+    return {
+        "error_code": error,
+        "name": name,
+        "topic_id": topic_id,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": partitions or [],
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _partition(partition: PartitionRegistration, alive: Container[BrokerId]) -> Struct:
+    return {
+        "error_code": ErrorCode.NONE,
+        "partition_index": partition.partition,
+        "leader_id": partition.leader if partition.leader in alive else _NO_LEADER,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": list(partition.replicas),
+        "isr_nodes": list(partition.isr),
+        "eligible_leader_replicas": list(partition.elr),
+        "last_known_elr": list(partition.last_known_elr),
+        "offline_replicas": [replica for replica in partition.replicas if replica not in alive],
+    }

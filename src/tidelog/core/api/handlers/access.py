@@ -1,0 +1,197 @@
+"""ACLs, SASL, SCRAM passwords, delegation tokens and quotas of a cluster without security.
+
+Each API responds as Kafka does where the feature is off. Clients and tools understand these
+errors; they treat a missing API as a broker that is too old.
+"""
+
+from collections import Counter
+
+from tidelog.core.api.context import BrokerContext, Struct
+from tidelog.core.api.handlers.refusals import Refused, error_text
+from tidelog.core.errors import ErrorCode
+
+# -- ACLs: any client may do everything ------------------------------------------------------
+
+_DISABLED = {
+    "error_code": ErrorCode.SECURITY_DISABLED,
+    "error_message": "This cluster has no access control: any client may do everything.",
+}
+
+
+def describe_acls(_broker: BrokerContext, _request: Struct) -> Struct:
+    """DescribeAcls 1-3: refuse with SECURITY_DISABLED, as Kafka without an authoriser."""
+    return {"throttle_time_ms": 0, **_DISABLED, "resources": []}
+
+
+def create_acls(_broker: BrokerContext, request: Struct) -> Struct:
+    """CreateAcls 1-3: refuse each ACL."""
+    return {"throttle_time_ms": 0, "results": [_DISABLED for _ in request["creations"]]}
+
+
+def delete_acls(_broker: BrokerContext, request: Struct) -> Struct:
+    """DeleteAcls 1-3: refuse each filter."""
+    refused = {**_DISABLED, "matching_acls": []}
+    return {"throttle_time_ms": 0, "filter_results": [refused for _ in request["filters"]]}
+
+
+# -- SASL: clients are not authenticated -----------------------------------------------------
+
+
+def sasl_handshake(_broker: BrokerContext, _request: Struct) -> Struct:
+    """SaslHandshake 0-1: refuse with ILLEGAL_SASL_STATE, as Kafka on a PLAINTEXT listener.
+
+    A client that is configured to authenticate then fails at once. If the connection were
+    closed instead, it would retry forever.
+    """
+    return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "mechanisms": []}
+
+
+def sasl_authenticate(_broker: BrokerContext, _request: Struct) -> Struct:
+    """SaslAuthenticate 0-2: refuse, as `sasl_handshake`."""
+    return {
+        "error_code": ErrorCode.ILLEGAL_SASL_STATE,
+        "error_message": "Clients are not authenticated here; set security.protocol to PLAINTEXT.",
+        "auth_bytes": b"",
+        "session_lifetime_ms": 0,
+    }
+
+
+# -- SCRAM passwords: no user has one --------------------------------------------------------
+
+
+def describe_user_scram_credentials(_broker: BrokerContext, request: Struct) -> Struct:
+    """DescribeUserScramCredentials 0: an empty list; RESOURCE_NOT_FOUND for each named user.
+
+    Kafka's tool sends this request whenever it describes users, so it must not fail.
+    """
+    times = Counter(user["name"] for user in request["users"] or [])
+    return {
+        "throttle_time_ms": 0,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "results": [
+            {**_missing(name, more=times[name] > 1), "credential_infos": []} for name in times
+        ],
+    }
+
+
+def alter_user_scram_credentials(_broker: BrokerContext, request: Struct) -> Struct:
+    """AlterUserScramCredentials 0: refuse each user."""
+    deleted = [deletion["name"] for deletion in request["deletions"]]
+    wanted = [upsertion["name"] for upsertion in request["upsertions"]]
+    message = "This cluster does not authenticate clients: a password would have no effect."
+    refused = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    results = {name: _result(name, refused, message) for name in wanted}
+    results.update((name, _missing(name, more=False)) for name in deleted)
+    return {"throttle_time_ms": 0, "results": list(results.values())}
+
+
+def _missing(name: str, *, more: bool) -> Struct:
+    if more:
+        message = f"{name} is named more than once in the request."
+        return _result(name, ErrorCode.DUPLICATE_RESOURCE, message)
+    return _result(name, ErrorCode.RESOURCE_NOT_FOUND, f"{name} has no password.")
+
+
+def _result(name: str, error: ErrorCode, message: str) -> Struct:
+    return {"user": name, "error_code": error, "error_message": error_text(message)}
+
+
+# -- delegation tokens: not allowed on a PLAINTEXT listener ----------------------------------
+
+_NOT_ALLOWED = {
+    "error_code": ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+    "throttle_time_ms": 0,
+}
+_NO_TIME = -1
+_ANONYMOUS = ("User", "ANONYMOUS")
+
+
+def create_delegation_token(_broker: BrokerContext, request: Struct) -> Struct:
+    """CreateDelegationToken 1-3: refuse; return the requested owner and an anonymous requester."""
+    principal_type, principal_name = _ANONYMOUS
+    return {
+        **_NOT_ALLOWED,
+        "principal_type": request.get("owner_principal_type") or principal_type,
+        "principal_name": request.get("owner_principal_name") or principal_name,
+        "token_requester_principal_type": principal_type,
+        "token_requester_principal_name": principal_name,
+        "issue_timestamp_ms": _NO_TIME,
+        "expiry_timestamp_ms": _NO_TIME,
+        "max_timestamp_ms": _NO_TIME,
+        "token_id": "",
+        "hmac": b"",
+    }
+
+
+def renew_delegation_token(_broker: BrokerContext, _request: Struct) -> Struct:
+    """RenewDelegationToken 1-2: refuse."""
+    return {**_NOT_ALLOWED, "expiry_timestamp_ms": _NO_TIME}
+
+
+def expire_delegation_token(_broker: BrokerContext, _request: Struct) -> Struct:
+    """ExpireDelegationToken 1-2: refuse."""
+    return {**_NOT_ALLOWED, "expiry_timestamp_ms": _NO_TIME}
+
+
+def describe_delegation_token(_broker: BrokerContext, _request: Struct) -> Struct:
+    """DescribeDelegationToken 1-3: refuse."""
+    return {**_NOT_ALLOWED, "tokens": []}
+
+
+# -- client quotas: none exist and none can be set -------------------------------------------
+
+_ENTITIES = ("user", "client-id", "ip")
+_EXACT, _DEFAULT, _SPECIFIED = range(3)
+_DECLINED = "This cluster has no client quotas: it throttles no client, and no limit can be set."
+
+
+def describe_client_quotas(_broker: BrokerContext, request: Struct) -> Struct:
+    """DescribeClientQuotas 0-1: an empty list, or an error if the filter is invalid."""
+    error, message = ErrorCode.NONE, None
+    try:
+        _check_filter(request["components"])
+    except Refused as refused:
+        error, message = refused.error, refused.message
+    return {
+        "throttle_time_ms": 0,
+        "error_code": error,
+        "error_message": error_text(message),
+        "entries": None if error else [],
+    }
+
+
+def _check_filter(components: list[Struct]) -> None:
+    kinds = [component["entity_type"] for component in components]
+    invalid = ErrorCode.INVALID_REQUEST
+    for component in components:
+        kind, match = component["entity_type"], component["match"]
+        if kinds.count(kind) > 1:
+            raise Refused(invalid, f"{kind} is named more than once in the filter.")
+        if kind not in _ENTITIES:
+            error = ErrorCode.UNSUPPORTED_VERSION if kind else invalid
+            raise Refused(error, f"Quotas are for {', '.join(_ENTITIES)}, not for {kind!r}.")
+        if component["match_type"] not in (_EXACT, _DEFAULT, _SPECIFIED):
+            raise Refused(invalid, f"Match type {component['match_type']} is unknown.")
+        if (match is None) != (component["match_type"] != _EXACT):
+            raise Refused(
+                invalid,
+                f"{kind}: a name is required in an exact match, and only there.",
+            )
+    if "ip" in kinds and len(kinds) > 1:
+        raise Refused(invalid, "Addresses can't be combined with users or client ids.")
+
+
+def alter_client_quotas(_broker: BrokerContext, request: Struct) -> Struct:
+    """AlterClientQuotas 0-1: refuse each entry, with a text that clients show."""
+    return {
+        "throttle_time_ms": 0,
+        "entries": [
+            {
+                "error_code": ErrorCode.UNSUPPORTED_VERSION,
+                "error_message": _DECLINED,
+                "entity": entry["entity"],
+            }
+            for entry in request["entries"]
+        ],
+    }

@@ -1,1 +1,0 @@
-"""What clients ask group coordinators: membership, committed offsets, and how groups are doing."""

@@ -1,1 +1,0 @@
-"""Where replicas lie, who leads them, and what they know of producers."""

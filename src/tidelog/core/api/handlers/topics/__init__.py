@@ -1,1 +1,0 @@
-"""Making, growing and deleting topics."""
