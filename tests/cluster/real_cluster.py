@@ -109,9 +109,10 @@ def send_all(
     """Write each record once and return the offsets under which they were acknowledged.
 
     With acks=all the producer is idempotent: its retries during an election add no duplicates.
+    That costs half a second, which librdkafka waits before it gets its producer id.
     """
     conf = conf or {}
-    idempotent = {"enable.idempotence": conf.get("acks", "all") == "all"}
+    idempotent = {"enable.idempotence": conf.get("acks") == "all"}
     sent = Sent(bootstrap, topic, {**idempotent, **conf})
     values = list(values)
     for value in values:
