@@ -1,15 +1,15 @@
-"""Appending batches, one at a time, and knowing whether they are in the log.
+"""A producer: append batches one at a time and report whether they are in the log.
 
-An idempotent producer (the default) numbers its records for each partition; a batch that is
-sent again carries the same numbers, so a broker that has it already says so and writes
-nothing. Always true: `append` returns only when the batch is in the log, once; `Unresolved`
-says that the time was up before that was known; any other error, that it is not there.
+An idempotent producer (the default) numbers its records for each partition. A batch that is
+sent again carries the same numbers, so a broker that has it already does not write it twice.
+Invariant: `append` returns only when the batch is in the log, once. `Unresolved` means that the
+time was up before the outcome was known; any other error means that the batch is not in the log.
 
-Without idempotence a batch is sent again only if surely nothing of it was written.
+Without idempotence a batch is sent again only if it is certain that nothing of it was written.
+Batches go through `BatchSender`, as those of Spark's sink do.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.compression import Codec
@@ -19,46 +19,33 @@ from tidelog.core.record.encoder import Producer as ProducerStamp
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import MAX_SEQUENCE
 from tidelog.core.types import Offset, TopicPartition
-from tidelog.shell.client.api_keys import INIT_PRODUCER_ID, PRODUCE
+from tidelog.shell.client.api_keys import INIT_PRODUCER_ID
+from tidelog.shell.client.batch_sender import (
+    ALL,
+    ANSWER_S,
+    NO_OFFSET,
+    WRITTEN_UNKNOWN_OFFSET,
+    BatchSender,
+    Outgoing,
+    Produced,
+    send_produce,
+)
 from tidelog.shell.client.client_errors import (
     BrokerError,
-    CannotConnect,
     ClientError,
     Unresolved,
 )
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
+from tidelog.shell.client.cluster_metadata import TopicMetadata
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.retry import Retry
 
-ALL = -1
-NO_OFFSET = -1
+__all__ = ["ALL", "NO_OFFSET", "Produced", "Producer", "init_producer_id", "produce"]
+
 REQUEST_TIMEOUT_MS = 5_000
-"""How long a broker may wait for replicas before it says that it gave up."""
-ANSWER_S = 2.0
+"""How long a broker waits for replicas before it returns REQUEST_TIMED_OUT."""
 TIMEOUT_S = 30.0
-LAST_VERSION_WITH_NAMES = 12
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
-_NOTHING_WRITTEN = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    }
-)
-"""A leader that loses its office answers NOT_LEADER_OR_FOLLOWER for batches it has written."""
-
-
-class Produced(NamedTuple):
-    """A broker's answer for one batch."""
-
-    error: int
-    base_offset: Offset
-    log_append_time_ms: int
-    log_start_offset: Offset
-    message: str | None
 
 
 class Producer:
@@ -76,73 +63,63 @@ class Producer:
         if idempotent and acks != ALL:
             raise ValueError("idempotence needs acks=all (-1)")
         self.cluster = cluster
-        self.acks = acks
         self.timeout_s = timeout_s
         self.codec = codec
         self._idempotent = idempotent
         self._id: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
+        self._sender = _AppendSender(
+            cluster,
+            timeout_s=timeout_s,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            answer_s=min(cluster.timeout_s, ANSWER_S),
+            acks=acks,
+            idempotent=idempotent,
+        )
 
     def append(self, topic: str, partition: int, records: Sequence[Record]) -> Offset:
-        """Append the records as one batch; the offset of the first, -1 if nobody says it (with
-        acks=0, or a retry so late that the broker no longer knows)."""
+        """Append the records as one batch and return the offset of the first record.
+
+        -1: the offset is unknown (acks=0, or a retry so late that the broker forgot the batch).
+        """
         key = TopicPartition(topic, partition)
-        retry = Retry(self.timeout_s)
+        retry = self._sender.retry = Retry(self.timeout_s)
         stamp = self._stamp(key, retry) if self._idempotent else NO_PRODUCER
         batch = encode_batch(records, attributes=self.codec, producer=stamp)
         try:
-            produced = self._settle(key, batch, retry)
-        except BaseException:
-            # Whether these numbers are used up is not always known, and they must never be
-            # given to other records: go on as another producer.
+            self._sender.send(key, batch, stamp.sequence, len(records))
+            self._sender.flush()
+        except BaseException as error:
+            # These sequence numbers may be used up, and no other records may get them:
+            # continue under a new producer id.
             self._id = None
             self._sequences.clear()
+            maybe_written = self._sender.abandon()
+            if maybe_written and isinstance(error, ClientError):
+                raise _unresolved(error) from None
             raise
         self._sequences[key] = (stamp.sequence + len(records)) & MAX_SEQUENCE
-        return produced.base_offset
+        return self._sender.acknowledged[key].base_offset
 
     def _stamp(self, key: TopicPartition, retry: Retry) -> ProducerStamp:
         if self._id is None:
             self._id = init_producer_id(self.cluster, retry)
         return ProducerStamp(*self._id, self._sequences.get(key, 0))
 
-    def _settle(self, key: TopicPartition, batch: Buffer, retry: Retry) -> Produced:
-        """Send until the batch is known to be in the log."""
-        maybe_written = False
-        first = True
-        while True:
-            error: ClientError
-            try:
-                if not first:
-                    self.cluster.refresh([key.topic])
-                first = False
-                produced = self._send(key, batch, retry)
-                if produced.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    return produced
-                error = BrokerError(f"append to {key}", produced.error, produced.message)
-                maybe_written |= error.retriable and produced.error not in _NOTHING_WRITTEN
-                again = error.retriable
-            except ClientError as failed:
-                error = failed
-                maybe_written |= isinstance(failed, Unresolved)
-                again = isinstance(failed, CannotConnect | Unresolved)
-            if not again or (maybe_written and not self._idempotent):
-                raise _verdict(error, maybe_written)
-            retry.wait(_verdict(error, maybe_written))
 
-    def _send(self, key: TopicPartition, batch: Buffer, retry: Retry) -> Produced:
-        leader = self.cluster.leader(*key, retry)
-        topic = self.cluster.topic(key.topic)
-        broker = self.cluster.broker(leader.leader)
-        left_ms = max(int(retry.remaining_s * 1000), 1)
-        timeout_ms = min(REQUEST_TIMEOUT_MS, left_ms)
-        return produce(broker, topic, key.partition, batch, self.acks, timeout_ms)
+class _AppendSender(BatchSender):
+    """Treats a batch as written if the broker says that it has its sequence numbers already."""
+
+    def _judge(self, key: TopicPartition, batch: Outgoing, produced: Produced) -> None:
+        if produced.error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            produced = produced._replace(error=ErrorCode.NONE)
+        super()._judge(key, batch, produced)
 
 
-def _verdict(error: ClientError, maybe_written: bool) -> ClientError:
-    if maybe_written and not isinstance(error, Unresolved):
-        return Unresolved(f"{error}; it may be in the log all the same")
-    return error
+def _unresolved(error: ClientError) -> ClientError:
+    if isinstance(error, Unresolved):
+        return error
+    return Unresolved(f"{error}; it may be in the log all the same")
 
 
 def produce(
@@ -153,39 +130,18 @@ def produce(
     acks: int = ALL,
     timeout_ms: int = REQUEST_TIMEOUT_MS,
 ) -> Produced:
-    """Send one ready-made batch once; what the broker says. Raises ClientError only if it
-    says nothing."""
-    request = {
-        "transactional_id": None,
-        "acks": acks,
-        "timeout_ms": timeout_ms,
-        "topic_data": [
-            {
-                "name": topic.name,
-                "topic_id": topic.id,
-                "partition_data": [{"index": partition, "records": batch}],
-            }
-        ],
-    }
-    newest = None if topic.id != NO_TOPIC_ID else LAST_VERSION_WITH_NAMES
-    if acks == 0:
-        leader.send(PRODUCE, request, newest)
-        return Produced(ErrorCode.NONE, NO_OFFSET, -1, -1, None)
-    # The broker itself waits up to timeout_ms for replicas; its answer needs a way back.
-    wait_s = timeout_ms / 1000 + min(leader.timeout_s, ANSWER_S)
-    answer = leader.call(PRODUCE, request, newest, wait_s)
-    found = answer["responses"][0]["partition_responses"][0]
-    return Produced(
-        found["error_code"],
-        found["base_offset"],
-        found.get("log_append_time_ms", -1),
-        found.get("log_start_offset", -1),
-        found.get("error_message"),
-    )
+    """Send one encoded batch once and return the broker's response, error codes included.
+
+    Raises ClientError only if there is no response.
+    """
+    key = TopicPartition(topic.name, partition)
+    answer_s = min(leader.timeout_s, ANSWER_S)
+    pending = send_produce(leader, {topic.name: topic}, {key: batch}, acks, timeout_ms, answer_s)
+    return WRITTEN_UNKNOWN_OFFSET if acks == 0 else pending.receive(leader)[key]
 
 
 def init_producer_id(cluster: Cluster, retry: Retry | None = None) -> tuple[int, int]:
-    """A producer id that nobody else has, and its epoch."""
+    """Request a unique producer id; return it with its epoch."""
     retry = retry or Retry(cluster.timeout_s)
     request = {"transactional_id": None, "transaction_timeout_ms": _NO_TRANSACTION_TIMEOUT_MS}
     while True:
@@ -193,7 +149,6 @@ def init_producer_id(cluster: Cluster, retry: Retry | None = None) -> tuple[int,
             answer = cluster.ask_any(lambda broker: broker.call(INIT_PRODUCER_ID, request))
             if not answer["error_code"]:
                 return answer["producer_id"], answer["producer_epoch"]
-            error = BrokerError("getting a producer id", answer["error_code"])
-            retry.failed(error)
+            retry.failed(BrokerError("getting a producer id", answer["error_code"]))
         except Unresolved as failed:
-            retry.wait(failed)  # an id that was given and not heard of is no loss
+            retry.wait(failed)  # an id that is assigned and not used does no harm

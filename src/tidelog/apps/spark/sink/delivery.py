@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from tidelog.apps.spark.encoding.encoder import BatchEncoder, EncodedBatch, Rows, timestamps_ms
 from tidelog.apps.spark.encoding.row_columns import as_binary
-from tidelog.apps.spark.sink.lanes import Lanes
 from tidelog.apps.spark.sink.replays.found_rows import (
     Ends,
     FoundRows,
@@ -30,6 +29,7 @@ from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
 from tidelog.apps.spark.sink.routing import Routing, Targets
 from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import RowsDiffer, RowsGone
+from tidelog.apps.spark.sink.task_sender import TaskSender
 from tidelog.apps.spark.sink.write_options import WriteOptions
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
@@ -74,7 +74,7 @@ class Delivery:
         self._found: dict[str, FoundRows] = {}
         self._rows = 0
         self._held = 0
-        self._lanes = Lanes(cluster, connections, options.delivery_s, options.batch_bytes)
+        self._sender = TaskSender(cluster, connections, options.delivery_s, options.batch_bytes)
         self._encoder = BatchEncoder(
             self._identity.producer_id,
             self._identity.epoch,
@@ -113,18 +113,18 @@ class Delivery:
         if self._held > HELD_BYTES_MAX:
             self._send_all(self._encoder.finish())
             self._held = 0
-        self._lanes.post()
+        self._sender.post()
 
     def settle(self) -> Delivered:
         """Wait until all is in the topics. Raises SinkError, ClientError."""
         self._send_all(self._encoder.finish())
-        self._lanes.flush()
+        self._sender.flush()
         self._check_left()
         ends: Ends = {}
         for topic, found in self._found.items():
             ends.setdefault(topic, {}).update(found.ends)
-        for (topic, partition), end in self._lanes.ends.items():
-            ends.setdefault(topic, {})[partition] = end
+        for (topic, partition), last in self._sender.acknowledged.items():
+            ends.setdefault(topic, {})[partition] = last.end
         found_rows = sum(found.total for found in self._found.values())
         tasks = frozenset[int]().union(*(found.tasks for found in self._found.values()))
         return Delivered(self._rows, found_rows, ends, tasks)
@@ -165,7 +165,7 @@ class Delivery:
     def _send_all(self, batches: Iterable[EncodedBatch]) -> None:
         for each in batches:
             key = self._routing.targets[each.target]
-            self._lanes.send(key, each.data, each.base_sequence, each.count)
+            self._sender.send(key, each.data, each.base_sequence, each.count)
             self._held -= len(each.data)
 
     def _check_left(self) -> None:
