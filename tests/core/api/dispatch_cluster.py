@@ -10,6 +10,7 @@ from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import Chunks
 from tidelog.core.api.handshake import NONCE_BYTES, ListeningHandshake, Member
 from tidelog.core.api.internal_dispatch import InternalDispatch
+from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.node import effects as do
 from tidelog.core.types import BrokerId
 from tidelog.core.wire.codec import decode_response, encode_request
@@ -55,8 +56,7 @@ class Line:
         self.answers: list[Answer] = []
         self.put_back: list[bytes] = []
         self.closed: str | None = None
-        self.session: Any = None
-        self.handshake: Any = None
+        self.session = PeerSession()
 
     def reserve(self) -> Answer:
         self.answers.append(Answer(self))

@@ -60,7 +60,7 @@ def follow(cluster: DispatchCluster, line: Line, replica: int) -> FollowerFetche
 
 def test_a_fetch_after_the_handshake(cluster: DispatchCluster) -> None:
     line = shake_hands(cluster)
-    assert (line.session, line.closed, line.answers) == (2, None, [])
+    assert (line.session.broker, line.closed, line.answers) == (2, None, [])
     fetches = follow(cluster, line, 2)
     cluster.run_until(lambda: bool(line.answers))
     [answer] = line.answers
@@ -91,7 +91,7 @@ def test_a_wrong_proof_closes_the_connection(cluster: DispatchCluster) -> None:
     assert line.closed == (
         "failed handshake: wrong proof: the peer does not know the cluster's secret"
     )
-    assert line.session is None
+    assert line.session.broker is None
 
 
 def test_a_second_handshake_closes_the_connection(cluster: DispatchCluster) -> None:
@@ -99,7 +99,7 @@ def test_a_second_handshake_closes_the_connection(cluster: DispatchCluster) -> N
     other = ConnectingHandshake(member(3), 1, address(1), b"n" * NONCE_BYTES)
     say(cluster, line, HELLO, other.hello())
     assert line.closed is not None
-    assert (line.session, line.answers) == (2, [])
+    assert (line.session.broker, line.answers) == (2, [])
 
 
 def test_half_a_handshake_allows_nothing(cluster: DispatchCluster) -> None:
@@ -175,4 +175,4 @@ def test_a_hello_that_makes_no_sense(cluster: DispatchCluster, document: bytes) 
     line = Line()
     say(cluster, line, HELLO, document)
     assert line.closed is not None
-    assert line.session is None
+    assert line.session.broker is None

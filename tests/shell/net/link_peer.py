@@ -20,6 +20,7 @@ from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import bind
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink
+from tidelog.shell.net.transport import Address, Transport, connect
 from tidelog.shell.os_disk import OsDisk
 
 SECRET = "known to brokers only"
@@ -39,7 +40,9 @@ def handshake_to(address: tuple[str, int]) -> ConnectingHandshake:
 class LinkStage:
     """Broker 2's link to broker 1, and the socket on which broker 1 would listen."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, connect: Callable[[Address], Transport | None] = connect
+    ) -> None:
         self.loop, self.disk = EventLoop(Clock()), OsDisk(str(root))
         [self.door] = bind("127.0.0.1", 0)
         self.door.setblocking(True)
@@ -51,7 +54,13 @@ class LinkStage:
         self.unproven: list[str] = []
         self._accepted: list[socket.socket] = []
         self.link = PeerLink(
-            self.loop, self.disk, "broker-2", handshake_to, lambda: self.address, self._events()
+            self.loop,
+            self.disk,
+            "broker-2",
+            handshake_to,
+            lambda: self.address,
+            self._events(),
+            connect,
         )
 
     def _events(self) -> LinkEvents:
@@ -112,7 +121,7 @@ class LinkStage:
 
     def sent_until_closed(self, sock: socket.socket) -> bytes:
         """Everything that the link sends before it closes the connection."""
-        self.until(lambda: self.link._sock is None)
+        self.until(lambda: self.link._transport is None)
         got = b""
         try:
             while more := sock.recv(1 << 16):

@@ -16,6 +16,7 @@ from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import Limits, Listener, Shares, UnprovenLimits, bind
 from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
 from tidelog.shell.net.outbox import Chunk
+from tidelog.shell.net.transport import SocketTransport, Transport
 from tidelog.shell.os_disk import OsDisk
 
 FRAME_MAX = 1 << 20
@@ -58,6 +59,7 @@ class Stage:
         root: Path,
         admitted: ConnectionLimits | None = None,
         unproven: UnprovenLimits | None = None,
+        new_transport: Callable[[socket.socket], Transport] = SocketTransport,
         **limits: int,
     ) -> None:
         self.loop = EventLoop(Clock())
@@ -71,7 +73,9 @@ class Stage:
         )
         values: dict[str, Any] = {"frame_max": FRAME_MAX, "unproven": unproven, **limits}
         bounds = Limits(**values)
-        self.listener = Listener(self.loop, sock, self.disk, self.echo, bounds, self.shares)
+        self.listener = Listener(
+            self.loop, sock, self.disk, self.echo, bounds, self.shares, new_transport
+        )
         self.peers: list[socket.socket] = []
 
     def connect(self) -> socket.socket:
@@ -141,7 +145,7 @@ def stages(root: Path) -> Iterator[Callable[..., Stage]]:
         unproven: UnprovenLimits | None = None,
         **limits: int,
     ) -> Stage:
-        made.append(Stage(root, admitted, unproven, **limits))
+        made.append(Stage(root, admitted, unproven, SocketTransport, **limits))
         return made[-1]
 
     yield make

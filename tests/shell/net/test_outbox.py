@@ -8,17 +8,18 @@ import pytest
 
 from tidelog.core.storage.disk import DiskError, Region
 from tidelog.shell.net.outbox import JOINED_MAX, SENDFILE_MIN, Outbox
+from tidelog.shell.net.transport import SocketTransport
 from tidelog.shell.os_disk import OsDisk
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+def pair() -> Iterator[tuple[SocketTransport, socket.socket]]:
     here, there = socket.socketpair()
     here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     here.setblocking(False)
     there.setblocking(False)
     with here, there:
-        yield here, there
+        yield SocketTransport(here), there
 
 
 def received(there: socket.socket) -> bytes:
@@ -30,7 +31,7 @@ def received(there: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("sizes", [[1], [5, 7, 9], [3000] * 5, [JOINED_MAX, 1], [40_000, 3, 50]])
 def test_bytes_leave_whole_and_in_order(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket], sizes: list[int]
+    tmp_path: Path, pair: tuple[SocketTransport, socket.socket], sizes: list[int]
 ) -> None:
     here, there = pair
     outbox = Outbox(OsDisk(str(tmp_path)))
@@ -50,7 +51,7 @@ def test_bytes_leave_whole_and_in_order(
 
 
 def test_a_full_socket_keeps_what_waits(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+    tmp_path: Path, pair: tuple[SocketTransport, socket.socket]
 ) -> None:
     here, there = pair
     outbox = Outbox(OsDisk(str(tmp_path)))
@@ -72,7 +73,7 @@ def test_a_full_socket_keeps_what_waits(
 
 
 def test_two_readers_of_one_region_get_what_was_promised(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+    tmp_path: Path, pair: tuple[SocketTransport, socket.socket]
 ) -> None:
     """Even if the file is another by the time the second one is served."""
     here, there = pair
@@ -93,7 +94,7 @@ def test_two_readers_of_one_region_get_what_was_promised(
 
 
 def test_long_stretches_are_sent_from_the_file(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+    tmp_path: Path, pair: tuple[SocketTransport, socket.socket]
 ) -> None:
     here, there = pair
     disk = OsDisk(str(tmp_path))
@@ -114,7 +115,7 @@ def test_long_stretches_are_sent_from_the_file(
 
 
 def test_an_answer_that_comes_alone_leaves_at_once_or_waits_as_any_other(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+    tmp_path: Path, pair: tuple[SocketTransport, socket.socket]
 ) -> None:
     here, there = pair
     outbox = Outbox(OsDisk(str(tmp_path)))
@@ -137,7 +138,7 @@ def test_an_answer_that_comes_alone_leaves_at_once_or_waits_as_any_other(
     "chunks", [None, [], [b"a", b"b"], [bytearray(1)], [bytes(JOINED_MAX + 1)]]
 )
 def test_only_small_answers_of_one_piece_leave_at_once(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket], chunks: list[bytes] | None
+    tmp_path: Path, pair: tuple[SocketTransport, socket.socket], chunks: list[bytes] | None
 ) -> None:
     here, there = pair
     outbox = Outbox(OsDisk(str(tmp_path)))
@@ -148,7 +149,7 @@ def test_only_small_answers_of_one_piece_leave_at_once(
 @pytest.mark.parametrize("length", [100, SENDFILE_MIN])
 @pytest.mark.parametrize("fault", ["cut", "deleted"])
 def test_a_file_that_cant_be_sent_is_named(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket], length: int, fault: str
+    tmp_path: Path, pair: tuple[SocketTransport, socket.socket], length: int, fault: str
 ) -> None:
     here, _ = pair
     disk = OsDisk(str(tmp_path))
@@ -171,7 +172,7 @@ def test_a_file_that_cant_be_sent_is_named(
 
 
 def test_a_closed_connection_does_not_report_a_file(
-    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+    tmp_path: Path, pair: tuple[SocketTransport, socket.socket]
 ) -> None:
     here, there = pair
     disk = OsDisk(str(tmp_path))

@@ -79,7 +79,7 @@ def test_a_peer_that_replays_a_recorded_handshake(stage: LinkStage) -> None:
     first.sendall(recorded)
     stage.heard(first)
     first.close()
-    stage.until(lambda: stage.link._sock is None)
+    stage.until(lambda: stage.link._transport is None)
     assert stage.failed == [7]
     stage.failed.clear()
     second = connected(stage)
@@ -139,7 +139,7 @@ def test_a_reason_is_reported_once_until_a_peer_is_proved(stage: LinkStage) -> N
         sock = connected(stage)
         stage.heard(sock)
         sock.close()
-        stage.until(lambda: stage.link._sock is None)
+        stage.until(lambda: stage.link._transport is None)
 
     fail()
     fail()
@@ -147,7 +147,7 @@ def test_a_reason_is_reported_once_until_a_peer_is_proved(stage: LinkStage) -> N
     sock = connected(stage)
     stage.prove(sock)
     sock.close()
-    stage.until(lambda: stage.link._sock is None)
+    stage.until(lambda: stage.link._transport is None)
     fail()
     assert len(stage.unproven) == 2
 

@@ -67,7 +67,7 @@ def test_a_session_goes_on_over_another_connection(tmp_path: Path) -> None:
         first.sendall(answer(number, "a", ID))
         leader.until(lambda: len(leader.answered) == 1)
     # Nothing is asked when the connection ends, so nobody is told that his request failed.
-    leader.until(lambda: leader.link._sock is None)
+    leader.until(lambda: leader.link._transport is None)
     assert not leader.failed
     with leader.ask(2, fetch(1, forgotten=("a",))) as second:
         number, request = heard(second)

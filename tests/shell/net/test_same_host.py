@@ -18,6 +18,7 @@ from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import Limits, Listener, bind
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink
 from tidelog.shell.net.same_host import connect_beside, listen_beside
+from tidelog.shell.net.transport import SocketTransport
 from tidelog.shell.os_disk import OsDisk
 
 pytestmark = pytest.mark.skipif(
@@ -45,8 +46,8 @@ def family_of_link(tmp_path: Path, door: socket.socket) -> int:
     told = LinkEvents(lambda _number, _answer: None, lambda _number: None, lambda: None)
     link = PeerLink(loop, disk, "test", handshake_to, lambda: address_of(door), told)
     assert link._connect()
-    assert link._sock is not None
-    family = link._sock.family
+    assert isinstance(link._transport, SocketTransport)
+    family = link._transport.sock.family
     link.close()
     disk.close()
     loop.close()
@@ -137,7 +138,8 @@ def test_a_size_for_tcp_does_not_take_its_room(tmp_path: Path) -> None:
     stage.peers.append(sock)
     stage.until(lambda: bool(second.connections))
     (connection,) = second.connections
-    granted = connection._sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    assert isinstance(connection._transport, SocketTransport)
+    granted = connection._transport.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     assert granted >= same_host.BUFFER_BYTES_MIN
     second.close()
     finish(stage)
@@ -169,7 +171,8 @@ def test_a_client_over_loopback_is_sent_to_without_pacing(tmp_path: Path) -> Non
     stage.connect()
     stage.until(lambda: bool(stage.listener.connections))
     (connection,) = stage.listener.connections
-    assert congestion_control(connection._sock) == b"reno"
+    assert isinstance(connection._transport, SocketTransport)
+    assert congestion_control(connection._transport.sock) == b"reno"
     finish(stage)
 
 

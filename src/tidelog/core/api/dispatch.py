@@ -18,7 +18,7 @@ host's loop; of all that pause, one goes on in each turn.
 from collections import deque
 from collections.abc import Callable
 from types import GeneratorType
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
 from tidelog.core.api.exchange import (
@@ -30,6 +30,7 @@ from tidelog.core.api.exchange import (
 )
 from tidelog.core.api.known_answers import KEPT_APIS, KnownAnswers
 from tidelog.core.api.offered import OFFERED, resolve
+from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.api.settling import UNSETTLED
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, untimed
@@ -83,8 +84,7 @@ class Refused(Exception):
 class Line(Protocol):
     """A connection: answers leave it in the order of their requests."""
 
-    session: Any
-    """The client library, once it has named itself in ApiVersions."""
+    session: PeerSession
 
     @property
     def peer_host(self) -> str:
@@ -237,10 +237,10 @@ class Dispatch:
             CLIENT_LISTENER,
             self._now_ms(),
             connection.peer_host,
-            connection.session or "",
+            connection.session.software,
         )
         if key == API_VERSIONS:
-            connection.session = _software(request)
+            connection.session.software = _software(request)
 
         times, began_ns = self._times.of(OFFERED[key].name), self._times.turn.began_ns
 

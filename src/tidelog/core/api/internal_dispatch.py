@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from tidelog.core.api.dispatch import Dispatch, Refused
 from tidelog.core.api.exchange import Chunks
 from tidelog.core.api.handshake import HandshakeFailed, ListeningHandshake
+from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.node import events as on
 from tidelog.core.wire.apis import CONTROLLER_CALL, FETCH, HELLO, HELLO_VERSION, SET_FAULTS
 from tidelog.core.wire.codec import decode_request, encode_response
@@ -24,10 +25,7 @@ from tidelog.core.wire.primitives import MalformedRequest
 class PeerLine(Protocol):
     """A connection whose answers need no order."""
 
-    session: Any
-    """The id of the broker at the other end, once it is proved; None before."""
-    handshake: Any
-    """The handshake in progress, or None."""
+    session: PeerSession
 
     def send_now(self, chunks: Chunks) -> None: ...
 
@@ -104,14 +102,14 @@ class InternalDispatch:
     def _take(self, line: PeerLine, frame: memoryview) -> None:
         header = parse_request_header(frame)
         key, correlation_id = header.api_key, header.correlation_id
-        if key == FETCH and line.session is not None:
+        if key == FETCH and line.session.broker is not None:
             self._fetch(line, header.api_version, correlation_id, frame, header.position)
         elif key == HELLO:
             self._shake_hands(line, header, frame)
         elif key == SET_FAULTS and self._set_faults is not None:
             told = json.dumps(self._set_faults(self._document(header, frame))).encode()
             line.send_now([encode_response(SET_FAULTS, 0, correlation_id, {"document": told})])
-        elif line.session is None:
+        elif line.session.broker is None:
             raise Refused("a request before the handshake")
         elif key == CONTROLLER_CALL:
             body = decode_request(key, 0, frame, header.position)["document"]
@@ -121,25 +119,26 @@ class InternalDispatch:
             raise Refused(f"API {key} is not for brokers")
 
     def _shake_hands(self, line: PeerLine, header: RequestHeader, frame: memoryview) -> None:
-        if line.session is not None:
-            raise HandshakeFailed(f"broker {line.session} is proved already")
+        if line.session.broker is not None:
+            raise HandshakeFailed(f"broker {line.session.broker} is proved already")
         if header.api_version != HELLO_VERSION:
             raise HandshakeFailed(f"version {header.api_version}, not {HELLO_VERSION}")
         body = decode_request(HELLO, HELLO_VERSION, frame, header.position)["document"]
-        if line.handshake is not None:
-            line.session = line.handshake.accept(body)
-            line.handshake = None
+        session = line.session
+        if session.handshake is not None:
+            session.broker = session.handshake.accept(body)
+            session.handshake = None
             return
-        line.handshake = self._new_handshake()
-        challenge = {"document": line.handshake.challenge(body)}
+        session.handshake = self._new_handshake()
+        challenge = {"document": session.handshake.challenge(body)}
         line.send_now([encode_response(HELLO, HELLO_VERSION, header.correlation_id, challenge)])
 
     def _fetch(
         self, line: PeerLine, version: int, correlation_id: int, frame: memoryview, at: int
     ) -> None:
         request = decode_fetch(version, frame, at, self._names)
-        if request.replica != line.session:
-            raise Refused(f"broker {line.session} fetches as replica {request.replica}")
+        if request.replica != line.session.broker:
+            raise Refused(f"broker {line.session.broker} fetches as replica {request.replica}")
         self._dispatch.fetch(_Unordered(line), request, version, correlation_id)
 
     def _document(self, header: RequestHeader, frame: memoryview) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import Chunks
 from tidelog.core.api.handshake import NONCE_BYTES, ListeningHandshake, Member
 from tidelog.core.api.internal_dispatch import InternalDispatch
+from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata.metadata_store import Compacted
 from tidelog.core.controller.metadata.mvcc import Mvcc
@@ -72,7 +73,7 @@ class Answer:
 class Line:
     """A connection that is used for one frame."""
 
-    __slots__ = ("answer", "filled", "handshake", "refused", "reserved", "session")
+    __slots__ = ("answer", "filled", "refused", "reserved", "session")
 
     peer_host = "127.0.0.1"
 
@@ -81,8 +82,7 @@ class Line:
         self.filled = False
         self.refused: str | None = None
         self.answer: Chunks = []
-        self.session: Any = None
-        self.handshake: Any = None
+        self.session = PeerSession()
 
     def reserve(self) -> Answer:
         self.reserved = True

@@ -320,7 +320,7 @@ class BrokerService:
     def frame(self, connection: Connection, frame: memoryview) -> None:
         if not self._deaf or _is_set_faults(frame):
             self._host.internal_dispatch.frame(connection, frame)
-            if connection.unproven and connection.session is not None:
+            if connection.unproven and connection.session.broker is not None:
                 connection.set_proved()
         else:
             self._unheard.add(connection)
@@ -334,7 +334,7 @@ class BrokerService:
 
     def closed(self, connection: Connection) -> None:
         self._unheard.discard(connection)
-        if connection.session is not None:
+        if connection.session.broker is not None:
             self._host.peer_lost()
         elif connection.broken_by.startswith("failed handshake"):
             self._host.connection_ended(connection)

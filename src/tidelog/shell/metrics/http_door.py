@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.transport import SocketTransport
 
 if TYPE_CHECKING:
     from tidelog.shell.metrics.http_exchange import HttpConnection
@@ -60,7 +61,8 @@ class HttpDoor:
             if len(self.connections) >= CONNECTIONS_MAX and not self._close_one():
                 sock.close()
                 continue
-            connection = HttpConnection(self._loop, sock, self._pages, self.connections.pop)
+            transport = SocketTransport(sock)
+            connection = HttpConnection(self._loop, transport, self._pages, self.connections.pop)
             self.connections[connection] = None
 
     def _close_one(self) -> bool:

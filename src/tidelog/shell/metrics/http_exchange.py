@@ -9,11 +9,11 @@ is closed; a request that is too long or makes no sense is answered once and clo
 """
 
 import select
-import socket
 from collections.abc import Callable, Iterator
 
 from tidelog.shell.metrics.http_door import Page, Pages
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
+from tidelog.shell.net.transport import Transport
 
 HEAD_MAX = 8192
 REQUEST_MS = 10_000
@@ -36,13 +36,13 @@ class HttpConnection:
     def __init__(
         self,
         loop: EventLoop,
-        sock: socket.socket,
+        transport: Transport,
         pages: Pages,
         closed: Callable[["HttpConnection"], None],
     ) -> None:
-        sock.setblocking(False)
         self._loop = loop
-        self._sock = sock
+        self._transport = transport
+        self._open = True
         self._pages = pages
         self._closed = closed
         self._received = b""
@@ -54,7 +54,7 @@ class HttpConnection:
         self.since_ms = loop.clock.now_ms()
         """Since when it waits for a whole request, or for the peer to read more."""
         self._timer = self._give_up_after(REQUEST_MS)
-        loop.watch(sock, self)
+        transport.attach(loop, self)
 
     @property
     def answering(self) -> bool:
@@ -69,15 +69,17 @@ class HttpConnection:
                 self._receive()
             elif events & _GONE:
                 self.close()
+        except BlockingIOError:
+            return
         except OSError:
             self.close()
 
     def close(self) -> None:
-        if self._sock.fileno() < 0:
+        if not self._open:
             return
+        self._open = False
         self._timer.cancel()
-        self._loop.unwatch(self._sock)
-        self._sock.close()
+        self._transport.close()
         self._more = None
         self._closed(self)
 
@@ -91,13 +93,14 @@ class HttpConnection:
     # -- the request -----------------------------------------------------------------------
 
     def _receive(self) -> None:
-        data = self._sock.recv(HEAD_MAX)
-        if not data:
+        buffer = bytearray(HEAD_MAX)
+        count = self._transport.recv_into(memoryview(buffer))
+        if not count:
             self.close()
             return
         if not self._received:
             self._patience(REQUEST_MS)
-        self._received += data
+        self._received += buffer[:count]
         self._take_request()
 
     def _take_request(self) -> None:
@@ -148,7 +151,7 @@ class HttpConnection:
         self._more = _body(page.slices, chunked=chunked) if body else iter(())
         self.since_ms = self._loop.clock.now_ms()
         self._patience(ANSWER_MS)
-        self._loop.rewatch(self._sock, WRITABLE)
+        self._transport.want(WRITABLE)
 
     def _send(self) -> None:
         """One slice, or what is left of it; the loop comes back here while there is more."""
@@ -160,7 +163,7 @@ class HttpConnection:
                 return
             self._unsent = slice_
         if self._unsent:
-            sent = self._sock.send(self._unsent)
+            sent = self._transport.send(self._unsent)
             self._unsent = self._unsent[sent:]
             self.since_ms = self._loop.clock.now_ms()
 
@@ -171,7 +174,7 @@ class HttpConnection:
             return
         self.since_ms = self._loop.clock.now_ms()
         self._patience(IDLE_MS)
-        self._loop.rewatch(self._sock, READABLE)
+        self._transport.want(READABLE)
         if self._received:
             self._take_request()
 

@@ -11,18 +11,18 @@ amount. In one turn of the loop a peer gets a few milliseconds, however much it 
 """
 
 import select
-import socket
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Any
 
+from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.answer_slot import Slot, any_awaited
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
 from tidelog.shell.net.memory_budget import Bounds
 from tidelog.shell.net.outbox import Chunk, Outbox
+from tidelog.shell.net.transport import Transport
 from tidelog.shell.os_disk import OsDisk
 
 UNSENT_MAX = 16 * 1024 * 1024
@@ -54,13 +54,12 @@ class Connection:
         "_outbox",
         "_put_off",
         "_slots",
-        "_sock",
         "_starved",
+        "_transport",
         "active_ms",
         "began_ms",
         "broken_by",
         "flush",
-        "handshake",
         "open",
         "peer_name",
         "session",
@@ -70,7 +69,7 @@ class Connection:
     def __init__(
         self,
         loop: EventLoop,
-        sock: socket.socket,
+        transport: Transport,
         peer_name: str,
         disk: OsDisk,
         bounds: Bounds,
@@ -80,20 +79,17 @@ class Connection:
         self.open = True
         self.unproven = False
         """Whether the peer still has to prove that it is a broker of this cluster."""
-        self.handshake: object = None
-        """The handshake in progress, if the service has one with this peer."""
         self.peer_name = peer_name
         self.active_ms = loop.clock.now_ms()
         self.began_ms = 0
         """Since when the request under way is waited for; 0 if there is none."""
         self.broken_by = ""
         """Why it was closed by us."""
-        self.session: Any = None
-        """What the service knows about this peer."""
+        self.session = PeerSession()
         self.flush: Callable[[], None] = self._flush
         """One object, so that asking twice in a turn is asking once."""
         self._loop = loop
-        self._sock = sock
+        self._transport = transport
         self._handle = handle
         """Takes one frame, which is good until it returns."""
         self._closed = closed
@@ -114,7 +110,7 @@ class Connection:
         self._left = False
         """The peer was seen to send no more, while requests wait for answers."""
         self._events = READABLE
-        loop.watch(sock, self)
+        transport.attach(loop, self)
 
     @property
     def peer_host(self) -> str:
@@ -217,8 +213,7 @@ class Connection:
             return
         self.open = False
         self.broken_by = reason
-        self._loop.unwatch(self._sock)
-        self._sock.close()
+        self._transport.close()
         self._outbox.close()
         for slot in self._slots:
             slot.abandon()
@@ -257,7 +252,7 @@ class Connection:
     def _receive(self, buffer: FrameBuffer) -> None:
         fresh = not buffer.partial
         if fresh:
-            got = buffer.receive_lone(self._sock)
+            got = buffer.receive_lone(self._transport)
             if isinstance(got, memoryview):
                 self.began_ms = 0
                 self._loop.lone_request = len(got) <= SMALL
@@ -273,7 +268,7 @@ class Connection:
         if not self._handle_frames(until_ns) or (fresh and not buffer.waiting_for):
             return
         for _ in range(RECEIVES_PER_TURN):
-            count = buffer.receive(self._sock)
+            count = buffer.receive(self._transport)
             if not count:
                 if count == 0:
                     self.close("the peer closed it")
@@ -358,7 +353,7 @@ class Connection:
         slots, outbox = self._slots, self._outbox
         try:
             usual = len(slots) == 1 and self._events == READABLE and not self._held
-            if usual and outbox.send_lone(self._sock, slots[0].chunks):
+            if usual and outbox.send_lone(self._transport, slots[0].chunks):
                 self._made -= slots.popleft().size
                 if not outbox:
                     return
@@ -368,7 +363,7 @@ class Connection:
                     break
                 self._made -= slots.popleft().size
                 outbox.put(chunks)
-            if outbox.send(self._sock) and not slots and self._events == READABLE:
+            if outbox.send(self._transport) and not slots and self._events == READABLE:
                 if self._held:
                     self._hold()
                 return
@@ -395,7 +390,7 @@ class Connection:
     def _want(self, events: int) -> None:
         if events != self._events:
             self._events = events
-            self._loop.rewatch(self._sock, events)
+            self._transport.want(events)
 
 
 def _nothing() -> None:

@@ -9,9 +9,9 @@ Always true: the frames handed out are views of the buffer, good until the next 
 every byte beyond the small buffer is counted (memory_budget.py).
 """
 
-import socket
 from collections.abc import Iterator
 from struct import Struct
+from typing import Protocol
 
 from tidelog.shell.net.memory_budget import RequestMemory
 
@@ -39,6 +39,12 @@ class NoMemory(Exception):
     """The frame under way has to wait until other peers' frames are done."""
 
 
+class Source(Protocol):
+    """Where bytes come from: a transport."""
+
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+
+
 class FrameBuffer:
     """What one connection has received and not yet handled."""
 
@@ -52,14 +58,14 @@ class FrameBuffer:
         self._start = 0
         self._end = 0
 
-    def receive(self, sock: socket.socket) -> int | None:
+    def receive(self, source: Source) -> int | None:
         """Read what fits; how much that was, None if nothing is there yet. 0 is the end.
 
         Raises NoMemory.
         """
         limit = self._make_room()
         try:
-            count = sock.recv_into(self._view[self._end : limit])
+            count = source.recv_into(self._view[self._end : limit])
         except BlockingIOError:
             return None
         self._end += count
@@ -77,7 +83,7 @@ class FrameBuffer:
             self._start = begin + length
             yield self._view[begin : begin + length]
 
-    def receive_lone(self, sock: socket.socket) -> memoryview | int | None:
+    def receive_lone(self, source: Source) -> memoryview | int | None:
         """As `receive`, into a buffer that holds nothing; but the frame, if just one has come,
         whole, and nothing after it: the usual case."""
         size = len(self._buffer)
@@ -87,7 +93,7 @@ class FrameBuffer:
         else:
             into = self._view
         try:
-            count = sock.recv_into(into)
+            count = source.recv_into(into)
         except BlockingIOError:
             return None
         if count >= PREFIX.size:

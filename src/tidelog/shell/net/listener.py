@@ -12,6 +12,7 @@ broker out, and proved brokers are never closed for others.
 
 import errno
 import socket
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.shell.net.admission import Admission, ConnectionLimits
@@ -19,6 +20,7 @@ from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.memory_budget import AnswerMemory, Bounds, RequestMemory
 from tidelog.shell.net.same_host import is_own_process, unpace, widen
+from tidelog.shell.net.transport import SocketTransport, Transport
 from tidelog.shell.os_disk import OsDisk
 
 BACKLOG = 4096
@@ -151,6 +153,7 @@ class Listener:
         service: Service,
         limits: Limits,
         shares: Shares,
+        new_transport: Callable[[socket.socket], Transport] = SocketTransport,
     ) -> None:
         self.connections: set[Connection] = set()
         self._loop = loop
@@ -158,6 +161,7 @@ class Listener:
         self._disk = disk
         self._service = service
         self._limits = limits
+        self._new_transport = new_transport
         self._admission = shares.admission
         self._bounds = Bounds(
             limits.frame_max, limits.in_flight_max, shares.requests, shares.answers
@@ -231,7 +235,7 @@ class Listener:
             return
         connection = Connection(
             self._loop,
-            sock,
+            self._new_transport(sock),
             f"{ip}:{port}",
             self._disk,
             self._bounds,

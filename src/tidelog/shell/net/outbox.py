@@ -8,14 +8,13 @@ Always true: a file that is being sent is held open, so it may be renamed or del
 """
 
 import errno
-import os
-import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import DiskError, Region, read_region
+from tidelog.shell.net.transport import Transport
 from tidelog.shell.os_disk import OsDisk
 
 SENDFILE_MIN = 16 * 1024
@@ -125,7 +124,7 @@ class Outbox:
             raise
         return found
 
-    def send_lone(self, sock: socket.socket, chunks: Sequence[Chunk | Stretch] | None) -> bool:
+    def send_lone(self, transport: Transport, chunks: Sequence[Chunk | Stretch] | None) -> bool:
         """Send an answer that is small and has nothing before it: the usual case. False: nothing
         was sent; else what the socket did not take is here."""
         if self._chunks or chunks is None or len(chunks) != 1:
@@ -134,7 +133,7 @@ class Outbox:
         if type(chunk) is not bytes or len(chunk) > JOINED_MAX:
             return False
         try:
-            left = len(chunk) - sock.send(chunk)
+            left = len(chunk) - transport.send(chunk)
         except BlockingIOError:
             return False
         if left:
@@ -142,28 +141,29 @@ class Outbox:
             self.size = left
         return True
 
-    def send(self, sock: socket.socket) -> bool:
+    def send(self, transport: Transport) -> bool:
         """Send as much as the socket takes; whether that is all."""
         chunks = self._chunks
         try:
             if self.size <= JOINED_MAX and chunks and not self.in_files:
-                return self._send_joined(sock, chunks)
+                return self._send_joined(transport, chunks)
             while chunks:
                 first = chunks[0]
                 if isinstance(first, Stretch):
-                    self._send_file(sock, first)
-                elif len(chunks) == 1 or isinstance(chunks[1], Stretch):
-                    more = socket.MSG_MORE if len(chunks) > 1 and _CAN_HOLD else 0
-                    self._sent(sock.send(first, more))
+                    self._send_file(transport, first)
+                elif len(chunks) == 1:
+                    self._sent(transport.send(first))
+                elif isinstance(chunks[1], Stretch):
+                    self._sent(transport.send_before_file(first))
                 else:
-                    self._sent(sock.sendmsg(self._run()))
+                    self._sent(transport.send_many(self._run()))
         except BlockingIOError:
             return False
         return True
 
-    def _send_joined(self, sock: socket.socket, chunks: deque[Any]) -> bool:
+    def _send_joined(self, transport: Transport, chunks: deque[Any]) -> bool:
         data: Buffer = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        left = self.size - sock.send(data)
+        left = self.size - transport.send(data)
         chunks.clear()
         if left:
             chunks.append(memoryview(data)[-left:])
@@ -198,9 +198,9 @@ class Outbox:
             count -= len(first)
             chunks.popleft()
 
-    def _send_file(self, sock: socket.socket, stretch: Stretch) -> None:
+    def _send_file(self, transport: Transport, stretch: Stretch) -> None:
         try:
-            count = os.sendfile(sock.fileno(), stretch.fd, stretch.position, stretch.left)
+            count = transport.send_file(stretch.fd, stretch.position, stretch.left)
             if count == 0:
                 raise FileEnded(f"a segment ended {stretch.left} bytes before its promised end")
         except OSError as error:
@@ -214,6 +214,3 @@ class Outbox:
         if stretch.left == 0:
             self._chunks.popleft()
             stretch.release()
-
-
-_CAN_HOLD = hasattr(socket, "MSG_MORE")

@@ -9,8 +9,6 @@ handshake are sent (core/api/handshake.py); requests wait. A peer that does not 
 within `HANDSHAKE_MS` is disconnected.
 """
 
-import errno
-import socket
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -24,7 +22,7 @@ from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Outbox
-from tidelog.shell.net.same_host import connect_beside
+from tidelog.shell.net.transport import Address, Transport, connect
 from tidelog.shell.os_disk import OsDisk
 
 FRAME_MAX = 256 * 1024 * 1024
@@ -35,7 +33,6 @@ RECEIVES_PER_TURN = 64
 KEPT_BYTES_MAX = 12 * 1024 * 1024
 """The room of an answer is kept for the next one, unless it was larger than they usually are
 (`replica.fetch.response.max.bytes`): one large record must not be paid for ever after."""
-_UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 
 class LinkEvents(NamedTuple):
@@ -57,17 +54,19 @@ class PeerLink:
         loop: EventLoop,
         disk: OsDisk,
         client_id: str,
-        new_handshake: Callable[[tuple[str, int]], ConnectingHandshake],
-        address_of: Callable[[], tuple[str, int] | None],
+        new_handshake: Callable[[Address], ConnectingHandshake],
+        address_of: Callable[[], Address | None],
         events: LinkEvents,
+        connect: Callable[[Address], Transport | None] = connect,
     ) -> None:
         self._loop = loop
         self._disk = disk
         self._client_id = client_id
         self._new_handshake = new_handshake
         self._address_of = address_of
-        self._tell = events
-        self._sock: socket.socket | None = None
+        self._callbacks = events
+        self._connect_to = connect
+        self._transport: Transport | None = None
         self._buffer = FrameBuffer(FRAME_MAX)
         self._outbox = Outbox(disk)
         self._fetches = FollowerFetches(client_id)
@@ -76,7 +75,9 @@ class PeerLink:
         self._next = 0
         self._connecting = False
         self._handshake: ConnectingHandshake | None = None
-        """None once the peer is proved; the outbox is sent only then."""
+        """None once the peer is proved."""
+        self._unproven_requests: list[bytes] = []
+        """Requests that wait for the proof. Until then the outbox has only the handshake."""
         self._deadline: Timer | None = None
         self._reported = ""
         """The last reason that was passed to `unproven`."""
@@ -90,8 +91,8 @@ class PeerLink:
         if self.silent:
             self._swallowed.append(correlation)
             return
-        if self._sock is None and not self._connect():
-            self._loop.at_end_of_turn(lambda: self._tell.failed(correlation))
+        if self._transport is None and not self._connect():
+            self._loop.at_end_of_turn(lambda: self._callbacks.failed(correlation))
             return
         number = self._next
         self._next = 0 if number == NUMBER_MAX else number + 1
@@ -102,22 +103,28 @@ class PeerLink:
         else:
             document = {"document": encode_call(request)}
             frame = encode_request(CONTROLLER_CALL, 0, number, self._client_id, document)
+        if self._handshake is not None:
+            self._unproven_requests.append(frame)
+            return
         self._outbox.put([frame])
         self._loop.at_end_of_turn(self._flush_soon)
 
     def ready(self, events: int) -> None:
-        sock = self._sock
-        if sock is None:
+        transport = self._transport
+        if transport is None:
             return
         if self._connecting:
-            problem = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if problem:
+            try:
+                transport.finish_connect()
+            except OSError:
                 self.close()
                 return
-            self._connected(sock)
-        if events & WRITABLE:
+            self._connecting = False
+            if self._handshake is not None:
+                self._send_handshake(self._handshake.hello())
+        elif events & WRITABLE:
             self._flush()
-        if self._sock is not None and events & ~WRITABLE:
+        if self._transport is not None and events & ~WRITABLE:
             self._read()
 
     def heal(self) -> None:
@@ -126,71 +133,60 @@ class PeerLink:
         self.close()
         swallowed, self._swallowed = self._swallowed, []
         for correlation in swallowed:
-            self._tell.failed(correlation)
+            self._callbacks.failed(correlation)
 
     def close(self) -> None:
         """Give up the connection; whoever waits is told."""
-        if self._sock is None:
+        if self._transport is None:
             return
         if self._deadline is not None:
             self._deadline.cancel()
-        self._loop.unwatch(self._sock)
-        self._sock.close()
-        self._sock = None
+        self._transport.close()
+        self._transport = None
+        self._unproven_requests.clear()
         self._buffer = FrameBuffer(FRAME_MAX)
         self._outbox.close()
         unanswered, self._open = self._open, {}
         for correlation, _ in unanswered.values():
-            self._tell.failed(correlation)
-        self._tell.broken()
+            self._callbacks.failed(correlation)
+        self._callbacks.broken()
 
     def _connect(self) -> bool:
         address = self._address_of()
         if address is None:
             return False
-        sock = connect_beside(*address) or _connect_by_tcp(address)
-        if sock is None:
+        transport = self._connect_to(address)
+        if transport is None:
             return False
-        self._sock = sock
+        self._transport = transport
         self._connecting = True
         self._handshake = self._new_handshake(address)
         self._buffer.frame_max = HANDSHAKE_FRAME_MAX
         self._deadline = self._loop.after(HANDSHAKE_MS, self._handshake_overdue)
         self._events = READABLE | WRITABLE
-        self._loop.watch(sock, self, self._events)
+        transport.attach(self._loop, self, self._events)
         return True
 
     # -- the handshake ---------------------------------------------------------------------
 
-    def _connected(self, sock: socket.socket) -> None:
-        self._connecting = False
-        self._events = READABLE
-        self._loop.rewatch(sock, READABLE)
-        if self._handshake is not None:
-            self._send_handshake(sock, self._handshake.hello())
-
-    def _send_handshake(self, sock: socket.socket, document: bytes) -> None:
-        """Send past the outbox, where requests wait until the peer is proved."""
+    def _send_handshake(self, document: bytes) -> None:
         frame = encode_request(HELLO, HELLO_VERSION, 0, self._client_id, {"document": document})
-        try:
-            sent = sock.send(frame)
-        except OSError:
-            sent = 0
-        if sent != len(frame):  # a new socket has room for it, unless the peer is gone
-            self._drop("the connection broke during the handshake")
+        self._outbox.put([frame])
+        self._flush()
 
-    def _check_proof(self, sock: socket.socket, frame: memoryview) -> None:
+    def _check_proof(self, frame: memoryview) -> None:
         assert self._handshake is not None, "the first frame of a peer is its Challenge"
         _, challenge = decode_response(HELLO, HELLO_VERSION, frame)
-        proof = self._handshake.prove(challenge["document"])
-        self._send_handshake(sock, proof)
-        if self._sock is not sock:
+        self._send_handshake(self._handshake.prove(challenge["document"]))
+        if self._transport is None:
             return
         self._handshake = None
         self._reported = ""
         self._buffer.frame_max = FRAME_MAX
         if self._deadline is not None:
             self._deadline.cancel()
+        self._outbox.put(self._unproven_requests)
+        self._unproven_requests.clear()
         self._flush()
 
     def _handshake_overdue(self) -> None:
@@ -200,33 +196,34 @@ class PeerLink:
         """Close a connection that failed; report the reason if the peer is not proved."""
         if self._handshake is not None and not self._connecting and reason != self._reported:
             self._reported = reason
-            self._tell.unproven(reason)
+            self._callbacks.unproven(reason)
         self.close()
 
     # -- requests and responses ------------------------------------------------------------
 
     def _flush(self) -> None:
-        sock = self._sock
-        if sock is None or self._handshake is not None:
+        transport = self._transport
+        if transport is None or self._connecting:
             return
         try:
-            self._outbox.send(sock)
+            self._outbox.send(transport)
         except OSError:
-            self.close()
+            self._drop("the connection broke during the handshake")
             return
         events = READABLE | WRITABLE if self._outbox else READABLE
         if events != self._events:
             self._events = events
-            self._loop.rewatch(sock, events)
+            transport.want(events)
 
     def _read(self) -> None:
         buffer = self._buffer
         try:
             for _ in range(RECEIVES_PER_TURN):
-                sock = self._sock
-                if sock is None:
+                transport = self._transport
+                if transport is None:
                     return
-                got = buffer.receive(sock) if buffer.partial else buffer.receive_lone(sock)
+                receive = buffer.receive if buffer.partial else buffer.receive_lone
+                got = receive(transport)
                 if isinstance(got, memoryview):
                     self._loop.lone_request = len(got) <= SMALL
                     frames: Iterable[memoryview] = (got,)
@@ -237,8 +234,8 @@ class PeerLink:
                         self._drop("the peer closed the connection during the handshake")
                     return
                 for frame in frames:
-                    self._answer(sock, frame)
-                    if self._sock is not sock:
+                    self._answer(frame)
+                    if self._transport is not transport:
                         return
                 if not buffer.waiting_for:
                     if buffer.size > KEPT_BYTES_MAX:
@@ -247,11 +244,11 @@ class PeerLink:
         except (OSError, FrameRefused, MalformedRequest, UnknownCall, HandshakeFailed) as error:
             self._drop(str(error))
 
-    def _answer(self, sock: socket.socket, frame: memoryview) -> None:
+    def _answer(self, frame: memoryview) -> None:
         if self.silent:
             return
         if self._handshake is not None:
-            self._check_proof(sock, frame)
+            self._check_proof(frame)
             return
         (number,) = PREFIX.unpack_from(frame) if len(frame) >= PREFIX.size else (-1,)
         waiting = self._open.pop(number, None)
@@ -264,16 +261,4 @@ class PeerLink:
         else:
             _, answer = decode_response(CONTROLLER_CALL, 0, frame)
             response = decode_call(answer["document"])
-        self._tell.answered(correlation, response)
-
-
-def _connect_by_tcp(address: tuple[str, int]) -> socket.socket | None:
-    """On its way to being connected; None if that can't be."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if sock.connect_ex(address) not in _UNDER_WAY:
-        sock.close()
-        return None
-    return sock
+        self._callbacks.answered(correlation, response)

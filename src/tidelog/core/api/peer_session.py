@@ -1,0 +1,24 @@
+"""What a broker knows about the peer of one connection: who it is, and its handshake.
+
+Each connection has one session from the moment it is accepted. The handshake between brokers
+(handshake.py) is its first user; SASL exchanges and TLS certificates belong here too, with the
+principal that they prove.
+"""
+
+from typing import Any
+
+from tidelog.core.types import BrokerId
+
+
+class PeerSession:
+    """The authentication state of one connection."""
+
+    __slots__ = ("broker", "handshake", "software")
+
+    def __init__(self) -> None:
+        self.broker: BrokerId | None = None
+        """The broker that the peer has proved to be; None for clients and before the proof."""
+        self.handshake: Any = None
+        """The handshake in progress, if any."""
+        self.software = ""
+        """The client library's name and version, as it sent them in ApiVersions."""

@@ -1,0 +1,154 @@
+"""The byte streams that connections are made of: TCP and Unix sockets today, TLS to come.
+
+A `Transport` owns everything that differs between kinds of stream: receiving, sending, sending
+a file with or without sendfile, a handshake of its own, and which events of the socket it needs.
+Connections, peer links and the metrics endpoint only know this protocol.
+
+How TLS fits in, as a class beside `SocketTransport`:
+- `attach` registers the transport itself with the event loop and runs the handshake in `ready`.
+  The owner's `ready` is called when the handshake has ended. If it failed, the owner gets
+  READABLE, and `recv_into` raises the OSError with the reason; the owner closes the connection.
+- "Want read" while sending and "want write" while receiving are translated in `want` and `ready`:
+  the owner names what it wants to do, the transport what the socket has to become.
+- Bytes that were decrypted and not read make no event. While the owner wants READABLE, the
+  transport calls it in the next turn of the loop (`EventLoop.next_turn`).
+- There is no sendfile: `send_file` is `copy_file`.
+- The listener and the peer links get the new kind as `new_transport` and `connect`.
+"""
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from tidelog.core.record.crc32c import Buffer
+from tidelog.shell.net.event_loop import READABLE, EventLoop, Watched
+from tidelog.shell.net.same_host import connect_beside
+
+COPY_BYTES = 64 * 1024
+"""What `copy_file` reads at once: a few TLS records."""
+_IN_PROGRESS = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
+_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTSOCK)
+_MORE: int = getattr(socket, "MSG_MORE", 0)
+
+Address: TypeAlias = tuple[str, int]
+
+
+class Transport(Protocol):
+    """A non-blocking stream of bytes to one peer.
+
+    All methods that receive or send raise BlockingIOError if nothing can be done at the moment,
+    and another OSError if the stream has failed; its text is the reason.
+    """
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Receive at most as many bytes as the buffer has; 0 is the end of the stream."""
+        ...
+
+    def send(self, data: Buffer, /) -> int:
+        """Send part of the data or all; return the number of bytes."""
+        ...
+
+    def send_before_file(self, data: Buffer, /) -> int:
+        """As `send`; a file follows at once, and may share the last packet."""
+        ...
+
+    def send_many(self, buffers: Sequence[Buffer], /) -> int:
+        """As `send`, for several buffers in one call."""
+        ...
+
+    def send_file(self, fd: int, position: int, count: int, /) -> int:
+        """Send at most `count` bytes of a file; 0 if the file ends at `position`."""
+        ...
+
+    def attach(self, loop: EventLoop, owner: Watched, events: int = READABLE) -> None:
+        """Call the owner's `ready` when it can do what it wants. Once, before all else."""
+        ...
+
+    def want(self, events: int) -> None:
+        """Set what the owner wants to do: READABLE, WRITABLE, both or neither."""
+        ...
+
+    def finish_connect(self) -> None:
+        """Raise OSError if the connection was not made. For the first event after `connect`."""
+        ...
+
+    def close(self) -> None:
+        """Detach from the loop and close the stream."""
+        ...
+
+
+class SocketTransport:
+    """A plain TCP or Unix socket.
+
+    Receiving and sending are the socket's own methods: the transport adds no call to them.
+    """
+
+    __slots__ = ("_loop", "recv_into", "send", "send_many", "sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.recv_into: Callable[[memoryview], int] = sock.recv_into
+        self.send: Callable[[Buffer], int] = sock.send
+        self.send_many: Callable[[Sequence[Buffer]], int] = sock.sendmsg
+        self._loop: EventLoop | None = None
+
+    def send_before_file(self, data: Buffer, /) -> int:
+        return self.sock.send(data, _MORE)
+
+    def send_file(self, fd: int, position: int, count: int, /) -> int:
+        try:
+            return os.sendfile(self.sock.fileno(), fd, position, count)
+        except OSError as error:
+            if error.errno not in _NO_SENDFILE:
+                raise
+            return copy_file(self.send, fd, position, count)
+
+    def attach(self, loop: EventLoop, owner: Watched, events: int = READABLE) -> None:
+        self._loop = loop
+        loop.watch(self.sock, owner, events)
+
+    def want(self, events: int) -> None:
+        assert self._loop is not None, "attached before"
+        self._loop.rewatch(self.sock, events)
+
+    def finish_connect(self) -> None:
+        number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            raise OSError(number, os.strerror(number))
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.unwatch(self.sock)
+        self.sock.close()
+
+
+def copy_file(send: Callable[[Buffer], int], fd: int, position: int, count: int) -> int:
+    """Send part of a file without sendfile; return the bytes sent, 0 at the end of the file.
+
+    What `send` does not accept is read again the next time.
+    """
+    data = os.pread(fd, min(count, COPY_BYTES), position)
+    return send(data) if data else 0
+
+
+def connect(address: Address) -> Transport | None:
+    """Begin to connect to another broker; None if that fails at once.
+
+    Uses the Unix socket beside the address if there is one, else TCP.
+    """
+    sock = connect_beside(*address) or _connect_by_tcp(address)
+    return None if sock is None else SocketTransport(sock)
+
+
+def _connect_by_tcp(address: Address) -> socket.socket | None:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sock.connect_ex(address) not in _IN_PROGRESS:
+        sock.close()
+        return None
+    return sock
