@@ -1,6 +1,6 @@
-"""The docs' page: its figures stand between two marks and are written from what a run found.
+"""Write the figures of a run into docs/explanation/beside-kafka.md, between two marks.
 
-Always true: the prose around the marks is left as it is.
+Invariant: the text outside the marks does not change.
 """
 
 from typing import Any
@@ -11,13 +11,13 @@ from beside_kafka.sides import KAFKA, TIDELOG
 from docs_figures import with_figures
 
 CALM = 0.3
-"""Cores of strangers."""
+"""Load of other processes, in cores, up to which times can be compared."""
 COLUMNS = ("", "Tidelog", "Kafka", "ratio (spread)", "goal", "CPU", "CPU, Kafka")
 COLUMNS += ("by CPU", "goal", "RSS, MB", "others")
 
 
 def renewed(page: str, found: dict[str, Any]) -> str:
-    """The page with these figures; ValueError if it has no place for them."""
+    """Return the page with these figures; ValueError if it has no marks for them."""
     return with_figures(page, section(found))
 
 
@@ -37,18 +37,18 @@ def section(found: dict[str, Any]) -> str:
         told = " and ".join(
             f"{figure(first, one):.0f} {first.unit} ({name})" for name, one in found["cold"].items()
         )
-        lines += [f"Before anything was warm, {first.name}: {told}.", ""]
+        lines += [f"Before the warm-up, {first.name}: {told}.", ""]
     lines += [f"| {' | '.join(COLUMNS)} |", "|---" + "|---:" * (len(COLUMNS) - 1) + "|"]
     lines += [*map(row_of_table, found["rows"]), "", ""]
     return "\n".join(lines)
 
 
 def busy(rows: list[dict[str, Any]]) -> list[str]:
-    """A warning, if strangers worked too much for times to mean anything."""
+    """Return a warning if other processes used too much CPU to compare times."""
     most = max((row["foreign_load"] for row in rows if "error" not in row), default=0)
     if most <= CALM:
         return []
-    return [f"**Strangers burned up to {most:.1f} cores meanwhile: look at CPU, not at time.**"]
+    return [f"**Other processes used up to {most:.1f} cores: compare CPU, not time.**"]
 
 
 def row_of_table(result: dict[str, Any]) -> str:

@@ -189,9 +189,9 @@ def test_only_figures_of_the_page_are_renewed(bench: Any) -> None:
 def test_a_page_of_a_busy_machine_says_so(bench: Any) -> None:
     run = found(bench)
     section = bench("beside_kafka.page").section
-    assert "Strangers" not in section(run)
+    assert "Other processes" not in section(run)
     run["rows"][0]["foreign_load"] = 0.9
-    assert "**Strangers burned up to 0.9 cores meanwhile" in section(run)
+    assert "**Other processes used up to 0.9 cores" in section(run)
 
 
 def test_a_remark_stands_in_the_page_and_under_the_plot(bench: Any) -> None:
