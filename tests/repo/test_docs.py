@@ -1,4 +1,4 @@
-"""The docs are true: links lead somewhere, names exist, commands run, references are complete.
+"""The docs are true: links and anchors hold, commands run, references are complete.
 
 A `console` block holds commands behind `$ `. A `tidelog` command is run and must exit with 0,
 unless an HTML comment, which readers do not see, stands on the line before the block:
@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("scenarios/*.md"), *DOCS.rglob("*.md")])
+STANDS_ALONE = ("README.md", "CODE_OF_CONDUCT.md")
+"""Pages that no other page has to link to: people look for them by name."""
 ADRS = sorted(DOCS.glob("adr/[0-9]*.md"))
 NAMED_FROM = [
     ROOT,
@@ -40,11 +42,10 @@ NAMED_FROM = [
     *(ROOT / "src" / "tidelog" / r for r in ("core", "lab")),
 ]
 """Where a path in the prose may begin."""
-SCREENS_MAX_LINES = 150
-ADR_LINES_MAX = 50
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"(?:^<!-- ([^\n]+) -->\n)?^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAMS = ("tidelog", "make")
 NOT_RUN = "not run by tests: "
 EXITS_WITH_1 = "exits with 1"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -90,6 +91,7 @@ def commands(program: str) -> list[Command]:
             for line in block.splitlines():
                 assert line.startswith("$ "), f"{name(page)}: {line!r} is no command"
                 words = shlex.split(line.removeprefix("$ "), comments=True)
+                assert words[0] in PROGRAMS, f"{name(page)}: {line!r} belongs into a text block"
                 if words[0] == program:
                     found.append(Command(page, words[1:], note))
     return found
@@ -116,14 +118,24 @@ def test_page_is_in_order(page: Path) -> None:
     assert len(titles) == 1, "one title"
     assert text.startswith("# ")
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
-    if DOCS in page.parents:
-        assert len(text.splitlines()) <= SCREENS_MAX_LINES, "a screen or two"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the docs site make them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-") for text in plain}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = [t.partition("#")[0] for t in LINK.findall(prose(page)) if "://" not in t]
-    assert not [target for target in targets if not (page.parent / target).exists()]
+    for target in LINK.findall(prose(page)):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -139,7 +151,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         for page in PAGES
         for target in LINK.findall(prose(page))
     }
-    assert not [name(page) for page in PAGES if page not in linked and page != ROOT / "README.md"]
+    assert not [name(p) for p in PAGES if p not in linked and p.name not in STANDS_ALONE]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -169,27 +181,31 @@ def test_stories_and_tests_in_tables_exist(page: Path) -> None:
         assert word in tests if word.startswith("test_") else find(word).is_file(), word
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("explanation/*.md")), ids=name)
-def test_each_explanation_has_a_story(page: Path) -> None:
-    assert PLAYED.search(page.read_text()) or "tidelog story check" in page.read_text()
-
-
 def test_each_term_has_one_line_and_one_file() -> None:
     terms = list(rows((ROOT / "GLOSSARY.md").read_text()))[1:]
     assert [cells[0].lower() for cells in terms] == sorted(cells[0].lower() for cells in terms)
     assert all(len(cells) == 3 and PATH.fullmatch(cells[2].rstrip(" |")) for cells in terms)
 
 
+def command_and_arguments(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that the words name, and its arguments; AssertionError if there is none."""
+    if words[0].startswith("-"):
+        return cli, words
+    depth = 2 if " ".join(("tidelog", *words[:2])) in LEAVES else 1
+    command, arguments = LEAVES[" ".join(("tidelog", *words[:depth]))], words[depth:]
+    if isinstance(command, click.Group) and arguments:
+        assert arguments[0].startswith("-"), f"there is no command {' '.join(words)}"
+    return command, arguments
+
+
 @pytest.mark.parametrize("command", commands("tidelog"), ids=str)
 def test_command_runs(command: Command) -> None:
-    words = list(command.words)
-    depth = 1 if f"tidelog {words[0]}" in LEAVES else 2
-    leaf = LEAVES[" ".join(("tidelog", *words[:depth]))]
-    if any("--workers" in option.opts for option in leaf.params):
-        words += ["--workers", "1"]
+    leaf, arguments = command_and_arguments(command.words)
     if command.note.startswith(NOT_RUN):
-        leaf.make_context("tidelog", words[depth:])
+        leaf.make_context("tidelog", list(arguments))
         return
+    one_worker = any("--workers" in option.opts for option in leaf.params)
+    words = [*command.words, *(["--workers", "1"] if one_worker else [])]
     outcome = CliRunner().invoke(cli, words)
     assert outcome.exit_code == (1 if command.note == EXITS_WITH_1 else 0), outcome.output
     if "json" in words:
@@ -202,31 +218,17 @@ def test_make_knows_the_verb(command: Command) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_no_block_shows_instructions_for_tests(page: Path) -> None:
-    blocks = "".join(block for _, block in FENCE.findall(page.read_text()))
-    assert not re.findall(r"#\s*(?:slow\b|fails\b|not run by tests).*", blocks)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_bootstrap_lines_name_three_brokers(page: Path) -> None:
     """One name is not enough: the reader may have killed that broker two lines above."""
-    if page.name == "CHANGELOG.md":
-        return
-    text = page.read_text()
-    for allowed in (LAST_RESORT, "PLAINTEXT://localhost:9092", "`localhost:9092` to `9094`"):
-        text = text.replace(allowed, "")
-    assert not re.findall(r".*localhost:90\d\d.*", text)
+    examples = "".join(block for _, block in FENCE.findall(page.read_text()))
+    for allowed in (LAST_RESORT, "PLAINTEXT://localhost:9092"):
+        examples = examples.replace(allowed, "")
+    assert not re.findall(r".*localhost:90\d\d.*", examples)
 
 
 def test_advice_to_install_works_without_a_package_on_the_index() -> None:
     texts = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]
     assert not [name(path) for path in texts if re.search(r"install '?tidelog", path.read_text())]
-
-
-def test_no_other_program_is_called() -> None:
-    known = len(commands("tidelog")) + len(commands("make"))
-    blocks = [b for p in PAGES for kind, b in FENCE.findall(p.read_text()) if kind == "console"]
-    assert known == sum(len(block.splitlines()) for block in blocks)
 
 
 def test_the_reference_has_every_command() -> None:
@@ -302,7 +304,6 @@ def test_every_dependency_has_its_reason() -> None:
 @pytest.mark.parametrize("page", ADRS, ids=name)
 def test_decisions_have_one_form(page: Path) -> None:
     assert list(sections(page)) == ["Context", "Options", "Decision", "Consequences"]
-    assert len(page.read_text().splitlines()) <= ADR_LINES_MAX, "under a page"
     assert page.read_text().startswith(f"# {page.name[:4]}: ")
     assert f"({page.name})" in (DOCS / "adr" / "README.md").read_text()
 
