@@ -9,7 +9,7 @@ from node_cluster import ORDERS, TTL_MS, Cluster
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
 from tidelog.core.node import events as on
 from tidelog.core.replication.isr import PendingExpand
-from tidelog.core.storage.damage import Damage
+from tidelog.core.storage.segment.damage import Damage
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from tidelog.core.record.record_batch import RecordBatch, batches, parse
 from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.storage.cleaning.dirtiness import Dirtiness, dirtiness, plan_cleaning
 from tidelog.core.storage.cleaning.plan import CleanedGroup, CleaningPlan, CleaningResult
-from tidelog.core.storage.cleaning.swap_in import is_ready
 from tidelog.core.storage.disk import Disk
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.segment_swap import is_ready
 
 COMPACT = LogConfig(
     segment_bytes=600,

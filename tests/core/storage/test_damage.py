@@ -4,9 +4,9 @@ import pytest
 from storage_kit import batch, fill, new_log, reopen, write_offsets
 
 from tidelog.core.storage import checkpoint
-from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import replace_file
 from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.storage.segment.damage import Damage
 from tidelog.core.types import EpochEntry, TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
 

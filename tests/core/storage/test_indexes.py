@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.core.storage.segment.offset_index import OffsetIndex
-from tidelog.core.storage.segment.sparse_index import InvalidIndex
-from tidelog.core.storage.segment.time_index import TimeIndex
+from tidelog.core.storage.segment.indexes import InvalidIndex, OffsetIndex, TimeIndex
 from tidelog.lab.memory_disk import MemoryDisk
 
 BASE = 100

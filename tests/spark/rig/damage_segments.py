@@ -254,7 +254,7 @@ def a_segment_is_renamed_a_little(cluster: MiniCluster) -> list[Expected]:
 
 def _drop_indexes(cluster: MiniCluster, file: str) -> None:
     """Make them again, so that only the log is wrong."""
-    from tidelog.core.storage.segment.offset_index import OffsetIndex
+    from tidelog.core.storage.segment.indexes import OffsetIndex
 
     path = cluster.folder(2) / file
     data = path.read_bytes()

@@ -27,8 +27,8 @@ from tidelog.core.storage.disk import DELETED_SUFFIX, Disk, DiskError, read_file
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.storage.recovery import RecoveryReport
+from tidelog.core.storage.segment.batch_order import BatchOrder
 from tidelog.core.storage.segment.batch_scan import BatchSpan, spans
-from tidelog.core.storage.segment.succession import Succession
 from tidelog.core.types import Offset, TopicId, TopicPartition
 
 _CHUNK = 1 << 20
@@ -148,7 +148,7 @@ def _check_log(
     if first < bases[0]:
         ranges.append(DamagedRange(first, bases[0], "the first segments are missing"))
     gaps = partition in checkpoints.cleaner_offsets
-    order = Succession(epochs, gaps)
+    order = BatchOrder(epochs, gaps)
     end = bases[0]
     for base, following in zip(bases, [*bases[1:], None], strict=True):
         segment = _Segment(disk, folder, base, following, order)
@@ -182,7 +182,7 @@ class _Segment:
     """The check of one segment."""
 
     def __init__(
-        self, disk: Disk, folder: str, base: Offset, following: Offset | None, order: Succession
+        self, disk: Disk, folder: str, base: Offset, following: Offset | None, order: BatchOrder
     ) -> None:
         self._disk = disk
         self._path = f"{folder}/{layout.file_name(base, layout.LOG)}"

@@ -20,12 +20,12 @@ from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import Partition
 from tidelog.core.slotted import field, slotted
-from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.storage.repair import CannotRepair, LogRepair
 from tidelog.core.storage.retention import ExpiredSegment
+from tidelog.core.storage.segment.damage import Damage
 from tidelog.core.types import BrokerId, Offset, StorePoint, TopicId, TopicPartition
 
 

@@ -19,16 +19,14 @@ from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage import checkpoint, layout, log_reader
-from tidelog.core.storage.cleaning.swap_in import swap_in
-from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import Disk, DiskError, DiskFull, Region, read_region
 from tidelog.core.storage.flush import Closing, Flush, FlushState
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.log_reader import TimestampAndOffset
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots
 from tidelog.core.storage.retention import PendingDeletions
-from tidelog.core.storage.segment.rolling import must_roll, next_base_offset
-from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.storage.segment.damage import Damage
+from tidelog.core.storage.segment.segment import Segment, must_roll, next_base_offset
 from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.storage.segment.verification import (
     DamagedRecords,
@@ -36,6 +34,7 @@ from tidelog.core.storage.segment.verification import (
     damage_of,
     verify_next,
 )
+from tidelog.core.storage.segment_swap import swap_in
 from tidelog.core.types import Offset, TopicId, TopicPartition
 
 

@@ -21,7 +21,6 @@ from tidelog.core.storage.checkpoint import (
     MetaProperties,
 )
 from tidelog.core.storage.checkpoint_checksums import CheckpointChecksums
-from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import (
     Disk,
     DiskError,
@@ -35,6 +34,7 @@ from tidelog.core.storage.disk import (
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
+from tidelog.core.storage.segment.damage import Damage
 from tidelog.core.types import Offset, StorePoint, TopicId, TopicPartition
 
 METADATA_TOPIC = "__cluster_metadata"

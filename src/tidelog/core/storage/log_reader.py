@@ -13,8 +13,8 @@ from tidelog.core.lineage.transaction_index import AbortedTransaction, aborted_t
 from tidelog.core.record.opening.opened_batch import OpenedBatch
 from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
-from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import Disk, DiskError, Region
+from tidelog.core.storage.segment.damage import Damage
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.storage.segment.verification import (

@@ -27,23 +27,23 @@ from tidelog.core.record.record_batch import PREFIX_SIZE, CorruptRecord, RecordB
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
-from tidelog.core.storage.damage import Damage, missing_between, missing_end, missing_start
 from tidelog.core.storage.disk import Disk, DiskError, move_aside, read_file
 from tidelog.core.storage.layout import FileName
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots, refill_windows
+from tidelog.core.storage.segment.batch_order import BatchOrder
 from tidelog.core.storage.segment.batch_scan import (
     BatchSpan,
     InvalidBatch,
     batch_behind,
     whole_batches,
 )
-from tidelog.core.storage.segment.epoch_evidence import epochs_of, file_is_right
-from tidelog.core.storage.segment.segment import OFFSETS_MAX, Segment
+from tidelog.core.storage.segment.damage import Damage, missing_between, missing_end, missing_start
+from tidelog.core.storage.segment.epoch_check import epochs_of, file_is_right
+from tidelog.core.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.core.storage.segment.segments import Segments
-from tidelog.core.storage.segment.succession import Succession
-from tidelog.core.storage.swaps import complete_swaps
+from tidelog.core.storage.segment_swap import complete_swaps
 from tidelog.core.types import EpochEntry, Offset, TopicId, TopicPartition
 
 MAGIC_AT = 16
@@ -163,7 +163,7 @@ class _Loading:
         self.snapshots = ProducerSnapshots(disk, self.directory)
         self.gaps_allowed = False
         self.cleaned_upto: Offset = 0
-        self.succession = Succession(self.epochs, gaps_allowed=True)
+        self.batch_order = BatchOrder(self.epochs, gaps_allowed=True)
         self.segments: list[Segment] = []
         self.epochs_path = f"{self.directory}/{layout.LEADER_EPOCHS}"
         self.written_epochs: list[EpochEntry] | None = None
@@ -187,7 +187,7 @@ class _Loading:
         self.disk.make_dir(self.directory)
         self._open_segments(self._settle_names())
         self._load_epochs()
-        self.succession = Succession(self.epochs, self.gaps_allowed)
+        self.batch_order = BatchOrder(self.epochs, self.gaps_allowed)
         self.kept_below = self._synced_upto(recovery_point)
         recovery_point = recovery_point or 0
         first = self._first_doubtful(recovery_point)
@@ -386,7 +386,7 @@ class _Loading:
             holes.append((position, end))
             position = end
             if replay:
-                self.succession.skip_to(expected)
+                self.batch_order.skip_to(expected)
                 for aborted in listed:
                     if skipped <= aborted.last_offset < expected:
                         segment.add_aborted(aborted)
@@ -408,7 +408,7 @@ class _Loading:
         except (CorruptTransactionIndex, DiskError):
             listed = []
         segment.clear_aborted()
-        self.succession.begin_segment(segment.base_offset)
+        self.batch_order.begin_segment(segment.base_offset)
         return listed
 
     def _scan_from(
@@ -421,10 +421,10 @@ class _Loading:
                 reason = None
                 if replay:
                     after = partial(self._span_from, segment, position + batch.size)
-                    reason = self.succession.problem(batch, after)
+                    reason = self.batch_order.problem(batch, after)
                 elif (
                     batch.base_offset < expected
-                    or batch.next_offset > segment.base_offset + OFFSETS_MAX
+                    or batch.last_offset > segment.base_offset + RELATIVE_OFFSET_MAX
                 ):
                     reason = f"offset {batch.base_offset} out of place"
                 if reason is not None:
@@ -512,7 +512,7 @@ class _Loading:
 
     def _check_epochs(self, segments: Segments, log_start: Offset, log_end: Offset) -> None:
         """Rebuild the epochs from the log if the file is missing or does not match the log."""
-        wrong = self.succession.file_is_wrong
+        wrong = self.batch_order.file_is_wrong
         if self.epochs_emptied and log_start < log_end:
             self.written_epochs = None  # a log with records has an epoch file with a header
         if self.written_epochs is None or wrong:

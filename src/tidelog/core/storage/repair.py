@@ -3,7 +3,7 @@
 A segment is copied into `.cleaned` files, batch by batch. Batches that are sound come from the
 segment itself, the others from a peer: `needed` is the range of offsets to fetch next, `supply`
 takes what was fetched. A finished copy takes the segment's place as a compacted one does
-(cleaning/swap_in.py). A missing segment is first created empty.
+(segment_swap.py). A missing segment is first created empty.
 
 Invariants:
 - No byte of the log is changed before its replacement is complete and on disk. A crash leaves
@@ -23,13 +23,12 @@ from tidelog.core.record.record_batch import (
     RecordBatch,
     parse,
 )
-from tidelog.core.storage.cleaning.cleaned_segment import CleanedSegment
-from tidelog.core.storage.damage import all_missing_between
 from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
-from tidelog.core.storage.segment.rolling import must_roll
-from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.storage.segment.damage import all_missing_between
+from tidelog.core.storage.segment.segment import Segment, must_roll
+from tidelog.core.storage.segment_swap import CleanedSegment
 from tidelog.core.types import Offset
 
 SYNC_BYTES = 8_388_608

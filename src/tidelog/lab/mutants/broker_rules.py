@@ -45,7 +45,7 @@ RULES: tuple[Mutant, ...] = (
         "KAFKA-10432",
         (
             Change(
-                f"{_STORAGE}.segment.epoch_evidence",
+                f"{_STORAGE}.segment.epoch_check",
                 "run.first) for run in accepted]), same",
                 "run.first) for run in accepted if run.epoch]), same",
             ),

@@ -84,7 +84,7 @@ RULES: tuple[Mutant, ...] = (
         "a segment deleted from the middle would be a silent hole (issue 16)",
         (
             Change(
-                f"{_STORAGE}.damage",
+                f"{_STORAGE}.segment.damage",
                 "        elif end != later.base_offset and later.base_offset > cleaned_upto:\n",
                 "        elif False:\n",
             ),
@@ -96,7 +96,7 @@ RULES: tuple[Mutant, ...] = (
         "without its first segment the log start would move, and hide records (issue 16)",
         (
             Change(
-                f"{_STORAGE}.damage",
+                f"{_STORAGE}.segment.damage",
                 "    if first >= base:\n        return None\n",
                 "    if True:\n        return None\n",
             ),

@@ -10,7 +10,7 @@ from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import HEADER_SIZE, CorruptRecord, parse
-from tidelog.core.storage.cleaning.record_scan import record_spans
+from tidelog.core.storage.cleaning.batch_filter import record_spans
 
 optional = st.none() | st.binary(max_size=300)
 headers = st.lists(st.builds(Header, st.text(max_size=5), optional), max_size=2).map(tuple)

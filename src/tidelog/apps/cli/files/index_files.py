@@ -14,8 +14,7 @@ from tidelog.core.lineage.producer_state import CorruptSnapshot, ProducerState
 from tidelog.core.lineage.transaction_index import CorruptTransactionIndex, decode_transactions
 from tidelog.core.record.record_batch import HEADER, HEADER_SIZE
 from tidelog.core.storage import layout
-from tidelog.core.storage.segment.offset_index import OffsetIndex
-from tidelog.core.storage.segment.time_index import TimeIndex
+from tidelog.core.storage.segment.indexes import OffsetIndex, TimeIndex
 
 Row = dict[str, Any]
 

@@ -36,8 +36,8 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.membership.controller_seat import ControllerSeat
 from tidelog.core.node.replicas import Replicas
 from tidelog.core.node.turn import Turn
-from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.log import Log
+from tidelog.core.storage.segment.damage import Damage
 from tidelog.core.types import BrokerEpoch, LeaderEpoch, TopicPartition
 
 BEFORE_ANY_EPOCH: LeaderEpoch = -1

@@ -28,9 +28,9 @@ from tidelog.core.storage.cleaning.plan import (
     CleaningResult,
     Told,
 )
-from tidelog.core.storage.cleaning.swap_in import is_ready
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.storage.segment_swap import is_ready
 from tidelog.core.types import Offset, TopicPartition
 
 _DOUBLINGS_MAX = 6

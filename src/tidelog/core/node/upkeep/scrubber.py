@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.turn import Turn
-from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import DiskError
+from tidelog.core.storage.segment.damage import Damage
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.verification import damage_by_size, damage_of, verify_next
 

@@ -12,8 +12,14 @@ whatever goes out of it; records keep their offsets and timestamps; a batch of w
 everything stays is copied byte for byte.
 """
 
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.compression import Codec, compress, decompress
+from tidelog.core.record.control import TransactionMarker
 from tidelog.core.record.crc32c import Buffer, crc32c
+from tidelog.core.record.decoder import decode
 from tidelog.core.record.record import NO_TIMESTAMP
 from tidelog.core.record.record_batch import (
     CODEC_MASK,
@@ -25,15 +31,18 @@ from tidelog.core.record.record_batch import (
     MAGIC,
     PREFIX_SIZE,
     UINT32,
+    CorruptRecord,
     RecordBatch,
     parse,
 )
-from tidelog.core.record.varint import write_varint
+from tidelog.core.record.varint import INT64_BITS, read_varint, write_varint
 from tidelog.core.storage.cleaning.offset_map import OffsetMap
 from tidelog.core.storage.cleaning.plan import CleaningPlan
-from tidelog.core.storage.cleaning.record_scan import Span, record_spans
-from tidelog.core.storage.cleaning.transactions import TransactionsSeen
 from tidelog.core.types import Offset
+
+Span: TypeAlias = tuple[int, int, int, int, int, int, bytes | None, bool]
+"""Where the record begins (at its length), where its attributes are, where its offset delta
+is, where it ends; its timestamp delta, its offset delta, its key, whether it has a value."""
 
 
 class BatchFilter:
@@ -184,3 +193,111 @@ def _made(
     )
     UINT32.pack_into(made, CRC_AT, crc32c(memoryview(made)[CRC_FROM:]))
     return parse(made)
+
+
+class _Aborting:
+    """An aborted transaction whose marker is still to come."""
+
+    __slots__ = ("seen", "transaction")
+
+    def __init__(self, transaction: AbortedTransaction) -> None:
+        self.transaction = transaction
+        self.seen = False
+        """Whether a batch of it is still in the log."""
+
+
+class TransactionsSeen:
+    """Follows a log batch by batch."""
+
+    __slots__ = ("_aborting", "_ahead", "_committing", "kept")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._ahead = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
+        self._aborting: dict[int, _Aborting] = {}
+        self._committing: set[int] = set()
+        self.kept: list[AbortedTransaction] = []
+        """Aborted transactions whose markers came by and must stay findable; whoever writes
+        the index takes them out."""
+
+    def superfluous(self, batch: RecordBatch) -> bool:
+        """Take in the next batch. Whether it is of an aborted transaction, or a marker of a
+        transaction of which nothing is left."""
+        if not (batch.is_transactional or batch.is_control):
+            return False
+        while self._ahead and self._ahead[-1].first_offset <= batch.last_offset:
+            entry = self._ahead.pop()
+            self._aborting.setdefault(entry.producer_id, _Aborting(entry))
+        if batch.is_control:
+            return self._marker_is_superfluous(batch)
+        aborting = self._aborting.get(batch.producer_id)
+        if aborting is None:
+            self._committing.add(batch.producer_id)
+            return False
+        aborting.seen = True
+        return True
+
+    def _marker_is_superfluous(self, batch: RecordBatch) -> bool:
+        controls = [record.control for record in decode(batch)]
+        if not controls:
+            return True  # its record went in an earlier cleaning
+        marker = controls[0]
+        if not isinstance(marker, TransactionMarker):
+            return False
+        if marker.is_abort:
+            aborting = self._aborting.pop(batch.producer_id, None)
+            if aborting is None or not aborting.seen:
+                return True
+            self.kept.append(aborting.transaction)
+            return False
+        if batch.producer_id not in self._committing:
+            return True
+        self._committing.remove(batch.producer_id)
+        return False
+
+
+def record_spans(data: bytes, count: int) -> Iterator[Span]:  # noqa: PLR0912 - see below
+    """The `count` records in these bytes, which hold nothing else. Raises CorruptRecord."""
+    position, size = 0, len(data)
+    try:
+        for _ in range(count):
+            start = position
+            # Varints of one byte, or two for the length, are what nearly all are: reading them
+            # here instead of calling for it makes cleaning a quarter faster.
+            byte = data[start]
+            if byte < 0x80:
+                length, body = (byte >> 1) ^ -(byte & 1), start + 1
+            elif (high := data[start + 1]) < 0x80:
+                raw = byte & 0x7F | high << 7
+                length, body = (raw >> 1) ^ -(raw & 1), start + 2
+            else:
+                length, body = read_varint(data, start)
+            end = body + length
+            if not body < end <= size:
+                raise CorruptRecord(f"record of {length} bytes, {size - body} bytes present")
+            byte = data[body + 1]
+            if byte < 0x80:
+                timestamp_delta, offset_at = (byte >> 1) ^ -(byte & 1), body + 2
+            else:
+                timestamp_delta, offset_at = read_varint(data, body + 1, INT64_BITS)
+            byte = data[offset_at]
+            if byte < 0x80:
+                offset_delta, position = (byte >> 1) ^ -(byte & 1), offset_at + 1
+            else:
+                offset_delta, position = read_varint(data, offset_at)
+            byte = data[position]
+            if byte < 0x80:
+                length, at = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                length, at = read_varint(data, position)
+            position = at + length if length >= 0 else at
+            if position >= end:
+                raise CorruptRecord(f"key of {length} bytes in a record that ends before")
+            key = data[at:position] if length >= 0 else None
+            # A value's length is never below -1, which is written as the byte 1.
+            has_value = data[position] != 1
+            yield start, body, offset_at, end, timestamp_delta, offset_delta, key, has_value
+            position = end
+    except IndexError:
+        raise CorruptRecord(f"{count} records promised, their bytes end before") from None
+    if position != size:
+        raise CorruptRecord(f"{size - position} bytes after the last record")

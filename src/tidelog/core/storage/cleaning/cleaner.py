@@ -13,14 +13,17 @@ end are not lost; reading and writing take a few batches' memory beside the map.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.record.record_batch import HEADER_SIZE, CorruptRecord, RecordBatch
 from tidelog.core.storage import layout
-from tidelog.core.storage.cleaning.batch_filter import BatchFilter, records_of
-from tidelog.core.storage.cleaning.cleaned_segment import CleanedSegment, remove_leftovers
-from tidelog.core.storage.cleaning.grouping import group_segments
+from tidelog.core.storage.cleaning.batch_filter import (
+    BatchFilter,
+    TransactionsSeen,
+    record_spans,
+    records_of,
+)
 from tidelog.core.storage.cleaning.offset_map import SLOT_BYTES, OffsetMap
 from tidelog.core.storage.cleaning.plan import (
     CleanedGroup,
@@ -29,10 +32,11 @@ from tidelog.core.storage.cleaning.plan import (
     SourceSegment,
     Told,
 )
-from tidelog.core.storage.cleaning.record_scan import record_spans
-from tidelog.core.storage.cleaning.transactions import TransactionsSeen
 from tidelog.core.storage.disk import Disk, DiskError
+from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
+from tidelog.core.storage.segment.segment import RELATIVE_OFFSET_MAX
+from tidelog.core.storage.segment_swap import CleanedSegment, remove_leftovers
 from tidelog.core.types import Offset
 
 WRITE_BYTES = 1_048_576
@@ -207,3 +211,57 @@ def _take(entries: list[AbortedTransaction]) -> list[AbortedTransaction]:
     taken = entries.copy()
     entries.clear()
     return taken
+
+
+def group_segments(disk: Disk, plan: CleaningPlan, upto: Offset) -> list[tuple[SourceSegment, ...]]:
+    """Those that begin below `upto`, in order and in groups."""
+    segments = [segment for segment in plan.segments if segment.base_offset < upto]
+    groups: list[tuple[SourceSegment, ...]] = []
+    group: list[SourceSegment] = []
+    room = _Room(0, 0, 0)
+    for number, segment in enumerate(segments):
+        needed = _needs(disk, plan, segment)
+        last = _end_of(plan.segments, number, plan.end_offset) - 1
+        if group and not (
+            room.plus(needed).fits(plan.config)
+            and (segment.size == 0 or last - group[0].base_offset <= RELATIVE_OFFSET_MAX)
+        ):
+            groups.append(tuple(group))
+            group, room = [], _Room(0, 0, 0)
+        group.append(segment)
+        room = room.plus(needed)
+    if group:
+        groups.append(tuple(group))
+    return groups
+
+
+class _Room(NamedTuple):
+    """Bytes of a segment's files."""
+
+    log: int
+    offset_index: int
+    time_index: int
+
+    def plus(self, more: "_Room") -> "_Room":
+        return _Room(
+            self.log + more.log,
+            self.offset_index + more.offset_index,
+            self.time_index + more.time_index,
+        )
+
+    def fits(self, config: LogConfig) -> bool:
+        index_bytes = max(self.offset_index, self.time_index)
+        return self.log <= config.segment_bytes and index_bytes <= config.segment_index_bytes
+
+
+def _needs(disk: Disk, plan: CleaningPlan, segment: SourceSegment) -> _Room:
+    sizes = []
+    for kind in (layout.OFFSET_INDEX, layout.TIME_INDEX):
+        path = f"{plan.directory}/{layout.file_name(segment.base_offset, kind)}"
+        sizes.append(disk.size(path) if disk.exists(path) else 0)
+    return _Room(segment.size, *sizes)
+
+
+def _end_of(segments: Sequence[SourceSegment], number: int, end: Offset) -> Offset:
+    """An offset that no record of that segment reaches."""
+    return segments[number + 1].base_offset if number + 1 < len(segments) else end

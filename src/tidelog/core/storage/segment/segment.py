@@ -25,13 +25,16 @@ from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError, MissingFile, Region, read_file
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.segment.batch_scan import BatchSpan, spans, walk, walk_epochs
-from tidelog.core.storage.segment.offset_index import OffsetIndex
-from tidelog.core.storage.segment.sparse_index import InvalidIndex
-from tidelog.core.storage.segment.time_index import NO_TIMESTAMP, TimeIndex
+from tidelog.core.storage.segment.indexes import (
+    NO_TIMESTAMP,
+    InvalidIndex,
+    OffsetIndex,
+    TimeIndex,
+)
 from tidelog.core.types import LeaderEpoch, Offset
 
-OFFSETS_MAX = 1 << 31
-"""An index entry keeps the distance from the segment's base in 32 bits."""
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""An index entry stores the distance from the segment's base offset in 32 bits."""
 _TAIL_MAX = 1024
 _RESERVE_FROM = 65_536
 _RESERVE_STEP_MAX = 16_777_216
@@ -318,7 +321,7 @@ class Segment:
         position, expected = 0, self.base_offset
         for start, end in (*holes, (self.size, self.size)):
             for span in spans(self._disk, self.path, position, start):
-                if not expected <= span.last_offset < self.base_offset + OFFSETS_MAX:
+                if not expected <= span.last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
                     raise DiskError(f"offset {span.last_offset} at {span.position}", self.path)
                 expected = span.last_offset + 1
                 self._index(span.last_offset, span.position, span.size, span.max_timestamp)
@@ -443,3 +446,36 @@ class Segment:
         if stop == start < end:
             stop = start + self.span_at(start).size
         return Region(self.path, start, stop - start)
+
+
+def must_roll(
+    active: Segment, config: LogConfig, batch: RecordBatch, grouped: int, now_ms: int
+) -> bool:
+    """Whether the batch can't join the active segment, `grouped` bytes ahead of it."""
+    written = active.size + grouped
+    if written and written + batch.size > config.segment_bytes:
+        # A batch larger than that has a segment of its own: the leader's log has it, from
+        # before `segment.bytes` was lowered.
+        return True
+    if batch.last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+        return True
+    if active.size:
+        first = active.first_timestamp
+        waited = now_ms - active.created_ms
+        if first is not None and first >= 0:
+            waited = batch.max_timestamp - first
+        age_max_ms = _age_max_ms(config) if config.cleanup_compact else config.segment_ms
+        if waited > age_max_ms - config.segment_jitter_ms:
+            return True
+    return active.is_full
+
+
+def next_base_offset(active: Segment, batch: RecordBatch) -> Offset:
+    """Of the segment that `batch` begins."""
+    end = active.next_offset()
+    return end if batch.last_offset - end <= RELATIVE_OFFSET_MAX else batch.base_offset
+
+
+def _age_max_ms(config: LogConfig) -> int:
+    """Of a compacted log. Only closed segments are compacted: records must not wait for long."""
+    return min(config.max_compaction_lag_ms, config.segment_ms)

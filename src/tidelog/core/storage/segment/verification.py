@@ -13,10 +13,10 @@ this process knows.
 from typing import NamedTuple
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
-from tidelog.core.storage.damage import Damage
 from tidelog.core.storage.disk import Disk, DiskError, Region
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
-from tidelog.core.storage.segment.epoch_evidence import contradicts
+from tidelog.core.storage.segment.damage import Damage
+from tidelog.core.storage.segment.epoch_check import contradicts
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.types import Offset
 

@@ -6,8 +6,8 @@ import pytest
 from storage_kit import append, batch, fill, new_log, reopen
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
+from tidelog.core.storage.segment.batch_order import BatchOrder
 from tidelog.core.storage.segment.batch_scan import BatchSpan
-from tidelog.core.storage.segment.succession import Succession
 from tidelog.core.types import EpochEntry
 from tidelog.lab.memory_disk import MemoryDisk
 
@@ -19,13 +19,13 @@ def problems(
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Offsets of the (offset, epoch) batches that can't be, and the epochs afterwards."""
     epochs = LeaderEpochs([EpochEntry(*entry) for entry in filed])
-    succession = Succession(epochs, gaps)
-    succession.begin_segment(0)
+    order = BatchOrder(epochs, gaps)
+    order.begin_segment(0)
     following = [BatchSpan(0, 61, offset, offset, epoch, 0) for offset, epoch in found[1:]]
     refused = [
         offset
         for (offset, epoch), after in zip(found, [*following, None], strict=True)
-        if succession.problem(batch(offset, epoch=epoch), partial(given, after))
+        if order.problem(batch(offset, epoch=epoch), partial(given, after))
     ]
     return refused, [(entry.epoch, entry.start_offset) for entry in epochs.entries]
 
@@ -72,12 +72,12 @@ def test_an_epoch_goes_on_where_the_file_has_the_next_one() -> None:
 
 
 def test_a_batch_lies_across_the_start_of_an_epoch_in_the_file() -> None:
-    succession = Succession(LeaderEpochs([EpochEntry(*entry) for entry in FILED]), False)
-    succession.begin_segment(18)
-    assert succession.problem(batch(18, 5, epoch=3), nothing_follows) is None
-    assert succession.problem(batch(23, 5, epoch=3), nothing_follows) is None
-    assert succession.epochs.entries == [EpochEntry(0, 0), EpochEntry(3, 10)]
-    assert succession.problem(batch(28, epoch=6), nothing_follows) is not None
+    order = BatchOrder(LeaderEpochs([EpochEntry(*entry) for entry in FILED]), False)
+    order.begin_segment(18)
+    assert order.problem(batch(18, 5, epoch=3), nothing_follows) is None
+    assert order.problem(batch(23, 5, epoch=3), nothing_follows) is None
+    assert order.epochs.entries == [EpochEntry(0, 0), EpochEntry(3, 10)]
+    assert order.problem(batch(28, epoch=6), nothing_follows) is not None
 
 
 def test_below_the_log_start_any_older_epoch_may_be() -> None:

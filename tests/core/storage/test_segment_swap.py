@@ -3,7 +3,7 @@
 import pytest
 from storage_kit import batch, contents, fill, names, new_log, reopen
 
-from tidelog.core.storage import layout, swaps
+from tidelog.core.storage import layout, segment_swap
 from tidelog.lab.memory_disk import MemoryDisk
 
 KINDS = (layout.LOG, layout.OFFSET_INDEX, layout.TIME_INDEX)
@@ -18,7 +18,7 @@ def disk() -> MemoryDisk:
 
 
 def complete_swaps(disk: MemoryDisk) -> list[str] | None:
-    return swaps.complete_swaps(disk, "orders-0", names(disk))
+    return segment_swap.complete_swaps(disk, "orders-0", names(disk))
 
 
 def leave(disk: MemoryDisk, base: int, suffix: str, *offsets: int) -> None:

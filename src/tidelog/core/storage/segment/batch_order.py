@@ -20,13 +20,11 @@ from collections.abc import Callable
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.storage.segment.batch_scan import BatchSpan
+from tidelog.core.storage.segment.segment import RELATIVE_OFFSET_MAX
 from tidelog.core.types import LeaderEpoch, Offset
 
-RELATIVE_OFFSET_MAX = 2**31 - 1
-"""An index entry keeps the distance from the segment's base in 32 bits."""
 
-
-class Succession:
+class BatchOrder:
     """Follows a log batch by batch, and brings its leader epochs in line with it."""
 
     __slots__ = (
