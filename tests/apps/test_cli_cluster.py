@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from tidelog.apps.cli import connection as cli_bootstrap
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.remote import bootstrap as cli_bootstrap
-from tidelog.apps.cli.remote.cluster_report import Ailing, Damaged, Health
-from tidelog.apps.cli.views import cluster_view
+from tidelog.apps.cli.rendering import cluster as rendering
+from tidelog.apps.views.cluster import DamagedReplica, HealthView, PartitionProblem
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
@@ -105,11 +105,11 @@ def test_a_whole_cluster_and_one_that_lost_a_broker(running: LocalCluster) -> No
     assert all(broker["registered"] for broker in gone["brokers"])
     shown = run(running.bootstrap, "health")
     assert shown.exit_code == 1
-    assert "1 offline: neither written nor read" in shown.stdout
+    assert "1 offline: no leader" in shown.stdout
     assert "strict/0" in shown.stdout
     brokers_shown = run(running.bootstrap, "brokers").stdout
     assert "offline (fenced)" in brokers_shown
-    assert brokers_shown.splitlines()[-1] == "✗ 2 of 3 brokers answer; away: 3"
+    assert brokers_shown.splitlines()[-1] == "✗ 2 of 3 brokers respond; unavailable: 3"
 
 
 def test_text_for_people(running: LocalCluster) -> None:
@@ -120,7 +120,7 @@ def test_text_for_people(running: LocalCluster) -> None:
     assert "brokers: 3, topics: 3, partitions: 7, replicas: 15" in info.stdout
     health = run(running.bootstrap, "health")
     assert health.stdout.splitlines()[-1] == "✓ partitions: 7; every replica is in sync"
-    assert run(running.bootstrap, "brokers").stdout.endswith("✓ 3 of 3 brokers answer\n")
+    assert run(running.bootstrap, "brokers").stdout.endswith("✓ 3 of 3 brokers respond\n")
 
 
 def test_a_broker_that_hangs_is_named(running: LocalCluster) -> None:
@@ -131,7 +131,7 @@ def test_a_broker_that_hangs_is_named(running: LocalCluster) -> None:
         found = CliRunner().invoke(cli, [*words, "--bootstrap", running.bootstrap])
         hung = {each["id"]: each["unreachable"] for each in json.loads(found.stdout)["brokers"]}
         assert found.exit_code == 1
-        assert hung == {1: "nothing within 3 s", 2: None, 3: None}
+        assert hung == {1: "no response within 3 s", 2: None, 3: None}
     finally:
         running.resume(1)
 
@@ -224,12 +224,12 @@ def test_the_cluster_of_the_current_folder_is_found(
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
-    many = [Ailing("orders", number, 1, [1, 2], [1], 1) for number in range(50)]
-    health = Health(50, [], [], many, [], [], True, [2], False)
+    many = [PartitionProblem("orders", number, 1, [1, 2], [1], 1) for number in range(50)]
+    health = HealthView(50, [], [], many, [], [], True, [2], False)
     out = io.StringIO()
-    cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
+    rendering.show_health(Console(file=out, width=100, highlight=False), health)
     text = out.getvalue()
-    assert "no controller: no leader can be elected now" in text
+    assert "no controller: no leader can be elected" in text
     assert "50 under-replicated" in text
     assert "orders/19 " in text
     assert "orders/20 " not in text
@@ -237,33 +237,36 @@ def test_long_lists_are_cut_and_say_so() -> None:
 
 
 def test_a_partition_is_named_once_and_the_clusters_own_topics_hide_no_other() -> None:
-    own = [Ailing("__consumer_offsets", number, 2, [1, 2], [2], 1) for number in range(50)]
-    mine = [Ailing("orders", number, 2, [1, 2], [2], 1) for number in range(2)]
-    alone = Ailing("alone", 0, 2, [2], [2], 1)
-    health = Health(53, [], [], own + mine, [*own, *mine, alone], mine, False, [1], False)
+    own = [
+        PartitionProblem("__consumer_offsets", number, 2, [1, 2], [2], 1) for number in range(50)
+    ]
+    mine = [PartitionProblem("orders", number, 2, [1, 2], [2], 1) for number in range(2)]
+    alone = PartitionProblem("alone", 0, 2, [2], [2], 1)
+    health = HealthView(53, [], [], own + mine, [*own, *mine, alone], mine, False, [1], False)
     out = io.StringIO()
-    cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
+    rendering.show_health(Console(file=out, width=100, highlight=False), health)
     assert out.getvalue().splitlines() == [
-        "broker 1 is offline (fenced) or does not answer",
+        "broker 1 is offline (fenced) or does not respond",
         "52 under-replicated",
         "  orders/0  leader 2, in sync [2] of [1, 2], min ISR 1",
         "  orders/1  leader 2, in sync [2] of [1, 2], min ISR 1",
         "  __consumer_offsets: 50 partitions",
-        "53 at min ISR: one less and acks=all is refused, 52 of them named above",
+        "53 at min ISR: if one more replica fails, writes with acks=all are rejected, 52 of them"
+        " listed above",
         "  alone/0  leader 2, in sync [2] of [2], min ISR 1",
-        "2 not led by their preferred replica, named above",
+        "2 not led by their preferred replica, listed above",
         "✗ partitions: 53; 0 offline, 0 under min ISR, 52 under-replicated;"
-        " brokers not answering: 1",
+        " brokers not responding: 1",
     ]
 
 
 def test_a_cluster_with_a_damaged_replica_is_not_healthy() -> None:
-    damaged = Damaged("orders", 0, 2, 17, "checksum differs")
-    health = Health(1, [], [], [], [], [], False, [], False, [damaged])
+    damaged = DamagedReplica("orders", 0, 2, 17, "checksum differs")
+    health = HealthView(1, [], [], [], [], [], False, [], False, [damaged])
     assert not health.holds
     assert health.as_data()["damaged"][0]["offset"] == 17
     out = io.StringIO()
-    cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
+    rendering.show_health(Console(file=out, width=100, highlight=False), health)
     assert out.getvalue().splitlines() == [
         "orders/0: the replica of broker 2 is damaged from offset 17 on",
         "✗ partitions: 1; 0 offline, 0 under min ISR, 0 under-replicated, 1 with a damaged replica",
@@ -271,10 +274,10 @@ def test_a_cluster_with_a_damaged_replica_is_not_healthy() -> None:
 
 
 def test_health_names_the_command_that_elects_preferred_leaders() -> None:
-    led_by_another = Ailing("orders", 0, 2, [1, 2], [1, 2], 1)
-    health = Health(1, [], [], [], [], [led_by_another], False, [], False)
+    led_by_another = PartitionProblem("orders", 0, 2, [1, 2], [1, 2], 1)
+    health = HealthView(1, [], [], [], [], [led_by_another], False, [], False)
     out = io.StringIO()
-    cluster_view.show_health(Console(file=out, width=100, highlight=False), health)
+    rendering.show_health(Console(file=out, width=100, highlight=False), health)
     assert out.getvalue().splitlines() == [
         "1 not led by its preferred replica",
         "  orders/0  leader 2, in sync [1, 2] of [1, 2], min ISR 1",
@@ -287,4 +290,4 @@ def test_health_names_the_command_that_elects_preferred_leaders() -> None:
     ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")]
 )
 def test_sizes(count: int, text: str) -> None:
-    assert cluster_view.size(count) == text
+    assert rendering.size(count) == text

@@ -245,7 +245,7 @@ def test_describe_in_kafkas_columns(bootstrap: str, topic: str, group: str) -> N
         [group, topic, "0", "4", "10", "6", "-", "-", "-"],
         [group, topic, "1", "10", "10", "0", "-", "-", "-"],
     ]
-    assert found.stderr == f"tidelog: group {group} has no active members; it is Empty\n"
+    assert found.stderr == f"tidelog: group {group} has no active members; its state is Empty\n"
 
 
 def test_describe_members_and_state(bootstrap: str, topic: str, group: str) -> None:
@@ -277,7 +277,7 @@ def test_where_no_group_is_in_such_a_state_a_line_says_so(bootstrap: str) -> Non
     found = run(bootstrap, "group", "list", "--state", "Dead")
     assert found.exit_code == 0
     assert found.stdout.split() == ["GROUP", "STATE", "TYPE", "COORDINATOR"]
-    assert found.stderr == "tidelog: there is no such group\n"
+    assert found.stderr == "tidelog: no groups in this state\n"
 
 
 def test_the_shell_completes_groups(bootstrap: str, topic: str, group: str) -> None:
@@ -343,7 +343,7 @@ def test_offsets_that_are_drawn_in_are_told(bootstrap: str, topic: str, group: s
     commit(bootstrap, group, topic, 4)
     found = run(bootstrap, "group", "reset", group, "--to-offset", "99")
     assert found.stdout.splitlines()[1].split() == [group, topic, "0", "10", "4"]
-    assert f"99 is not in {topic}-0, which ends at 10; it gets 10" in found.stderr
+    assert f"99 is outside {topic}-0, whose log ends at 10; using 10" in found.stderr
     assert "add --execute" in found.stderr
 
 
@@ -398,10 +398,10 @@ def test_delete_offsets_of_a_topic(bootstrap: str, topic: str, group: str) -> No
     with Member(bootstrap, group, topic):
         refused = run(bootstrap, "group", "delete", group, "--offsets", topic)
         assert refused.exit_code == 1
-        assert f"group {group} reads {topic}" in refused.stderr
+        assert f"group {group}: offset in {topic}-1 not deleted" in refused.stderr
     missing = run(bootstrap, "group", "delete", group, "--offsets", "other")
     assert missing.exit_code == 1
-    assert f"group {group} has no offsets in other" in missing.stderr
+    assert f"group {group} has no committed offsets in other" in missing.stderr
 
 
 # -- refusals ---------------------------------------------------------------------------------
@@ -419,16 +419,22 @@ def test_a_mistyped_group_names_the_near_ones(bootstrap: str, topic: str, group:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("describe",), "name groups, or give --all"),
-        (("describe", "g", "--all"), "name groups, or give --all"),
-        (("reset", "g"), "give one of --to-earliest"),
-        (("reset", "g", "--to-earliest", "--to-latest"), "give one of --to-earliest"),
+        (("describe",), "name groups, or use --all"),
+        (("describe", "g", "--all"), "name groups, or use --all"),
+        (("reset", "g"), "give exactly one of --to-earliest"),
+        (("reset", "g", "--to-earliest", "--to-latest"), "give exactly one of --to-earliest"),
         (("reset", "g", "--to-datetime", "soon"), "'soon' is no time"),
         (("reset", "g", "--by-duration", "long"), "'long' is no duration"),
         (("reset", "g", "--from-file", "nowhere.csv"), "can't read nowhere.csv"),
-        (("reset", "g", "--to-latest", "--topic", "t:x"), "'t:x' is not TOPIC or TOPIC:0,1"),
-        (("reset", "g", "--to-latest", "--export", "--execute"), "give it alone"),
-        (("delete", "g", "--offsets", ":1"), "':1' is not TOPIC or TOPIC:0,1"),
+        (
+            ("reset", "g", "--to-latest", "--topic", "t:x"),
+            "'t:x' is not in the form TOPIC or TOPIC:0,1",
+        ),
+        (
+            ("reset", "g", "--to-latest", "--export", "--execute"),
+            "can't be combined with --execute",
+        ),
+        (("delete", "g", "--offsets", ":1"), "':1' is not in the form TOPIC or TOPIC:0,1"),
         (("list", "--state", "asleep"), "asleep"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",

@@ -9,10 +9,10 @@ from click import UsageError
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from tidelog.apps.cli import mutant_hunt
 from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.mutant_hunt import Caught, Prey, all_prey, hunt_all, show_catches
 from tidelog.apps.cli.usage import write_file
-from tidelog.apps.cli.views import mutant_hunt
-from tidelog.apps.cli.views.mutant_hunt import Caught, Prey, all_prey, hunt_all, show_catches
 from tidelog.lab.mutants.catalogue import MUTANTS
 
 HARMLESS = ("--records", "1", "--leader-epochs", "1", "--messages", "0", "--workers", "1")

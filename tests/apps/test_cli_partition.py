@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.remote.partition_report import Partition, Replica, Report
-from tidelog.apps.cli.views import partition_view
+from tidelog.apps.cli.rendering import partition as rendering
+from tidelog.apps.views.partition import PartitionsView, PartitionView, ReplicaView
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
@@ -94,8 +94,8 @@ def test_a_topic_alone_is_all_its_partitions(ours: LocalCluster) -> None:
     [
         ("nothing/0", "there is no topic 'nothing' in the cluster"),
         ("orders/7", "there is no partition 7 of topic 'orders'"),
-        ("orders/x", "'orders/x' is not TOPIC or TOPIC/PARTITION"),
-        ("/1", "is not TOPIC or TOPIC/PARTITION"),
+        ("orders/x", "'orders/x' is not in the form TOPIC or TOPIC/PARTITION"),
+        ("/1", "is not in the form TOPIC or TOPIC/PARTITION"),
     ],
 )
 def test_what_does_not_exist_is_one_line(ours: LocalCluster, name: str, message: str) -> None:
@@ -125,7 +125,7 @@ def test_a_broker_that_was_killed_is_shown_with_the_reason() -> None:
         assert [start for _, start in epochs[0]] == [0, 10]
         shown = run(running.bootstrap, "orders/0")
         assert shown.exit_code == 1
-        assert f"broker {leader} did not answer: " in shown.stdout
+        assert f"broker {leader} did not respond: " in shown.stdout
         assert f"broker {leader} is out of the ISR for " in shown.stdout
         running.start_broker(leader)
         whole = settled(running.bootstrap, "orders/0", isr=3, high_watermark=15)
@@ -147,8 +147,8 @@ def test_a_hung_broker_is_not_called_in_sync() -> None:
         finally:
             running.resume(hung)
     assert shown.exit_code == 1
-    assert f"broker {hung} did not answer: " in shown.stdout
-    assert shown.stdout.splitlines()[-1].startswith("✗ 0 of 1 partitions are whole")
+    assert f"broker {hung} did not respond: " in shown.stdout
+    assert shown.stdout.splitlines()[-1].startswith("✗ 0 of 1 partitions are healthy")
 
 
 # -- brokers of another make -----------------------------------------------------------------
@@ -168,30 +168,30 @@ def mock() -> Iterator[str]:
 def test_of_another_kafka_what_it_tells_is_shown_and_what_not_is_said(mock: str) -> None:
     document = read(mock, "orders/0")
     (found,) = document["partitions"]
-    assert "this is no Tidelog" in document["missing"]
+    assert "not a Tidelog cluster" in document["missing"]
     (leader,) = [each for each in found["replicas"] if each["role"] == "leader"]
     assert (leader["log_start_offset"], leader["high_watermark"]) == (0, 2)
     assert leader["log_end_offset"] is None
     shown = run(mock, "orders/0").stdout
-    assert "this is no Tidelog" in shown
+    assert "not a Tidelog cluster" in shown
 
 
 # -- as text ---------------------------------------------------------------------------------
 
 
-def replica(broker: int, end: int | None, watermark: int | None, **more: Any) -> Replica:
+def replica(broker: int, end: int | None, watermark: int | None, **more: Any) -> ReplicaView:
     more = {"log_start_offset": 0, "in_isr": True, "role": "follower", **more}
-    return Replica(
+    return ReplicaView(
         broker=broker, address=None, log_end_offset=end, high_watermark=watermark, **more
     )
 
 
-def bars(*replicas: Replica) -> list[str]:
-    return [line.plain.rstrip() for line in partition_view.bars(list(replicas))]
+def bars(*replicas: ReplicaView) -> list[str]:
+    return [line.plain.rstrip() for line in rendering.bars(list(replicas))]
 
 
 def test_bars_share_one_scale() -> None:
-    full, light = partition_view.COMMITTED, partition_view.UNCOMMITTED
+    full, light = rendering.COMMITTED, rendering.UNCOMMITTED
     assert bars(replica(1, 80, 40), replica(2, 40, 40), replica(3, 20, 20)) == [
         f"   1 {full * 20}{light * 20} 80",
         f"   2 {full * 20}{' ' * 20} 40",
@@ -200,7 +200,7 @@ def test_bars_share_one_scale() -> None:
 
 
 def test_a_bar_begins_where_the_log_begins() -> None:
-    full = partition_view.COMMITTED
+    full = rendering.COMMITTED
     later = replica(2, 300, 300, log_start_offset=200)
     assert bars(replica(1, 300, 300, log_start_offset=100), later) == [
         f"   1 {full * 40} 300",
@@ -210,13 +210,13 @@ def test_a_bar_begins_where_the_log_begins() -> None:
 
 def test_one_record_above_the_high_watermark_is_seen() -> None:
     (line,) = bars(replica(1, 1_000_000, 999_999))
-    assert line == f"   1 {partition_view.COMMITTED * 39}{partition_view.UNCOMMITTED} 1000000"
+    assert line == f"   1 {rendering.COMMITTED * 39}{rendering.UNCOMMITTED} 1000000"
 
 
 def test_a_replica_that_did_not_answer_is_drawn_by_what_its_leader_saw() -> None:
     """Its own high watermark is not known; the leader's is."""
     seen = replica(2, 40, None, in_isr=False, role="unknown")
-    assert bars(replica(1, 80, 60), seen)[1] == f"   2 {partition_view.COMMITTED * 20}{' ' * 20} 40"
+    assert bars(replica(1, 80, 60), seen)[1] == f"   2 {rendering.COMMITTED * 20}{' ' * 20} 40"
     assert bars(replica(1, 80, 60), replica(3, None, None)) == bars(replica(1, 80, 60))
 
 
@@ -225,7 +225,7 @@ def test_empty_logs_have_no_bars() -> None:
     assert bars() == []
 
 
-def partition(**more: Any) -> Partition:
+def partition(**more: Any) -> PartitionView:
     usual = {
         "topic": "orders",
         "partition": 0,
@@ -240,13 +240,13 @@ def partition(**more: Any) -> Partition:
         "unclean_election": None,
         "losses": [],
     }
-    return Partition(**{**usual, **more})
+    return PartitionView(**{**usual, **more})
 
 
-def shown(one: Partition) -> str:
+def shown(one: PartitionView) -> str:
     out = io.StringIO()
     screen = Console(file=out, width=120, markup=False, highlight=False)
-    partition_view.show(screen, Report([one], None))
+    rendering.show(screen, PartitionsView([one], None))
     return out.getvalue()
 
 
@@ -258,24 +258,24 @@ def test_nothing_is_said_of_a_partition_that_is_whole() -> None:
         assert word not in text
 
 
-def test_a_replica_of_the_isr_that_does_not_answer_is_unsure() -> None:
+def test_a_replica_of_the_isr_that_does_not_answer_is_uncertain() -> None:
     hung = replica(2, 9, None, role="unknown", unreachable="nothing within 5 s")
     text = shown(partition(replicas=[replica(1, 9, 9, role="leader"), hung]))
-    assert "unsure" in text
-    told = "✗ 0 of 1 partitions are whole; in the ISR, but did not answer: broker 2\n"
+    assert "uncertain" in text
+    told = "✗ 0 of 1 partitions are healthy; in the ISR, but did not respond: broker 2\n"
     assert text.endswith(told)
 
 
 def test_an_offline_partition_says_who_may_lead() -> None:
     text = shown(partition(leader=None, isr=[], elr=[2]))
-    assert "nobody leads: it is neither written nor read; broker 2 may lead" in text
-    assert "0 in sync, 2 wanted: acks=all is refused" in text
-    assert text.endswith("✗ 0 of 1 partitions are whole\n")
+    assert "no leader: it can't be written or read; eligible: broker 2" in text
+    assert "0 in sync, 2 required: acks=all is rejected" in text
+    assert text.endswith("✗ 0 of 1 partitions are healthy\n")
 
 
 def test_who_lost_its_log_is_told_and_what_can_be_done() -> None:
     lines = " ".join(shown(partition(leader=None, isr=[], lost=[1])).split())
-    assert "lost its log: broker 1; the others keep theirs until the last leader's folder" in lines
+    assert "started without its log: broker 1; restore the last leader's folder" in lines
     assert "unclean" not in shown(partition(lost=[1]))
 
 
@@ -284,7 +284,7 @@ def test_who_lost_its_log_is_told_and_what_can_be_done() -> None:
     [
         ([1], 1, "it copies the damaged records from the leader"),
         ([2], 2, "no other replica is in sync, so it serves the remaining records"),
-        ([], None, "it is mended once another replica leads"),
+        ([], None, "it is repaired when another replica leads"),
     ],
 )
 def test_describe_names_a_damaged_replica(isr: list[int], leader: int | None, told: str) -> None:
@@ -293,7 +293,7 @@ def test_describe_names_a_damaged_replica(isr: list[int], leader: int | None, to
     one = partition(isr=isr, leader=leader, replicas=[replica(1, 9, 9), damaged])
     lines = " ".join(shown(one).split())
     assert f"broker 2 is damaged from offset 4 on: {told} (checksum differs)" in lines
-    assert lines.endswith("✗ 0 of 1 partitions are whole; damaged: broker 2")
+    assert lines.endswith("✗ 0 of 1 partitions are healthy; damaged: broker 2")
 
 
 def test_a_partition_with_a_damaged_replica_is_not_whole() -> None:
@@ -335,7 +335,7 @@ def test_epochs_are_told_with_their_starts_the_last_ones_first_to_stay() -> None
 def test_a_narrow_screen_has_it_all() -> None:
     out = io.StringIO()
     screen = Console(file=out, width=50, markup=False, highlight=False)
-    partition_view.show(screen, Report([partition()], None))
+    rendering.show(screen, PartitionsView([partition()], None))
     assert "log end: 9" in out.getvalue()
 
 
@@ -343,11 +343,14 @@ def test_a_narrow_screen_has_it_all() -> None:
     ("ms", "text"), [(5, "5 ms"), (3_240, "3.2 s"), (125_000, "2 min"), (7_300_000, "2 h")]
 )
 def test_durations(ms: int, text: str) -> None:
-    assert partition_view.duration(ms) == text
+    assert rendering.duration(ms) == text
 
 
 def test_watching_goes_on_until_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = [Report([partition()], None), Report([partition(leader=None, isr=[])], None)]
+    reports = [
+        PartitionsView([partition()], None),
+        PartitionsView([partition(leader=None, isr=[])], None),
+    ]
     naps: list[float] = []
 
     def nap(seconds: float) -> None:
@@ -356,6 +359,6 @@ def test_watching_goes_on_until_interrupted(monkeypatch: pytest.MonkeyPatch) -> 
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", nap)
-    last = partition_view.watch(lambda: reports[-1], reports[0])
+    last = rendering.watch(lambda: reports[-1], reports[0])
     assert last is reports[-1]
-    assert naps == [partition_view.WATCH_S] * 3
+    assert naps == [rendering.WATCH_S] * 3

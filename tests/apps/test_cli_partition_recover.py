@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.remote.partition_report import Partition, Replica
-from tidelog.apps.cli.remote.recovery_plan import Plan, make_plan, show, verdict
+from tidelog.apps.cli.rendering.partition import recovery_verdict, show_recovery
+from tidelog.apps.views.partition import PartitionView, ReplicaView
+from tidelog.apps.views.recovery import RecoveryView, view_recovery
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
@@ -21,20 +22,20 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 PATIENCE_S = 60
 
 
-def replica(broker: int, end: int, *epochs: list[int], **more: Any) -> Replica:
+def replica(broker: int, end: int, *epochs: list[int], **more: Any) -> ReplicaView:
     own = {"log_start_offset": 0, "log_end_offset": end, "epochs": list(epochs), **more}
-    return Replica(broker, "host:1", "follower", False, **own)
+    return ReplicaView(broker, "host:1", "follower", False, **own)
 
 
-def plan(*replicas: Replica, leader: int | None = None, **more: Any) -> Plan:
+def plan(*replicas: ReplicaView, leader: int | None = None, **more: Any) -> RecoveryView:
     rest: dict[str, Any] = {"elr": [], "min_isr": 2, "unclean_election": None, "losses": []}
     rest.update(more)
-    return make_plan(
-        Partition("orders", 0, None, leader, 7, 9, [], replicas=list(replicas), **rest)
+    return view_recovery(
+        PartitionView("orders", 0, None, leader, 7, 9, [], replicas=list(replicas), **rest)
     )
 
 
-def losses(made: Plan) -> dict[int, int | None]:
+def losses(made: RecoveryView) -> dict[int, int | None]:
     return {each.broker: each.loses for each in made.candidates}
 
 
@@ -68,7 +69,7 @@ def test_a_damaged_log_counts_up_to_its_damage() -> None:
 
 
 def test_a_replica_that_does_not_answer_leaves_the_plan_incomplete() -> None:
-    silent = Replica(3, None, "unknown", True, unreachable="connection refused")
+    silent = ReplicaView(3, None, "unknown", True, unreachable="connection refused")
     made = plan(replica(1, 90, [0, 0]), silent)
     assert losses(made) == {1: 0, 3: None}
     assert (made.silent, made.complete) == ([3], False)
@@ -76,7 +77,7 @@ def test_a_replica_that_does_not_answer_leaves_the_plan_incomplete() -> None:
 
 
 def test_a_replica_that_lost_its_folder_has_nothing() -> None:
-    gone = Replica(3, None, "unknown", False, unreachable="it has no replica any more")
+    gone = ReplicaView(3, None, "unknown", False, unreachable="it has no replica any more")
     made = plan(replica(1, 90, [0, 0]), gone, lost=[3])
     assert losses(made) == {1: 0, 3: 90}
     assert made.complete
@@ -84,7 +85,7 @@ def test_a_replica_that_lost_its_folder_has_nothing() -> None:
     assert made.best.broker == 1
     alone = plan(gone, lost=[3])
     assert alone.best is None
-    assert verdict(alone).startswith("no replica has any records: every folder was lost")
+    assert recovery_verdict(alone).startswith("no replica has records: all folders were lost")
 
 
 def test_committed_records_that_no_replica_has_are_counted() -> None:
@@ -95,22 +96,22 @@ def test_committed_records_that_no_replica_has_are_counted() -> None:
     made = plan(one, two)
     assert made.committed_and_gone == 60
     out = io.StringIO()
-    show(Console(file=out, width=120, markup=False, highlight=False), made)
+    show_recovery(Console(file=out, width=120, markup=False, highlight=False), made)
     assert "at least 60 committed records are on none of these replicas" in out.getvalue()
     assert "to elect it: tidelog partition recover orders/0" in out.getvalue()
 
 
 def test_the_plan_as_text() -> None:
-    silent = Replica(3, None, "unknown", True, unreachable="connection refused")
+    silent = ReplicaView(3, None, "unknown", True, unreachable="connection refused")
     out = io.StringIO()
     screen = Console(file=out, width=120, markup=False, highlight=False)
-    show(screen, plan(replica(1, 1090, [4, 0], high_watermark=1000), silent))
+    show_recovery(screen, plan(replica(1, 1090, [4, 0], high_watermark=1000), silent))
     lines = [line.split() for line in out.getvalue().splitlines()]
     assert ["1", "4", "1,090", "0", "alive"] in lines
     assert ["3", "–", "–", "–", "connection", "refused"] in lines
     assert "committed at least up to offset 1,000" in out.getvalue()
-    assert "broker 1 has the most records of those that answered" in out.getvalue()
-    assert "not known: what broker 3 has" in out.getvalue()
+    assert "broker 1 has the most records of those that responded" in out.getvalue()
+    assert "the log of broker 3 is unknown" in out.getvalue()
 
 
 # -- a real cluster --------------------------------------------------------------------------

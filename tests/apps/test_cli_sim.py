@@ -10,7 +10,7 @@ from click.testing import Result as Invocation
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.views.sim_view import Failure, Replay, Run, examine
+from tidelog.apps.cli.rendering.sim import Failure, Replay, Run, examine
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.runner import Summary
 from tidelog.lab.sim.shrink import Shrunk

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
+from tidelog.apps.cli.connection import LAST_RESORT
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tidelog.apps.cli.connection import LAST_RESORT
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
 from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
 from tidelog.lab.mutants.catalogue import ESCAPED

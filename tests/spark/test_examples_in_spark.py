@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from topic_data import append, numbered
 
-from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
+from tidelog.apps.cli.connection import LAST_RESORT
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster

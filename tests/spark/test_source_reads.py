@@ -17,7 +17,7 @@ from topic_data import (
     streaming,
 )
 
-from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
+from tidelog.apps.cli.connection import LAST_RESORT
 from tidelog.core.record.record import Header, Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.topics import create_partitions

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import pytest
 from click.testing import CliRunner, Result
 
+from tidelog.apps.cli.connection import VARIABLE
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.remote.bootstrap import VARIABLE
 from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import pytest
 from click.testing import CliRunner, Result
 
+from tidelog.apps.cli.connection import VARIABLE
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.remote.bootstrap import VARIABLE
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 Run: TypeAlias = Callable[..., Result]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from tidelog.apps.cli.admin import config_view
+from tidelog.apps.cli.rendering import config as rendering
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.configs import ConfigEntry, Resource, describe_configs
 from tidelog.shell.client.cluster import Cluster
@@ -30,7 +30,7 @@ def test_what_differs_from_the_default_is_shown_with_what_stands_behind_it(run: 
     run("config", "alter", "topic", "orders", "--set", "segment.bytes=1048576")
     shown = run("config", "describe", "topic", "orders").stdout
     words = [line.split() for line in shown.splitlines() if line.strip()]
-    assert words[0] == ["KEY", "VALUE", "SOURCE", "BEHIND", "IT"]
+    assert words[0] == ["KEY", "VALUE", "SOURCE", "OVERRIDES"]
     row = next(line for line in words if line[0] == "segment.bytes")
     assert row[1:3] == ["1048576", "DYNAMIC_TOPIC_CONFIG"]
     assert row[3:] == ["log.segment.bytes=1073741824", "(DEFAULT_CONFIG)"]
@@ -63,7 +63,7 @@ def test_kafkas_own_layout(run: Run) -> None:
 def test_brokers_have_settings_of_their_own_and_in_common(run: Run, read: Read) -> None:
     assert values(read, "broker", "2")["node.id"] == "2"
     assert values(read, "brokers") == {}
-    assert "nothing but defaults" in run("config", "describe", "brokers").stdout
+    assert "all configs are at their defaults" in run("config", "describe", "brokers").stdout
     run("config", "alter", "brokers", "--set", "message.max.bytes=2000000", "--dry-run")
     assert values(read, "brokers") == {}
     run("config", "alter", "brokers", "--set", "message.max.bytes=2000000")
@@ -100,12 +100,12 @@ WRONG = {
         "must be a whole number",
     ),
     "what is fixed": (["alter", "broker", "1", "--set", "log.dirs=x"], 1, "can't be changed"),
-    "no such broker": (["describe", "broker", "9"], 2, "no broker '9' in the cluster"),
-    "nobody": (["describe", "topic"], 2, "which topic?"),
+    "no such broker": (["describe", "broker", "9"], 2, "broker '9' is not in the cluster"),
+    "nobody": (["describe", "topic"], 2, "name the topic"),
     "all and one": (["describe", "brokers", "1"], 2, "for one write: broker 1"),
     "neither": (["describe", "brokr", "1"], 2, "'broker'"),
-    "nothing to change": (["alter", "brokers"], 2, "give --set or --delete"),
-    "two ways": (["alter", "brokers", "--set", "a=1", "--delete", "a"], 2, "in two ways"),
+    "nothing to change": (["alter", "brokers"], 2, "use --set, --delete"),
+    "two ways": (["alter", "brokers", "--set", "a=1", "--delete", "a"], 2, "by two options"),
 }
 
 
@@ -140,9 +140,7 @@ def test_a_long_value_is_never_cut_and_a_hidden_one_is_told_so() -> None:
     paper = io.StringIO()
     screen = Console(file=paper, width=110, color_system=None)
     entries = [entry("log.dirs", "/long" * 30), entry("ssl.key.password", None, sensitive=True)]
-    config_view.show(
-        screen, Resource(admin.BROKER_RESOURCE, "1"), entries, "text", everything=False
-    )
+    rendering.show(screen, Resource(admin.BROKER_RESOURCE, "1"), entries, "text", everything=False)
     assert "".join(paper.getvalue().split()).count("/long") >= 29
     assert "…" not in paper.getvalue()
     assert "(hidden)" in paper.getvalue()

@@ -1,4 +1,4 @@
-"""`tidelog reassign` against a real cluster: plans, moves, the way back."""
+"""`tidelog reassign` against a real cluster: plans, moves, the rollback plan."""
 
 import json
 import sys
@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import pytest
 from click.testing import Result
 
+from tidelog.apps.changes import reassignment
 from tidelog.apps.cli import output
-from tidelog.apps.cli.admin import reassign_moves
+from tidelog.apps.cli.rendering import reassign as rendering
 from tidelog.core.record.record import Record
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client import admin
@@ -53,7 +54,7 @@ def test_a_plan_is_carried_out_and_taken_back(run: Run, cluster: Cluster, tmp_pa
     make(cluster, "moved", [1, 2], [2, 1], records=10)
     plan = write(tmp_path, "moved", [3, 2], [1, 3])
     shown = run("reassign", plan)
-    assert "replicas to copy: 2; add --execute to begin" in shown.stdout
+    assert "replicas to copy: 2; add --execute to start" in shown.stdout
     assert places(cluster, "moved") == [[1, 2], [2, 1]]
     elsewhere = run("reassign", plan, "--verify", code=1, told=False)
     assert "0 of 2 done, 2 elsewhere" in elsewhere.stdout
@@ -64,8 +65,8 @@ def test_a_plan_is_carried_out_and_taken_back(run: Run, cluster: Cluster, tmp_pa
     (tmp_path / "back.json").write_text(back)
     run("reassign", str(tmp_path / "back.json"), "--execute", "--wait", "60")
     assert places(cluster, "moved") == [[1, 2], [2, 1]]
-    assert run("reassign", "--list").stdout == "no replica is being moved\n"
-    assert "nothing of this" in run("reassign", plan, "--cancel").stdout
+    assert run("reassign", "--list").stdout == "no reassignment in progress\n"
+    assert "no reassignment of these partitions" in run("reassign", plan, "--cancel").stdout
 
 
 def test_the_json_of_a_made_plan_is_a_plan(
@@ -118,8 +119,8 @@ def test_a_move_to_a_broker_that_hangs_is_seen_and_taken_back(
         assert f"\tAdding Replicas: {hung}\tRemoving Replicas: {other}\t" in described
         assert "ReplicationFactor: 2" in described
         back = run("reassign", "--topic", "stuck", "--cancel", *at)
-        assert back.stdout == f"✓ stuck-0: back to {controller},{other}\n"
-        assert "no replica is being moved" in run("reassign", "--list", *at).stdout
+        assert back.stdout == f"✓ stuck-0: cancelled, back to {controller},{other}\n"
+        assert "no reassignment in progress" in run("reassign", "--list", *at).stdout
     finally:
         brokers.resume(hung)
         brokers.wait_ready(30, brokers.ids)
@@ -128,12 +129,12 @@ def test_a_move_to_a_broker_that_hangs_is_seen_and_taken_back(
 def test_bytes_that_are_copied_are_counted(cluster: Cluster) -> None:
     make(cluster, "weighed", [1, 2], records=200)
     key = TopicPartition("weighed", 0)
-    copied, total = reassign_moves._copied(cluster, {key: Reassignment([1, 3], [3], [])})
+    copied, total = reassignment._copied(cluster, {key: Reassignment([1, 3], [3], [])})
     assert copied == 0
     assert total > 200 * 100
     deadline = time.monotonic() + PATIENCE_S  # the follower may be a moment behind
     moves = {key: Reassignment([1, 2], [2], [])}
-    while reassign_moves._copied(cluster, moves) != (total, total):
+    while reassignment._copied(cluster, moves) != (total, total):
         assert time.monotonic() < deadline
 
 
@@ -143,35 +144,38 @@ def test_a_terminal_sees_how_far_it_is(cluster: Cluster, monkeypatch: pytest.Mon
 
     @contextmanager
     def progress(_what: str, total: int) -> Iterator[Callable[[int, str], None]]:
-        assert total == 2 * reassign_moves.PARTS
+        assert total == 2 * rendering.PARTS
         yield lambda done, note: told.append((done, note))
 
     monkeypatch.setattr(output, "progress", progress)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     plan = {TopicPartition("watched", 0): [2], TopicPartition("watched", 1): [3]}
-    reassign_moves.begin(cluster, plan)
-    states = reassign_moves.wait(cluster, plan, 30)
+    reassignment.begin(cluster, plan)
+    states = rendering.wait_with_progress(cluster, plan, 30)
     assert [each.state for each in states] == ["done", "done"]
-    assert all(0 <= done <= 2 * reassign_moves.PARTS and " of " in note for done, note in told)
+    assert all(0 <= done <= 2 * rendering.PARTS and " of " in note for done, note in told)
 
 
 WRONG = {
-    "nothing": ([], "give a plan or --topic; --list shows what moves"),
+    "nothing": ([], "give a PLAN file or --topic; --list shows"),
     "both": (["{plan}", "--topic", "t"], "not both"),
-    "nowhere": (["--topic", "there"], "where to? add --brokers"),
-    "two things": (["{plan}", "--verify", "--execute"], "one thing at a time"),
-    "nothing to wait for": (["{plan}", "--wait", "3"], "--wait goes with --execute or --verify"),
-    "brokers for nothing": (["{plan}", "--verify", "--brokers", "1"], "leave it out here"),
+    "nowhere": (["--topic", "there"], "--topic requires --brokers"),
+    "two things": (["{plan}", "--verify", "--execute"], "--verify and --execute can't be combined"),
+    "nothing to wait for": (["{plan}", "--wait", "3"], "--wait requires --execute or --verify"),
+    "brokers for nothing": (["{plan}", "--verify", "--brokers", "1"], "remove it"),
     "no such broker": (
         ["--topic", "there", "--brokers", "1,9"],
-        "no broker 9; choose from: 1, 2",
+        "broker 9 is not registered; choose from: 1, 2",
     ),
     "too few brokers": (["--topic", "there", "--brokers", "1"], "needs 2 brokers"),
-    "not brokers": (["--topic", "there", "--brokers", "a"], "no list of broker ids, such as 1,2,3"),
+    "not brokers": (
+        ["--topic", "there", "--brokers", "a"],
+        "not a list of broker ids, such as 1,2,3",
+    ),
     "a mistyped topic": (["--topic", "thee", "--brokers", "1,2"], "did you mean there"),
     "a mistyped topic in the plan": (["{strange}"], "did you mean there"),
     "no such file": (["nowhere.json"], "can't read nowhere.json"),
-    "no plan": (["{empty}"], 'is no plan: it has no list "partitions"'),
+    "no plan": (["{empty}"], 'is not a valid plan: key "partitions" is missing'),
 }
 
 

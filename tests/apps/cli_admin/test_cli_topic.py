@@ -10,9 +10,9 @@ import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
-from tidelog.apps.cli.admin import topic as topic_commands
+from tidelog.apps.cli import topic as topic_commands
+from tidelog.apps.cli.connection import VARIABLE
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.remote.bootstrap import VARIABLE
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
@@ -56,7 +56,7 @@ def test_replicas_are_where_they_were_assigned(run: Run, cluster: Cluster) -> No
     found = cluster.topic("pinned").partitions
     assert [each.replicas for each in found.values()] == [[1, 2], [3, 1]]
     both = run("topic", "create", "x", "--replica-assignment", "1:2", "-p", "2", code=2)
-    assert "leave out --partitions" in both.stderr
+    assert "can't be combined with --partitions" in both.stderr
 
 
 def test_a_topic_that_exists_is_refused_or_left_as_it_is(read: Read, run: Run) -> None:
@@ -65,7 +65,7 @@ def test_a_topic_that_exists_is_refused_or_left_as_it_is(read: Read, run: Run) -
     assert "TOPIC_ALREADY_EXISTS" in again.stderr
     assert "--if-not-exists" in again.stderr
     kept = run("topic", "create", "once", "--if-not-exists", "-p", "9")
-    assert "left as it is" in kept.stdout
+    assert "not changed" in kept.stdout
     document = read("topic", "create", "once", "fresh", code=1)
     assert [each["error"] for each in document["topics"]] == ["TOPIC_ALREADY_EXISTS", None]
     assert "fresh" in names(read)
@@ -84,12 +84,20 @@ def test_validate_only_creates_nothing(read: Read, run: Run) -> None:
 REFUSED = {
     "a mistyped setting": (["-c", "retention.m=5"], 1, "did you mean retention.ms"),
     "a value that can't be": (["-c", "retention.ms=soon"], 1, "must be a whole number"),
-    "too many replicas": (["-r", "9"], 1, "`tidelog cluster brokers` shows who is there"),
+    "too many replicas": (["-r", "9"], 1, "`tidelog cluster brokers` lists the brokers"),
     "an unknown broker": (["--replica-assignment", "1:9"], 1, "INVALID_REPLICA_ASSIGNMENT"),
-    "no setting": (["-c", "retention.ms"], 2, "is not key=value, such as retention.ms=60000"),
+    "no setting": (
+        ["-c", "retention.ms"],
+        2,
+        "is not in the form key=value, such as retention.ms=60000",
+    ),
     "a setting twice": (["-c", "a=1", "-c", "a=2"], 2, "a is given twice"),
-    "no assignment": (["--replica-assignment", "1;2"], 2, "is no list of broker ids, such as 1:2"),
-    "a broker twice": (["--replica-assignment", "1:1"], 2, "names a broker twice"),
+    "no assignment": (
+        ["--replica-assignment", "1;2"],
+        2,
+        "is not a list of broker ids, such as 1:2",
+    ),
+    "a broker twice": (["--replica-assignment", "1:1"], 2, "lists a broker twice"),
     "no partitions": (["-p", "0"], 2, "not in the range 1<=x"),
     "a mistyped option": (["--partition", "3"], 2, "--partitions"),
 }
@@ -118,7 +126,7 @@ def test_topics_are_listed_by_name_and_by_expression(run: Run, read: Read) -> No
         *("topics:", "2,", "partitions:", "4"),
     ]
     assert names(read, "-r", "nothing-.*") == []
-    assert "is no regular expression" in run("topic", "list", "-r", "(", code=2).stderr
+    assert "is not a valid regular expression" in run("topic", "list", "-r", "(", code=2).stderr
 
 
 def test_a_mistyped_topic_names_the_near_one(run: Run) -> None:
@@ -237,7 +245,7 @@ def test_partitions_are_added_and_settings_changed(run: Run, cluster: Cluster) -
         *("--delete-config", "retention.ms"),
     )
     assert told.stdout == (
-        "✓ grown: changed, partitions: 3, segment.ms=900, retention.ms as by default\n"
+        "✓ grown: changed, partitions: 3, segment.ms=900, retention.ms reset to its default\n"
     )
     assert len(cluster.topic("grown").partitions) == 3
     found = admin.topic_configs(cluster, ["grown"])["grown"]
@@ -264,9 +272,9 @@ def test_a_setting_that_is_refused_leaves_partitions_alone(run: Run, cluster: Cl
 
 ALTERED_WRONGLY = {
     "fewer partitions": (["-p", "1"], 1, "INVALID_PARTITIONS"),
-    "nothing to change": ([], 2, "nothing to change; give --partitions or --config"),
-    "both ways": (["-c", "a=1", "--delete-config", "a"], 2, "both set and deleted"),
-    "no partitions": (["--replica-assignment", "1:2"], 2, "goes with --partitions"),
+    "nothing to change": ([], 2, "nothing to change; use --partitions, --config"),
+    "both ways": (["-c", "a=1", "--delete-config", "a"], 2, "to both --config and --delete-config"),
+    "no partitions": (["--replica-assignment", "1:2"], 2, "requires --partitions"),
 }
 
 
@@ -298,7 +306,7 @@ def test_the_clusters_own_topics_are_not_deleted_by_the_way(
     with Cluster(brokers.bootstrap, timeout_s=15) as cluster:
         find_coordinator(cluster, "any-group")  # makes the topic
     unasked = run("topic", "delete", "__consumer_offsets", code=2)
-    assert "__consumer_offsets is the cluster's own topic; add --yes to delete it" in unasked.stderr
+    assert "__consumer_offsets is an internal topic; add --yes to delete it" in unasked.stderr
     assert "__consumer_offsets" in names(read, "--internal")
 
 

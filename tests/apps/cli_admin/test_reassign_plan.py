@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.apps.cli.admin.reassign_plan import BadPlan, Plan, as_document, make_plan, read_plan
+from tidelog.apps.changes.reassignment_plan import BadPlan, Plan, as_document, make_plan, read_plan
 from tidelog.core.types import TopicPartition
 
 
@@ -28,17 +28,20 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 
 BAD = {
-    "no JSON": ("{", "it is no JSON"),
-    "another document": ([], 'no list "partitions"'),
-    "a newer version": ({"version": 2, "partitions": [entry()]}, "version is 2, only 1"),
-    "nothing": ({"partitions": []}, "it moves nothing"),
-    "twice": ({"partitions": [entry(), entry()]}, "t-0 is in it twice"),
-    "no object": ({"partitions": [5]}, "entry 0 of its partitions is no object"),
-    "no topic": ({"partitions": [entry(topic=None)]}, 'needs "topic" and "partition"'),
-    "no number": ({"partitions": [entry(partition="0")]}, 'needs "topic" and "partition"'),
-    "no replicas": ({"partitions": [entry(replicas=[])]}, 't-0 needs "replicas"'),
-    "no ids": ({"partitions": [entry(replicas=["a"])]}, 't-0 needs "replicas"'),
-    "a broker twice": ({"partitions": [entry(replicas=[1, 1])]}, "names a broker twice"),
+    "no JSON": ("{", "invalid JSON"),
+    "another document": ([], 'key "partitions" is missing'),
+    "a newer version": (
+        {"version": 2, "partitions": [entry()]},
+        "version 2 is not supported, only 1",
+    ),
+    "nothing": ({"partitions": []}, "the list of partitions is empty"),
+    "twice": ({"partitions": [entry(), entry()]}, "t-0 is listed twice"),
+    "no object": ({"partitions": [5]}, 'entry 0 of "partitions" is not an object'),
+    "no topic": ({"partitions": [entry(topic=None)]}, 'must have "topic" and "partition"'),
+    "no number": ({"partitions": [entry(partition="0")]}, 'must have "topic" and "partition"'),
+    "no replicas": ({"partitions": [entry(replicas=[])]}, 't-0: "replicas"'),
+    "no ids": ({"partitions": [entry(replicas=["a"])]}, 't-0: "replicas"'),
+    "a broker twice": ({"partitions": [entry(replicas=[1, 1])]}, "lists a broker twice"),
     "log directories": ({"partitions": [entry(log_dirs=["/d"])]}, "can't be chosen"),
 }
 
@@ -75,7 +78,7 @@ def test_replicas_are_on_different_racks_where_there_are_enough() -> None:
 
 
 def test_too_few_brokers_are_told() -> None:
-    with pytest.raises(BadPlan, match="t-0 needs 3 brokers, --brokers names 2"):
+    with pytest.raises(BadPlan, match="t-0 needs 3 brokers, but --brokers lists 2"):
         make_plan(plan_of([1]), [1, 2], {}, factor=3)
 
 

@@ -1,11 +1,11 @@
-"""`tidelog cluster`: who is in a running cluster, and whether its partitions are safe."""
+"""`tidelog cluster`: brokers and topics of a running cluster, and its health."""
 
 import click
 
-from tidelog.apps.cli.remote.bootstrap import (
+from tidelog.apps.cli.connection import (
     LAST_RESORT,
-    asked_cluster,
     bootstrap_option,
+    connected_cluster,
     timeout_option,
 )
 from tidelog.apps.cli.usage import Section, examples, format_option
@@ -21,7 +21,7 @@ from tidelog.apps.cli.usage import Section, examples, format_option
     ),
 )
 def cluster() -> None:
-    """Look at a running cluster: Tidelog's, or any Kafka."""
+    """Show brokers, topics and health of a running cluster (Tidelog or Kafka)."""
 
 
 @cluster.command(
@@ -34,13 +34,13 @@ def cluster() -> None:
 def info_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
     """Show the cluster's id, controller, brokers and topics."""
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.remote.cluster_report import summarize
-    from tidelog.apps.cli.views import cluster_view
+    from tidelog.apps.cli.rendering import cluster as rendering
+    from tidelog.apps.views.cluster import view_cluster
 
-    with asked_cluster(bootstrap, timeout_s) as asked:
-        summary = summarize(asked)
+    with connected_cluster(bootstrap, timeout_s) as connected:
+        summary = view_cluster(connected)
     return output.conclude(
-        form, True, summary.as_data(), lambda screen: cluster_view.show_info(screen, summary)
+        form, True, summary.as_data(), lambda screen: rendering.show_info(screen, summary)
     )
 
 
@@ -54,21 +54,21 @@ def info_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 def health_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
     """Find partitions that are offline, under min ISR, under-replicated or damaged.
 
-    Exit code 0 means: there is a controller, every broker answers, every partition has a
-    leader and all its replicas in sync and sound. Partitions at min ISR, and those not led by their
-    preferred replica, are told but are no fault.
+    Exit code 0 means: there is a controller, every broker responds, and every partition has a
+    leader and all replicas in sync and undamaged. Partitions at min ISR and partitions not led by
+    their preferred replica are listed, but do not change the exit code.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.remote.cluster_report import examine
-    from tidelog.apps.cli.views import cluster_view
+    from tidelog.apps.cli.rendering import cluster as rendering
+    from tidelog.apps.views.cluster import view_health
 
-    with asked_cluster(bootstrap, timeout_s) as asked:
-        health = examine(asked)
+    with connected_cluster(bootstrap, timeout_s) as connected:
+        health = view_health(connected)
     return output.conclude(
         form,
         health.holds,
         health.as_data(),
-        lambda screen: cluster_view.show_health(screen, health),
+        lambda screen: rendering.show_health(screen, health),
     )
 
 
@@ -80,23 +80,23 @@ def health_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 @timeout_option()
 @format_option()
 def brokers_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
-    """Show each broker: address, rack, epoch, what it leads and follows, its log size.
+    """Show each broker: address, rack, state, epoch, leader and follower counts, log size.
 
     A broker that is down stays listed as offline until it is unregistered. Exit code 0 means
-    that every registered broker is up and answers.
+    that every registered broker is up and responds.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.remote.cluster_report import summarize
-    from tidelog.apps.cli.views import cluster_view
+    from tidelog.apps.cli.rendering import cluster as rendering
+    from tidelog.apps.views.cluster import view_cluster
 
-    with asked_cluster(bootstrap, timeout_s) as asked:
-        summary = summarize(asked)
+    with connected_cluster(bootstrap, timeout_s) as connected:
+        summary = view_cluster(connected)
     data = {"brokers": summary.as_data()["brokers"]}
     return output.conclude(
         form,
-        not summary.away(),
+        not summary.unavailable_brokers(),
         data,
-        lambda screen: cluster_view.show_brokers_judged(screen, summary),
+        lambda screen: rendering.show_brokers_checked(screen, summary),
     )
 
 
@@ -111,17 +111,18 @@ def brokers_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 def unregister_command(broker: int, bootstrap: str | None, timeout_s: float, form: str) -> int:
     """Remove the registration of a broker that will not return.
 
-    New topics get no replicas on it from then on. Its existing replicas stay assigned to it;
-    move them with `tidelog reassign`. A broker that is running leaves the cluster, and joins
-    again when it is restarted.
+    New topics get no replicas on it. Its existing replicas stay assigned to it; move them with
+    `tidelog reassign`. A running broker leaves the cluster, and joins again when it is
+    restarted.
     """
-    from tidelog.apps.cli.admin.outcomes import conclude_changes, done, refused
+    from tidelog.apps.changes.outcome import done, rejected
+    from tidelog.apps.cli.output import conclude_changes
     from tidelog.shell.client.administration.brokers import unregister_broker
 
-    with asked_cluster(bootstrap, timeout_s) as asked:
-        outcome = unregister_broker(asked, broker)
+    with connected_cluster(bootstrap, timeout_s) as connected:
+        outcome = unregister_broker(connected, broker)
     if outcome.holds:
         change = done(outcome.name, f"broker {broker} is no longer registered")
     else:
-        change = refused(f"unregistering broker {broker}", outcome)
+        change = rejected(f"unregistering broker {broker}", outcome)
     return conclude_changes(form, "brokers", [change])

@@ -12,7 +12,7 @@ import click
 from tidelog.apps.cli.usage import Section, examples, format_option
 
 if TYPE_CHECKING:
-    from tidelog.apps.cli.views.segment_view import Printer
+    from tidelog.apps.cli.rendering.segment_view import Printer
 
 SEGMENT_FILES = "a .log, .index, .timeindex, .txnindex or .snapshot file, or a partition's folder"
 
@@ -48,7 +48,7 @@ def segment_command(path: str, records: bool, form: str) -> int:
     nothing is out of place.
     """
     from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished
-    from tidelog.apps.cli.views import segment_view
+    from tidelog.apps.cli.rendering import segment_view
 
     _check_exists(path)
     paths = _segment_files(path)
@@ -132,7 +132,7 @@ def epochs_command(path: str, form: str) -> int:
     from tidelog.apps.cli import output
     from tidelog.apps.cli.files.checkpoint_files import read_epochs
     from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished
-    from tidelog.apps.cli.views.checkpoint_view import EpochsView
+    from tidelog.apps.cli.rendering.checkpoint_view import EpochsView
 
     _check_exists(path)
     try:
@@ -166,7 +166,7 @@ def checkpoints_command(path: str, form: str) -> int:
     from tidelog.apps.cli import output
     from tidelog.apps.cli.files import checkpoint_files
     from tidelog.apps.cli.files.read_only_file import CannotRead
-    from tidelog.apps.cli.views.checkpoint_view import CheckpointsView
+    from tidelog.apps.cli.rendering.checkpoint_view import CheckpointsView
 
     _check_exists(path)
     if not os.path.isdir(path) and not checkpoint_files.is_checkpoint(os.path.basename(path)):

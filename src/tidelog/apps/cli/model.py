@@ -18,7 +18,7 @@ from tidelog.apps.cli.usage import (
 from tidelog.apps.near_names import near
 
 if TYPE_CHECKING:
-    from tidelog.apps.cli.views.mutant_hunt import Prey
+    from tidelog.apps.cli.mutant_hunt import Prey
     from tidelog.lab.modelcheck.published.replication import Size
 
 SIZE_PARTS = 4
@@ -77,7 +77,7 @@ def table_command(size: "Size", workers: int | None, form: str) -> int:
     number of states are as known.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.views import model_view
+    from tidelog.apps.cli.rendering import model as rendering
     from tidelog.lab.modelcheck import verdicts
 
     cases = [*verdicts.table(size), verdicts.async_isr_cases()[0]]
@@ -85,11 +85,11 @@ def table_command(size: "Size", workers: int | None, form: str) -> int:
     for case in cases:
         known = case.expected.states if case.expected else None
         with output.progress(case.model, known) as tell:
-            watch = model_view.watcher(tell)
+            watch = rendering.watcher(tell)
             rows += verdicts.run([case], workers=workers, progress=watch)
     data = {"rows": [row.as_data() for row in rows]}
     holds = verdicts.exit_status(rows) == 0
-    return output.conclude(form, holds, data, lambda screen: model_view.show_rows(screen, rows))
+    return output.conclude(form, holds, data, lambda screen: rendering.show_rows(screen, rows))
 
 
 def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callable[[F], F]:
@@ -144,7 +144,7 @@ def check_command(  # noqa: PLR0913 - one an option
     code 0 means that all was visited and every invariant holds everywhere.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.views import model_view
+    from tidelog.apps.cli.rendering import model as rendering
     from tidelog.lab.historical_truncation import POLICIES
     from tidelog.lab.modelcheck.explorer import explore
     from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
@@ -158,14 +158,14 @@ def check_command(  # noqa: PLR0913 - one an option
             cluster,
             workers=workers,
             max_states=max_states,
-            progress=model_view.watcher(tell),
+            progress=rendering.watcher(tell),
         )
-    shortest = model_view.shortest(found)
-    report = model_view.Check(cluster, found, shortest)
+    shortest = rendering.shortest(found)
+    report = rendering.Check(cluster, found, shortest)
     if story_file and shortest:
         retold = retell(cluster, shortest, policy)
         write_file(story_file, retold.text)
-        report = model_view.Check(cluster, found, shortest, story_file, retold)
+        report = rendering.Check(cluster, found, shortest, story_file, retold)
     return output.conclude(form, report.holds, report.as_data(), report.show)
 
 
@@ -187,8 +187,7 @@ def mutants_command(names: tuple[str, ...], list_only: bool, workers: int | None
     Mutants are the code that ships with one rule taken out, each known from a bug that
     Kafka had or from a published model. Exit code 0 means that all were found.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.views import mutant_hunt
+    from tidelog.apps.cli import mutant_hunt, output
 
     chosen = _choose(names, mutant_hunt.all_prey())
     if list_only:

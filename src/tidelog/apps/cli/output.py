@@ -1,7 +1,8 @@
-"""All that commands print: tables, JSON, progress.
+"""Output that commands share: tables, JSON documents, results of changes, progress.
 
-Results go to stdout; progress goes to stderr, and only on a terminal. Always true: a JSON
-document is one object whose `holds` is true exactly when the exit code is 0.
+Results go to stdout; progress goes to stderr, and only on a terminal. Invariants: a JSON document
+is one object whose `holds` is true exactly when the exit code is 0; a rejected change is reported
+on stderr and makes the exit code 1.
 """
 
 import io
@@ -11,28 +12,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import click
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from tidelog.apps.changes.outcome import Change
+
 GOOD, BAD, WARN, FAINT, NAME, HEADING = "green", "bold red", "yellow", "dim", "cyan", "bold"
 WIDE = 100
-"""Columns from which on a table may break its cells and still be read."""
+"""From this screen width on, a table with wrapped cells is still readable."""
 PIPED_WIDTH = 120
-"""Columns where there is no terminal to ask."""
+"""The width if stdout is not a terminal."""
 REFRESH_S = 0.1
 
-Tell: TypeAlias = Callable[[float, str], None]
-"""Hears how much is done, and a word on it."""
+ShowProgress: TypeAlias = Callable[[float, str], None]
+"""Called with the amount done and a note."""
 
 
 def screen() -> Console:
-    """Stdout. Nothing in a text is markup: logs are written in square brackets."""
+    """Return a console on stdout, without markup: logs are printed in square brackets."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a tick in ASCII is a question mark, no crash
+        sys.stdout.reconfigure(errors="replace")  # ASCII terminals get `?` for a tick
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
@@ -42,7 +47,7 @@ def screen() -> Console:
 def conclude(
     form: str, holds: bool, data: Mapping[str, Any], show: Callable[[Console], None]
 ) -> int:
-    """Print the result in the form asked for; the exit code."""
+    """Print the result as text or JSON; return the exit code."""
     if form == "json":
         json.dump({"holds": holds, **data}, sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -51,8 +56,24 @@ def conclude(
     return 0 if holds else 1
 
 
+def conclude_changes(form: str, what: str, changes: Sequence["Change"], **more: Any) -> int:
+    """Print the result of each change; return the exit code."""
+    holds = all(change.holds for change in changes)
+    data = {what: [change.as_data() for change in changes], **more}
+    return conclude(form, holds, data, lambda screen: _show_changes(screen, changes))
+
+
+def _show_changes(screen: Console, changes: Sequence["Change"]) -> None:
+    for change in changes:
+        if change.holds:
+            screen.print(verdict_line(True, change.done), soft_wrap=True)
+        else:
+            click.echo(f"tidelog: {change.message}", err=True)
+
+
 def table(columns: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
-    """An empty table. `numbers` are set flush right; they and the first column stay whole."""
+    """Return an empty table. Columns in `numbers` are right-aligned; they and the first column
+    are not wrapped."""
     empty = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style=HEADING)
     for place, column in enumerate(columns):
         right = column in numbers
@@ -62,7 +83,7 @@ def table(columns: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
 
 
 def show_table(screen: Console, table: Table) -> None:
-    """A table; on a screen too narrow for it, a block for each row."""
+    """Print a table; on a screen too narrow for it, print a block for each row."""
     unbound = screen.options.update(max_width=10 * WIDE)
     if screen.width >= WIDE or screen.measure(table, options=unbound).maximum <= screen.width:
         screen.print(table)
@@ -75,45 +96,45 @@ def show_table(screen: Console, table: Table) -> None:
 
 
 def _titled(table: Table, name: RenderableType) -> RenderableType:
-    """What a row is about; a bare number says nothing without the name of its column."""
+    """Return the title of a row: a bare number gets the name of its column."""
     if str(name)[:1].isdigit():
         return Text(f"{table.columns[0].header} ").append(str(name))
     return name
 
 
 def mark(holds: bool, good: str = "holds", bad: str = "VIOLATED") -> Text:
-    """A verdict in a word and a colour."""
+    """Return a coloured word for a check."""
     return Text(good, GOOD) if holds else Text(bad, BAD)
 
 
 def heading(text: str) -> Text:
-    """A line that starts something."""
+    """Return a heading."""
     return Text(text, HEADING)
 
 
 def faint(text: str) -> Text:
-    """A line that may be passed over."""
+    """Return text of low importance."""
     return Text(text, FAINT)
 
 
 def verdict_line(holds: bool, text: str) -> Text:
-    """The last line: how it ended."""
+    """Return the last line of a result: a tick or a cross, and a summary."""
     return Text("✓ " if holds else "✗ ", GOOD if holds else BAD).append(text)
 
 
 def indented(renderable: RenderableType, by: int = 2) -> RenderableType:
-    """The same, moved to the right."""
+    """Indent a renderable."""
     from rich.padding import Padding
 
     return Padding(renderable, (0, 0, 0, by), expand=False)
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Tell]:
-    """A bar on stderr while the block runs; silent where nobody watches.
+def progress(what: str, total: int | None = None) -> Iterator[ShowProgress]:
+    """Show a progress bar on stderr while the block runs; nothing if stderr is not a terminal.
 
-    It has no thread of its own: the checker forks, and a fork must not copy a lock that
-    another thread holds.
+    The bar has no thread: the model checker forks, and a fork must not copy a lock that another
+    thread holds.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _note: None
@@ -128,11 +149,11 @@ def progress(what: str, total: int | None = None) -> Iterator[Tell]:
         task = bar.add_task(what, total=total, note="")
         shown = 0.0
 
-        def tell(done: float, note: str) -> None:
+        def show_progress(done: float, note: str) -> None:
             nonlocal shown
             bar.update(task, completed=done, note=note)
             if time.monotonic() - shown >= REFRESH_S:
                 shown = time.monotonic()
                 bar.refresh()
 
-        yield tell
+        yield show_progress

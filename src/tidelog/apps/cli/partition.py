@@ -1,16 +1,16 @@
-"""`tidelog partition`: the replicas of a partition, and who of them leads."""
+"""`tidelog partition`: describe replicas of a partition, elect leaders."""
 
 import sys
 
 import click
 
-from tidelog.apps.cli.remote.bootstrap import (
+from tidelog.apps.cli.connection import (
     LAST_RESORT,
-    asked_cluster,
     bootstrap_option,
+    complete_topic,
+    connected_cluster,
     timeout_option,
 )
-from tidelog.apps.cli.remote.completing import complete_topic
 from tidelog.apps.cli.usage import Section, examples, format_option
 
 
@@ -24,7 +24,7 @@ from tidelog.apps.cli.usage import Section, examples, format_option
     ),
 )
 def partition() -> None:
-    """Look into the partitions of a running cluster, and elect their leaders."""
+    """Describe partitions of a running cluster, and elect their leaders."""
 
 
 def _parse_name(ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int | None]:
@@ -40,7 +40,9 @@ def _parse_names(
 def _name(ctx: click.Context, text: str) -> tuple[str, int | None]:
     topic, slash, number = text.partition("/")
     if not topic or (slash and not number.isdecimal()):
-        raise click.UsageError(f"{text!r} is not TOPIC or TOPIC/PARTITION, such as orders/0", ctx)
+        raise click.UsageError(
+            f"{text!r} is not in the form TOPIC or TOPIC/PARTITION, such as orders/0", ctx
+        )
     return topic, int(number) if slash else None
 
 
@@ -57,27 +59,27 @@ def _name(ctx: click.Context, text: str) -> tuple[str, int | None]:
 )
 @bootstrap_option()
 @timeout_option()
-@click.option("--watch", is_flag=True, help="Look again every second, until interrupted.")
+@click.option("--watch", is_flag=True, help="Refresh every second until interrupted.")
 @format_option()
 def describe_command(
     name: tuple[str, int | None], bootstrap: str | None, timeout_s: float, watch: bool, form: str
 ) -> int:
-    """Show where each replica's log begins and ends, its high watermark, epochs and lag.
+    """Show each replica's log start and end, high watermark, leader epochs and lag.
 
-    Every broker is asked for itself; one that can't be reached is shown as such. Of a Kafka
-    only what its protocol tells is shown. Exit code 0 means: a broker leads, and every
-    replica is in sync and answered.
+    Asks every broker for its own replica, and shows which brokers can't be reached. For a Kafka
+    cluster, shows only what Kafka's protocol reports. Exit code 0 means: each partition has a
+    leader, and every replica is in sync and its broker responded.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.remote.partition_report import describe
-    from tidelog.apps.cli.views import partition_view
+    from tidelog.apps.cli.rendering import partition as rendering
+    from tidelog.apps.views.partition import view_partitions
 
-    with asked_cluster(bootstrap, timeout_s) as cluster:
-        report = describe(cluster, *name)
+    with connected_cluster(bootstrap, timeout_s) as cluster:
+        report = view_partitions(cluster, *name)
         if watch and form == "text":
-            report = partition_view.watch(lambda: describe(cluster, *name), report)
+            report = rendering.watch(lambda: view_partitions(cluster, *name), report)
     return output.conclude(
-        form, report.holds, report.as_data(), lambda screen: partition_view.show(screen, report)
+        form, report.holds, report.as_data(), lambda screen: rendering.show(screen, report)
     )
 
 
@@ -96,12 +98,17 @@ def describe_command(
     callback=_parse_names,
     shell_complete=complete_topic,
 )
-@click.option("--all", "everywhere", is_flag=True, help="All partitions that need an election.")
+@click.option(
+    "--all",
+    "everywhere",
+    is_flag=True,
+    help="Elect leaders of all partitions that need an election.",
+)
 @click.option(
     "--unclean",
     is_flag=True,
-    help="Elect a replica that is not in sync for partitions without a leader. Acknowledged"
-    " records may be lost.",
+    help="For partitions without a leader, also elect a replica that is not in sync."
+    " Acknowledged records may be lost.",
 )
 @bootstrap_option()
 @timeout_option()
@@ -116,19 +123,20 @@ def elect_command(
 ) -> int:
     """Elect the preferred leader: the first replica of a partition, if it is in sync.
 
-    The controller does the same by itself every leader.imbalance.check.interval.seconds.
-    Exit code 0 means: every named partition has the leader that was requested.
+    The controller does the same every leader.imbalance.check.interval.seconds. Exit code 0 means
+    that every named partition has the requested leader.
     """
-    from tidelog.apps.cli.admin.outcomes import conclude_changes, done
-    from tidelog.apps.cli.remote.elections import elect
+    from tidelog.apps.changes.election import elect_leaders
+    from tidelog.apps.changes.outcome import done
+    from tidelog.apps.cli.output import conclude_changes
 
     if everywhere == bool(names):
         message = (
             "name partitions, or use --all" if not names else "--all can't be combined with names"
         )
         raise click.UsageError(message, click.get_current_context())
-    with asked_cluster(bootstrap, timeout_s) as cluster:
-        changes = elect(cluster, None if everywhere else names, unclean=unclean)
+    with connected_cluster(bootstrap, timeout_s) as cluster:
+        changes = elect_leaders(cluster, None if everywhere else names, unclean=unclean)
     if not changes and form == "text":
         why = "has a leader" if unclean else "is led by its preferred replica"
         changes = [done("all", f"no election needed: every partition {why}")]
@@ -145,8 +153,10 @@ def elect_command(
 @click.argument(
     "name", metavar="TOPIC/PARTITION", callback=_parse_name, shell_complete=complete_topic
 )
-@click.option("--plan", "plan_only", is_flag=True, help="Only show what each choice would lose.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option(
+    "--plan", "plan_only", is_flag=True, help="Only show what electing each replica would lose."
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @bootstrap_option()
 @timeout_option()
 @format_option()
@@ -160,35 +170,37 @@ def recover_command(
 ) -> int:
     """Elect a leader for a partition that has none, after showing what that would lose.
 
-    Compares the logs of all replicas that answer. The controller then elects the one with the
-    most records, also if it was not in sync: records that only other replicas have are lost.
-    With --plan, exit code 0 means: a replica can lead, and every log is known.
+    Compares the logs of all replicas whose brokers respond. The controller then elects the one
+    with the most records, even if it was not in sync: records that only other replicas have are
+    lost. With --plan, exit code 0 means: a replica can lead, and every log is known.
     """
+    from tidelog.apps.changes.election import elect_leaders
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.admin.outcomes import conclude_changes
-    from tidelog.apps.cli.remote import recovery_plan
-    from tidelog.apps.cli.remote.elections import elect
-    from tidelog.apps.cli.remote.partition_report import describe
+    from tidelog.apps.cli.rendering.partition import show_recovery
+    from tidelog.apps.views.partition import view_partitions
+    from tidelog.apps.views.recovery import view_recovery
 
     topic, number = name
     if number is None:
         raise click.UsageError(f"name one partition, such as {topic}/0")
-    with asked_cluster(bootstrap, timeout_s) as cluster:
-        report = describe(cluster, topic, number)
+    with connected_cluster(bootstrap, timeout_s) as cluster:
+        report = view_partitions(cluster, topic, number)
         if report.missing:
             raise click.ClickException(report.missing)
-        plan = recovery_plan.make_plan(report.partitions[0])
+        plan = view_recovery(report.partitions[0])
         if plan_only:
             return output.conclude(
                 form,
                 plan.complete,
                 plan.as_data(),
-                lambda screen: recovery_plan.show(screen, plan),
+                lambda screen: show_recovery(screen, plan),
             )
         if not yes and plan.leader is None:
             if form != "text" or not (sys.stdin.isatty() and sys.stderr.isatty()):
-                raise click.UsageError("there is no terminal to ask on; add --yes, or --plan")
-            recovery_plan.show(output.screen(), plan)
+                raise click.UsageError(
+                    "can't ask for confirmation without a terminal; add --yes or --plan"
+                )
+            show_recovery(output.screen(), plan)
             click.confirm("Elect the replica with the most records?", abort=True, err=True)
-        changes = elect(cluster, [name], unclean=True)
-    return conclude_changes(form, "partitions", changes)
+        changes = elect_leaders(cluster, [name], unclean=True)
+    return output.conclude_changes(form, "partitions", changes)

@@ -76,15 +76,15 @@ def run_command(
     Exit code 0 means that no invariant was broken under any seed.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.views import sim_view
+    from tidelog.apps.cli.rendering import sim as rendering
     from tidelog.lab.sim.runner import run_seeds
 
     with output.progress("simulating", seeds) as tell:
-        summary = run_seeds(seeds, start, policy, sim_view.watcher(tell), workers)
-    first = sim_view.examine(summary.failures[0], shorten) if summary.failures else None
+        summary = run_seeds(seeds, start, policy, rendering.watcher(tell), workers)
+    first = rendering.examine(summary.failures[0], shorten) if summary.failures else None
     if first and story_file:
         first.write(story_file)
-    report = sim_view.Run(summary, first)
+    report = rendering.Run(summary, first)
     return output.conclude(form, summary.clean, report.as_data(), report.show)
 
 
@@ -110,12 +110,12 @@ def replay_command(
     Exit code 0 means that no invariant was broken.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.views import sim_view
+    from tidelog.apps.cli.rendering import sim as rendering
     from tidelog.lab.sim.runner import replay
 
     result, lines = replay(seed, policy)
-    failure = None if result.clean else sim_view.examine(result, shorten)
+    failure = None if result.clean else rendering.examine(result, shorten)
     if failure and story_file:
         failure.write(story_file)
-    report = sim_view.Replay(result, lines if events else [], failure)
+    report = rendering.Replay(result, lines if events else [], failure)
     return output.conclude(form, result.clean, report.as_data(), report.show)

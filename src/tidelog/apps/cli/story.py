@@ -36,7 +36,7 @@ def _complete_story(_ctx: click.Context, _param: click.Parameter, incomplete: st
 def list_command(form: str) -> int:
     """List the stories that ship, and what each shows."""
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.views import story_view
+    from tidelog.apps.cli.rendering import story as rendering
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import list_stories
 
@@ -44,8 +44,8 @@ def list_command(form: str) -> int:
         stories = list_stories()
     except StoryError as error:
         raise _usage(error) from error
-    data = {"stories": [story_view.summary(story) for story in stories]}
-    return output.conclude(form, True, data, lambda screen: story_view.show_list(screen, stories))
+    data = {"stories": [rendering.summary(story) for story in stories]}
+    return output.conclude(form, True, data, lambda screen: rendering.show_list(screen, stories))
 
 
 @story.command(
@@ -66,7 +66,8 @@ def play_command(name: str, policy: str | None, form: str) -> int:
     rule that the story names. Exit code 0 means that all went as the story says.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.views import sequence_diagram, story_view
+    from tidelog.apps.cli.rendering import sequence_diagram
+    from tidelog.apps.cli.rendering import story as rendering
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import find, load
     from tidelog.lab.story.runner import perform_all
@@ -81,7 +82,7 @@ def play_command(name: str, policy: str | None, form: str) -> int:
     except StoryError as error:
         raise _usage(error) from error
     performances = perform_all(_under(told, policy) if policy else told)
-    production = story_view.Production(performances)
+    production = rendering.Production(performances)
     if form == "mermaid":
         click.echo("\n".join(sequence_diagram.merged(performances)))
         return 0 if production.passed else 1
@@ -116,7 +117,7 @@ def check_command(names: tuple[str, ...], form: str) -> int:
     that is given must be what was printed. Exit code 0 means that all are true.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.views import story_view
+    from tidelog.apps.cli.rendering import story as rendering
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import check, find
 
@@ -130,8 +131,8 @@ def check_command(names: tuple[str, ...], form: str) -> int:
             verdicts.append(verdict)
             tell(len(verdicts), f"{len(verdicts)} plays, {verdict.title}")
     passed = all(verdict.passed for verdict in verdicts)
-    data = {"plays": [story_view.verdict_data(verdict) for verdict in verdicts]}
-    return output.conclude(form, passed, data, lambda s: story_view.show_verdicts(s, verdicts))
+    data = {"plays": [rendering.verdict_data(verdict) for verdict in verdicts]}
+    return output.conclude(form, passed, data, lambda s: rendering.show_verdicts(s, verdicts))
 
 
 def _usage(error: Exception) -> click.UsageError:

@@ -5,7 +5,7 @@ import random
 
 import click
 
-from tidelog.apps.cli.remote.bootstrap import LAST_RESORT
+from tidelog.apps.cli.connection import LAST_RESORT
 from tidelog.apps.cli.usage import examples, format_option
 from tidelog.apps.near_names import near
 
@@ -142,7 +142,7 @@ def verify(
     cluster that --bootstrap names. Exit code 0 means that no anomaly was found.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.views.verify_view import VerifyView
+    from tidelog.apps.cli.rendering.verify import VerifyView
     from tidelog.apps.verify.nemesis.plan import DEFAULT_KINDS
     from tidelog.apps.verify.options import Options
     from tidelog.apps.verify.run import RunFailed

@@ -87,7 +87,8 @@ def _folder(data: str) -> str:
 
 def _each(brokers: tuple[int, ...], form: str, act: Callable[[int], str]) -> int:
     """Apply `act` to each broker in turn; return the exit code."""
-    from tidelog.apps.cli.admin.outcomes import Change, conclude_changes, done
+    from tidelog.apps.changes.outcome import Change, done
+    from tidelog.apps.cli.output import conclude_changes
     from tidelog.shell.supervisor.preflight.refusal import Refusal
 
     changes = []

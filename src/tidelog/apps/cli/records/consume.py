@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tidelog.apps.cli.remote.bootstrap import asked_cluster, bootstrap_option, timeout_option
-from tidelog.apps.cli.remote.completing import complete_group, complete_topic
+from tidelog.apps.cli.connection import (
+    bootstrap_option,
+    complete_group,
+    complete_topic,
+    connected_cluster,
+    timeout_option,
+)
 from tidelog.apps.cli.usage import examples, format_option
 
 if TYPE_CHECKING:
@@ -162,7 +167,7 @@ def consume(**given: Any) -> int:
             click.echo(f"tidelog: {line}", err=True)
 
     try:
-        with asked_cluster(options.bootstrap, options.timeout_s) as cluster:
+        with connected_cluster(options.bootstrap, options.timeout_s) as cluster:
             source = _source(cluster, wanted, options.group, tell)
             read_out(source, Printer(render), options.limit)
     except KeyboardInterrupt:

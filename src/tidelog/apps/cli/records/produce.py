@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
-from tidelog.apps.cli.remote.bootstrap import (
+from tidelog.apps.cli.connection import (
     WAIT_MAX_S,
-    asked_cluster,
     bootstrap_option,
+    complete_topic,
+    connected_cluster,
     timeout_option,
 )
-from tidelog.apps.cli.remote.completing import complete_topic
 from tidelog.apps.cli.usage import examples, format_option
 
 if TYPE_CHECKING:
-    from tidelog.apps.cli.output import Tell
+    from tidelog.apps.cli.output import ShowProgress
     from tidelog.apps.cli.records.input_records import Understand
     from tidelog.apps.cli.records.sending import Sender
     from tidelog.core.record.record import Header
@@ -161,7 +161,7 @@ def produce(**given: Any) -> int:
     """
     options = Options(**given)
     plan = _understand(options)
-    with asked_cluster(options.bootstrap, options.timeout_s, "--create makes it") as cluster:
+    with connected_cluster(options.bootstrap, options.timeout_s, "--create makes it") as cluster:
         return _run(cluster, options, plan)
 
 
@@ -257,7 +257,7 @@ def _sources(files: tuple[str, ...]) -> Iterator[BinaryIO]:
 
 
 def _send_all(
-    source: BinaryIO, sender: "Sender", options: Options, plan: Plan, tell: "Tell"
+    source: BinaryIO, sender: "Sender", options: Options, plan: Plan, tell: "ShowProgress"
 ) -> None:
     """Write what a source brings, as it brings it. Raises ClientError, BadInput."""
     from tidelog.apps.cli.records.input_records import BadInput, split
@@ -286,7 +286,7 @@ def _send_all(
 
 
 @contextmanager
-def _progress(options: Options) -> Iterator["Tell"]:
+def _progress(options: Options) -> Iterator["ShowProgress"]:
     """The rate on stderr, where a terminal shows it and nobody types."""
     if options.quiet or not sys.stderr.isatty() or (not options.files and sys.stdin.isatty()):
         yield lambda _done, _note: None

@@ -1,1 +1,0 @@
-"""Commands that administer a running cluster: topics, settings, moves of replicas."""

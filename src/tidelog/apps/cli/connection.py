@@ -1,0 +1,171 @@
+"""Connect a command to a cluster, and complete names from it.
+
+The bootstrap address is the first of: `--bootstrap`, `KAFKA_BOOTSTRAP_SERVERS`, the cluster that
+`tidelog up` runs from the data folder in the current directory, localhost:9092 to 9094. These are
+the ports of `tidelog up`; all three, because the first broker may be down.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.apps.cli.usage import F
+from tidelog.apps.near_names import nearest
+
+if TYPE_CHECKING:
+    from tidelog.shell.client.client_errors import NoSuchTopic
+    from tidelog.shell.client.cluster import Cluster
+
+VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
+DATA = "tidelog-data"
+LAST_RESORT = "localhost:9092,localhost:9093,localhost:9094"
+TIMEOUT_S = 5.0
+WAIT_MAX_S = 1_000_000.0
+"""More than ten days, and no more than every system can count."""
+NOT_ANSWERED = 1
+COMPLETION_TIMEOUT_S = 0.3
+"""How long completion waits for the cluster; then it suggests nothing."""
+
+
+def bootstrap_option() -> Callable[[F], F]:
+    """`--bootstrap`: the cluster to ask; also under the names in Kafka's tools and kcat."""
+    return click.option(
+        "--bootstrap",
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        help=f"Brokers to begin with, separated by commas.  [default: {VARIABLE}, else the"
+        f" cluster of ./{DATA}, else localhost:9092 to 9094]",
+    )
+
+
+def timeout_option() -> Callable[[F], F]:
+    """`--timeout`: how long to wait for an answer."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0.1, WAIT_MAX_S),
+        default=TIMEOUT_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for a broker.",
+    )
+
+
+def find_bootstrap(given: str | None) -> str:
+    """The addresses to begin with."""
+    if given or os.environ.get(VARIABLE):
+        return given or os.environ[VARIABLE]
+    from tidelog.shell.supervisor import up_file
+
+    running = up_file.read(DATA)
+    return running.bootstrap if running is not None and running.alive() else LAST_RESORT
+
+
+@contextmanager
+def connected_cluster(
+    given: str | None, timeout_s: float, no_topic: str = ""
+) -> Iterator["Cluster"]:
+    """The cluster; what goes wrong with it is one line and exit code 1. `no_topic` is what to do
+    about a topic that is not there, if there is more to it than another name."""
+    from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
+    from tidelog.shell.client.cluster import Cluster
+
+    context = click.get_current_context()
+    try:
+        with Cluster(find_bootstrap(given), timeout_s=timeout_s) as cluster:
+            try:
+                yield cluster
+            except NoSuchTopic as error:
+                raise click.ClickException(_with_near_names(cluster, error, no_topic)) from error
+    except ValueError as error:
+        raise click.UsageError(str(error), context) from error
+    except ClientError as error:
+        click.echo(f"tidelog: {error}", err=True)
+        context.exit(NOT_ANSWERED)
+
+
+def _with_near_names(cluster: "Cluster", error: "NoSuchTopic", no_topic: str) -> str:
+    if error.topic is None:
+        return str(error)
+    meant = nearest(error.topic, cluster.refresh().topics)
+    told = " ".join(filter(None, (meant, no_topic)))
+    return f"there is no {error.name} in the cluster; {told}" if told else str(error)
+
+
+@contextmanager
+def connected_to_groups(bootstrap: str | None, timeout_s: float) -> Iterator["Cluster"]:
+    """The cluster; a group that is not there is refused with the near ones."""
+    from tidelog.shell.client.groups.group_admin import NoSuchGroup, list_groups
+
+    with connected_cluster(bootstrap, timeout_s) as cluster:
+        try:
+            yield cluster
+        except NoSuchGroup as error:
+            known, _ = list_groups(cluster)
+            meant = nearest(error.group, [each.group for each in known])
+            text = f"there is no group {error.group!r}; {meant}" if meant else str(error)
+            raise click.ClickException(text) from error
+
+
+# -- shell completion ------------------------------------------------------------------------
+
+
+def complete_topic(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Topics that begin so; internal ones only where an underscore was typed."""
+
+    def names(cluster: "Cluster") -> list[str]:
+        return [
+            name
+            for name, topic in cluster.refresh().topics.items()
+            if not topic.internal or incomplete.startswith("_")
+        ]
+
+    return _matching(ctx, names, incomplete)
+
+
+def complete_broker(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Ids of brokers that begin so."""
+    return _matching(
+        ctx, lambda cluster: [str(each) for each in cluster.refresh().brokers], incomplete
+    )
+
+
+def complete_group(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Groups that begin so."""
+
+    def names(cluster: "Cluster") -> list[str]:
+        from tidelog.shell.client.groups.group_admin import list_groups
+
+        return [each.group for each in list_groups(cluster)[0]]
+
+    return _matching(ctx, names, incomplete)
+
+
+def _matching(
+    ctx: click.Context, names: "Callable[[Cluster], list[str]]", incomplete: str
+) -> list[str]:
+    """Those that begin so, if they are here in time. A thread asks, so that no name service or
+    broker can hold up the one who types."""
+    from threading import Thread
+
+    from tidelog.shell.client.client_errors import ClientError
+    from tidelog.shell.client.cluster import Cluster
+
+    found: list[str] = []
+
+    def ask() -> None:
+        try:
+            bootstrap = find_bootstrap(ctx.params.get("bootstrap"))
+            with Cluster(bootstrap, timeout_s=COMPLETION_TIMEOUT_S) as cluster:
+                found.extend(sorted(names(cluster)))
+        except (ClientError, ValueError, OSError):
+            return
+
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(COMPLETION_TIMEOUT_S)
+    return [name for name in found if name.startswith(incomplete)]

@@ -1,0 +1,178 @@
+"""`tidelog demo`: a cluster, a Spark job, a killed leader, nothing lost, a report of it."""
+
+import os
+import sys
+import time
+from importlib.util import find_spec
+from shutil import copyfile, get_terminal_size
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.apps.cli.usage import examples, format_option, write_file
+
+if TYPE_CHECKING:
+    from tidelog.apps.demo.outcome import Outcome
+    from tidelog.apps.demo.timeline import Timeline
+
+REFRESH_S = 0.2
+REPORT = os.path.join("tidelog-demo", "report.html")
+
+
+@click.command(
+    epilog=examples(
+        "tidelog demo", "tidelog demo --no-spark", "tidelog demo --report run.html --format json"
+    )
+)
+@click.option(
+    "--report",
+    "report_path",
+    type=click.Path(dir_okay=False, writable=True),
+    default=REPORT,
+    show_default=True,
+    metavar="FILE",
+    help="Where to leave the report, one HTML file.",
+)
+@click.option("--no-spark", is_flag=True, help="Only the cluster and the producer: ten seconds.")
+@format_option()
+def demo(report_path: str, no_spark: bool, form: str) -> int:
+    """Three brokers, a producer, a Spark job; kill the leader, and see what was lost.
+
+    A librdkafka producer writes with acks=all and never stops. A Spark job lands the records in
+    Parquet and sums them up by windows. The leader is killed with -9 and comes back. Takes
+    about a minute, most of it Spark's start, in a temporary folder and on free ports. Leaves a
+    report with a picture of log ends, high watermark, in-sync replicas and leader epochs.
+
+    Exit code 0 means: every acknowledged record is in the log and in the lake, once; all windows
+    add up; the audit finds the files of all replicas equal.
+    """
+    from tempfile import TemporaryDirectory
+
+    from tidelog.apps.cli import output
+    from tidelog.apps.cli.rendering import partition as rendering
+    from tidelog.apps.demo.job_process import JobFailed
+    from tidelog.apps.demo.orders import PARTITION, TOPIC
+    from tidelog.apps.demo.play import Audience, Play, PlayFailed
+    from tidelog.apps.demo.report.page import verdict
+    from tidelog.apps.views.partition import view_partitions
+    from tidelog.shell.client.cluster import Cluster
+
+    _needs_librdkafka()
+    _folder_of(report_path)
+    if not no_spark:
+        _needs_spark()
+    text = form == "text"
+    screen = output.screen()
+    waiting = WaitingLine()
+
+    def say(step: str) -> None:
+        waiting.clear()
+        if text:
+            screen.print(f"{waiting.seconds:5.1f} s  {step}", soft_wrap=True)
+
+    def look(bootstrap: str) -> None:
+        waiting.clear()
+        if text:
+            with Cluster(bootstrap) as cluster:
+                rendering.show(screen, view_partitions(cluster, TOPIC, PARTITION))
+
+    with TemporaryDirectory(prefix="tidelog-demo-") as work:
+        audience = Audience(say, waiting.show, look)
+        try:
+            outcome, timeline = Play(audience, work, with_spark=not no_spark).run()
+        except PlayFailed as error:
+            raise click.ClickException(str(error)) from None
+        except JobFailed as error:
+            kept = _keep_log(error.log_path, report_path)
+            raise click.ClickException(f"{error}; what Spark said: {kept}") from None
+        finally:
+            waiting.clear()
+    path = _leave(outcome, timeline, report_path)
+    say(f"report with the picture: {path}")
+    return output.conclude(
+        form,
+        outcome.holds,
+        {**outcome.as_data(), "report": path},
+        lambda screen: screen.print(output.verdict_line(outcome.holds, verdict(outcome))),
+    )
+
+
+class WaitingLine:
+    """What is waited for, in place and on stderr; silent where nobody watches."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._shown_s = 0.0
+        self._is_there = False
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def show(self, what: str) -> None:
+        if not sys.stderr.isatty() or self.seconds - self._shown_s < REFRESH_S:
+            return
+        self._shown_s = self.seconds
+        self._is_there = True
+        wide = get_terminal_size().columns - 1
+        line = f"{self.seconds:5.1f} s  {what} …"
+        sys.stderr.write(f"\r\x1b[2K{line[:wide]}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._is_there:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._is_there = False
+
+
+def _needs_librdkafka() -> None:
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError:
+        raise click.ClickException(
+            "the demo writes with librdkafka: pip install confluent-kafka"
+        ) from None
+
+
+def _needs_spark() -> None:
+    """One line, and the way without it."""
+    from tidelog.apps import install_advice
+    from tidelog.apps.spark.session import NoJava, find_java
+
+    without = "tidelog demo --no-spark does without Spark"
+    for package in ("pyspark", "pyarrow", "numpy"):
+        if find_spec(package) is None:
+            raise click.ClickException(
+                f"the demo needs {package}: {install_advice.SPARK}; {without}"
+            )
+    try:
+        find_java()
+    except NoJava as error:
+        raise click.ClickException(f"{error}; {without}") from None
+
+
+def _keep_log(log_path: str, report_path: str) -> str:
+    """What Spark said, beside where the report would be."""
+    kept = os.path.join(_folder_of(report_path), "spark.log")
+    copyfile(log_path, kept)
+    return kept
+
+
+def _folder_of(path: str) -> str:
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"can't make the folder of {path}: {error.strerror}") from error
+    return folder
+
+
+def _leave(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
+    """Write the report; its full path."""
+    from tidelog.apps.demo.report.page import page
+
+    full = os.path.join(_folder_of(path), os.path.basename(path))
+    command = "tidelog demo" if outcome.spark else "tidelog demo --no-spark"
+    write_file(full, page(outcome, timeline, command))
+    return full

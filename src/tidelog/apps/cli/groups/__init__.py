@@ -1,1 +1,0 @@
-"""`tidelog group`: consumer groups on the command line."""

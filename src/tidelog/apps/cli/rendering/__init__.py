@@ -1,0 +1,1 @@
+"""Text output of commands: tables, bars, lines. The data comes from `apps/views` and the lab."""

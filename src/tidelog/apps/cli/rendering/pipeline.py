@@ -1,0 +1,90 @@
+"""How pipelines are shown: the plan, a line for each batch while it runs, the sums at the end."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from tidelog.apps.cli import output
+from tidelog.apps.pipeline.plan import Plan
+from tidelog.apps.pipeline.report import Progress, Report, Tell
+from tidelog.apps.views.pipeline import plan_as_data
+
+
+@contextmanager
+def live(plan: Plan) -> Iterator[Tell]:
+    """One line on stderr that follows the batches on a terminal; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _progress: None
+        return
+    from rich.live import Live
+
+    console = Console(stderr=True, markup=False, highlight=False)
+    sums = Report(plan.name, plan.kind)
+    # No thread of its own: Spark's Java is forked off, and a fork must not copy a held lock.
+    with Live(
+        Text(f"{plan.name}: Spark starts"), console=console, auto_refresh=False, transient=True
+    ) as line:
+        line.refresh()
+
+        def tell(progress: Progress) -> None:
+            sums.add(progress)
+            line.update(Text(batch_line(plan.name, progress, sums)), refresh=True)
+
+        yield tell
+
+
+def batch_line(name: str, progress: Progress, sums: Report) -> str:
+    """What is known after a batch."""
+    words = [
+        f"{name}: batch {progress.batch}",
+        f"in {sums.rows_in:,}",
+        f"out {sums.rows_out:,}",
+        f"late {sums.late:,}",
+        f"rejected {sums.rejected:,}",
+        f"{progress.rows_per_s:,.0f} rows/s",
+    ]
+    if progress.lag is not None:
+        words.append(f"lag {progress.lag:,}")
+    return "  ".join([*words, time.strftime("%H:%M:%S")])
+
+
+def show_report(screen: Console, plan: Plan, report: Report) -> None:
+    """The sums, of this run and of all."""
+    table = output.table(["", "rows in", "out", "late", "rejected"], numbers=["rows in", "out"])
+    table.add_row("this run", *_numbers(report.as_data()))
+    if report.totals:
+        table.add_row("all runs", *_numbers(report.totals))
+    output.show_table(screen, table)
+    if report.lost:
+        screen.print(f"{report.lost:,} offsets were lost in the topics and left out")
+    for note in report.notes:
+        screen.print(note)
+    how = "stopped; run it again to go on" if report.stopped else "all that was there is done"
+    batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
+    screen.print(
+        output.verdict_line(True, f"{plan.name}: {how}; {batches} in {report.seconds:.1f} s")
+    )
+
+
+def _numbers(data: Mapping[str, Any]) -> list[str]:
+    return [f"{data.get(key, 0):,}" for key in ("rows_in", "rows_out", "late", "rejected")]
+
+
+def show_plan(screen: Console, plan: Plan) -> None:
+    """Every value that a file sets or leaves as it is."""
+    table = output.table(["what", "value"])
+    for key, value in plan_as_data(plan).items():
+        for name, part in value.items() if isinstance(value, dict) else [("", value)]:
+            if part not in (None, (), {}):
+                table.add_row(f"{key}.{name}".rstrip("."), _shown(part))
+    output.show_table(screen, table)
+    screen.print(output.verdict_line(True, f"{plan.name}: the file is sound"))
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

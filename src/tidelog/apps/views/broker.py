@@ -1,0 +1,149 @@
+"""Views of brokers: address, registration, replicas, log size.
+
+Leaders and replicas are counted in one Metadata response, so the counts fit together. Log size and
+broker epoch come from each broker itself, a moment later.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tidelog.core.types import BrokerId
+from tidelog.shell.client import admin
+from tidelog.shell.client.administration.brokers import registered_brokers
+from tidelog.shell.client.api_keys import DESCRIBE_LOG_DIRS
+from tidelog.shell.client.client_errors import CannotConnect, ClientError, NoAnswer
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import ClusterMetadata, PartitionMetadata
+
+NOT_IN_CLUSTER = "not in the cluster: stopped, dead or fenced"
+
+State = Mapping[str, Any]
+"""A Tidelog broker's response to DescribeState (API 32000)."""
+
+
+class BrokerView(NamedTuple):
+    """One broker; None means unknown."""
+
+    id: BrokerId
+    host: str | None
+    port: int | None
+    rack: str | None
+    controller: bool
+    registered: bool
+    """False if it was unregistered and still has replicas."""
+    fenced: bool
+    """It is down, starting, or not registered, so it leads nothing."""
+    unreachable: str | None
+    """Why it did not respond."""
+    leads: int
+    follows: int
+    in_sync: int
+    """How many of its replicas are in the ISR."""
+    broker_epoch: int | None
+    acting: bool | None
+    """False if it lost its session and stopped serving requests."""
+    log_bytes: int | None
+
+
+class BrokerStates(NamedTuple):
+    """What brokers report about themselves. A Kafka broker is in neither."""
+
+    states: dict[BrokerId, State]
+    unreachable: dict[BrokerId, str]
+    """Why a broker did not respond."""
+
+
+def view_brokers(cluster: Cluster) -> tuple[list[BrokerView], bool]:
+    """Return every broker that is registered, alive or has replicas, and whether it is a Tidelog
+    cluster."""
+    metadata = cluster.refresh()
+    registered = registered_brokers(cluster)
+    partitions = list(all_partitions(metadata))
+    leads = Counter(each.leader for each in partitions)
+    replicas = Counter(broker for each in partitions for broker in each.replicas)
+    in_sync = Counter(broker for each in partitions for broker in each.isr)
+    ids = sorted({*metadata.brokers, *registered, *replicas})
+    states, unreachable = fetch_states(cluster, ids)
+    brokers = []
+    for broker in ids:
+        live = metadata.brokers.get(broker)
+        known = registered.get(broker)
+        address = live or known
+        state = states.get(broker)
+        brokers.append(
+            BrokerView(
+                id=broker,
+                host=None if address is None else address.host,
+                port=None if address is None else address.port,
+                rack=None if address is None else address.rack,
+                controller=broker == metadata.controller_id,
+                registered=known is not None,
+                # Metadata may name a broker for a moment after it left.
+                fenced=known is None or known.fenced,
+                unreachable=unreachable.get(broker),
+                leads=leads[broker],
+                follows=replicas[broker] - leads[broker],
+                in_sync=in_sync[broker],
+                broker_epoch=None if state is None else state["broker_epoch"],
+                acting=None if state is None else state["acting"],
+                log_bytes=_log_bytes(cluster, broker, state) if live else None,
+            )
+        )
+    return brokers, bool(states)
+
+
+def all_partitions(metadata: ClusterMetadata) -> Iterator[PartitionMetadata]:
+    """Yield the partitions of all topics."""
+    for topic in metadata.topics.values():
+        yield from topic.partitions.values()
+
+
+def fetch_states(
+    cluster: Cluster,
+    brokers: Iterable[BrokerId],
+    topic: str | None = None,
+    partition: int | None = None,
+) -> BrokerStates:
+    """Ask each broker for its state: of all partitions, of a topic's, or of one."""
+    found = BrokerStates({}, {})
+    for broker in brokers:
+        if broker not in cluster.metadata.brokers:
+            found.unreachable[broker] = NOT_IN_CLUSTER
+            continue
+        try:
+            state = admin.describe_state(cluster, broker, topic, partition)
+        except CannotConnect as error:
+            found.unreachable[broker] = error.why
+        except NoAnswer as error:
+            found.unreachable[broker] = f"no response within {error.timeout_s:g} s"
+        except ClientError as error:
+            found.unreachable[broker] = str(error)
+        else:
+            if state is not None:
+                found.states[broker] = state
+    return found
+
+
+def _log_bytes(cluster: Cluster, broker: BrokerId, state: State | None) -> int | None:
+    if state is not None:
+        return sum(int(each["size"]) for each in state["partitions"])
+    try:
+        return sum(size for size, _ in log_sizes(cluster, broker))
+    except ClientError:
+        return None
+
+
+def log_sizes(
+    cluster: Cluster, broker: BrokerId, topic: str | None = None, partition: int | None = None
+) -> list[tuple[int, int]]:
+    """Return (bytes, offset lag) of a broker's replicas, by DescribeLogDirs. Raises ClientError."""
+    wanted = None if topic is None else [{"topic": topic, "partitions": [partition]}]
+    answer = cluster.broker(broker).call(DESCRIBE_LOG_DIRS, {"topics": wanted})
+    return [
+        (each["partition_size"], each["offset_lag"])
+        for directory in answer["results"]
+        for found in directory["topics"]
+        for each in found["partitions"]
+        if not each["is_future_key"]
+    ]
