@@ -309,3 +309,10 @@ def proposal_of(effects: Sequence[do.Effect]) -> do.ProposeIsr:
     """The one proposal among these effects."""
     (found,) = [effect for effect in effects if isinstance(effect, do.ProposeIsr)]
     return replace(found)
+
+
+def position(
+    offset: int, *, epoch: int = 1, last: int | None = None, start: int = 0
+) -> do.FetchPosition:
+    """The fetch that a follower sends next."""
+    return do.FetchPosition(offset, epoch, last, start)

@@ -10,6 +10,7 @@ from playbook import (
     elected,
     epochs_of,
     follower,
+    position,
     replica,
     reply,
     span,
@@ -25,12 +26,6 @@ from tidelog.lab.historical_truncation import POLICIES
 
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
 FENCED = do.FailWaiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-def position(
-    offset: int, *, epoch: int = 1, last: int | None = None, start: int = 0
-) -> do.FetchPosition:
-    return do.FetchPosition(offset, epoch, last, start)
 
 
 # --- given a leader -------------------------------------------------------------------------
@@ -576,139 +571,3 @@ def test_a_log_that_ends_inside_a_batch_of_the_leader_drops_its_last_batch() -> 
     historical = follower(log=(0, 8), hw=8, epochs=[(1, 0)], policy=old_rule)
     assert Playbook(historical) >> reply(8, span(5, 9)) << None
     assert historical.log_end_offset == 8
-
-
-# --- repair ---------------------------------------------------------------------------------
-
-
-def repair_position(offset: int, *, epoch: int = 1, last: int | None) -> do.FetchPosition:
-    return position(offset, epoch=epoch, last=last, start=on.NO_PROGRESS)
-
-
-def damaged(*, start: int = 3, end: int = 6) -> Partition:
-    """A follower with eight records, of which some are damaged."""
-    partition = follower(log=(0, 8), hw=8, epochs=[(0, 0), (1, 5)])
-    partition.step(on.RepairNeeded(start, end))
-    return partition
-
-
-def test_a_repair_fetches_the_damaged_records_and_no_others() -> None:
-    """The leader does not take these fetches for progress."""
-    assert damaged().next_question(0) == repair_position(3, last=0)
-    assert damaged(start=0).next_question(0) == repair_position(0, last=None)
-
-
-def test_nothing_is_fetched_while_a_repair_copies_local_records() -> None:
-    partition = damaged(start=3, end=3)
-    assert partition.next_question(0) is None
-    assert Playbook(partition) >> reply(3, span(3, epoch=0)) << None
-    assert Playbook(partition) >> reply(8, span(8)) << None
-
-
-def test_damaged_records_are_replaced_by_those_of_the_leader() -> None:
-    first, second, behind = span(3, 4, epoch=0), span(5, epoch=1), span(6, epoch=1)
-    partition = damaged()
-    assert (
-        Playbook(partition)
-        >> reply(3, first, hw=8)
-        << do.ReplaceRecords([first], 5)
-        >> reply(3, first, second, behind, hw=8)
-        << do.ReplaceRecords([first, second], 6)
-        >> reply(3, hw=8)
-        << None
-    )
-    assert (partition.log_end_offset, partition.high_watermark) == (8, 8)
-
-
-def test_a_compacted_leader_has_fewer_records() -> None:
-    assert Playbook(damaged()) >> reply(3, span(6)) << do.ReplaceRecords([], 6)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(span(3, epoch=1), id="of another leader epoch"),
-        pytest.param(span(2, 3, epoch=0), id="from before the damage"),
-        pytest.param(span(5, 6, epoch=1), id="reaches beyond the damage"),
-    ],
-)
-def test_records_that_were_never_here_do_not_repair_a_log(other: on.Batch) -> None:
-    assert Playbook(damaged()) >> reply(3, other) << do.AbandonRepair(3)
-
-
-@pytest.mark.parametrize("start", [0, 4, 9])
-def test_a_leader_without_the_damaged_records_ends_the_repair(start: int) -> None:
-    out_of_range = reply(3, error=OUT_OF_RANGE, start=start)
-    assert Playbook(damaged()) >> out_of_range << do.AbandonRepair(3)
-
-
-def test_damaged_records_that_the_leader_deleted_are_deleted_here() -> None:
-    partition = damaged()
-    deleted = reply(3, error=OUT_OF_RANGE, start=6)
-    assert Playbook(partition) >> deleted << do.WriteEpochs() << do.DropBefore(6)
-    assert partition.next_question(0) == position(8, last=1, start=6)
-
-
-def test_a_log_that_diverges_before_the_damage_is_truncated_there() -> None:
-    partition = damaged()
-    partition.high_watermark = 2
-    diverging = reply(3, diverging=(0, 2))
-    assert Playbook(partition) >> diverging << do.TruncateTo(2, 8, 2) << do.WriteEpochs()
-    assert partition.next_question(0) == position(2, last=0)
-
-
-def test_a_repair_keeps_committed_records_that_the_leader_lacks() -> None:
-    partition = damaged()
-    diverging = reply(3, diverging=(0, 2))
-    refused = do.RefuseTruncation(A, 1, 2, 8)
-    assert Playbook(partition) >> diverging << do.StopFollowing() << refused
-    partition.step(elected(C, 2))
-    assert partition.next_question(0) == repair_position(3, epoch=2, last=0)
-
-
-def test_a_repair_continues_after_an_error() -> None:
-    partition = damaged()
-    assert Playbook(partition) >> reply(3, error=ErrorCode.KAFKA_STORAGE_ERROR, now=5) << None
-    assert partition.next_question(5) is None
-    assert partition.next_question(5000) == repair_position(3, last=0)
-
-
-def test_a_repair_continues_under_the_next_leader() -> None:
-    partition = damaged()
-    partition.step(elected(C, 2))
-    assert partition.next_question(0) == repair_position(3, epoch=2, last=0)
-    partition.step(elected(None, 3))
-    assert partition.next_question(0) is None
-
-
-def test_a_replica_that_leads_is_not_repaired() -> None:
-    partition = damaged()
-    partition.step(elected(B, 2))
-    assert partition.repair is None
-    partition.step(on.RepairNeeded(3, 6))
-    assert partition.repair is None, "a leader has nobody to fetch from"
-
-
-def test_after_a_repair_the_log_end_is_fetched_again() -> None:
-    partition = damaged()
-    partition.step(on.RepairEnded())
-    assert partition.next_question(0) == position(8, last=1)
-
-
-def test_a_repair_of_the_first_segment_moves_the_log_start_back() -> None:
-    partition = follower(log=(5, 8), hw=8, epochs=[(0, 0)])
-    partition.step(on.RepairNeeded(0, 5))
-    assert partition.log_start_offset == 0
-
-
-def test_a_repair_replaces_the_search_for_the_leader_s_offsets() -> None:
-    partition = follower(log=(0, 8), hw=8, epochs=[(1, 0)])
-    partition.step(reply(8, error=ErrorCode.OFFSET_OUT_OF_RANGE))
-    partition.step(on.RepairNeeded(3, 6))
-    assert partition.next_question(0) == repair_position(3, last=1)
-
-
-def test_a_truncation_to_the_damage_ends_the_repair() -> None:
-    partition = damaged()
-    assert Playbook(partition) >> on.DamageFound(3) << do.TruncateTo(3, 8, 3) << do.WriteEpochs()
-    assert partition.next_question(0) == position(3, last=0)

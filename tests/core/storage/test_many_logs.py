@@ -190,8 +190,12 @@ def test_closing_writes_nothing_for_logs_that_nobody_touched() -> None:
     assert [last.logs[name].log_end_offset for name in NAMES] == [2, 4, 2, 0, 0]
 
 
-def test_replacing_no_files_is_fine() -> None:
-    replace_files(MemoryDisk(), {})
+def test_replacing_no_files_writes_and_syncs_nothing() -> None:
+    disk = CountingDisk()
+    replace_files(disk, {})
+    assert (disk.files, disk.changes, disk.syncs) == ({}, [], 0)
+    replace_files(disk, {}, beside=["orders-0"])
+    assert (disk.files, disk.changes, disk.syncs) == ({}, [], 1)
 
 
 def test_indexes_that_are_right_are_left_alone_after_a_crash() -> None:

@@ -42,9 +42,7 @@ class ReplaceRecords:
 
 @slotted
 class AbandonRepair:
-    """The leader does not have the damaged records: truncate to `offset`, where they begin."""
-
-    offset: Offset
+    """Truncate to the first damaged record: the leader does not have the damaged records."""
 
 
 @slotted

@@ -198,7 +198,7 @@ def _repair_answered(replica: Replica, repair: Repair, event: on.FetchAnswered) 
     effects: list[do.Effect] = []
     if event.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         if not repair.end <= event.log_start_offset <= replica.high_watermark:
-            return [do.AbandonRepair(repair.start)]
+            return [do.AbandonRepair()]
         # The leader has deleted these records since then.
         replica.repair = None
         drop_before(replica, event.log_start_offset, effects)
@@ -222,7 +222,7 @@ def _repair_answered(replica: Replica, repair: Repair, event: on.FetchAnswered) 
         expected = replica.epochs.epoch_for_offset(batch.base_offset)
         in_place = upto <= batch.base_offset and batch.last_offset < repair.end
         if not in_place or batch.leader_epoch != expected:
-            return [do.AbandonRepair(repair.start)]
+            return [do.AbandonRepair()]
         batches.append(batch)
         upto = batch.last_offset + 1
     return [do.ReplaceRecords(batches, upto)] if upto > repair.start else []
