@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from tidelog.core.record import compression
+from tidelog.core.record import compression, work_budget
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.encoder import encode_batch
-from tidelog.core.record.opening import work_budget
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import CRC_FROM
 from tidelog.core.wire.codec import decode_response, encode_request

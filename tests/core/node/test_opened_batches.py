@@ -8,11 +8,11 @@ from node_cluster import ORDERS, Cluster
 from tidelog.core.controller.events import AlterConfigReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Produce, ProducePartition, ProducePartitionResponse
+from tidelog.core.record import work_budget
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import Producer, encode_batch
-from tidelog.core.record.opening import work_budget
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import CRC_AT, CRC_FROM, UINT32, RecordBatch, batches
 

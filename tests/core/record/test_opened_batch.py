@@ -7,8 +7,7 @@ from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import Producer, encode_batch
-from tidelog.core.record.opening.opened_batch import OpenedBatch
-from tidelog.core.record.opening.work_budget import WorkBudget
+from tidelog.core.record.opened_batch import OpenedBatch
 from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import (
     CRC_AT,
@@ -19,6 +18,7 @@ from tidelog.core.record.record_batch import (
     RecordBatch,
     parse,
 )
+from tidelog.core.record.work_budget import WorkBudget
 
 
 def repack(batch: RecordBatch, codec: Codec, level: int | None = None) -> RecordBatch:

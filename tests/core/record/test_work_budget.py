@@ -7,8 +7,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.encoder import encode_batch
-from tidelog.core.record.opening.opened_batch import OpenedBatch
-from tidelog.core.record.opening.work_budget import BATCH_STEPS, WorkBudget
+from tidelog.core.record.opened_batch import OpenedBatch
 from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import (
     CRC_AT,
@@ -20,6 +19,7 @@ from tidelog.core.record.record_batch import (
     parse,
     patch_packing,
 )
+from tidelog.core.record.work_budget import BATCH_STEPS, WorkBudget
 
 BOMB_BYTES = 600_000
 PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

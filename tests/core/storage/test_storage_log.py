@@ -19,9 +19,9 @@ from storage_kit import (
     truncate,
 )
 
+from tidelog.core.record import work_budget
 from tidelog.core.record.control import ControlType
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
-from tidelog.core.record.opening import work_budget
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import HEADER_SIZE, TRANSACTIONAL, batches, parse
 from tidelog.core.storage.disk import DiskFull, MissingFile

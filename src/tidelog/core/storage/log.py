@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import AbortedTransaction
-from tidelog.core.record.opening.work_budget import WorkBudget
 from tidelog.core.record.record_batch import RecordBatch
+from tidelog.core.record.work_budget import WorkBudget
 from tidelog.core.storage import checkpoint, layout, log_reader
 from tidelog.core.storage.disk import Disk, DiskError, DiskFull, Region, read_region
 from tidelog.core.storage.flush import Closing, Flush, FlushState

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.core.lineage.transaction_index import AbortedTransaction, aborted_transactions
-from tidelog.core.record.opening.opened_batch import OpenedBatch
-from tidelog.core.record.opening.work_budget import WorkBudget
+from tidelog.core.record.opened_batch import OpenedBatch
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
+from tidelog.core.record.work_budget import WorkBudget
 from tidelog.core.storage.disk import Disk, DiskError, Region
 from tidelog.core.storage.segment.damage import Damage
 from tidelog.core.storage.segment.segment import Segment

@@ -26,7 +26,7 @@ from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import Part, Pending
-from tidelog.core.record.opening.work_budget import WorkBudget
+from tidelog.core.record.work_budget import WorkBudget
 from tidelog.core.replication import events as on
 from tidelog.core.replication.effects import AnswerOffsets
 from tidelog.core.slotted import slotted

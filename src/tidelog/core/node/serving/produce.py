@@ -1,7 +1,7 @@
 """Produce: check the batch's header, let the partition stamp and append it, answer by acks.
 
 Nothing here looks at a record, unless the topic's settings ask for another codec or for keys
-(record/opening). With acks=all the answer waits for the high watermark; what
+(record/opened_batch.py). With acks=all the answer waits for the high watermark; what
 is preset while it waits is REQUEST_TIMED_OUT, so a time-out has nothing to work out. With
 acks=0 nobody is answered; an error closes the connection, the only sign left.
 """
@@ -24,14 +24,14 @@ from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart, LonePart, Part, Pending
-from tidelog.core.record.opening.packed_form import is_plausible, packing_fault
+from tidelog.core.record.packed_form import is_plausible, packing_fault
 from tidelog.core.record.record_batch import CODEC_MASK, CorruptRecord, RecordBatch
 from tidelog.core.record.validation import validate
 from tidelog.core.replication.events import ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from tidelog.core.record.opening.work_budget import WorkBudget
+    from tidelog.core.record.work_budget import WorkBudget
 
 _TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 _INVALID_ACKS = ErrorCode.INVALID_REQUIRED_ACKS
@@ -153,8 +153,8 @@ class ProduceService:
         self, batch: RecordBatch, replica: HostedReplica, scanned: bool
     ) -> RecordBatch | Refusal | ErrorCode:
         """The batch as the topic wants it, or what is wrong inside."""
-        from tidelog.core.record.opening.opened_batch import OpenedBatch
-        from tidelog.core.record.opening.work_budget import WorkBudget
+        from tidelog.core.record.opened_batch import OpenedBatch
+        from tidelog.core.record.work_budget import WorkBudget
 
         rules = replica.rules
         self._budget = budget = self._budget or WorkBudget()
