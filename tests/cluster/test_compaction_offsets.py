@@ -15,7 +15,7 @@ from real_cluster import (
     said,
 )
 
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.record.record_batch import batches
 from tidelog.shell.supervisor.cluster import LocalCluster
 

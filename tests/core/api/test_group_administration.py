@@ -10,6 +10,7 @@ from tidelog.core.api.handlers.groups import (
     describe_groups,
     list_groups,
 )
+from tidelog.core.coordinator.lookup import FindCoordinator, FindCoordinatorResponse
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import (
     DeleteGroup,
@@ -17,8 +18,6 @@ from tidelog.core.groups.messages import (
     DescribedMember,
     DescribeGroup,
     DescribeGroupResponse,
-    FindCoordinator,
-    FindCoordinatorResponse,
     ListedGroup,
     ListGroups,
     ListGroupsResponse,

@@ -24,6 +24,7 @@ from tidelog.core.api.handlers.groups import (
     list_groups,
     sync_group,
 )
+from tidelog.core.coordinator.lookup import FindCoordinatorResponse
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as groups
 from tidelog.core.wire.codec import decode_request, decode_response
@@ -47,7 +48,7 @@ def name_of(topic: Any) -> str:
 
 def found(told: Any) -> list[object]:
     return [
-        groups.FindCoordinatorResponse(error(one), one["node_id"], one["host"], one["port"])
+        FindCoordinatorResponse(error(one), one["node_id"], one["host"], one["port"])
         for one in told.get("coordinators", [told])
     ]
 

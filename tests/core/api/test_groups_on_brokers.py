@@ -22,9 +22,9 @@ from api_cluster import (
 from dispatch_cluster import DispatchCluster
 
 from tidelog.core.api.settling import names_a_dead_coordinator
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, partition_for
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC, partition_for
 
 AT_ONCE = GroupConfig(group_initial_rebalance_delay_ms=0)
 PARTITIONS = 4

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tidelog.core.coordinator.outbox import Answer, Append
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.config import GroupConfig
@@ -39,7 +40,7 @@ class Talk:
         self.shard = GroupShard(config, self.now, self.wall)
         self.answers: dict[object, on.Response] = {}
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.unwritten: list[on.Append] = []
+        self.unwritten: list[Append] = []
         self.holds = False
         """Whether appends wait until `write` is called."""
         self._asked = 0
@@ -49,9 +50,9 @@ class Talk:
     def settle(self) -> None:
         while effects := self.shard.take():
             for effect in effects:
-                if isinstance(effect, on.Answer):
-                    assert effect.asker not in self.answers, "answered twice"
-                    self.answers[effect.asker] = effect.response
+                if isinstance(effect, Answer):
+                    assert effect.requester not in self.answers, "answered twice"
+                    self.answers[effect.requester] = effect.response
                 elif self.holds:
                     self.unwritten.append(effect)
                 else:
@@ -62,7 +63,7 @@ class Talk:
         self._written(self.unwritten.pop(0), error)
         self.settle()
 
-    def _written(self, append: on.Append, error: ErrorCode) -> None:
+    def _written(self, append: Append, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
             self.log += append.records
         self.shard.written(append.token, error, self.now)
@@ -95,8 +96,8 @@ class Talk:
         self.settle()
         return self._asked
 
-    def answer(self, asker: int, kind: type[T]) -> T:
-        response = self.answers[asker]
+    def answer(self, requester: int, kind: type[T]) -> T:
+        response = self.answers[requester]
         assert isinstance(response, kind)
         return response
 
@@ -121,8 +122,8 @@ class Talk:
         }
         return self.ask(on.JoinGroup(**(options | fields)))
 
-    def joined(self, asker: int) -> on.JoinGroupResponse:
-        return self.answer(asker, on.JoinGroupResponse)
+    def joined(self, requester: int) -> on.JoinGroupResponse:
+        return self.answer(requester, on.JoinGroupResponse)
 
     def join(self, member: str = "", **fields: Any) -> on.JoinGroupResponse:
         return self.joined(self.joining(member, **fields))
@@ -145,8 +146,8 @@ class Talk:
         }
         return self.ask(on.SyncGroup(**(options | fields)))
 
-    def synced(self, asker: int) -> on.SyncGroupResponse:
-        return self.answer(asker, on.SyncGroupResponse)
+    def synced(self, requester: int) -> on.SyncGroupResponse:
+        return self.answer(requester, on.SyncGroupResponse)
 
     def sync(
         self,
@@ -185,12 +186,12 @@ class Talk:
         return self.ask(on.OffsetCommit(**(options | fields)))
 
     def commit(self, offset: int, *args: Any, **fields: Any) -> ErrorCode:
-        asker = self.committing(offset, *args, **fields)
-        return self.commit_error(asker)
+        requester = self.committing(offset, *args, **fields)
+        return self.commit_error(requester)
 
-    def commit_error(self, asker: int) -> ErrorCode:
+    def commit_error(self, requester: int) -> ErrorCode:
         (error,) = {
-            one.error_code for one in self.answer(asker, on.OffsetCommitResponse).partitions
+            one.error_code for one in self.answer(requester, on.OffsetCommitResponse).partitions
         }
         return error
 
@@ -220,9 +221,9 @@ class Talk:
         first. Each is assigned its own id."""
         members = [self.join(**fields).member_id]
         for _ in range(count - 1):
-            asker = self.joining(**fields)
+            requester = self.joining(**fields)
             again = [self.joining(one, **fields) for one in members]
-            members.append(self.joined(asker).member_id)
+            members.append(self.joined(requester).member_id)
             assert all(self.joined(one).error_code is ErrorCode.NONE for one in again)
         generation = self.spread(members)
         return generation, members
@@ -231,10 +232,10 @@ class Talk:
         """The leader assigns, everybody asks."""
         generation = self._generation()
         mine = {one: one.encode() for one in members}
-        askers = [self.syncing(one, generation) for one in members[1:]]
-        askers.append(self.syncing(members[0], generation, mine))
-        for asker in askers:
-            assert self.synced(asker).error_code is ErrorCode.NONE
+        requesters = [self.syncing(one, generation) for one in members[1:]]
+        requesters.append(self.syncing(members[0], generation, mine))
+        for requester in requesters:
+            assert self.synced(requester).error_code is ErrorCode.NONE
         assert self.state == "Stable"
         return generation
 

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tidelog.core.coordinator.outbox import is_in_doubt
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.membership.group import Group, GroupState
-from tidelog.core.groups.outbox import is_in_doubt
 from tidelog.core.groups.records import (
     GroupKey,
     GroupValue,
@@ -81,17 +81,17 @@ class AnyGroup(RuleBasedStateMachine):
     # -- what happens ---------------------------------------------------------------------
 
     def ask(self, request: on.Request) -> int:
-        asker = self.talk.ask(request)
-        self.asked[asker] = request
+        requester = self.talk.ask(request)
+        self.asked[requester] = request
         self.hear()
-        return asker
+        return requester
 
     def hear(self) -> None:
         """Clients learn from the answers to their joins."""
-        for asker, client in list(self.joins.items()):
-            response = self.talk.answers.get(asker)
+        for requester, client in list(self.joins.items()):
+            response = self.talk.answers.get(requester)
             if isinstance(response, on.JoinGroupResponse):
-                del self.joins[asker]
+                del self.joins[requester]
                 if response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
                     client.member_id = response.member_id
                     client.generation = response.generation_id
@@ -107,9 +107,9 @@ class AnyGroup(RuleBasedStateMachine):
             "protocols": protocols,
             "version": version,
         }
-        asker = self.talk.joining(client.member_id, **options)
-        self.joins[asker] = client
-        self.asked[asker] = on.JoinGroup(
+        requester = self.talk.joining(client.member_id, **options)
+        self.joins[requester] = client
+        self.asked[requester] = on.JoinGroup(
             client.group, 0, 0, client.member_id, None, "", [], "", "", "", version
         )
         self.hear()
@@ -288,10 +288,10 @@ class AnyGroup(RuleBasedStateMachine):
     @invariant()
     def whoever_is_not_answered_is_waiting(self) -> None:
         members = [one for group in self.groups.values() for one in group.members.values()]
-        waiting = {one.join_asker for one in members} | {one.sync_asker for one in members}
-        for asker in self.unanswered():
-            if isinstance(self.asked[asker], on.JoinGroup | on.SyncGroup):
-                assert asker in waiting
+        waiting = {one.join_requester for one in members} | {one.sync_requester for one in members}
+        for requester in self.unanswered():
+            if isinstance(self.asked[requester], on.JoinGroup | on.SyncGroup):
+                assert requester in waiting
             else:
                 assert self.talk.unwritten, "it waits for a write"
 
@@ -300,9 +300,11 @@ class AnyGroup(RuleBasedStateMachine):
         for name, group in self.groups.items():
             members = group.members
             assert group.awaiting_join == sum(
-                1 for one in members.values() if one.join_asker is not None
+                1 for one in members.values() if one.join_requester is not None
             )
-            assert all(one.join_asker is None or one.sync_asker is None for one in members.values())
+            assert all(
+                one.join_requester is None or one.sync_requester is None for one in members.values()
+            )
             assert (group.leader_id is None) == (not members)
             assert group.leader_id is None or group.leader_id in members
             assert group.static_members == {
@@ -326,9 +328,9 @@ class AnyGroup(RuleBasedStateMachine):
         else:
             assert Timer(TimerKind.JOIN, name) not in due
         if group.state is GroupState.COMPLETING_REBALANCE:
-            assert all(one.join_asker is None for one in group.members.values())
+            assert all(one.join_requester is None for one in group.members.values())
         else:
-            assert all(one.sync_asker is None for one in group.members.values())
+            assert all(one.sync_requester is None for one in group.members.values())
         if group.pending_sync:
             assert Timer(TimerKind.SYNC, name) in due
         for member_id, member in group.members.items():

@@ -108,14 +108,14 @@ def test_a_group_is_gone_when_that_is_written() -> None:
     talk = Talk()
     talk.commit(1)
     talk.holds = True
-    asker = talk.ask(on.DeleteGroup(GROUP))
-    assert asker not in talk.answers
+    requester = talk.ask(on.DeleteGroup(GROUP))
+    assert requester not in talk.answers
     assert talk.fetch() == {("events", 0): 1}
     assert talk.delete() is ErrorCode.GROUP_ID_NOT_FOUND
     assert talk.commit(2) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert names(talk) == set()
     talk.write(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    response = talk.answer(asker, on.DeleteGroupResponse)
+    response = talk.answer(requester, on.DeleteGroupResponse)
     assert response.error_code is ErrorCode.NOT_COORDINATOR
     assert talk.state == "Empty"
     again = talk.ask(on.DeleteGroup(GROUP))

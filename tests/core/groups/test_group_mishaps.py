@@ -3,6 +3,7 @@
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, Talk, subscription
 
+from tidelog.core.coordinator.timers import Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.membership import joining
@@ -13,7 +14,7 @@ from tidelog.core.groups.records import (
     encode_group_value,
     encode_key,
 )
-from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.types import TopicPartition
 
 
@@ -150,7 +151,7 @@ def test_generations_begin_anew_where_numbers_end() -> None:
 
 
 def test_timers_that_are_set_and_cancelled_leave_nothing_behind() -> None:
-    timers = Timers()
+    timers: Timers[Timer] = Timers()
     for number in range(10_000):
         timer = Timer(TimerKind.JOIN, f"group-{number}")
         timers.arm(timer, 1_000_000_000)

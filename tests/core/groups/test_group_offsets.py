@@ -83,8 +83,8 @@ def test_a_commit_is_to_be_seen_when_it_is_written() -> None:
     talk = Talk()
     talk.commit(1)
     talk.holds = True
-    asker = talk.committing(2)
-    assert asker not in talk.answers
+    requester = talk.committing(2)
+    assert requester not in talk.answers
     assert talk.fetch() == {EVENTS: 1}
     assert talk.fetch(EVENTS) == {EVENTS: 1}
     unstable = talk.get(
@@ -96,7 +96,7 @@ def test_a_commit_is_to_be_seen_when_it_is_written() -> None:
         on.FetchedOffset(*OTHER, -1, None, "", ErrorCode.NONE),
     )
     talk.write()
-    assert talk.commit_error(asker) is ErrorCode.NONE
+    assert talk.commit_error(requester) is ErrorCode.NONE
     assert talk.fetch(EVENTS, stable=True) == {EVENTS: 2}
 
 
@@ -117,9 +117,9 @@ def test_a_commit_that_cannot_be_written(error: ErrorCode, told: ErrorCode) -> N
     talk = Talk()
     talk.commit(1)
     talk.holds = True
-    asker = talk.committing(2)
+    requester = talk.committing(2)
     talk.write(error)
-    assert talk.commit_error(asker) is told
+    assert talk.commit_error(requester) is told
     assert talk.fetch(EVENTS, stable=True) == {EVENTS: 1}
 
 
@@ -155,8 +155,8 @@ def test_metadata_that_is_too_large_fails_alone() -> None:
         on.OffsetToCommit("events", 1, 2, None, "x" * (limit + 1)),
         on.OffsetToCommit("events", 2, 3, 9, "fine"),
     ]
-    asker = talk.committing(0, offsets=offsets)
-    response = talk.answer(asker, on.OffsetCommitResponse)
+    requester = talk.committing(0, offsets=offsets)
+    response = talk.answer(requester, on.OffsetCommitResponse)
     assert response.partitions == (
         on.PartitionError("events", 0, ErrorCode.NONE),
         on.PartitionError("events", 1, ErrorCode.OFFSET_METADATA_TOO_LARGE),
@@ -183,8 +183,8 @@ def test_nothing_but_metadata_that_is_too_large() -> None:
 
 def test_nothing_to_commit() -> None:
     talk = Talk()
-    asker = talk.committing(0, offsets=[])
-    assert talk.answer(asker, on.OffsetCommitResponse).partitions == ()
+    requester = talk.committing(0, offsets=[])
+    assert talk.answer(requester, on.OffsetCommitResponse).partitions == ()
     assert talk.log == []
 
 
@@ -282,11 +282,11 @@ def test_offsets_are_gone_when_that_is_written() -> None:
     talk.commit(1)
     talk.commit(2, partition=OTHER)
     talk.holds = True
-    asker = talk.ask(on.OffsetDelete(GROUP, [TopicPartition(*EVENTS)]))
+    requester = talk.ask(on.OffsetDelete(GROUP, [TopicPartition(*EVENTS)]))
     assert talk.fetch() == {EVENTS: 1, OTHER: 2}
     talk.write(ErrorCode.NOT_ENOUGH_REPLICAS)
     refused = on.OffsetDeleteResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert talk.answers[asker] == refused
+    assert talk.answers[requester] == refused
     assert talk.fetch() == {EVENTS: 1, OTHER: 2}
 
 

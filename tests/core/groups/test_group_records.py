@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.core.coordinator.shard import DamagedRecord
 from tidelog.core.groups.records import (
-    DamagedRecord,
     GroupKey,
     GroupValue,
     MemberValue,

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, OTHER, REBALANCE_MS, SESSION_MS, Talk
 
+from tidelog.core.coordinator.shard import DamagedRecord
+from tidelog.core.coordinator.timers import Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
-from tidelog.core.groups.records import DamagedRecord, GroupKey, OffsetKey, encode_key
+from tidelog.core.groups.records import GroupKey, OffsetKey, encode_key
 from tidelog.core.groups.shard import GroupShard
-from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.types import TopicPartition
 
 
@@ -35,9 +37,9 @@ def test_a_loaded_group_knows_who_leads_and_what_is_subscribed_to() -> None:
     talk = Talk()
     fields: dict[str, Any] = {"group_instance_id": "a", "session_timeout_ms": 100_000}
     _, (first,) = talk.stable(**fields)
-    asker = talk.joining(session_timeout_ms=100_000)
+    requester = talk.joining(session_timeout_ms=100_000)
     talk.pass_ms(REBALANCE_MS)
-    second = talk.joined(asker)
+    second = talk.joined(requester)
     assert second.leader == second.member_id, "though another is the first of the members"
     talk.sync(second.member_id, second.generation_id)
     talk.sync(first, second.generation_id)
@@ -68,10 +70,10 @@ def test_a_loaded_group_with_too_many_members_rebalances() -> None:
     talk.config = CONFIG._replace(group_max_size=2)
     other = talk.reload()
     assert other.state == "PreparingRebalance"
-    askers = [other.joining(one) for one in members]
-    errors = [other.joined(one).error_code for one in askers]
+    requesters = [other.joining(one) for one in members]
+    errors = [other.joined(one).error_code for one in requesters]
     assert errors == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
-    assert other.joined(askers[0]).generation_id == generation + 1
+    assert other.joined(requesters[0]).generation_id == generation + 1
 
 
 def test_tombstones_are_replayed() -> None:
@@ -155,7 +157,7 @@ def test_appends_have_tokens_of_their_own() -> None:
 
 
 def test_a_timer_that_is_set_again_rings_once_at_its_new_time() -> None:
-    timers = Timers()
+    timers: Timers[Timer] = Timers()
     timer, other = Timer(TimerKind.SESSION, "g", "m"), Timer(TimerKind.JOIN, "g")
     for at in (100, 50, 200, 150):
         timers.arm(timer, at)
@@ -171,7 +173,7 @@ def test_a_timer_that_is_set_again_rings_once_at_its_new_time() -> None:
 
 
 def test_a_cancelled_timer_does_not_ring_and_can_be_set_again() -> None:
-    timers = Timers()
+    timers: Timers[Timer] = Timers()
     timer = Timer(TimerKind.SYNC, "g")
     timers.cancel(timer)
     timers.arm(timer, 10)
@@ -202,8 +204,8 @@ def test_a_thousand_groups_cost_a_call_nothing() -> None:
     members = []
     for number in range(1_000):
         name = f"group-{number}"
-        asker = talk.joining(group_id=name)
-        member = talk.joined(asker).member_id
+        requester = talk.joining(group_id=name)
+        member = talk.joined(requester).member_id
         talk.syncing(member, 1, group_id=name)
         members.append((name, member))
     begin = perf_counter()
@@ -218,9 +220,9 @@ def test_a_thousand_groups_cost_a_call_nothing() -> None:
 
 def test_a_group_of_thousands_rebalances_in_one_pass() -> None:
     talk = Talk(CONFIG._replace(group_initial_rebalance_delay_ms=3_000))
-    askers = [talk.joining() for _ in range(3_000)]
+    requesters = [talk.joining() for _ in range(3_000)]
     talk.pass_ms(REBALANCE_MS)
-    responses = [talk.joined(one) for one in askers]
+    responses = [talk.joined(one) for one in requesters]
     assert {one.generation_id for one in responses} == {1}
     assert sum(1 for one in responses if one.members) == 1
     assert len(next(one.members for one in responses if one.members)) == 3_000

@@ -94,13 +94,13 @@ def test_a_member_id_that_the_group_does_not_know() -> None:
 @pytest.mark.parametrize("request_type", [on.JoinGroup, on.SyncGroup, on.Heartbeat, on.LeaveGroup])
 def test_without_a_group_id(request_type: type) -> None:
     talk = Talk()
-    asker = {
+    requester = {
         on.JoinGroup: lambda: talk.joining(group_id=""),
         on.SyncGroup: lambda: talk.syncing("m", 1, group_id=""),
         on.Heartbeat: lambda: talk.ask(on.Heartbeat("", 1, "m", None)),
         on.LeaveGroup: lambda: talk.ask(on.LeaveGroup("", [on.LeavingMember("m")])),
     }[request_type]()
-    response = talk.answers[asker]
+    response = talk.answers[requester]
     assert response.error_code is ErrorCode.INVALID_GROUP_ID  # type: ignore[union-attr]
 
 
@@ -153,7 +153,7 @@ def test_the_protocol_most_members_like_of_those_that_all_support() -> None:
     third = talk.joining(protocols=[("b", b"3"), ("c", b"3"), ("d", b"3")])
     again = talk.joining(one.member_id, protocols=likes_c)
     # Not all support "a", so the first votes for "c"; but two vote for "b".
-    assert {talk.joined(asker).protocol_name for asker in (second, third, again)} == {"b"}
+    assert {talk.joined(requester).protocol_name for requester in (second, third, again)} == {"b"}
     assert {member.metadata for member in talk.joined(again).members} == {b"1", b"2", b"3"}
 
 
@@ -219,7 +219,7 @@ def test_whoever_asks_again_for_the_same_member_takes_the_place_of_the_first() -
 def test_version_0_has_one_time_out_for_both() -> None:
     talk = Talk()
     _, (leader,) = talk.stable(1, rebalance_timeout_ms=None, version=0)
-    asker = talk.joining(version=0, rebalance_timeout_ms=None)
+    requester = talk.joining(version=0, rebalance_timeout_ms=None)
     talk.pass_ms(SESSION_MS)
-    assert talk.joined(asker).leader != leader
+    assert talk.joined(requester).leader != leader
     assert talk.describe().group_id == GROUP

@@ -62,11 +62,11 @@ def test_a_newcomer_before_the_assignment_is_written() -> None:
     talk, generation, leader, _ = two()
     talk.holds = True
     waiting = talk.syncing(leader, generation, {leader: b"L"})
-    asker = talk.joining()
+    requester = talk.joining()
     assert talk.synced(waiting).error_code is ErrorCode.REBALANCE_IN_PROGRESS
     talk.write()
     assert talk.state == "PreparingRebalance"
-    assert asker not in talk.answers
+    assert requester not in talk.answers
 
 
 def test_an_assignment_of_the_generation_before_is_nobodys() -> None:
@@ -147,10 +147,10 @@ def test_the_last_who_leaves_is_told_when_that_is_written() -> None:
     generation, (leader, follower) = talk.stable(2)
     talk.holds = True
     members = [on.LeavingMember(leader), on.LeavingMember("who"), on.LeavingMember(follower)]
-    asker = talk.ask(on.LeaveGroup(GROUP, members))
-    assert asker not in talk.answers
+    requester = talk.ask(on.LeaveGroup(GROUP, members))
+    assert requester not in talk.answers
     talk.write()
-    response = talk.answer(asker, on.LeaveGroupResponse)
+    response = talk.answer(requester, on.LeaveGroupResponse)
     assert response.error_code is ErrorCode.NONE
     assert [one.error_code for one in response.members] == [
         ErrorCode.NONE,
@@ -167,9 +167,9 @@ def test_an_emptiness_that_cannot_be_written() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     talk.holds = True
-    asker = talk.ask(on.LeaveGroup(GROUP, [on.LeavingMember(leader)]))
+    requester = talk.ask(on.LeaveGroup(GROUP, [on.LeavingMember(leader)]))
     talk.write(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    response = talk.answer(asker, on.LeaveGroupResponse)
+    response = talk.answer(requester, on.LeaveGroupResponse)
     assert response.error_code is response.single_error is ErrorCode.NOT_COORDINATOR
 
 

@@ -28,16 +28,16 @@ def test_first_members_are_given_time_to_come_together() -> None:
 
 def test_each_newcomer_extends_the_time_of_the_first_generation() -> None:
     talk = patient()
-    askers = [talk.joining()]
+    requesters = [talk.joining()]
     talk.pass_ms(DELAY_MS - 1)
-    askers.append(talk.joining())
+    requesters.append(talk.joining())
     talk.pass_ms(DELAY_MS)
-    assert not talk.answers.keys() & set(askers)
-    askers.append(talk.joining())
+    assert not talk.answers.keys() & set(requesters)
+    requesters.append(talk.joining())
     talk.pass_ms(DELAY_MS)
-    assert not talk.answers.keys() & set(askers)
+    assert not talk.answers.keys() & set(requesters)
     talk.pass_ms(DELAY_MS)
-    assert [talk.joined(one).generation_id for one in askers] == [1, 1, 1]
+    assert [talk.joined(one).generation_id for one in requesters] == [1, 1, 1]
 
 
 def test_it_is_not_extended_past_the_rebalance_time_out() -> None:
@@ -66,10 +66,10 @@ def test_the_delay_is_for_every_group_that_was_empty_but_extended_for_a_new_one_
 
 def test_all_leave_while_the_first_members_are_waited_for() -> None:
     talk = patient()
-    asker = talk.joining(version=3)
+    requester = talk.joining(version=3)
     member = talk.describe().members[0].member_id
     assert talk.leave(member) == [ErrorCode.NONE]
-    assert talk.joined(asker).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.joined(requester).error_code is ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.state == "PreparingRebalance"
     talk.pass_ms(DELAY_MS)
     assert talk.state == "Empty"
@@ -79,12 +79,12 @@ def test_all_leave_while_the_first_members_are_waited_for() -> None:
 def test_a_newcomer_makes_all_join_again() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
-    asker = talk.joining()
-    assert asker not in talk.answers
+    requester = talk.joining()
+    assert requester not in talk.answers
     assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert talk.sync(leader, generation).error_code is ErrorCode.REBALANCE_IN_PROGRESS
     again = talk.join(leader)
-    assert again.generation_id == talk.joined(asker).generation_id == generation + 1
+    assert again.generation_id == talk.joined(requester).generation_id == generation + 1
     assert again.leader == leader
     assert talk.beat(leader, generation) is ErrorCode.ILLEGAL_GENERATION
 
@@ -92,14 +92,14 @@ def test_a_newcomer_makes_all_join_again() -> None:
 def test_who_does_not_join_in_time_is_out() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
-    asker = talk.joining()
+    requester = talk.joining()
     for _ in range(REBALANCE_MS // 1_000 - 1):
         talk.pass_ms(1_000)
         assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
         assert talk.beat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     again = talk.joining(follower)
     talk.pass_ms(1_000)
-    response = talk.joined(asker)
+    response = talk.joined(requester)
     assert response.generation_id == generation + 1
     assert response.leader == follower, "the leader was late, another one who joined takes over"
     assert {one.member_id for one in talk.joined(again).members} == {follower, response.member_id}
@@ -110,11 +110,11 @@ def test_who_does_not_join_in_time_is_out() -> None:
 def test_the_longest_rebalance_time_out_counts() -> None:
     talk = Talk()
     talk.stable(1, session_timeout_ms=1_000_000, rebalance_timeout_ms=50_000)
-    asker = talk.joining(rebalance_timeout_ms=1_000)
+    requester = talk.joining(rebalance_timeout_ms=1_000)
     talk.pass_ms(49_999)
-    assert asker not in talk.answers
+    assert requester not in talk.answers
     talk.pass_ms(1)
-    assert talk.joined(asker).error_code is ErrorCode.NONE
+    assert talk.joined(requester).error_code is ErrorCode.NONE
 
 
 def test_a_silent_member_is_out_after_its_session() -> None:
@@ -156,9 +156,9 @@ def test_a_new_member_that_waits_too_long_is_taken_for_gone() -> None:
     talk = Talk()
     fields: dict[str, Any] = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
     talk.stable(1, **fields)
-    asker = talk.joining(**fields)
+    requester = talk.joining(**fields)
     talk.pass_ms(300_000)
-    response = talk.joined(asker)
+    response = talk.joined(requester)
     assert response.error_code is ErrorCode.UNKNOWN_MEMBER_ID
     assert response.member_id == ""
     assert talk.state == "PreparingRebalance"
@@ -167,8 +167,8 @@ def test_a_new_member_that_waits_too_long_is_taken_for_gone() -> None:
 def test_a_leader_that_joins_again_wants_a_rebalance() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
-    asker = talk.joining(leader)
-    assert asker not in talk.answers
+    requester = talk.joining(leader)
+    assert requester not in talk.answers
     assert talk.beat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -195,8 +195,8 @@ def test_a_follower_that_has_changed_makes_all_join_again(
 ) -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
-    asker = talk.joining(follower, protocols=protocols)
-    assert asker not in talk.answers
+    requester = talk.joining(follower, protocols=protocols)
+    assert requester not in talk.answers
     assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -214,9 +214,9 @@ def test_who_changed_before_the_assignment_makes_all_join_again() -> None:
     talk.join(leader)
     follower = talk.joined(second)
     waiting = talk.syncing(follower.member_id, follower.generation_id)
-    asker = talk.joining(leader, protocols=[("range", b"other")])
+    requester = talk.joining(leader, protocols=[("range", b"other")])
     assert talk.synced(waiting).error_code is ErrorCode.REBALANCE_IN_PROGRESS
-    assert asker not in talk.answers
+    assert requester not in talk.answers
     assert talk.state == "PreparingRebalance"
 
 
@@ -266,9 +266,9 @@ def test_many_rounds_of_cooperative_members() -> None:
     generation, members = talk.stable(3)
     for number in range(5):
         metadata = [("range", subscription("events") + bytes([number]))]
-        askers = [talk.joining(one, protocols=metadata) for one in reversed(members)]
-        assert {talk.joined(one).generation_id for one in askers} == {generation + 1}
-        assert {talk.joined(one).leader for one in askers} == {members[0]}
+        requesters = [talk.joining(one, protocols=metadata) for one in reversed(members)]
+        assert {talk.joined(one).generation_id for one in requesters} == {generation + 1}
+        assert {talk.joined(one).leader for one in requesters} == {members[0]}
         generation = talk.spread(members)
     assert generation == 8
 

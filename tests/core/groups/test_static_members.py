@@ -63,22 +63,22 @@ def test_a_leader_that_was_started_again_is_told_to_skip_assigning() -> None:
 def test_the_new_id_is_told_when_it_is_written() -> None:
     talk, generation, _, follower = pair()
     talk.holds = True
-    asker = talk.joining(group_instance_id="b")
-    assert asker not in talk.answers
+    requester = talk.joining(group_instance_id="b")
+    assert requester not in talk.answers
     talk.write()
-    assert talk.joined(asker).generation_id == generation
+    assert talk.joined(requester).generation_id == generation
     after = talk.reload().describe()
     assert after.group_state == "Stable"
-    assert {one.member_id for one in after.members} >= {talk.joined(asker).member_id}
+    assert {one.member_id for one in after.members} >= {talk.joined(requester).member_id}
     assert follower not in {one.member_id for one in after.members}
 
 
 def test_a_new_id_that_cannot_be_written() -> None:
     talk, generation, leader, follower = pair(protocols=TWO)
     talk.holds = True
-    asker = talk.joining(group_instance_id="b", protocols=[*TWO, ("third", b"")])
+    requester = talk.joining(group_instance_id="b", protocols=[*TWO, ("third", b"")])
     talk.write(ErrorCode.NOT_ENOUGH_REPLICAS)
-    response = talk.joined(asker)
+    response = talk.joined(requester)
     assert response.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (response.member_id, response.generation_id) == ("", generation)
     assert response.leader == leader
@@ -92,9 +92,9 @@ def test_a_new_id_that_cannot_be_written() -> None:
 def test_a_leaders_new_id_that_cannot_be_written() -> None:
     talk, generation, leader, _ = pair()
     talk.holds = True
-    asker = talk.joining(group_instance_id="a", version=9)
+    requester = talk.joining(group_instance_id="a", version=9)
     talk.write(ErrorCode.REQUEST_TIMED_OUT)
-    response = talk.joined(asker)
+    response = talk.joined(requester)
     assert response.error_code is ErrorCode.REBALANCE_IN_PROGRESS
     assert response.leader == leader
     assert talk.beat(leader, generation, "a") is ErrorCode.NONE
@@ -103,24 +103,24 @@ def test_a_leaders_new_id_that_cannot_be_written() -> None:
 def test_a_rebalance_begins_before_the_new_id_is_written() -> None:
     talk, generation, leader, follower = pair()
     talk.holds = True
-    asker = talk.joining(group_instance_id="b")
+    requester = talk.joining(group_instance_id="b")
     new = talk.joining()
     talk.write()
-    assert asker not in talk.answers, "it has joined already, and waits for the others"
+    assert requester not in talk.answers, "it has joined already, and waits for the others"
     talk.join(leader, group_instance_id="a")
-    assert talk.joined(asker).generation_id == talk.joined(new).generation_id == generation + 1
+    assert talk.joined(requester).generation_id == talk.joined(new).generation_id == generation + 1
     assert talk.beat(follower, generation, "b") is ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_another_protocol_would_be_chosen() -> None:
     talk, generation, leader, follower = pair(protocols=TWO)
     assert talk.describe().protocol_data == "range"
-    asker = talk.joining(group_instance_id="b", protocols=[("sticky", b"s")])
-    assert asker not in talk.answers
+    requester = talk.joining(group_instance_id="b", protocols=[("sticky", b"s")])
+    assert requester not in talk.answers
     assert talk.beat(leader, generation, "a") is ErrorCode.REBALANCE_IN_PROGRESS
     assert talk.beat(follower, generation, "b") is ErrorCode.FENCED_INSTANCE_ID
     talk.join(leader, group_instance_id="a", protocols=TWO)
-    assert talk.joined(asker).protocol_name == "sticky"
+    assert talk.joined(requester).protocol_name == "sticky"
 
 
 def test_started_again_before_the_assignment_all_join_again() -> None:
@@ -128,9 +128,9 @@ def test_started_again_before_the_assignment_all_join_again() -> None:
     talk.joining(leader, group_instance_id="a")
     talk.join(follower, group_instance_id="b")
     waiting = talk.syncing(follower, generation + 1, group_instance_id="b")
-    asker = talk.joining(group_instance_id="b")
+    requester = talk.joining(group_instance_id="b")
     assert talk.synced(waiting).error_code is ErrorCode.FENCED_INSTANCE_ID
-    assert asker not in talk.answers
+    assert requester not in talk.answers
     assert talk.state == "PreparingRebalance"
 
 
@@ -203,9 +203,9 @@ def test_a_generation_begins_without_waiting_for_ever_for_an_instance() -> None:
     talk = Talk()
     fields: dict[str, Any] = {"session_timeout_ms": 100_000}
     generation, (leader,) = talk.stable(1, group_instance_id="a", **fields)
-    asker = talk.joining(**fields)
+    requester = talk.joining(**fields)
     talk.pass_ms(REBALANCE_MS)
-    response = talk.joined(asker)
+    response = talk.joined(requester)
     assert response.generation_id == generation + 1
     assert response.leader == response.member_id, "the leader has to be one who joined"
     assert {one.member_id for one in response.members} == {leader, response.member_id}
@@ -215,10 +215,10 @@ def test_no_instance_has_come_back_in_time() -> None:
     talk = Talk()
     fields: dict[str, Any] = {"session_timeout_ms": 100_000}
     generation, (leader,) = talk.stable(1, group_instance_id="a", **fields)
-    asker = talk.joining(**fields)
+    requester = talk.joining(**fields)
     new = talk.describe().members[-1].member_id
     talk.leave(new)
-    assert talk.joined(asker).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.joined(requester).error_code is ErrorCode.UNKNOWN_MEMBER_ID
     talk.pass_ms(2 * REBALANCE_MS)
     assert talk.state == "PreparingRebalance"
     response = talk.join(leader, group_instance_id="a", **fields)
@@ -237,12 +237,12 @@ def test_a_session_goes_on_after_a_slow_write() -> None:
     """It need not be heard of while it waits for its new id to be written; afterwards it must."""
     talk, generation, leader, _ = pair()
     talk.holds = True
-    asker = talk.joining(group_instance_id="b")
+    requester = talk.joining(group_instance_id="b")
     for _ in range(3):
         talk.pass_ms(SESSION_MS - 1)
         assert talk.beat(leader, generation, "a") is ErrorCode.NONE
     talk.write()
-    member = talk.joined(asker).member_id
+    member = talk.joined(requester).member_id
     assert talk.beat(member, generation, "b") is ErrorCode.NONE
     talk.pass_ms(SESSION_MS)
     assert talk.beat(member, generation, "b") is ErrorCode.UNKNOWN_MEMBER_ID

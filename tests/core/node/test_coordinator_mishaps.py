@@ -74,7 +74,7 @@ def test_damaged_headers_do_not_end_the_broker(bad: tuple[int, bytes]) -> None:
     cluster.run_until(lambda: cluster.leader(OFFSETS) == 1)
     cluster.run_until(lambda: committed(cluster, 1, "g00") == 0)
     assert committed(cluster, 1, "g39") == 39
-    assert cluster.nodes[1].groups.shards[0].damaged == 1
+    assert cluster.nodes[1].coordinators.shards(OFFSETS.topic)[0].damaged == 1
 
 
 def test_one_commit_that_is_too_large_does_not_take_others_with_it() -> None:
@@ -110,5 +110,8 @@ def test_a_topic_deleted_while_nobody_coordinates_leaves_no_offsets() -> None:
     cluster.run_until(lambda: committed(cluster, 1) is not None)
     cluster.run(100)
     assert committed(cluster, 1) == -1
-    assert [one.offsets.get("kept", 0) for one in cluster.nodes[1].groups.shards[0].shard.groups]
+    assert [
+        one.offsets.get("kept", 0)
+        for one in cluster.nodes[1].coordinators.shards(OFFSETS.topic)[0].shard.groups
+    ]
     assert TopicPartition("orders", 0) in cluster.nodes[2].replicas

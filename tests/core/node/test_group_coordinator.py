@@ -3,6 +3,7 @@
 import pytest
 from node_cluster import Cluster
 
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.messages import (
@@ -16,7 +17,6 @@ from tidelog.core.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 from tidelog.core.groups.shard import GroupShard
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
@@ -249,6 +249,6 @@ def test_a_slice_of_the_log_ends_where_it_unpacks_to_much(monkeypatch: pytest.Mo
         assert cluster.call(1, request).partitions[0].error is ErrorCode.NONE
     replica = cluster.replica(1, OFFSETS)
     hosted = HostedShard(GroupShard(AT_ONCE, 0), replica)
-    read = [hosted.read_on() for _ in range(3)]
+    read = [hosted.read_slice() for _ in range(3)]
     assert [size > 100_000 for size in read] == [True, True, False]
     assert hosted.has_read_all

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from tidelog.core.api.context import Struct
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, partitions_of
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC, partition_for
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, partition_for
 from tidelog.core.types import BrokerId
 from tidelog.core.wire.apis import (
     ALTER_PARTITION_REASSIGNMENTS,

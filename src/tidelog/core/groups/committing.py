@@ -7,6 +7,7 @@ has neither members nor offsets any more is removed.
 from collections.abc import Collection, Iterator
 from functools import partial
 
+from tidelog.core.coordinator.outbox import OnWritten, Outbox, is_in_doubt
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState
@@ -24,12 +25,6 @@ from tidelog.core.groups.messages import (
     OffsetToCommit,
     PartitionError,
 )
-from tidelog.core.groups.outbox import (
-    OnWritten,
-    Outbox,
-    error_of_offset_append,
-    is_in_doubt,
-)
 from tidelog.core.groups.records import (
     GroupKey,
     OffsetValue,
@@ -37,7 +32,7 @@ from tidelog.core.groups.records import (
     encode_offset_value,
     offset_keys,
 )
-from tidelog.core.groups.refusals import refused
+from tidelog.core.groups.refusals import error_of_offset_append, refused
 from tidelog.core.types import TopicPartition
 from tidelog.core.wall_clock import WallClock
 
@@ -66,7 +61,7 @@ class Committing:
 
     # -- OffsetCommit ---------------------------------------------------------------------
 
-    def commit(self, group: Group, asker: object, request: OffsetCommit, now_ms: int) -> None:
+    def commit(self, group: Group, requester: object, request: OffsetCommit, now_ms: int) -> None:
         error = _check_commit(group, request)
         if error is ErrorCode.NONE and group.state is not GroupState.EMPTY:
             if group.state is GroupState.COMPLETING_REBALANCE:
@@ -75,18 +70,18 @@ class Committing:
                 member = group.members[request.member_id]
                 self._rebalance.keep_alive(group, member, now_ms)
         if error is not ErrorCode.NONE:
-            self._outbox.answer(asker, refused(request, error))
+            self._outbox.answer(requester, refused(request, error))
             return
         fitting = [one for one in request.offsets if self._fits(one)]
         if fitting:
-            self._store(group, asker, request, fitting, now_ms)
+            self._store(group, requester, request, fitting, now_ms)
         else:
-            self._outbox.answer(asker, self._commit_response(request, ErrorCode.NONE))
+            self._outbox.answer(requester, self._commit_response(request, ErrorCode.NONE))
 
     def _store(
         self,
         group: Group,
-        asker: object,
+        requester: object,
         request: OffsetCommit,
         fitting: list[OffsetToCommit],
         now_ms: int,
@@ -115,7 +110,7 @@ class Committing:
                     group.offsets.put(topic, partition, value)
             self.forget_if_hollow(group)
             self._outbox.answer(
-                asker, self._commit_response(request, error_of_offset_append(error))
+                requester, self._commit_response(request, error_of_offset_append(error))
             )
 
         group.offsets.begin(values, token)
@@ -156,14 +151,14 @@ class Committing:
 
     # -- OffsetDelete, and what else makes offsets go ---------------------------------------
 
-    def delete(self, group: Group, asker: object, request: OffsetDelete, now_ms: int) -> None:
+    def delete(self, group: Group, requester: object, request: OffsetDelete, now_ms: int) -> None:
         """From a group with members only what none of them subscribes to."""
         if group.state is GroupState.DEAD:
             error = ErrorCode.GROUP_ID_NOT_FOUND
-            self._outbox.answer(asker, OffsetDeleteResponse(error))
+            self._outbox.answer(requester, OffsetDeleteResponse(error))
             return
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-            self._outbox.answer(asker, OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
+            self._outbox.answer(requester, OffsetDeleteResponse(ErrorCode.NON_EMPTY_GROUP))
             return
         in_use = {one for one in request.partitions if _is_subscribed(group, one.topic)}
         results = tuple(
@@ -176,7 +171,7 @@ class Committing:
         def written(error: ErrorCode, _now_ms: int) -> None:
             error = error_of_offset_append(error)
             done = results if error is ErrorCode.NONE else ()
-            self._outbox.answer(asker, OffsetDeleteResponse(error, done))
+            self._outbox.answer(requester, OffsetDeleteResponse(error, done))
 
         gone = group.offsets.known_of(one for one in request.partitions if one not in in_use)
         if gone:

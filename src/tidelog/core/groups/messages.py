@@ -17,7 +17,6 @@ from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
 NO_GENERATION = -1
 NO_OFFSET = -1
 NO_MEMBER = ""
-NOBODY = -1
 CONSUMER = "consumer"
 """The protocol type of consumers, whose metadata a broker may read."""
 CLASSIC = "classic"
@@ -296,26 +295,7 @@ class DeleteGroupResponse:
     error_code: ErrorCode
 
 
-# -- coordinators -----------------------------------------------------------------------------
-
-
-@slotted(frozen=True)
-class FindCoordinator:
-    """Which broker coordinates the group `key`? Any broker can tell; no shard is asked."""
-
-    key: str
-
-
-@slotted(frozen=True)
-class FindCoordinatorResponse:
-    error_code: ErrorCode
-    node_id: int = NOBODY
-    host: str = ""
-    port: int = NOBODY
-    error_message: str | None = None
-
-
-Request: TypeAlias = (
+GroupRequest: TypeAlias = (
     JoinGroup
     | SyncGroup
     | Heartbeat
@@ -324,9 +304,10 @@ Request: TypeAlias = (
     | OffsetFetch
     | OffsetDelete
     | DescribeGroup
-    | ListGroups
     | DeleteGroup
 )
+"""Requests about one group, which is in `group_id`."""
+Request: TypeAlias = GroupRequest | ListGroups
 Response: TypeAlias = (
     JoinGroupResponse
     | SyncGroupResponse
@@ -339,21 +320,3 @@ Response: TypeAlias = (
     | ListGroupsResponse
     | DeleteGroupResponse
 )
-
-
-# -- what follows from them -------------------------------------------------------------------
-
-
-class Answer(NamedTuple):
-    """The response to what `asker` asked."""
-
-    asker: object
-    response: Response
-
-
-class Append(NamedTuple):
-    """Records to be written as one batch, to all in-sync replicas. A value of None is a
-    tombstone. Whoever writes them says `written(token, error)`, once."""
-
-    token: int
-    records: list[tuple[bytes, bytes | None]]

@@ -10,9 +10,7 @@ from struct import Struct
 from struct import error as OutOfBytes
 from typing import NamedTuple
 
-
-class DamagedRecord(ValueError):
-    """A record of `__consumer_offsets` that can't be read."""
+from tidelog.core.coordinator.shard import DamagedRecord
 
 
 class OffsetKey(NamedTuple):

@@ -1,8 +1,9 @@
-"""The answer to a request that no coordinator here takes on: it is refused as a whole."""
+"""Error responses: of requests that are refused as a whole, and of writes that failed."""
 
 from collections.abc import Callable
 from typing import Any
 
+from tidelog.core.coordinator.outbox import APPEND_ERRORS
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as groups
 from tidelog.core.groups.messages import PartitionError, Request, Response
@@ -16,11 +17,11 @@ _RESPONSES: dict[type, Callable[..., Any]] = {
     groups.ListGroups: groups.ListGroupsResponse,
     groups.DeleteGroup: groups.DeleteGroupResponse,
 }
-"""Those whose response begins with the error and needs nothing else."""
+"""Responses that begin with the error and need nothing else."""
 
 
 def refused(request: Request, error: ErrorCode) -> Response:
-    """The response that says so."""
+    """Return the response to a request that failed as a whole."""
     if isinstance(request, groups.OffsetCommit):
         return groups.OffsetCommitResponse(
             tuple(PartitionError(at.topic, at.partition, error) for at in request.offsets)
@@ -31,3 +32,26 @@ def refused(request: Request, error: ErrorCode) -> Response:
         return groups.JoinGroupResponse(error, request.member_id)
     response: Response = _RESPONSES[type(request)](error)
     return response
+
+
+def error_of_group_append(error: ErrorCode) -> ErrorCode:
+    """Return what a member is told if its group could not be written."""
+    return _GROUP_APPEND_ERRORS.get(error, error)
+
+
+def error_of_offset_append(error: ErrorCode) -> ErrorCode:
+    """Return what a consumer is told if its offsets could not be written."""
+    return _OFFSET_APPEND_ERRORS.get(error, error)
+
+
+_GROUP_APPEND_ERRORS = {
+    **APPEND_ERRORS,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+_OFFSET_APPEND_ERRORS = {
+    **APPEND_ERRORS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}

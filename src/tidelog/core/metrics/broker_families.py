@@ -6,6 +6,7 @@ sum over the brokers is the cluster's.
 
 from collections.abc import Callable, Iterator
 
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.groups.membership.group import GroupState
 from tidelog.core.histogram import Histogram, quantiles
 from tidelog.core.metrics.exposition import COUNTER, GAUGE, SUMMARY, Family, Sample, labelled
@@ -38,7 +39,12 @@ def summary_samples(times: Histogram, now_ms: int, unit_ns: int, **labels: str) 
 
 def _purgatory(scrape: Scrape) -> Iterator[Sample]:
     waiting = dict(scrape.node.measured.purgatory())
-    groups = [g for h in scrape.node.groups.shards.values() if h.loaded for g in h.shard.groups]
+    groups = [
+        g
+        for h in scrape.node.coordinators.shards(OFFSETS_TOPIC).values()
+        if h.loaded
+        for g in h.shard.groups
+    ]
     waiting["Rebalance"] = sum(g.state is GroupState.PREPARING_REBALANCE for g in groups)
     waiting["Heartbeat"] = sum(len(group.members) for group in groups)
     for operation, count in waiting.items():

@@ -6,6 +6,7 @@ where there is none, the lag is left out and the committed offset is there to su
 
 from collections.abc import Callable, Iterator
 
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.groups.membership.group import Group, GroupState
 from tidelog.core.metrics.exposition import GAUGE, Family, Sample, labelled
 from tidelog.core.metrics.scrape import Scrape
@@ -16,7 +17,7 @@ _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
 
 
 def _groups(scrape: Scrape) -> Iterator[Group]:
-    for hosted in list(scrape.node.groups.shards.values()):
+    for hosted in list(scrape.node.coordinators.shards(OFFSETS_TOPIC).values()):
         if hosted.loaded:
             yield from hosted.shard.groups
 

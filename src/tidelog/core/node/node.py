@@ -17,7 +17,8 @@ from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDe
 from tidelog.core.node import events as on
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.coordinating.coordination import Coordination
+from tidelog.core.node.coordinating.coordinators import Coordinators
+from tidelog.core.node.coordinating.tenant import CoordinatorHost, Handler
 from tidelog.core.node.deadlines import FAR_MS, WakeTime
 from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
@@ -69,6 +70,20 @@ CONTROLLER_TICK_MS = 500
 _FREQUENT = (Produce, Fetch, FetchResponse)
 
 
+class RequestHandlers(dict[type, Handler]):
+    """The handler of each request type. Handlers of coordinators are added when the first such
+    request arrives (coordinating/coordinators.py)."""
+
+    def __init__(self, load: Callable[[type], dict[type, Handler]]) -> None:
+        self._load = load
+
+    def __missing__(self, request_type: type) -> Handler:
+        self |= self._load(request_type)
+        if request_type not in self:
+            raise TypeError(f"no service handles requests of type {request_type.__name__}")
+        return self[request_type]
+
+
 class Node:
     """A broker. Making one recovers its logs; `step(Started)` sets it going."""
 
@@ -108,21 +123,23 @@ class Node:
         self._producer_ids = ProducerIds(config, turn, self._seat, self._registration)
         self._produces = ProduceService(turn, self._replicas, self._gate, self._fetches.rouse)
         rouse = self._fetches.rouse
-        self._groups = Coordination(config, turn, self.image, self._replicas, self._gate, rouse)
+        self._coordinators = Coordinators(
+            CoordinatorHost(config, turn, self.image, self._replicas, self._gate, rouse)
+        )
         self._offsets = OffsetService(turn, self._replicas, self._gate)
         served = (self._produces, self._fetches, self._offsets)
         self.measured = Measured(turn.counters, turn.journal, self._registration, *served)
         self._flushing = Flushing(turn, self._replicas, self._gate)
         around = NodeSurroundings(self._fetchers, self._proposals, self._flushing, self._fetches)
         self._replicas.surroundings = around
-        seen = (self._registration, self._metadata, self._flushing, self._groups)
+        seen = (self._registration, self._metadata, self._flushing)
         self._acting = Acting(turn, self._gate, self._replicas, *seen)
         self._duties = Duties(config, turn, self._replicas, self._flushing, self._gate)
         self.cleaning = Cleaning(config, turn, self.image, self._replicas)
         self.scrubber = Scrubber(config, turn, self._replicas)
         self._repairs = Repairs(turn, self._replicas, self.cleaning)
         self._store = self._store_reading()
-        parts = (self._producer_ids, self._groups, self.cleaning, self.clock, self.scrubber)
+        parts = (self._producer_ids, self._coordinators, self.cleaning, self.clock, self.scrubber)
         self._timed: tuple[Timed, ...] = (
             self._store,
             self._calls,
@@ -172,8 +189,9 @@ class Node:
             on.ShutdownRequested: self._on_shutdown_requested,
         }
 
-    def _services_by_request(self) -> dict[type, Callable[[on.Peer, int, Any], None]]:
-        return {
+    def _services_by_request(self) -> RequestHandlers:
+        handlers = RequestHandlers(self._coordinators.handlers_of)
+        handlers |= {
             Produce: self._produces.produce,
             Fetch: self._fetches.fetch,
             ListOffsets: self._offsets.list_offsets,
@@ -183,7 +201,9 @@ class Node:
             Forwarded: self._seat.receive_forwarded,
             **dict.fromkeys(FROM_BROKERS, self._seat.receive),
             **dict.fromkeys(FROM_CLIENTS, self._seat.receive_from_client),
+            **self._coordinators.handlers(),
         }
+        return handlers
 
     # -- what can be seen ------------------------------------------------------------------
 
@@ -208,9 +228,9 @@ class Node:
         return self._seat
 
     @property
-    def groups(self) -> Coordination:
-        """The groups that this broker coordinates."""
-        return self._groups
+    def coordinators(self) -> Coordinators:
+        """The coordinators of this broker: of consumer groups."""
+        return self._coordinators
 
     @property
     def broker_epoch(self) -> BrokerEpoch | None:
@@ -256,8 +276,7 @@ class Node:
                 self._wake.forget()
             if isinstance(event, on.RequestReceived):
                 said = event.request
-                serve = self._serve.get(type(said)) or self._groups.serve
-                serve(event.peer, event.correlation, said)
+                self._serve[type(said)](event.peer, event.correlation, said)
             else:
                 said = event.response if isinstance(event, on.ResponseReceived) else None
                 self._handlers[type(event)](event)
@@ -283,7 +302,7 @@ class Node:
     def _settle(self) -> None:
         """Let every part go on as far as it can."""
         while True:
-            stirred = self._groups.pump()
+            stirred = self._coordinators.pump()
             if stirred:
                 self._wake.forget()
             self._fetches.wake()
@@ -354,7 +373,7 @@ class Node:
         self._acting.hold_back()
         self._metadata.apply(delta)
         self._acting.reconsider()
-        self._groups.image_advanced({name for name, _ in delta.deleted_topics})
+        self._coordinators.image_advanced({name for name, _ in delta.deleted_topics})
         if delta.controller:
             self._proposals.controller_changed()
             self._seat.controller_changed()
@@ -378,7 +397,6 @@ class Node:
         self._acting.reconsider()
         if self._metadata.tick():
             self._acting.reconsider()
-            self._groups.reconsider()
             self._registration.image_advanced(controller=False)
         for part in self._timed:
             part.tick()
@@ -407,6 +425,7 @@ class Node:
         """Everything on disk, then the mark of a clean stop, then out of the cluster."""
         epoch = self.broker_epoch
         self._acting.cease()
+        self._coordinators.pump()
         self._fetches.wake()
         self._duties.note_metadata()
         self.clock.close()

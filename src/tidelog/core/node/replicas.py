@@ -116,6 +116,9 @@ class Replicas:
         the end of the node's step."""
         self.deposed: dict[HostedReplica, ErrorCode] = {}
         """Where the leader epoch moved on: whoever polls there gets this error."""
+        self.leadership_changed: dict[HostedReplica, None] = {}
+        """Replicas whose leader epoch changed, that were removed, or that stopped serving; the
+        coordinators reload what they keep there (coordinating/coordinators.py)."""
         self.truncated = False
         self.relied_on: StorePoint | None = None
         """The point of the store's history that this step relies on, if it is not on disk yet."""
@@ -466,6 +469,7 @@ class Replicas:
         for part in replica.deletions.clear():
             _settle_deletion(replica, part, error, None)
         self.deposed[replica] = error
+        self.leadership_changed[replica] = None
 
     def _fail_waiters(self, replica: HostedReplica, effect: do.FailWaiters) -> None:
         self.fail_waiters(replica, effect.error)

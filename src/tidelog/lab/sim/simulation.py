@@ -16,7 +16,7 @@ from zlib import crc32
 
 from tidelog.core.controller.events import CreateTopicReceived, ElectionType
 from tidelog.core.controller.metadata.registrations import PartitionKey
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin

@@ -14,12 +14,14 @@ from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.refusals import error_text
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreateTopicReceived
+from tidelog.core.coordinator.lookup import (
+    OFFSETS_TOPIC,
+    CoordinatorType,
+    FindCoordinator,
+    FindCoordinatorResponse,
+)
 from tidelog.core.errors import ErrorCode
-from tidelog.core.groups.messages import FindCoordinator, FindCoordinatorResponse
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 
-_GROUP = 0
-_TRANSACTION = 1
 _KAFKAJS = 2
 """The version that kafkajs uses; librdkafka too, and hardly any other client."""
 _MANY_KEYS = 4
@@ -30,7 +32,7 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
     """Find one coordinator up to version 3, many from version 4 on; create the offsets topic."""
     many = broker.version >= _MANY_KEYS
     keys = request["coordinator_keys"] if many else [request["key"]]
-    refusal = _refusal(broker, request.get("key_type", _GROUP))
+    refusal = _refusal(broker, request.get("key_type", CoordinatorType.GROUP))
     if refusal is not None:
         answers = [refusal] * len(keys)
     else:
@@ -58,9 +60,9 @@ def _not_made(answer: TopicAnswer) -> FindCoordinatorResponse:
 
 def _refusal(broker: BrokerContext, key_type: int) -> FindCoordinatorResponse | None:
     """The response for a key type other than GROUP."""
-    if key_type == _GROUP:
+    if key_type == CoordinatorType.GROUP:
         return None
-    if key_type != _TRANSACTION:
+    if key_type != CoordinatorType.TRANSACTION:
         message = f"Coordinator type {key_type} is unknown; groups are type 0."
         return FindCoordinatorResponse(ErrorCode.INVALID_REQUEST, error_message=message)
     error = broker.no_transactions

@@ -15,8 +15,8 @@ from tidelog.core.controller.events import (
     CreateTopicReceived,
     DeleteTopicReceived,
 )
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 from tidelog.core.settings.topic_values import normal, topic_problem
 from tidelog.core.types import TopicId
 

@@ -29,7 +29,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
     TopicImage,
 )
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.types import (
     BrokerEpoch,
     BrokerId,

@@ -123,19 +123,19 @@ class Group:
         member.session_timeout_ms = session_ms
         member.rebalance_timeout_ms = rebalance_ms
 
-    def await_join(self, member: Member, asker: object) -> object | None:
+    def await_join(self, member: Member, requester: object) -> object | None:
         """Who waited for the member's join until now."""
-        before, member.join_asker = member.join_asker, asker
+        before, member.join_requester = member.join_requester, requester
         if before is None:
             self.awaiting_join += 1
         return before
 
     def end_join(self, member: Member) -> object | None:
         """Who is to be answered."""
-        asker, member.join_asker = member.join_asker, None
-        if asker is not None:
+        requester, member.join_requester = member.join_requester, None
+        if requester is not None:
             self.awaiting_join -= 1
-        return asker
+        return requester
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Whether it is a member, and the one that its instance is now."""
@@ -223,10 +223,10 @@ class Group:
         """See to it that the leader is one who has joined. False if nobody has."""
         if self.leader_id is None:
             return False
-        if self.members[self.leader_id].join_asker is not None:
+        if self.members[self.leader_id].join_requester is not None:
             return True
         for member in self.members.values():
-            if member.join_asker is not None:
+            if member.join_requester is not None:
                 self.leader_id = member.member_id
                 return True
         return False

@@ -6,6 +6,8 @@ A member whose return changes nothing for the others does not disturb them.
 
 from collections import deque
 
+from tidelog.core.coordinator.outbox import Outbox
+from tidelog.core.coordinator.timers import Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState
@@ -22,8 +24,7 @@ from tidelog.core.groups.messages import (
     JoinGroupResponse,
     SyncGroupResponse,
 )
-from tidelog.core.groups.outbox import Outbox
-from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.slotted import replace
 
 _MEMBER_ID_REQUIRED_SINCE = 4
@@ -41,7 +42,7 @@ class Joining:
     def __init__(
         self,
         config: GroupConfig,
-        timers: Timers,
+        timers: Timers[Timer],
         outbox: Outbox,
         rebalance: Rebalance,
         memory: MemberMemory,
@@ -73,30 +74,30 @@ class Joining:
         )
         self._look_through_at = 2 * len(self._given) + SETTLED_MIN
 
-    def join(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
+    def join(self, group: Group, requester: object, request: JoinGroup, now_ms: int) -> None:
         """The group id and the session time-out have been found good."""
         protocols = by_name(request.protocols)
         size = size_of_protocols(protocols)
         if size > JOIN_BYTES_MAX:
-            self._refuse(asker, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            self._refuse(requester, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif not self._memory.has_room_for(size):
-            self._refuse(asker, request.member_id, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            self._refuse(requester, request.member_id, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         elif not self._has_room(group, request.member_id):
             member = group.members.get(request.member_id)
             if member is not None:
                 self._rebalance.discard(group, member)
-            self._refuse(asker, NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            self._refuse(requester, NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif group.state is GroupState.DEAD:
-            self._refuse(asker, request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._refuse(requester, request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif not group.supports(request.protocol_type, protocols):
-            self._refuse(asker, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            self._refuse(requester, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif request.member_id == NO_MEMBER:
-            self._join_new(group, asker, request, now_ms)
+            self._join_new(group, requester, request, now_ms)
         elif request.member_id in group.pending_members and request.group_instance_id is None:
             self._timers.cancel(Timer(TimerKind.PENDING, group.group_id, request.member_id))
-            self._add(group, asker, request, request.member_id, now_ms)
+            self._add(group, requester, request, request.member_id, now_ms)
         else:
-            self._join_again(group, asker, request, now_ms)
+            self._join_again(group, requester, request, now_ms)
         self._rebalance.try_to_complete(group, now_ms)
 
     def _has_room(self, group: Group, member_id: str) -> bool:
@@ -106,26 +107,26 @@ class Joining:
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
             return True
         if group.state is GroupState.PREPARING_REBALANCE:
-            waits = member is not None and member.join_asker is not None
+            waits = member is not None and member.join_requester is not None
             return waits or group.awaiting_join < self._config.group_max_size
         return member is not None or len(group.members) < self._config.group_max_size
 
-    def _refuse(self, asker: object, member_id: str, error: ErrorCode) -> None:
-        self._outbox.answer(asker, JoinGroupResponse(error, member_id))
+    def _refuse(self, requester: object, member_id: str, error: ErrorCode) -> None:
+        self._outbox.answer(requester, JoinGroupResponse(error, member_id))
 
     # -- without a member id --------------------------------------------------------------
 
-    def _join_new(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
+    def _join_new(self, group: Group, requester: object, request: JoinGroup, now_ms: int) -> None:
         instance = request.group_instance_id
         member_id = f"{request.client_id if instance is None else instance}-{request.fresh_id}"
         if len(member_id.encode()) > _MEMBER_ID_BYTES_MAX:
-            self._refuse(asker, NO_MEMBER, ErrorCode.INVALID_REQUEST)
+            self._refuse(requester, NO_MEMBER, ErrorCode.INVALID_REQUEST)
             return
         if instance is not None:
             known = group.static_members.get(instance)
             if known is not None:
                 member = group.members[known]
-                self._replace_static(group, member, asker, request, member_id, now_ms)
+                self._replace_static(group, member, requester, request, member_id, now_ms)
                 return
         elif request.version >= _MEMBER_ID_REQUIRED_SINCE:
             # A client that gives up and asks again must not leave a member behind each time.
@@ -134,12 +135,12 @@ class Joining:
             self._given.append((group, member_id))
             timer = Timer(TimerKind.PENDING, group.group_id, member_id)
             self._timers.arm(timer, now_ms + request.session_timeout_ms)
-            self._refuse(asker, member_id, ErrorCode.MEMBER_ID_REQUIRED)
+            self._refuse(requester, member_id, ErrorCode.MEMBER_ID_REQUIRED)
             return
-        self._add(group, asker, request, member_id, now_ms)
+        self._add(group, requester, request, member_id, now_ms)
 
     def _add(
-        self, group: Group, asker: object, request: JoinGroup, member_id: str, now_ms: int
+        self, group: Group, requester: object, request: JoinGroup, member_id: str, now_ms: int
     ) -> None:
         member = Member(
             member_id,
@@ -154,7 +155,7 @@ class Joining:
         if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
             group.new_member_added = True
         group.add(member, request.protocol_type)
-        group.await_join(member, asker)
+        group.await_join(member, requester)
         self._rebalance.await_new(group, member, now_ms)
         self._rebalance.maybe_prepare(group, now_ms)
 
@@ -164,7 +165,7 @@ class Joining:
         self,
         group: Group,
         member: Member,
-        asker: object,
+        requester: object,
         request: JoinGroup,
         member_id: str,
         now_ms: int,
@@ -177,7 +178,7 @@ class Joining:
         self._rebalance.end_session(group, before.member_id)
         group.rename_static(member, member_id)
         self._change(group, member, request)
-        group.await_join(member, asker)
+        group.await_join(member, requester)
         self._rebalance.keep_alive(group, member, now_ms)
         if group.state is GroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the former member id.
@@ -245,18 +246,18 @@ class Joining:
 
     # -- with a member id -----------------------------------------------------------------
 
-    def _join_again(self, group: Group, asker: object, request: JoinGroup, now_ms: int) -> None:
+    def _join_again(self, group: Group, requester: object, request: JoinGroup, now_ms: int) -> None:
         error = group.check_member(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
-            self._refuse(asker, request.member_id, error)
+            self._refuse(requester, request.member_id, error)
             return
         member = group.members[request.member_id]
         if self._changes_nothing(group, member, request):
             # Maybe it never got its answer.
-            self._outbox.answer(asker, self._rebalance.generation_of(group, member))
+            self._outbox.answer(requester, self._rebalance.generation_of(group, member))
             return
         self._change(group, member, request)
-        superseded = group.await_join(member, asker)
+        superseded = group.await_join(member, requester)
         if superseded is not None:
             self._refuse(superseded, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
         self._rebalance.maybe_prepare(group, now_ms)

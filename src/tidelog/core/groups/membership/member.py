@@ -24,8 +24,8 @@ class Member:
     assignment: bytes = b""
     is_new: bool = False
     """It has not been part of a generation yet, so it can't send heartbeats."""
-    join_asker: object | None = None
-    sync_asker: object | None = None
+    join_requester: object | None = None
+    sync_requester: object | None = None
 
     @property
     def is_static(self) -> bool:
@@ -35,7 +35,9 @@ class Member:
     def is_excused(self) -> bool:
         """While it waits for a rebalance it need not say that it lives. A new member that waits
         has a time-out all the same: it may have given up and come back as another."""
-        return not self.is_new and (self.join_asker is not None or self.sync_asker is not None)
+        return not self.is_new and (
+            self.join_requester is not None or self.sync_requester is not None
+        )
 
     def matches(self, protocols: Iterable[tuple[str, bytes]]) -> bool:
         """Whether these are its protocols already, in the same order."""

@@ -3,6 +3,7 @@
 Always true: nobody gets an assignment before it is written.
 """
 
+from tidelog.core.coordinator.outbox import Outbox
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.membership.group import Group, GroupState
 from tidelog.core.groups.membership.member import Member
@@ -18,7 +19,7 @@ from tidelog.core.groups.messages import (
     SyncGroup,
     SyncGroupResponse,
 )
-from tidelog.core.groups.outbox import Outbox, error_of_group_append
+from tidelog.core.groups.refusals import error_of_group_append
 
 
 class Presence:
@@ -31,26 +32,26 @@ class Presence:
 
     # -- SyncGroup ------------------------------------------------------------------------
 
-    def sync(self, group: Group, asker: object, request: SyncGroup, now_ms: int) -> None:
+    def sync(self, group: Group, requester: object, request: SyncGroup, now_ms: int) -> None:
         error = self._check_sync(group, request)
         if error is not ErrorCode.NONE:
-            self._outbox.answer(asker, SyncGroupResponse(error))
+            self._outbox.answer(requester, SyncGroupResponse(error))
             return
         member = group.members[request.member_id]
         size = sum(len(assignment) for _, assignment in request.assignments)
         if member.member_id == group.leader_id and not self._memory.has_room_for(size):
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            self._outbox.answer(asker, SyncGroupResponse(error))
+            self._outbox.answer(requester, SyncGroupResponse(error))
             return
         self._rebalance.heard_sync(group, member.member_id)
         if group.state is GroupState.STABLE:
             response = self._rebalance.assignment_of(group, member, ErrorCode.NONE)
-            self._outbox.answer(asker, response)
+            self._outbox.answer(requester, response)
             self._rebalance.keep_alive(group, member, now_ms)
             return
         superseded = SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS)
         self._rebalance.answer_sync(member, superseded)
-        member.sync_asker = asker
+        member.sync_requester = requester
         if member.member_id == group.leader_id and group.assigned_generation != group.generation_id:
             # Only once: what the log says last has to be what everybody gets.
             group.assigned_generation = group.generation_id
@@ -105,11 +106,11 @@ class Presence:
 
     # -- LeaveGroup -----------------------------------------------------------------------
 
-    def leave(self, group: Group, asker: object, request: LeaveGroup, now_ms: int) -> None:
+    def leave(self, group: Group, requester: object, request: LeaveGroup, now_ms: int) -> None:
         """If nobody is left, that is written before it is told."""
         if group.state is GroupState.DEAD:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            self._outbox.answer(asker, LeaveGroupResponse(error))
+            self._outbox.answer(requester, LeaveGroupResponse(error))
             return
         token = self._outbox.next_token
         left = tuple(
@@ -118,12 +119,12 @@ class Presence:
         )
         response = LeaveGroupResponse(ErrorCode.NONE, left)
         if self._outbox.next_token == token:
-            self._outbox.answer(asker, response)
+            self._outbox.answer(requester, response)
             return
 
         def written(error: ErrorCode, _now_ms: int) -> None:
             failed = LeaveGroupResponse(error_of_group_append(error))
-            self._outbox.answer(asker, response if error is ErrorCode.NONE else failed)
+            self._outbox.answer(requester, response if error is ErrorCode.NONE else failed)
 
         self._outbox.also_when_written(token, written)
 

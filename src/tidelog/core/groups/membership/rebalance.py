@@ -7,6 +7,8 @@ Always true: whoever is taken out of a group, and waits for an answer, gets it f
 PreparingRebalance has a timer set that ends it.
 """
 
+from tidelog.core.coordinator.outbox import OnWritten, Outbox
+from tidelog.core.coordinator.timers import Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState
@@ -16,9 +18,9 @@ from tidelog.core.groups.messages import (
     JoinGroupResponse,
     SyncGroupResponse,
 )
-from tidelog.core.groups.outbox import OnWritten, Outbox, error_of_group_append
 from tidelog.core.groups.records import GroupKey, encode_group_value, encode_key
-from tidelog.core.groups.timers import Timer, TimerKind, Timers
+from tidelog.core.groups.refusals import error_of_group_append
+from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.wall_clock import WallClock
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
@@ -29,7 +31,7 @@ class Rebalance:
     """Moves groups from state to state."""
 
     def __init__(
-        self, config: GroupConfig, timers: Timers, outbox: Outbox, wall: WallClock
+        self, config: GroupConfig, timers: Timers[Timer], outbox: Outbox, wall: WallClock
     ) -> None:
         self._config = config
         self._timers = timers
@@ -137,7 +139,7 @@ class Rebalance:
         self._timers.cancel(Timer(TimerKind.JOIN, group.group_id))
         group.initial_delay_ms = None
         for member in list(group.members.values()):
-            if member.join_asker is None and not member.is_static:
+            if member.join_requester is None and not member.is_static:
                 self.discard(group, member)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left, and none has come back. Their sessions end this.
@@ -173,9 +175,9 @@ class Rebalance:
 
     def answer_join(self, group: Group, member: Member, response: JoinGroupResponse) -> None:
         """If it waits for that."""
-        asker = group.end_join(member)
-        if asker is not None:
-            self._outbox.answer(asker, response)
+        requester = group.end_join(member)
+        if requester is not None:
+            self._outbox.answer(requester, response)
 
     # -- CompletingRebalance --------------------------------------------------------------
 
@@ -216,10 +218,10 @@ class Rebalance:
 
     def answer_sync(self, member: Member, response: SyncGroupResponse) -> bool:
         """Whether it waited for that."""
-        asker, member.sync_asker = member.sync_asker, None
-        if asker is None:
+        requester, member.sync_requester = member.sync_requester, None
+        if requester is None:
             return False
-        self._outbox.answer(asker, response)
+        self._outbox.answer(requester, response)
         return True
 
     # -- records --------------------------------------------------------------------------

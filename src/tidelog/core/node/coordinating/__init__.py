@@ -1,1 +1,1 @@
-"""Consumer groups on a broker: their coordinator lives where their partition is led."""
+"""Hosts coordinators: loads, serves and unloads shards with the leadership of their partitions."""

@@ -1,14 +1,15 @@
-"""The groups of one partition that this broker leads: read from its log, then kept by it.
+"""A shard on the leader of its partition, and how far it has read the log.
 
-A coordinator that has just come into office knows nothing. It reads the log to the end, a
-slice each step so that nobody else waits long, and answers once all it has read is committed:
-an offset that a group was told must not be gone after the next election.
+A new leader knows nothing of the shard's state. It reads the log up to the log end offset, one
+slice in each step so that other requests do not wait long. It serves once everything it has read
+is committed: what a client was told must survive the next election.
 
-Always true: a shard never outlives the leader epoch that it was made in.
+Invariant: a shard never outlives the leader epoch in which it was created.
 """
 
-from tidelog.core.groups.records import DamagedRecord
-from tidelog.core.groups.shard import GroupShard
+from typing import Any, Generic, TypeVar
+
+from tidelog.core.coordinator.shard import CoordinatorShard, DamagedRecord
 from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
@@ -18,37 +19,41 @@ from tidelog.core.types import LeaderEpoch, Offset
 SLICE_BYTES = 128 * 1024
 SLICE_RECORDS = 5_000
 SLICE_UNPACKED_BYTES = 4 * 1024 * 1024
-"""Bytes read in one step, about ten milliseconds of work. A client may write to the topic itself,
-and send batches that decompress to many bytes."""
+"""Limits of one step, about ten milliseconds of work. A client may write to the topic itself, and
+send batches that decompress to many bytes."""
+
+S = TypeVar("S", bound=CoordinatorShard[Any])
 
 
-class HostedShard:
-    """A shard, and how far it has read its log."""
+class HostedShard(Generic[S]):
+    """A shard, its replica, and the progress of its loading."""
 
     __slots__ = ("_position", "damaged", "leader_epoch", "loaded", "replica", "shard", "target")
 
-    def __init__(self, shard: GroupShard, replica: HostedReplica) -> None:
+    def __init__(self, shard: S, replica: HostedReplica) -> None:
         self.shard = shard
         self.replica = replica
         self.leader_epoch: LeaderEpoch = replica.partition.leader_epoch
         self.target: Offset = replica.log.log_end_offset
+        """The end of the log when this broker became leader."""
         self.loaded = False
         self.damaged = 0
-        """Batches and records that could not be read. They are passed over, as in Kafka."""
+        """Batches and records that could not be decoded. They are skipped, as in Kafka."""
         self._position: Offset = replica.log.log_start_offset
 
     @property
     def is_current(self) -> bool:
-        """Whether the leader is still the one that the shard was made for."""
+        """Whether this broker still leads in the leader epoch of the shard."""
         partition = self.replica.partition
         return partition.is_leader and partition.leader_epoch == self.leader_epoch
 
     @property
     def has_read_all(self) -> bool:
+        """Whether the log was read up to `target`."""
         return self._position >= self.target
 
-    def read_on(self) -> int:
-        """One slice of the log; how many bytes that were, packed or not."""
+    def read_slice(self) -> int:
+        """Replay one slice of the log. Return its size in bytes, compressed or not."""
         log = self.replica.log
         self._position = max(self._position, log.log_start_offset)
         if self.has_read_all:
@@ -59,8 +64,8 @@ class HostedShard:
                 data = log.read_bytes(region)
         except DamagedRecords:
             if len(self.replica.isr) > 1:
-                return 0  # a sound replica in sync is about to lead, and reads it all
-            self._pass_over_segment()
+                return 0  # an intact in-sync replica is about to lead, and will read everything
+            self._skip_segment()
             return 1
         if not region.length:
             self._position = self.target  # compaction left nothing more
@@ -76,13 +81,13 @@ class HostedShard:
                 if records >= SLICE_RECORDS or unpacked >= SLICE_UNPACKED_BYTES:
                     break
         except CorruptRecord:
-            self._pass_over_segment()
+            self._skip_segment()
         if self._position <= before:
-            self._pass_over_segment()
+            self._skip_segment()
         return max(region.length, unpacked)
 
-    def _pass_over_segment(self) -> None:
-        """A damaged header: nobody can tell where in this file the next batch begins."""
+    def _skip_segment(self) -> None:
+        """Skip a segment with a damaged header: the start of the next batch is unknown."""
         self.damaged += 1
         segments = self.replica.log.segments
         here = next(segments.from_offset(self._position))
@@ -90,7 +95,7 @@ class HostedShard:
         self._position = self.target if following is None else min(following, self.target)
 
     def _replay(self, batch: RecordBatch) -> int:
-        """How many bytes it unpacked to, roughly."""
+        """Replay a batch. Return its approximate uncompressed size."""
         size = 0
         try:
             for record in decode(batch):

@@ -1,14 +1,14 @@
-"""What shards have to write, appended to their own partitions as a producer with acks=all would.
+"""Appends the records of shards to their partitions, as a producer with acks=all would.
 
-Several appends of one shard in one turn share a batch. Whatever becomes of it is told once for
-each: committed, refused, or not known in time (`offsets.commit.timeout.ms`).
+Several appends of one shard in one turn share a batch. The outcome is reported once for each
+append: committed, refused, or unknown because the write timed out.
 """
 
 from collections.abc import Callable
+from typing import Any
 
+from tidelog.core.coordinator.outbox import Append
 from tidelog.core.errors import ErrorCode
-from tidelog.core.groups.messages import Append
-from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.coordinating.hosted_shard import HostedShard
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.messages import ProducePartitionResponse
@@ -21,29 +21,29 @@ from tidelog.core.record.record_batch import RecordBatch, parse
 from tidelog.core.replication.events import ACKS_ALL, ProduceReceived
 
 SHARED_BYTES_MAX = 256 * 1024
-"""Appends share a batch up to this size; what is larger has one of its own."""
+"""Appends share a batch up to this size; a larger append gets a batch of its own."""
 
 
 class ShardWriter:
-    """Appends for shards, and keeps in mind who is to be told."""
+    """Appends for the shards of one coordinator, and collects the outcomes."""
 
     def __init__(
         self,
-        config: NodeConfig,
+        timeout_ms: int,
         turn: Turn,
         replicas: Replicas,
-        rouse: Callable[[HostedReplica], None],
+        wake_resting: Callable[[HostedReplica], None],
     ) -> None:
-        self.done: list[tuple[HostedShard, int, ErrorCode]] = []
-        """What has become of appends, for `take_done`."""
-        self._timeout_ms = config.offsets_commit_timeout_ms
+        self.done: list[tuple[HostedShard[Any], int, ErrorCode]] = []
+        """Outcomes of appends by their tokens, for `take_done`."""
+        self._timeout_ms = timeout_ms
         self._turn = turn
         self._replicas = replicas
-        self._rouse = rouse
+        self._wake_resting = wake_resting
         self._waiting: Deadlines[Pending] = Deadlines()
 
-    def write(self, hosted: HostedShard, appends: list[Append]) -> None:
-        """One batch, or several if it would grow too large."""
+    def write(self, hosted: HostedShard[Any], appends: list[Append]) -> None:
+        """Write appends as one batch, or as several if one would be too large."""
         group: list[Append] = []
         size = 0
         for append in appends:
@@ -55,7 +55,7 @@ class ShardWriter:
             size += more
         self._write(hosted, group)
 
-    def _write(self, hosted: HostedShard, appends: list[Append]) -> None:
+    def _write(self, hosted: HostedShard[Any], appends: list[Append]) -> None:
         replica = hosted.replica
         batch = _batch_of(appends, self._turn.wall_ms)
         error = replica.partition.produce_error(ACKS_ALL)
@@ -65,7 +65,7 @@ class ShardWriter:
         if error is ErrorCode.NONE and too_large:
             error = ErrorCode.MESSAGE_TOO_LARGE
             if len(appends) > 1:
-                # One of them is too large, or all are together: nobody answers for the others.
+                # One of them is too large, or only their sum is: each gets its own outcome.
                 for append in appends:
                     self._write(hosted, [append])
                 return
@@ -75,13 +75,13 @@ class ShardWriter:
             return
         pending = self._pending(hosted, tokens)
         if replica.resting:
-            self._rouse(replica)
+            self._wake_resting(replica)
         event = ProduceReceived(Part(pending, 0), batch, ACKS_ALL, self._turn.now_ms)
         self._replicas.step(replica, event)
         if not pending.done:
             self._waiting.add(pending, pending.deadline_ms)
 
-    def _pending(self, hosted: HostedShard, tokens: list[int]) -> Pending:
+    def _pending(self, hosted: HostedShard[Any], tokens: list[int]) -> Pending:
         preset = ErrorCode.REQUEST_TIMED_OUT
         answers = [ProducePartitionResponse(hosted.replica.topic_partition, preset)]
 
@@ -93,21 +93,23 @@ class ShardWriter:
         deadline_ms = self._turn.now_ms + self._timeout_ms
         return Pending(hosted, 0, answers, 1, deadline_ms, finish)
 
-    def take_done(self) -> list[tuple[HostedShard, int, ErrorCode]]:
+    def take_done(self) -> list[tuple[HostedShard[Any], int, ErrorCode]]:
+        """Remove and return the outcomes."""
         done, self.done = self.done, []
         return done
 
-    def forget(self, hosted: HostedShard) -> None:
-        """Nobody is told any more."""
+    def forget(self, hosted: HostedShard[Any]) -> None:
+        """Drop the outcomes of a shard that was unloaded."""
         self.done = [entry for entry in self.done if entry[0] is not hosted]
 
     def expire(self) -> None:
-        """Whoever waits too long is told that nothing is known."""
+        """Time out appends that were not committed in time: their outcome is unknown."""
         for pending in self._waiting.due(self._turn.now_ms):
             pending.time_out()
             pending.peer.replica.commits.forget_done()  # type: ignore[attr-defined]
 
     def next_ms(self) -> int | None:
+        """Return when `expire` has something to do."""
         return self._waiting.next_ms()
 
 

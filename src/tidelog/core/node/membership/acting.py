@@ -8,7 +8,6 @@ Always true: a broker that acts may lead.
 """
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.coordinating.coordination import Coordination
 from tidelog.core.node.membership.metadata import Metadata
 from tidelog.core.node.membership.registration import Registration
 from tidelog.core.node.replicas import Replicas
@@ -28,7 +27,6 @@ class Acting:
         registration: Registration,
         metadata: Metadata,
         flushing: Flushing,
-        groups: Coordination,
     ) -> None:
         self._turn = turn
         self._gate = gate
@@ -36,7 +34,6 @@ class Acting:
         self._registration = registration
         self._metadata = metadata
         self._flushing = flushing
-        self._groups = groups
 
     def hold_back(self) -> None:
         """Before the image is followed: words about own leadership wait, if this broker may not
@@ -55,7 +52,6 @@ class Acting:
                 self._gate.acting = True
                 self._metadata.begin_acting()
                 self._flushing.begin_acting()
-                self._groups.reconsider()
 
     def cease(self) -> None:
         """Promise nothing more; whoever waits must ask elsewhere."""
@@ -63,4 +59,3 @@ class Acting:
         self._turn.counters.fencings += 1
         for replica in self._replicas.hosted.values():
             self._replicas.fail_waiters(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._groups.reconsider()

@@ -7,6 +7,7 @@ commit that was never answered may turn up at any time.
 
 from collections.abc import Callable
 
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import (
     NO_GENERATION,
@@ -17,7 +18,6 @@ from tidelog.core.groups.messages import (
     OffsetFetchResponse,
     OffsetToCommit,
 )
-from tidelog.core.groups.partitioning import OFFSETS_TOPIC
 from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
 from tidelog.lab.sim.clients.metadata import find_leader
 from tidelog.lab.sim.machine.network import Address

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.core.groups.partitioning import partition_for
+from tidelog.core.coordinator.lookup import partition_for
 
 
 @pytest.mark.parametrize(

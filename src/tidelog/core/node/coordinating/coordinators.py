@@ -1,0 +1,181 @@
+"""All coordinators of a broker: they follow the leadership of their internal topics.
+
+A coordinator's code is imported when this broker leads a partition of its topic, or receives one
+of its requests: the code for groups takes a tenth of a broker's start to load, and a cluster
+without groups never needs it.
+"""
+
+from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING, Any
+
+from tidelog.core.coordinator.lookup import (
+    OFFSETS_TOPIC,
+    CoordinatorType,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    partition_for,
+)
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.coordinating.tenant import CoordinatorHost, Handler, Tenant
+from tidelog.core.node.effects import Respond
+from tidelog.core.node.events import Peer
+from tidelog.core.node.membership.registration import CLIENT_LISTENER
+from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
+    from tidelog.core.node.coordinating.hosted_shard import HostedShard
+
+
+def _group_coordinator(host: CoordinatorHost) -> "CoordinatorRuntime[Any]":
+    from tidelog.core.node.coordinating.group_coordinator import GroupCoordinator
+
+    return GroupCoordinator(host)
+
+
+TENANTS = (
+    Tenant(
+        CoordinatorType.GROUP, OFFSETS_TOPIC, "tidelog.core.groups.messages", _group_coordinator
+    ),
+)
+
+
+class Coordinators:
+    """Creates coordinators when they are needed; loads and unloads their shards."""
+
+    def __init__(self, host: CoordinatorHost) -> None:
+        self._host = host
+        self._turn = host.turn
+        self._image = host.image
+        self._replicas = host.replicas
+        self._gate = host.gate
+        self._tenants = {tenant.topic: tenant for tenant in TENANTS}
+        self._topics = {tenant.type: tenant.topic for tenant in TENANTS}
+        self._runtimes: dict[str, CoordinatorRuntime[Any]] = {}
+        self._acting = False
+        """Whether shards are loaded: `gate.acting` as it was last seen."""
+
+    def _runtime(self, topic: str) -> "CoordinatorRuntime[Any]":
+        runtime = self._runtimes.get(topic)
+        if runtime is None:
+            runtime = self._runtimes[topic] = self._tenants[topic].make(self._host)
+        return runtime
+
+    def shards(self, topic: str) -> "dict[int, HostedShard[Any]]":
+        """Return the shards of an internal topic on this broker, by partition."""
+        runtime = self._runtimes.get(topic)
+        return {} if runtime is None else runtime.shards
+
+    # -- requests --------------------------------------------------------------------------
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of requests that need no coordinator on this broker."""
+        return {FindCoordinator: self._find_coordinator}
+
+    def handlers_of(self, request_type: type) -> dict[type, Handler]:
+        """Return all handlers of the coordinator that serves a type of request; none if there is
+        no such coordinator."""
+        for tenant in self._tenants.values():
+            if tenant.requests == request_type.__module__:
+                return self._runtime(tenant.topic).handlers()
+        return {}
+
+    def _find_coordinator(self, peer: Peer, correlation: int, request: FindCoordinator) -> None:
+        topic = self._topics[request.key_type]
+        self._turn.emit(Respond(peer, correlation, self._coordinator_of(topic, request.key)))
+
+    def _coordinator_of(self, topic: str, key: str) -> FindCoordinatorResponse:
+        """Return the leader of the key's partition."""
+        known = self._image.topics.get(topic)
+        if known is None:
+            return _not_available(f"{topic} is being created; retry later.")
+        index = partition_for(key, known.partition_count)
+        partition = self._image.partition(topic, index)
+        if partition is not None and partition.leader is not None:
+            leader = self._image.brokers.get(partition.leader)
+            for listener, host, port in leader.endpoints if leader and not leader.fenced else ():
+                if leader is not None and listener == CLIENT_LISTENER:
+                    return FindCoordinatorResponse(ErrorCode.NONE, leader.id, host, port)
+        return _not_available(f"{topic}-{index} has no leader; retry later.")
+
+    # -- leadership ------------------------------------------------------------------------
+
+    def image_advanced(self, deleted_topics: Set[str]) -> None:
+        """Follow a new metadata image."""
+        self._follow_leadership()
+        if deleted_topics:
+            for runtime in self._runtimes.values():
+                runtime.topics_deleted(deleted_topics)
+
+    def _follow_leadership(self) -> None:
+        """Have a shard for each partition that this broker leads, and no other.
+
+        A replica whose leadership changed loses its shard, even if this broker leads again: its
+        appends were failed, so the shard does not know what is in the log.
+        """
+        changed = self._replicas.leadership_changed
+        began = self._gate.acting and not self._acting
+        self._acting = self._gate.acting
+        if changed:
+            self._replicas.leadership_changed = {}
+            for replica in changed:
+                runtime = self._runtimes.get(replica.topic_partition.topic)
+                if runtime is not None:
+                    runtime.unload(replica)
+        if began:
+            self._load(self._internal_replicas())
+        elif changed and self._acting:
+            self._load(changed)
+
+    def _internal_replicas(self) -> list[HostedReplica]:
+        hosted = self._replicas.hosted
+        names = (
+            TopicPartition(topic, index)
+            for topic in self._tenants
+            if topic in self._image.topics
+            for index in range(self._image.topics[topic].partition_count)
+        )
+        return [hosted[name] for name in names if name in hosted]
+
+    def _load(self, replicas: Iterable[HostedReplica]) -> None:
+        for replica in replicas:
+            name = replica.topic_partition
+            if (
+                name.topic in self._tenants
+                and replica.partition.is_leader
+                and self._replicas.hosted.get(name) is replica
+            ):
+                self._runtime(name.topic).load(replica)
+
+    # -- progress --------------------------------------------------------------------------
+
+    def pump(self) -> bool:
+        """Make all progress that is possible now. Return whether there was any."""
+        if self._replicas.leadership_changed or self._gate.acting is not self._acting:
+            self._follow_leadership()
+        progress = False
+        for runtime in self._runtimes.values():
+            if runtime.is_active:
+                runtime.pump()
+                progress = True
+        return progress
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self._follow_leadership()
+        for runtime in self._runtimes.values():
+            runtime.tick()
+
+    def next_ms(self) -> int | None:
+        """Return when `tick` has something to do."""
+        soonest = None
+        for runtime in self._runtimes.values():
+            due = runtime.next_ms()
+            if due is not None and (soonest is None or due < soonest):
+                soonest = due
+        return soonest
+
+
+def _not_available(why: str) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=why)

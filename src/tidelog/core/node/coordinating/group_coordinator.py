@@ -1,0 +1,69 @@
+"""The group coordinator: consumer groups and committed offsets on `__consumer_offsets`."""
+
+from collections.abc import Set
+
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups import messages as on
+from tidelog.core.groups.membership.member_memory import MemberMemory
+from tidelog.core.groups.refusals import refused
+from tidelog.core.groups.shard import GroupShard
+from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
+from tidelog.core.node.coordinating.tenant import CoordinatorHost, Handler
+from tidelog.core.node.effects import Respond
+from tidelog.core.node.events import Peer
+from tidelog.core.types import LeaderEpoch, TopicId
+
+
+class GroupCoordinator(CoordinatorRuntime[GroupShard]):
+    """The groups that this broker coordinates."""
+
+    topic = OFFSETS_TOPIC
+
+    def __init__(self, host: CoordinatorHost) -> None:
+        super().__init__(host, host.config.offsets_commit_timeout_ms)
+        self._config = host.config.groups
+        self._memory = MemberMemory()
+
+    def handlers(self) -> dict[type, Handler]:
+        of_one_group = (
+            on.JoinGroup,
+            on.SyncGroup,
+            on.Heartbeat,
+            on.LeaveGroup,
+            on.OffsetCommit,
+            on.OffsetFetch,
+            on.OffsetDelete,
+            on.DescribeGroup,
+            on.DeleteGroup,
+        )
+        return {**dict.fromkeys(of_one_group, self._serve), on.ListGroups: self._list}
+
+    def make_shard(self, _leader_epoch: LeaderEpoch) -> GroupShard:
+        return GroupShard(self._config, self._turn.now_ms, self._turn.wall, self._memory)
+
+    def refused(self, request: on.Request, error: ErrorCode) -> on.Response:
+        return refused(request, error)
+
+    def on_loaded(self, shard: GroupShard) -> None:
+        shard.forget_old_topics(self._id_of, self._turn.now_ms)
+
+    def on_topics_deleted(self, shard: GroupShard, names: Set[str]) -> None:
+        shard.topic_deleted(sorted(names), self._turn.now_ms, self._id_of)
+
+    def _id_of(self, topic: str) -> TopicId | None:
+        known = self._image.topics.get(topic)
+        return None if known is None else known.topic_id
+
+    def _serve(self, peer: Peer, correlation: int, request: on.GroupRequest) -> None:
+        self.serve(request.group_id, peer, correlation, request)
+
+    def _list(self, peer: Peer, correlation: int, request: on.ListGroups) -> None:
+        """List the groups of this broker."""
+        shards = self.all_shards()
+        if isinstance(shards, ErrorCode):
+            response = on.ListGroupsResponse(shards)
+        else:
+            found = tuple(group for shard in shards for group in shard.list_groups(request))
+            response = on.ListGroupsResponse(ErrorCode.NONE, found)
+        self._turn.emit(Respond(peer, correlation, response))

@@ -1,0 +1,41 @@
+"""What a broker gives to a coordinator, and what a coordinator declares before it is imported."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.coordinator.lookup import CoordinatorType
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.events import Peer
+from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.serving.gate import Gate
+from tidelog.core.node.turn import Turn
+
+if TYPE_CHECKING:
+    from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
+
+Handler: TypeAlias = Callable[[Peer, int, Any], None]
+"""Serves a request of a peer with a correlation id."""
+
+
+class CoordinatorHost(NamedTuple):
+    """The parts of the broker that a coordinator uses."""
+
+    config: NodeConfig
+    turn: Turn
+    image: ClusterImage
+    replicas: Replicas
+    gate: Gate
+    wake_resting: Callable[[HostedReplica], None]
+    """Wakes the fetch sessions that rest at a replica, before an append."""
+
+
+class Tenant(NamedTuple):
+    """One kind of coordinator."""
+
+    type: CoordinatorType
+    topic: str
+    requests: str
+    """The module that defines its request types."""
+    make: "Callable[[CoordinatorHost], CoordinatorRuntime[Any]]"
+    """Imports the coordinator and creates it."""
