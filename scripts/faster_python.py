@@ -1,8 +1,9 @@
-"""Print the fastest interpreter of this version that the machine has.
+"""Print the path of the fastest interpreter of this Python version on the machine.
 
-An interpreter built without profile-guided optimisation, as version managers build it, needs
-up to a third more for each small request than the system's own. Both may be there; this takes
-the one that is faster, if it can make virtual environments. `make PYTHON=…` asks nobody.
+`make setup` creates `.venv` with it. An interpreter without profile-guided optimisation, as version
+managers often build it, needs up to a third more CPU for each small request than the system's own.
+If the choice is not the `python3` of the PATH, a line on stderr says so. `make PYTHON=…` skips
+the choice.
 """
 
 import os
@@ -11,7 +12,7 @@ import sys
 import time
 
 WORTH_IT = 0.92
-"""Another interpreter is taken if it needs no more than this share of the time."""
+"""Choose another interpreter only if it needs at most this share of the time."""
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 USUAL_PLACES = ("/usr/bin", "/usr/local/bin")
 
@@ -28,7 +29,7 @@ class _Entry:
 
 
 def seconds() -> float:
-    """The CPU that a little of what brokers do takes here; the best of some rounds."""
+    """Measure the CPU time of a small loop like a broker's; the best of 40 rounds."""
     best = float("inf")
     for _ in range(40):
         began = time.process_time()
@@ -41,7 +42,7 @@ def seconds() -> float:
 
 
 def others() -> list[str]:
-    """Interpreters of this version under their usual names, apart from this one."""
+    """Return other interpreters with the usual names, from the PATH and the usual places."""
     names = ("python3", f"python3.{sys.version_info.minor}")
     places = [*os.get_exec_path(), *USUAL_PLACES]
     paths = [os.path.join(place, name) for place in places for name in names]
@@ -51,30 +52,39 @@ def others() -> list[str]:
 
 
 def measured(path: str) -> tuple[float, str]:
-    """What the same takes there, and which interpreter it is; for ever if it is of no use."""
+    """Return the time that an interpreter needs, and its real path; infinity if it can't be used.
+
+    It can't be used if it has another version or lacks a module that a virtual environment needs.
+    """
     took = []
     for _ in range(2):
         done = subprocess.run([path, __file__, "--measure"], capture_output=True, text=True)
-        told = done.stdout.strip().split(" ", 2)
-        if done.returncode or told[0] != VERSION:
+        printed = done.stdout.strip().split(" ", 2)
+        if done.returncode or printed[0] != VERSION:
             return float("inf"), path
-        took.append(float(told[1]))
-    return min(took), told[2]
+        took.append(float(printed[1]))
+    return min(took), printed[2]
 
 
 def main() -> None:
+    """Print the choice; with --measure, print this interpreter's version, time and path."""
     if "--measure" in sys.argv:
-        import ensurepip  # noqa: F401  (some systems package it apart; without it no venv)
+        import ensurepip  # noqa: F401  (a package of its own on some systems; venv needs it)
         import sqlite3  # noqa: F401
         import ssl  # noqa: F401
 
         sys.stdout.write(f"{VERSION} {seconds()} {sys.executable}\n")
         return
-    here, best = measured(sys.executable)
-    for took, path in map(measured, others()):
-        if took < here * WORTH_IT:
-            here, best = took / WORTH_IT, path
-    sys.stdout.write(f"{best}\n")
+    own, own_path = measured(sys.executable)
+    fastest, path = min(map(measured, others()), default=(own, own_path))
+    if fastest >= own * WORTH_IT:
+        path = own_path
+    else:
+        sys.stderr.write(
+            f"using {path}, which needs {fastest / own:.0%} of the CPU time of {own_path};"
+            " to use another interpreter: make setup PYTHON=/path/to/python3\n"
+        )
+    sys.stdout.write(f"{path}\n")
 
 
 if __name__ == "__main__":
