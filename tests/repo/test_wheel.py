@@ -1,7 +1,8 @@
-"""The wheel is whole: in an empty environment, away from the sources, the stories play."""
+"""The built wheel works in an empty environment: version, stories, and a cluster."""
 
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -10,14 +11,46 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
-def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "-w", str(tmp_path)]
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and its dependencies, away from the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "-w", str(folder)]
     subprocess.run([*build, str(ROOT)], check=True)
-    (wheel,) = tmp_path.glob("tidelog-*.whl")
-    venv.create(tmp_path / "env", with_pip=True)
-    python = str(tmp_path / "env" / "bin" / "python")
+    (wheel,) = folder.glob("tidelog-*.whl")
+    venv.create(folder / "env", with_pip=True)
+    python = folder / "env" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "--quiet", "install", str(wheel)], check=True)
-    command = [python, "-m", "tidelog", "story", "check"]
-    told = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert "all as expected" in told.stdout
+    return python
+
+
+def output(python: Path, *words: str, folder: Path) -> str:
+    command = [python.with_name("tidelog"), *words]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.ci
+def test_the_version_is_that_of_pyproject(python: Path, tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert output(python, "--version", folder=tmp_path).split()[-1] == project["version"]
+
+
+@pytest.mark.ci
+def test_the_stories_of_the_wheel_hold(python: Path, tmp_path: Path) -> None:
+    assert "all as expected" in output(python, "story", "check", folder=tmp_path)
+
+
+@pytest.mark.ci
+def test_a_cluster_starts_and_keeps_a_record(python: Path, tmp_path: Path) -> None:
+    tidelog = python.with_name("tidelog")
+    work = f"echo hello | {tidelog} produce greetings --create && {tidelog} consume greetings -e"
+    up = ("up", "--ephemeral", "--port", "0", "--", "sh", "-c", work)
+    assert output(python, *up, folder=tmp_path).splitlines()[-1] == "hello"
