@@ -4,10 +4,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.spark-installed
 SPARK_LOG := build/spark-setup.log
+DOCS_STAMP := $(VENV)/.docs-installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark fix check test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-scaling bench-groups bench-spark bench-audit bench-decode bench-core bench-kafka test-all ci
+.PHONY: help setup spark fix check docs test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-scaling bench-groups bench-spark bench-audit bench-decode bench-core bench-kafka test-all ci
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +40,14 @@ check: $(STAMP) ## ruff, mypy, import-linter, the repo's own shape
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest tests/repo/test_shape.py
+
+docs: $(DOCS_STAMP) ## the documentation as a site in build/site; fails on a broken link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html, or run: $(BIN)/mkdocs serve"
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
 
 # PySpark is half a gigabyte. It comes while the other tests run; what is not done then is waited for,
 # and what failed is tried once more, by `make spark`.
@@ -133,7 +142,7 @@ bench-audit: $(SPARK_STAMP) ## the audit of three replicas, beside reading and c
 bench-core: $(STAMP) ## what a step of the replication core costs
 	$(BIN)/python benchmarks/how_fast_is_a_step.py
 
-test-all: check test test-more sim model mutants ## everything, the slow tests too
+test-all: check docs test test-more sim model mutants ## everything, the slow tests too
 	-$(BIN)/python scripts/set_up_browser.py
 	$(BIN)/pytest -n 2 -m 'slow and not spark' -rs
 ifeq ($(SPARK),0)
@@ -142,4 +151,4 @@ else
 	$(BIN)/pytest -m 'slow and spark' -rs
 endif
 
-ci: check test test-more sim model mutants ## what .ci/run calls
+ci: check docs test test-more sim model mutants ## what .ci/run calls
