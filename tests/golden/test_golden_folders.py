@@ -265,7 +265,7 @@ def test_checkpoints_are_written_as_they_were_read(
 @each_clean
 def test_mark_of_a_clean_stop_is_written_as_kafka_writes_it(clean: MemoryDisk) -> None:
     mark = bytes(clean.files[layout.CLEAN_SHUTDOWN])
-    epoch = checkpoint.take_clean_shutdown(clean)
+    epoch = checkpoint.remove_clean_shutdown(clean)
     assert epoch is not None
     assert not clean.exists(layout.CLEAN_SHUTDOWN)
     checkpoint.write_clean_shutdown(clean, epoch)

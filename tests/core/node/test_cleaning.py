@@ -18,7 +18,7 @@ from tidelog.core.record.record_batch import batches
 from tidelog.core.replication.effects import TruncateTo
 from tidelog.core.storage import layout
 from tidelog.core.storage.cleaning.cleaner import clean
-from tidelog.core.storage.cleaning.plan import Told
+from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.storage.log import Log
 from tidelog.core.types import TopicPartition
 
@@ -178,7 +178,7 @@ def held_cleaning(cluster: Cluster) -> tuple[int, CleanLog]:
     return broker, effect
 
 
-def tell(cluster: Cluster, broker: int, effect: CleanLog, told: list[Told]) -> None:
+def tell(cluster: Cluster, broker: int, effect: CleanLog, told: list[CleaningMessage]) -> None:
     for one in told:
         cluster.step(broker, on.LogCleaned(effect.cleaning, one, cluster.now_ms))
 

@@ -133,7 +133,7 @@ def replica(
         log_start_offset=log[0],
         log_end_offset=log[1],
         high_watermark=hw,
-        high_watermark_doubted=hw_doubted,
+        high_watermark_uncertain=hw_doubted,
         policy=policy,
         producers=producers,
     )

@@ -135,8 +135,8 @@ def test_broken_topic_id_files_are_refused(data: bytes, problem: str) -> None:
 def test_mark_of_a_clean_stop_is_taken_away(data: bytes, epoch: int) -> None:
     disk = MemoryDisk()
     disk.write(layout.CLEAN_SHUTDOWN, data)
-    assert checkpoint.take_clean_shutdown(disk) == epoch
-    assert checkpoint.take_clean_shutdown(disk) is None
+    assert checkpoint.remove_clean_shutdown(disk) == epoch
+    assert checkpoint.remove_clean_shutdown(disk) is None
 
 
 def test_properties_keep_comments_and_order() -> None:

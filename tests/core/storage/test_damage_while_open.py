@@ -138,7 +138,7 @@ def test_a_file_that_is_distrusted_is_checked_again(disk: BadSectors, log: Log) 
         pass
     disk.files[SECOND][2 * SIZE + 70] ^= 1
     assert log.read(9, 1).length, "it was checked before"
-    log.distrust(SECOND)
+    log.require_verification(SECOND)
     with pytest.raises(DamagedRecords):
         log.read(9, 1)
     assert [damage.offset for damage in found] == [9]

@@ -15,10 +15,10 @@ from storage_kit import new_log
 from tidelog.core.node.effects import CleanLog, StopCleaning
 from tidelog.core.storage.cleaning.plan import (
     CleanedGroup,
+    CleaningMessage,
     CleaningPlan,
     CleaningResult,
     LastBatch,
-    Told,
 )
 from tidelog.core.storage.log import Log
 from tidelog.shell.broker import cleaner as cleaner_module
@@ -37,7 +37,7 @@ class Stage:
     def __init__(self, root: Path) -> None:
         self.disk = OsDisk(str(root))
         self.loop = EventLoop(Clock())
-        self.told: list[tuple[int, Told]] = []
+        self.told: list[tuple[int, CleaningMessage]] = []
         self.cleaner = Cleaner(self.loop, str(root), lambda n, told: self.told.append((n, told)))
         self.log: Log = new_log(self.disk, COMPACT)
         for number in range(20):

@@ -30,7 +30,7 @@ class AbortedTransaction(NamedTuple):
     """Of the abort marker."""
     last_stable_offset: Offset
 
-    def told(self) -> str:
+    def describe(self) -> str:
         first, last = self.first_offset, self.last_offset
         return f"the abort of producer {self.producer_id}, offsets {first} to {last},"
 
@@ -48,9 +48,9 @@ def decode_transactions(data: bytes) -> list[AbortedTransaction]:
             raise CorruptTransactionIndex(f"version {version}")
         entry = AbortedTransaction(*fields)
         if entry.first_offset > entry.last_offset:
-            raise CorruptTransactionIndex(f"{entry.told()} ends before it begins")
+            raise CorruptTransactionIndex(f"{entry.describe()} ends before it begins")
         if entries and entries[-1].last_offset >= entry.last_offset:
-            raise CorruptTransactionIndex(f"{entry.told()} is out of order")
+            raise CorruptTransactionIndex(f"{entry.describe()} is out of order")
         entries.append(entry)
     return entries
 

@@ -14,7 +14,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     Unavailable,
 )
 from tidelog.core.slotted import slotted
-from tidelog.core.storage.cleaning.plan import Told
+from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 Peer: TypeAlias = Hashable
@@ -126,7 +126,7 @@ class LogCleaned:
     can't be done, and the text says why."""
 
     cleaning: int
-    told: Told
+    told: CleaningMessage
     now_ms: int
 
 

@@ -247,7 +247,7 @@ class Node:
         name = layout.parse_dir(path.partition("/")[0])
         replica = None if name is None else self._replicas.hosted.get(name)
         if replica is not None:
-            replica.log.distrust(path)
+            replica.log.require_verification(path)
 
     def describe(self, topic: str | None = None, partition: int | None = None) -> dict[str, Any]:
         """What this broker knows of itself and its replicas, for people."""

@@ -39,9 +39,9 @@ def begin_following(replica: Replica, event: on.PartitionChanged) -> list[do.Eff
     if event.leader is None:
         replica.following = Following.NOTHING
         return [do.StopFollowing()]
-    if replica.accused not in (None, event.leader):
+    if replica.refused_leader not in (None, event.leader):
         # If this leader lacks the records too, this replica's high watermark is wrong.
-        replica.accused, replica.high_watermark_doubted = None, True
+        replica.refused_leader, replica.high_watermark_uncertain = None, True
     effects: list[do.Effect] = []
     cut = replica.policy.cut_on_following(
         replica.epochs, replica.log_end_offset, replica.high_watermark
@@ -124,7 +124,7 @@ def fetch_answered(replica: Replica, event: on.FetchAnswered) -> list[do.Effect]
         replica.retry_at_ms = event.now_ms + replica.config.replica_fetch_backoff_ms
         return effects
     before = replica.high_watermark
-    replica.high_watermark_doubted, replica.accused = False, None
+    replica.high_watermark_uncertain, replica.refused_leader = False, None
     replica.high_watermark = follower_high_watermark(
         event.high_watermark,
         log_start_offset=replica.log_start_offset,
@@ -308,7 +308,7 @@ def _truncate_unless_committed(replica: Replica, offset: Offset, effects: list[d
         truncate(replica, offset, effects)
         return
     assert replica.leader is not None, "only a follower is asked to truncate its log"
-    replica.accused = replica.leader
+    replica.refused_leader = replica.leader
     replica.following = Following.NOTHING
     effects.append(do.StopFollowing())
     effects.append(
@@ -321,7 +321,7 @@ def _may_lack_committed(replica: Replica) -> bool:
     unclean election that this log has not followed, or if the high watermark may be wrong."""
     latest = replica.epochs.latest
     given_up = replica.unclean_epoch > (NO_EPOCH if latest is None else latest)
-    return given_up or replica.high_watermark_doubted or not replica.policy.fetches_with_epoch
+    return given_up or replica.high_watermark_uncertain or not replica.policy.fetches_with_epoch
 
 
 def truncate(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:

@@ -40,7 +40,7 @@ _WAIT_FOR_METADATA = frozenset(
 """Something newer exists: stay strict (pending) until it arrives."""
 
 
-def take_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
+def become_leader(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
     """Begin to lead in a new epoch.
 
     The high watermark stays what this replica last heard; everything above it must be
@@ -51,7 +51,7 @@ def take_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]
     replica.epoch_start_offset = start
     replica.following = Following.NOTHING
     replica.retry_at_ms = None
-    replica.accused = None
+    replica.refused_leader = None
     replica.isr = Committed(frozenset(event.isr))
     replica.followers = {
         broker: unknown_follower(in_sync=broker in event.isr, now_ms=event.now_ms)
@@ -66,7 +66,7 @@ def take_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]
     return effects
 
 
-def stay_in_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
+def update_leadership(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
     """Take a newer ISR or assignment within the same leader epoch."""
     replica.isr = Committed(frozenset(event.isr))
     replica.followers = {
@@ -82,7 +82,7 @@ def stay_in_office(replica: Replica, event: on.PartitionChanged) -> list[do.Effe
 
 def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     """Append a client's batch and answer as its acks ask."""
-    error = refusal(replica, event.acks)
+    error = append_error(replica, event.acks)
     if error is not _NONE:
         return [do.AnswerProduce(event.request, error, None)]
     batch = event.batch
@@ -102,13 +102,13 @@ def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     return effects
 
 
-def refusal(replica: Replica, acks: int) -> ErrorCode:
+def append_error(replica: Replica, acks: int) -> ErrorCode:
     """Why nothing can be appended, in Kafka's order of checks."""
     if acks not in _ACKS:
         return ErrorCode.INVALID_REQUIRED_ACKS
     if replica.leader != replica.local or replica.offline:
         return leadership_error(replica)
-    if acks == on.ACKS_ALL and replica.lacks(len(replica.isr.members)):
+    if acks == on.ACKS_ALL and replica.is_below_min_isr(len(replica.isr.members)):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     return _NONE
 

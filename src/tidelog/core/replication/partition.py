@@ -42,11 +42,11 @@ class Partition(Replica):
 
     def produce_error(self, acks: int) -> ErrorCode:
         """Why no batch at all can be appended now, if none can."""
-        return leader.refusal(self, acks)
+        return leader.append_error(self, acks)
 
     def commit_error(self) -> ErrorCode:
         """What a producer is told once its records are below the high watermark."""
-        if self.lacks(len(self.isr.maximal)):
+        if self.is_below_min_isr(len(self.isr.maximal)):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return _NONE
 
@@ -83,7 +83,7 @@ def _partition_changed(partition: Partition, event: on.PartitionChanged) -> list
     if event.leader == partition.local:
         # What is damaged stays damaged: a leader reports it and hands over, or serves the rest.
         partition.repair = None
-        change = leader.take_office if new_epoch else leader.stay_in_office
+        change = leader.become_leader if new_epoch else leader.update_leadership
         return effects + change(partition, event)
     if new_epoch:
         effects += follower.begin_following(partition, event)

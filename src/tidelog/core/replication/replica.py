@@ -58,7 +58,6 @@ class Replica:
     """The state of one replica."""
 
     __slots__ = (
-        "accused",
         "brokers",
         "config",
         "epoch_start_offset",
@@ -67,7 +66,7 @@ class Replica:
         "followers",
         "following",
         "high_watermark",
-        "high_watermark_doubted",
+        "high_watermark_uncertain",
         "isr",
         "leader",
         "leader_epoch",
@@ -79,6 +78,7 @@ class Replica:
         "policy",
         "producers",
         "refusals",
+        "refused_leader",
         "repair",
         "replicas",
         "retry_at_ms",
@@ -95,7 +95,7 @@ class Replica:
         log_start_offset: Offset = 0,
         log_end_offset: Offset = 0,
         high_watermark: Offset = 0,
-        high_watermark_doubted: bool = False,
+        high_watermark_uncertain: bool = False,
         policy: TruncationPolicy = LEADER_EPOCH,
         producers: ProducerState | None = None,
     ) -> None:
@@ -129,10 +129,10 @@ class Replica:
         and its leader does not count these fetches as progress."""
         self.unclean_epoch: LeaderEpoch = NO_EPOCH
         """The leader epoch of the last unclean election, which may have lost committed records."""
-        self.high_watermark_doubted = high_watermark_doubted
+        self.high_watermark_uncertain = high_watermark_uncertain
         """Records below the high watermark may be uncommitted: the log or a checkpoint was found
         damaged, or two leaders lack them. True until a leader has sent its high watermark."""
-        self.accused: BrokerId | None = None
+        self.refused_leader: BrokerId | None = None
         """The leader for which this replica refused to truncate its log (follower.py)."""
         self.offline = False
 
@@ -165,7 +165,7 @@ class Replica:
         """How many replicas must be in sync before anything commits."""
         return min(self.config.min_insync_replicas, len(self.replicas))
 
-    def lacks(self, members: int) -> bool:
+    def is_below_min_isr(self, members: int) -> bool:
         """Whether an ISR of so many is too small: `members < min_isr`, the rare case last."""
         return members < self.config.min_insync_replicas and members < len(self.replicas)
 
@@ -208,8 +208,8 @@ class Replica:
             int(self.offline),
             self.repair or (),
             self.unclean_epoch,
-            int(self.high_watermark_doubted),
-            _frozen(self.accused),
+            int(self.high_watermark_uncertain),
+            _frozen(self.refused_leader),
         )
 
     def thaw(self, picture: Picture) -> None:
@@ -232,8 +232,8 @@ class Replica:
             offline,
             repair,
             self.unclean_epoch,
-            high_watermark_doubted,
-            accused,
+            high_watermark_uncertain,
+            refused_leader,
         ) = picture
         self.epochs = LeaderEpochs.thaw(epochs)
         self.leader = _thawed(leader)
@@ -247,8 +247,8 @@ class Replica:
         self.retry_at_ms = _thawed(retry_at_ms)
         self.offline = bool(offline)
         self.repair = Repair(*repair) if repair else None
-        self.high_watermark_doubted = bool(high_watermark_doubted)
-        self.accused = _thawed(accused)
+        self.high_watermark_uncertain = bool(high_watermark_uncertain)
+        self.refused_leader = _thawed(refused_leader)
 
 
 def _frozen(number: int | None) -> int:

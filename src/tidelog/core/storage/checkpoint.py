@@ -146,7 +146,7 @@ def write_topic_metadata(disk: Disk, path: str, topic_id: TopicId) -> None:
 NO_BROKER_EPOCH = -1
 
 
-def take_clean_shutdown(disk: Disk) -> int | None:
+def remove_clean_shutdown(disk: Disk) -> int | None:
     """Remove the mark of a clean stop; the broker epoch in it, None if there was no mark.
 
     It goes before anything is loaded: a crash while loading must count as unclean

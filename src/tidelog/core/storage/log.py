@@ -65,7 +65,7 @@ class Log:
         "on_damage",
         "partition",
         "producers",
-        "producers_doubted",
+        "producers_incomplete_from",
         "topic_id",
     )
 
@@ -93,8 +93,8 @@ class Log:
         self.topic_id: TopicId | None = None
         self.epochs = epochs
         self.producers = producers
-        self.producers_doubted: Offset | None = None
-        """Producer state was read from damaged records from here on (`doubt_producers`)."""
+        self.producers_incomplete_from: Offset | None = None
+        """The offset of a damaged record: producer state lacks what it and later records say."""
         self.log_start_offset = log_start_offset
         self.log_end_offset = segments.active.next_offset()
         self.offline = False
@@ -164,7 +164,7 @@ class Log:
             # Nothing of it is left for a flush to do, and below the recovery point indexes
             # are believed.
             active.sync_indexes()
-        if self.producers_doubted is None:
+        if self.producers_incomplete_from is None:
             self._flush.new_files.append(self._snapshots.write(self.producers, base_offset))
         self._segments.add(self._new_segment(base_offset, now_ms))
 
@@ -200,9 +200,9 @@ class Log:
         end = self._segments.end_of(segment) or self.log_end_offset
         return Expected(end, self.epochs, NEVER if self.may_have_gaps else self.log_start_offset)
 
-    def doubt(self, offset: Offset) -> None:
+    def require_verification_at(self, offset: Offset) -> None:
         """Check the segment that holds `offset` again before more of it is served."""
-        next(self._segments.from_offset(offset)).distrust()
+        next(self._segments.from_offset(offset)).require_verification()
 
     def position_of(self, upto: Offset) -> int:
         """Where reads below this offset end in the active segment's file."""
@@ -262,11 +262,11 @@ class Log:
         reason = "the records behind its end were lost before this start"
         return Damage(self.log_end_offset, reason, inside=False)
 
-    def distrust(self, path: str) -> None:
+    def require_verification(self, path: str) -> None:
         """Check all of this segment's file again before it is read."""
         for segment in self._segments:
             if segment.path == path:
-                segment.distrust()
+                segment.require_verification()
 
     def offset_for_timestamp(
         self, timestamp: int, budget: WorkBudget | None = None
@@ -338,7 +338,7 @@ class Log:
             self._flush.truncated(end)
             self.log_end_offset = end
             self.log_start_offset = min(self.log_start_offset, end)
-            if self.producers_doubted is not None and end <= self.producers_doubted:
+            if self.producers_incomplete_from is not None and end <= self.producers_incomplete_from:
                 self.recover_producers()
             elif not self.producers.truncate_to(end):
                 self._rebuild_producers()
@@ -350,19 +350,19 @@ class Log:
             self._snapshots.rebuild(self.producers, self._segments)
         self.producers.end_offset = self.log_end_offset
 
-    def doubt_producers(self, damaged: Offset) -> None:
+    def mark_producers_incomplete(self, damaged: Offset) -> None:
         """The log is damaged there, as was found when it was opened. Unless a snapshot knew all
         of it, producer state lacks what the damaged records did, and no snapshot may say so."""
         doubted = max(damaged, self._snapshots.loaded)
         if doubted < self.log_end_offset:
-            self.producers_doubted = doubted
+            self.producers_incomplete_from = doubted
             self._snapshots.delete_above(doubted)
 
     def recover_producers(self) -> None:
         """Read producer state again: the damaged records are in place."""
-        if self.producers_doubted is not None:
-            self._snapshots.delete_above(self.producers_doubted)
-            self.producers_doubted = None
+        if self.producers_incomplete_from is not None:
+            self._snapshots.delete_above(self.producers_incomplete_from)
+            self.producers_incomplete_from = None
             self._rebuild_producers()
 
     def drop_before(self, start: Offset, now_ms: int) -> list[Segment]:
@@ -394,7 +394,7 @@ class Log:
             self._segments = Segments([self._new_segment(offset, now_ms)])
             self._disk.sync_dir(self.directory)
         self.producers.restart_at(offset)
-        self.producers_doubted = None
+        self.producers_incomplete_from = None
         self.log_start_offset = self.log_end_offset = offset
         self._flush.restarted(offset)
 
@@ -508,7 +508,7 @@ class Log:
         with self._writing():
             active.finish()
             indexes = active.unsynced_indexes()
-            if not empty and self.producers_doubted is None:
+            if not empty and self.producers_incomplete_from is None:
                 self._snapshots.write(self.producers, end)
         return Closing(indexes, self.start_flush())
 

@@ -77,7 +77,7 @@ def _move_aside(disk: Disk) -> dict[str, str]:
     return moved
 
 
-def _tell_nobody(_progress: RecoveryProgress) -> None:
+def _ignore_progress(_progress: RecoveryProgress) -> None:
     """Nobody watches."""
 
 
@@ -150,11 +150,11 @@ class LogDirectory:
         except DamagedProperties as error:
             directory.warnings.append(f"{error}; the file is rewritten")
         directory._read_revision()
-        broker_epoch = checkpoint.take_clean_shutdown(disk)
+        broker_epoch = checkpoint.remove_clean_shutdown(disk)
         if broker_epoch is not None:
             directory.clean = True
             directory.broker_epoch = broker_epoch
-        directory._load(now_ms, config_for, progress or _tell_nobody)
+        directory._load(now_ms, config_for, progress or _ignore_progress)
         return directory
 
     def _read_revision(self) -> None:
@@ -270,7 +270,7 @@ class LogDirectory:
             damage = log.still_damaged(before, epochs_rebuilt=rebuilt)
         if damage is not None:
             self.damaged[partition] = damage
-            log.doubt_producers(damage.offset)
+            log.mark_producers_incomplete(damage.offset)
 
     def _find(self, now_ms: int) -> list[TopicPartition]:
         """Whose logs lie here; what is on its way out is noted."""

@@ -146,9 +146,9 @@ RULES: tuple[Mutant, ...] = (
         (
             Change(
                 _SCRUBBER,
-                "                segment.distrust()\n",
+                "                segment.require_verification()\n",
                 "                if segment is not replica.log.segments.active:\n"
-                "                    segment.distrust()\n",
+                "                    segment.require_verification()\n",
             ),
         ),
     ),
@@ -171,8 +171,8 @@ RULES: tuple[Mutant, ...] = (
         (
             Change(
                 _FOLLOWER,
-                "    if replica.accused not in (None, event.leader):\n",
-                "    if replica.accused is not None:\n",
+                "    if replica.refused_leader not in (None, event.leader):\n",
+                "    if replica.refused_leader is not None:\n",
             ),
         ),
         only_stories=True,

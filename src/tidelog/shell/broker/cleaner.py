@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tidelog.core.node.effects import CleanLog, StopCleaning
-from tidelog.core.storage.cleaning.plan import CleanedGroup, Told
+from tidelog.core.storage.cleaning.plan import CleanedGroup, CleaningMessage
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 
 SILENT_MAX_MS = 60_000
@@ -26,7 +26,9 @@ _GONE = select.POLLERR | select.POLLHUP
 class Cleaner:
     """The cleanings under way."""
 
-    def __init__(self, loop: EventLoop, root: str, told: Callable[[int, Told], None]) -> None:
+    def __init__(
+        self, loop: EventLoop, root: str, told: Callable[[int, CleaningMessage], None]
+    ) -> None:
         self._loop = loop
         self._root = root
         self._told = told
@@ -35,7 +37,7 @@ class Cleaner:
     def clean(self, effect: CleanLog) -> None:
         number = effect.cleaning
 
-        def tell(told: Told) -> None:
+        def tell(told: CleaningMessage) -> None:
             if number in self._processes:
                 if not isinstance(told, CleanedGroup):
                     self._processes.pop(number).end()
@@ -63,7 +65,7 @@ class Cleaner:
 class _CleanerProcess:
     """One process, and the socket to it."""
 
-    def __init__(self, loop: EventLoop, tell: Callable[[Told], None]) -> None:
+    def __init__(self, loop: EventLoop, tell: Callable[[CleaningMessage], None]) -> None:
         self._loop = loop
         self._tell = tell
         self._unsent = memoryview(b"")

@@ -16,7 +16,7 @@ import time
 from typing import NamedTuple, NoReturn
 
 from tidelog.core.storage.cleaning.cleaner import clean
-from tidelog.core.storage.cleaning.plan import CleaningPlan, Told
+from tidelog.core.storage.cleaning.plan import CleaningMessage, CleaningPlan
 from tidelog.shell.os_disk import OsDisk
 
 NICENESS = 10
@@ -88,7 +88,7 @@ class _Pace:
             time.sleep(min(ahead_s, SLEEP_MAX_S))
 
 
-def send(told: Told) -> None:
+def send(told: CleaningMessage) -> None:
     _send_frame(pickle.dumps(told))
 
 

@@ -30,7 +30,7 @@ from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.membership.registration import INTERNAL_LISTENER
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
-from tidelog.core.storage.cleaning.plan import Told
+from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.types import BrokerId
 from tidelog.core.wire.apis import SET_FAULTS
 from tidelog.shell.broker.chronicle import Chronicle, Tell
@@ -221,7 +221,7 @@ class BrokerHost:
         self._cleaner.close()
         self._disk.close()
 
-    def _cleaned(self, cleaning: int, told: Told) -> None:
+    def _cleaned(self, cleaning: int, told: CleaningMessage) -> None:
         """The node may exchange files for others under the same names: what was promised of
         them goes out before, or is held on to."""
         self._settle_rest()

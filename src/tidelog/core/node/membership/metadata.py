@@ -277,7 +277,7 @@ class Metadata:
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             high_watermark=directory.high_watermarks[name],
-            high_watermark_doubted=name in directory.damaged,
+            high_watermark_uncertain=name in directory.damaged,
             policy=self._policy,
             producers=log.producers,
         )

@@ -105,7 +105,7 @@ class FetchService:
             return FetchPart(known, asked, None, UNTOLD, failed(asked, replica))
         if request.replica is not None and replica.sent.get(request.replica) == asked.offset:
             # It fetches the same records again: perhaps they are damaged here.
-            replica.log.doubt(asked.offset)
+            replica.log.require_verification_at(asked.offset)
         part = FetchPart(known, asked, replica, known.high_watermark, _NO_ANSWER)
         self._replicas.step(replica, _event(request, part, now_ms))
         if self._rack_aware and request.rack_id:

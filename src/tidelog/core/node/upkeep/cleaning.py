@@ -24,9 +24,9 @@ from tidelog.core.slotted import slotted
 from tidelog.core.storage.cleaning.dirtiness import Dirtiness, dirtiness, plan_cleaning
 from tidelog.core.storage.cleaning.plan import (
     CleanedGroup,
+    CleaningMessage,
     CleaningPlan,
     CleaningResult,
-    Told,
 )
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.storage.segment.verification import DamagedRecords
@@ -77,7 +77,7 @@ class Cleaning:
         self._turn = turn
         self._replicas = replicas
         self._running: dict[int, _Running] = {}
-        self._told: deque[tuple[int, Told]] = deque()
+        self._told: deque[tuple[int, CleaningMessage]] = deque()
         """What can't be heeded yet."""
         self._failing: dict[TopicPartition, _Failing] = {}
         self._number = 0
@@ -173,7 +173,7 @@ class Cleaning:
 
     # -- what comes of it ------------------------------------------------------------------
 
-    def told(self, number: int, what: Told) -> None:
+    def told(self, number: int, what: CleaningMessage) -> None:
         """The host says that a group is ready, or that the cleaning has ended."""
         self._told.append((number, what))
         self._heed()

@@ -105,7 +105,7 @@ class Scrubber:
         log, directory = replica.log, self._replicas.directory
         directory.restore_folder(log)
         if damage.offset < log.log_end_offset:
-            log.distrust(segment.path)
+            log.require_verification(segment.path)
             self._replicas.damage_found(replica.topic_partition, damage)
         else:
             # It was empty. Records that are appended to a deleted file would be lost.
@@ -161,4 +161,4 @@ class Scrubber:
         """Check everything again, including the written part of the active segments."""
         for replica in self._replicas.hosted.values():
             for segment in replica.log.segments:
-                segment.distrust()
+                segment.require_verification()

@@ -49,7 +49,7 @@ class BatchFilter:
     """Takes the batches of a log in order."""
 
     def __init__(self, plan: CleaningPlan, offsets: OffsetMap, mapped_end: Offset) -> None:
-        self.transactions = TransactionsSeen(plan.aborted)
+        self.transactions = TransactionFilter(plan.aborted)
         self.records_read = 0
         self.records_kept = 0
         self._plan = plan
@@ -62,7 +62,7 @@ class BatchFilter:
         `keep_empty` at least its header stays, as for each producer's last batch. Raises
         CorruptRecord."""
         self.records_read += batch.count
-        superfluous = self.transactions.superfluous(batch)
+        removable = self.transactions.is_removable(batch)
         if batch.last_offset >= self._mapped_end:
             self.records_kept += batch.count
             return batch
@@ -73,9 +73,9 @@ class BatchFilter:
         )
         keep_empty = keep_empty or self._is_last_of_producer(batch)
         if batch.is_control:
-            kept = self._retained_marker(batch, superfluous, expired)
+            kept = self._retained_marker(batch, removable, expired)
         else:
-            kept = None if superfluous else self._retained_records(batch, expired)
+            kept = None if removable else self._retained_records(batch, expired)
         if kept is not None:
             self.records_kept += kept.count
         elif keep_empty:
@@ -91,12 +91,12 @@ class BatchFilter:
         return batch.is_control and batch.producer_epoch == last.producer_epoch
 
     def _retained_marker(
-        self, batch: RecordBatch, superfluous: bool, expired: bool
+        self, batch: RecordBatch, removable: bool, expired: bool
     ) -> RecordBatch | None:
         """A marker that ends nothing any more goes as a tombstone does."""
-        if batch.size == HEADER_SIZE or (superfluous and expired):
+        if batch.size == HEADER_SIZE or (removable and expired):
             return None
-        if not superfluous or batch.has_delete_horizon or not self._plan.all_in_sync:
+        if not removable or batch.has_delete_horizon or not self._plan.all_in_sync:
             return batch
         data = records_of(batch)
         return self._with_horizon(batch, data, list(record_spans(data, batch.count)))
@@ -206,7 +206,7 @@ class _Aborting:
         """Whether a batch of it is still in the log."""
 
 
-class TransactionsSeen:
+class TransactionFilter:
     """Follows a log batch by batch."""
 
     __slots__ = ("_aborting", "_ahead", "_committing", "kept")
@@ -219,7 +219,7 @@ class TransactionsSeen:
         """Aborted transactions whose markers came by and must stay findable; whoever writes
         the index takes them out."""
 
-    def superfluous(self, batch: RecordBatch) -> bool:
+    def is_removable(self, batch: RecordBatch) -> bool:
         """Take in the next batch. Whether it is of an aborted transaction, or a marker of a
         transaction of which nothing is left."""
         if not (batch.is_transactional or batch.is_control):
@@ -228,7 +228,7 @@ class TransactionsSeen:
             entry = self._ahead.pop()
             self._aborting.setdefault(entry.producer_id, _Aborting(entry))
         if batch.is_control:
-            return self._marker_is_superfluous(batch)
+            return self._marker_is_removable(batch)
         aborting = self._aborting.get(batch.producer_id)
         if aborting is None:
             self._committing.add(batch.producer_id)
@@ -236,7 +236,7 @@ class TransactionsSeen:
         aborting.seen = True
         return True
 
-    def _marker_is_superfluous(self, batch: RecordBatch) -> bool:
+    def _marker_is_removable(self, batch: RecordBatch) -> bool:
         controls = [record.control for record in decode(batch)]
         if not controls:
             return True  # its record went in an earlier cleaning

@@ -20,17 +20,17 @@ from tidelog.core.record.record_batch import HEADER_SIZE, CorruptRecord, RecordB
 from tidelog.core.storage import layout
 from tidelog.core.storage.cleaning.batch_filter import (
     BatchFilter,
-    TransactionsSeen,
+    TransactionFilter,
     record_spans,
     records_of,
 )
 from tidelog.core.storage.cleaning.offset_map import SLOT_BYTES, OffsetMap
 from tidelog.core.storage.cleaning.plan import (
     CleanedGroup,
+    CleaningMessage,
     CleaningPlan,
     CleaningResult,
     SourceSegment,
-    Told,
 )
 from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log_config import LogConfig
@@ -47,10 +47,12 @@ Progress: TypeAlias = Callable[[int], None]
 """Hears how many bytes were read or written, a batch or a buffer at a time."""
 
 
-def clean(disk: Disk, plan: CleaningPlan, progress: Progress | None = None) -> Iterator[Told]:
+def clean(
+    disk: Disk, plan: CleaningPlan, progress: Progress | None = None
+) -> Iterator[CleaningMessage]:
     """Each group when it is ready, and last the result, or why there is none: damage, or a disk
     that refuses. Then what was not told of is removed; the rest may be on its way into place."""
-    cleaning = _Cleaning(disk, plan, progress or _tell_nobody)
+    cleaning = _Cleaning(disk, plan, progress or _ignore_progress)
     try:
         remove_leftovers(disk, plan.directory)
         yield from cleaning.run()
@@ -60,7 +62,7 @@ def clean(disk: Disk, plan: CleaningPlan, progress: Progress | None = None) -> I
         yield str(error)
 
 
-def _tell_nobody(_bytes: int) -> None:
+def _ignore_progress(_bytes: int) -> None:
     """Nobody wants to know."""
 
 
@@ -74,7 +76,7 @@ class _Cleaning:
         self._unfinished: Offset | None = None
         """The group that is being written, and was not told of."""
 
-    def run(self) -> Iterator[Told]:
+    def run(self) -> Iterator[CleaningMessage]:
         plan = self._plan
         offsets, mapped_end = self._map_keys()
         batch_filter = BatchFilter(plan, offsets, mapped_end)
@@ -108,7 +110,7 @@ class _Cleaning:
         plan = self._plan
         start = plan.first_dirty_offset
         offsets = OffsetMap(plan.map_bytes, plan.end_offset - start)
-        transactions = TransactionsSeen(_ending_after(plan.aborted, start))
+        transactions = TransactionFilter(_ending_after(plan.aborted, start))
         mapped_end = start
         for number, segment in enumerate(plan.segments):
             following = plan.segments[number + 1 : number + 2]
@@ -178,10 +180,10 @@ class _Cleaning:
 
 
 def _map_batch(
-    batch: RecordBatch, offsets: OffsetMap, transactions: TransactionsSeen, start: Offset
+    batch: RecordBatch, offsets: OffsetMap, transactions: TransactionFilter, start: Offset
 ) -> bool:
     """Note the batch's keys from `start` on; False if there was no room for all."""
-    if transactions.superfluous(batch) or batch.is_control or batch.size == HEADER_SIZE:
+    if transactions.is_removable(batch) or batch.is_control or batch.size == HEADER_SIZE:
         return True
     put, base_offset = offsets.put, batch.base_offset
     for _, _, _, _, _, offset_delta, key, _ in record_spans(records_of(batch), batch.count):

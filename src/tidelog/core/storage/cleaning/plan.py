@@ -77,5 +77,5 @@ class CleaningResult(NamedTuple):
     """In the map."""
 
 
-Told: TypeAlias = CleanedGroup | CleaningResult | str
+CleaningMessage: TypeAlias = CleanedGroup | CleaningResult | str
 """What is said of a cleaning; a text is why it failed."""

@@ -53,7 +53,7 @@ class SparseIndex(ABC):
             self._written = len(self)
             self.unsynced = True
 
-    def write_anew(self) -> None:
+    def rewrite(self) -> None:
         """Make the file hold these entries and no others. After most crashes it does already,
         but whether that is on disk is not known."""
         if self._disk.exists(self.path):

@@ -329,8 +329,8 @@ class Segment:
             if holes:
                 self._since_index = self.config.index_interval_bytes + 1
         self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
-        self._offset_index.write_anew()
-        self._time_index.write_anew()
+        self._offset_index.rewrite()
+        self._time_index.rewrite()
 
     def _forget_indexes(self) -> None:
         self._offset_index = OffsetIndex(
@@ -393,7 +393,7 @@ class Segment:
 
     # -- reading
 
-    def distrust(self) -> None:
+    def require_verification(self) -> None:
         """Check all of it again before it is read (verification.py)."""
         self.verified, self.opened_size = 0, self.size
 

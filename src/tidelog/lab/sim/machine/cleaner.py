@@ -9,7 +9,7 @@ from random import Random
 
 from tidelog.core.node.effects import CleanLog, StopCleaning
 from tidelog.core.storage.cleaning.cleaner import clean
-from tidelog.core.storage.cleaning.plan import Told
+from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.lab.sim.machine.disk import ProcessDied, SimDisk
 from tidelog.lab.sim.world import World
 
@@ -25,7 +25,7 @@ class SimCleaner:
         world: World,
         disk: SimDisk,
         random: Random,
-        tell: Callable[[int, Told], None],
+        tell: Callable[[int, CleaningMessage], None],
         die: Callable[[], None],
     ) -> None:
         self._world = world
@@ -33,7 +33,7 @@ class SimCleaner:
         self._random = random
         self._tell = tell
         self._die = die
-        self._under_way: dict[int, Iterator[Told]] = {}
+        self._under_way: dict[int, Iterator[CleaningMessage]] = {}
 
     def clean(self, effect: CleanLog) -> None:
         cleaning = self._under_way[effect.cleaning] = clean(self._disk, effect.plan)
@@ -47,7 +47,7 @@ class SimCleaner:
         """The broker has ended."""
         self._under_way.clear()
 
-    def _go_on(self, number: int, cleaning: Iterator[Told]) -> None:
+    def _go_on(self, number: int, cleaning: Iterator[CleaningMessage]) -> None:
         if self._under_way.get(number) is not cleaning:
             return  # it was stopped; another broker process may have given the same number
         stalled = self._disk.stall_ms

@@ -19,7 +19,7 @@ from tidelog.core.node.measuring.journal import Note
 from tidelog.core.node.messages import FetchResponse
 from tidelog.core.node.node import Node
 from tidelog.core.replication.truncation import TruncationPolicy
-from tidelog.core.storage.cleaning.plan import Told
+from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.storage.disk import DiskError, Region, read_region
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.cleaner import SimCleaner
@@ -83,7 +83,7 @@ class Site:
         self.clients: dict[Address, Client] = {}
         self.observer: Observer
         self.listener: Callable[[Process, type, tuple[Any, ...]], None] | None = None
-        """Told of every event before a node takes it; only a scribe listens."""
+        """CleaningMessage of every event before a node takes it; only a scribe listens."""
 
 
 class Process:
@@ -426,7 +426,7 @@ class Process:
                 self.disk.finish_sync_dir(path)
         self.receive(on.FlushCompleted, effect.flush, error)
 
-    def _cleaned(self, number: int, told: Told) -> None:
+    def _cleaned(self, number: int, told: CleaningMessage) -> None:
         self.receive(on.LogCleaned, number, told)
 
     def _halt(self, effect: do.Halt) -> None:
