@@ -30,8 +30,8 @@ from tidelog.shell.client.admin import await_gone, await_leaders, create_topic, 
 from tidelog.shell.client.client_errors import NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
+from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.shell.client.producer import Producer
-from tidelog.shell.client.reader import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 NOW_MS = int(time.time() * 1000)

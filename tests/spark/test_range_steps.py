@@ -13,18 +13,17 @@ from tidelog.apps.spark.source.range_errors import (
     RangeToRead,
     RangeUnreachable,
 )
-from tidelog.apps.spark.source.range_fetch import Answer
 from tidelog.apps.spark.source.range_reader import EMPTY_ANSWERS, FETCH_BYTES_MIN, read_range
 from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL
-from tidelog.shell.client.reader import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
 
 
 class Script:
     """Stands where fetches would: gives answers one by one, and notes what was asked."""
 
-    def __init__(self, answers: list[Answer]) -> None:
+    def __init__(self, answers: list[FetchedPartition]) -> None:
         self.answers = answers
         self.asked: list[tuple[int, int]] = []
         self.ahead: list[int] = []
@@ -35,11 +34,11 @@ class Script:
     def __call__(self, *_arguments: Any) -> "Script":
         return self
 
-    def answer(self, offset: int, size: int) -> Answer:
+    def answer(self, offset: int, size: int) -> FetchedPartition:
         self.asked.append((offset, size))
         return self.answers.pop(0)
 
-    def ask_ahead(self, offset: int, _size: int) -> None:
+    def send_ahead(self, offset: int, _size: int) -> None:
         self.ahead.append(offset)
 
     def progress(self) -> None:
@@ -62,8 +61,8 @@ WANTED = RangeToRead("t", bytes(16), 0, 0, 30, 9)
 
 def said(
     records: bytes, end: int = 30, stable: int = 30, *, throttled: bool = False, aborted: Any = ()
-) -> Answer:
-    return Answer(FetchedPartition(0, end, stable, 0, records, list(aborted)), throttled)
+) -> FetchedPartition:
+    return FetchedPartition(0, end, stable, 0, records, list(aborted), throttled)
 
 
 def offsets(

@@ -18,7 +18,7 @@ from topic_data import append
 from tidelog.core.record.record import Record
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import list_offset
+from tidelog.shell.client.offsets import list_offset
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.spark

@@ -14,8 +14,8 @@ from tidelog.core.record.record_batch import batches
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.admin import create_topic, topic_configs
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.fetching import FetchFrom, fetch
 from tidelog.shell.client.partitioner import partition_of_key
-from tidelog.shell.client.reader import FetchFrom, fetch
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.spark

@@ -87,7 +87,7 @@ def test_a_first_try_reads_only_what_was_there_when_it_was_planned(
         write_in_ledger(options, columns, origin, Attempt(run, 0), timed(LONG_AGO_MS), ends)
 
     write(0, "one", planned)
-    monkeypatch.setattr(found_rows, "fetch", None)
+    monkeypatch.setattr(found_rows, "fetch_partition", None)
     write(1, "two", planned)
     with pytest.raises(TypeError):  # here it must read
         write(2, "two", None)

@@ -24,7 +24,7 @@ from topic_data import append, failed_with, last_end, numbered, numbers_in, run_
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.configs import ConfigChange, Resource, alter_configs
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import EARLIEST, list_offset
+from tidelog.shell.client.offsets import EARLIEST, list_offset
 from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.spark import read_report, register
 

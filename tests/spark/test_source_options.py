@@ -25,7 +25,8 @@ from tidelog.apps.spark.source.options.source_options import (
     stream_options,
 )
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.reader import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.shell.client.offsets import EARLIEST, LATEST
 
 
 def given(**more: str) -> dict[str, str]:

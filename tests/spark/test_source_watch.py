@@ -31,8 +31,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
-from tidelog.shell.client.offsets import Found
-from tidelog.shell.client.reader import EARLIEST, FoundOffset
+from tidelog.shell.client.offsets import EARLIEST, Found, FoundOffset
 
 
 class Topics:

@@ -19,7 +19,7 @@ from tidelog.apps.verify.workload.orders import Task
 from tidelog.apps.verify.workload.pace import Pace
 from tidelog.apps.verify.workload.worker import ROLES
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import list_offset
+from tidelog.shell.client.offsets import list_offset
 
 MOCK = """
 import sys

@@ -9,7 +9,7 @@ from fake_broker import HANG_UP, METADATA, SILENCE, FakeBroker, fake_brokers, to
 from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoAnswer, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster, parse_address
-from tidelog.shell.client.reader import EARLIEST, LATEST, MAX_TIMESTAMP, epoch_end, list_offset
+from tidelog.shell.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, epoch_end, list_offset
 
 LIST_OFFSETS = 2
 CREATE_TOPICS = 19

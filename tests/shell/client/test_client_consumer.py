@@ -1,5 +1,7 @@
 """Reading many partitions at once, from brokers that hang, vanish, refuse and lie."""
 
+import os
+import resource
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +20,7 @@ from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchT
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consuming import consumer as consuming
 from tidelog.shell.client.consuming.consumer import Consumer, Span
-from tidelog.shell.client.reader import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
 
 FETCH = 1
 LIST_OFFSETS = 2
@@ -143,6 +145,30 @@ def reading() -> Iterator[Reading]:
         finally:
             one.reader.close()
             one.cluster.close()
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    """The next file that is opened gets a number above 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("the hard limit of open files is too low")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        yield
+    finally:
+        for each in opened:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_open_files")
+def test_reads_in_a_process_with_more_than_1024_open_files(reading: Reading) -> None:
+    reading.log.write(0, "a", "b")
+    consumer = reading.consumer()
+    consumer.add({ONE: Span(0, 2)})
+    assert reading.values(consumer) == ["a", "b"]
 
 
 def test_spans_are_kept_to_the_record(reading: Reading) -> None:

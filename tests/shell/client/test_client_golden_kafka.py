@@ -18,7 +18,7 @@ from tidelog.apps.cli.main import cli
 from tidelog.core.wire.codec import Struct, decode_request, decode_response
 from tidelog.core.wire.frames import parse_request_header
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import EARLIEST, LATEST, list_offset
+from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offset
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3.1" / "wire.jsonl.gz"
 LIST_OFFSETS = 2

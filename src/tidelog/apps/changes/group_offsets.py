@@ -22,8 +22,7 @@ from tidelog.shell.client.groups.group_admin import (
     committed_offsets,
     describe_group,
 )
-from tidelog.shell.client.offsets import list_offsets
-from tidelog.shell.client.reader import EARLIEST, LATEST
+from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offsets
 
 TO_EARLIEST, TO_LATEST, TO_CURRENT = "to_earliest", "to_latest", "to_current"
 TO_OFFSET, SHIFT_BY, TO_TIME, FROM_FILE = "to_offset", "shift_by", "to_time", "from_file"

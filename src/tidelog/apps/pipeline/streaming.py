@@ -23,7 +23,7 @@ from tidelog.apps.spark.source.options.source_options import stream_options
 from tidelog.apps.spark.source.survey import Survey
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import ClientError
-from tidelog.shell.client.reader import LATEST, FoundOffset
+from tidelog.shell.client.offsets import LATEST, FoundOffset
 
 LOOK_S = 0.2
 STOP_S = 30.0

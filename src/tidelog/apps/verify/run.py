@@ -31,7 +31,7 @@ from tidelog.shell.client import admin
 from tidelog.shell.client.administration.brokers import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import list_offset
+from tidelog.shell.client.offsets import list_offset
 from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 

@@ -1,7 +1,5 @@
 """Reading a whole partition once all is quiet: what clients are served, record by record."""
 
-from collections.abc import Iterator
-
 from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.history.rows import ReadBatch
@@ -16,18 +14,9 @@ from tidelog.core.record.record_batch import (
 )
 from tidelog.core.record.varint import read_varint
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.client_errors import BrokerError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.cluster_metadata import PartitionMetadata
-from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.reader import (
-    EARLIEST,
-    LATEST,
-    READ_COMMITTED,
-    FetchFrom,
-    fetch,
-    list_offset,
-)
+from tidelog.shell.client.fetching import READ_COMMITTED, fetch_partition
+from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offset
 
 FETCH_BYTES = 4 << 20
 _BEFORE_VALUE = b"\x01\xc8\x01"
@@ -40,9 +29,11 @@ def read_log(cluster: Cluster, topic: str, partition: int, tag: bytes, found: Fi
     start = list_offset(cluster, topic, partition, EARLIEST).offset
     end = list_offset(cluster, topic, partition, LATEST).offset
     log = FinalLog(partition, start)
+    key = TopicPartition(topic, partition)
     while log.end < end:
         before = log.end
-        for batch in _fetch(cluster, TopicPartition(topic, partition), log.end):
+        fetched = fetch_partition(cluster, key, log.end, FETCH_BYTES, READ_COMMITTED)
+        for batch in batches(fetched.records):
             if batch.base_offset < log.end:
                 continue
             row = (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
@@ -51,18 +42,6 @@ def read_log(cluster: Cluster, topic: str, partition: int, tag: bytes, found: Fi
             found.add("corrupt", f"partition {partition}: nothing to read at offset {before}")
             return log
     return log
-
-
-def _fetch(cluster: Cluster, key: TopicPartition, offset: int) -> Iterator[RecordBatch]:
-    def ask(leader: KafkaConnection, known: PartitionMetadata) -> list[RecordBatch]:
-        place = FetchFrom(offset, known.leader_epoch, FETCH_BYTES)
-        topics = {key.topic: cluster.topic(key.topic)}
-        answer = fetch(leader, topics, {key: place}, READ_COMMITTED)[key]
-        if answer.error:
-            raise BrokerError(f"fetch of {key} at offset {offset}", answer.error)
-        return list(batches(answer.records))
-
-    return iter(cluster.ask_leader(*key, ask))
 
 
 def value_ids(batch: RecordBatch, tag: bytes, partition: int, found: Findings) -> list[int]:

@@ -18,8 +18,7 @@ from tidelog.shell.client.groups.group_admin import (
     describe_group,
     list_groups,
 )
-from tidelog.shell.client.offsets import list_offsets
-from tidelog.shell.client.reader import LATEST
+from tidelog.shell.client.offsets import LATEST, list_offsets
 
 
 class GroupOffset(NamedTuple):

@@ -23,13 +23,8 @@ from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NotOffered
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER, PartitionMetadata
-from tidelog.shell.client.reader import (
-    EARLIEST,
-    LATEST,
-    READ_COMMITTED,
-    epoch_end,
-    list_offset,
-)
+from tidelog.shell.client.fetching import READ_COMMITTED
+from tidelog.shell.client.offsets import EARLIEST, LATEST, epoch_end, list_offset
 
 EPOCHS_MAX = 20
 UNKNOWN_OF_KAFKA = (

@@ -24,8 +24,7 @@ from tidelog.shell.client.cluster_metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from tidelog.shell.client.offsets import Found, list_offsets
-from tidelog.shell.client.reader import EARLIEST, LATEST, FoundOffset
+from tidelog.shell.client.offsets import EARLIEST, LATEST, Found, FoundOffset, list_offsets
 
 TOPICS_PER_REQUEST = 500
 

@@ -1,26 +1,44 @@
-"""Offsets of many partitions at once: one ListOffsets request for each leader.
+"""Look up offsets: by time, the ends of logs, and the ends of leader epochs.
 
-Always true: each partition asked for has an answer, an offset or the error that stood in its
-way; one partition without a leader takes nothing from the others.
+Of many partitions at once, with one ListOffsets request for each leader (`list_offsets`), or of
+one. Invariant: `list_offsets` returns an offset or an error for each partition; a partition
+without a leader does not hold up the others.
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.types import BrokerId, TopicPartition
-from tidelog.shell.client.api_keys import LIST_OFFSETS
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.shell.client.api_keys import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
     ClientError,
     NoSuchTopic,
+    NotOffered,
     Unresolved,
 )
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER, PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.reader import CONSUMER, READ_UNCOMMITTED, FoundOffset
+from tidelog.shell.client.fetching import CONSUMER, READ_UNCOMMITTED
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+"""The first offset that the leader has on its own disk."""
+_SINCE = {MAX_TIMESTAMP: (7, "by largest timestamp"), EARLIEST_LOCAL: (8, "of its own disk")}
+
+
+class FoundOffset(NamedTuple):
+    """An answer to ListOffsets."""
+
+    offset: Offset
+    timestamp: int
+    leader_epoch: LeaderEpoch
+
 
 Found: TypeAlias = dict[TopicPartition, FoundOffset | ClientError]
 
@@ -94,3 +112,62 @@ def _ask(
                 epoch = each.get("leader_epoch", -1)
                 found[key] = FoundOffset(each["offset"], each["timestamp"], epoch)
     return found
+
+
+def list_offset(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    timestamp: int = LATEST,
+    isolation: int = READ_UNCOMMITTED,
+) -> FoundOffset:
+    """The first offset whose record is not older than `timestamp` (-1 if there is none), or
+    LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL."""
+    key = TopicPartition(topic, partition)
+
+    def ask(leader: KafkaConnection, known: PartitionMetadata) -> FoundOffset:
+        first_version, what = _SINCE.get(timestamp, (0, ""))
+        if leader.version(LIST_OFFSETS) < first_version:
+            raise NotOffered(leader.address, f"ListOffsets {what}", "it is too old")
+        wanted = {
+            "partition_index": partition,
+            "current_leader_epoch": known.leader_epoch,
+            "timestamp": timestamp,
+        }
+        request = {
+            "replica_id": CONSUMER,
+            "isolation_level": isolation,
+            "topics": [{"name": topic, "partitions": [wanted]}],
+            "timeout_ms": int(leader.timeout_s * 1000),
+        }
+        answer = leader.call(LIST_OFFSETS, request)["topics"][0]["partitions"][0]
+        if answer["error_code"]:
+            raise BrokerError(f"offsets of {key}", answer["error_code"])
+        return FoundOffset(answer["offset"], answer["timestamp"], answer.get("leader_epoch", -1))
+
+    return cluster.ask_leader(topic, partition, ask)
+
+
+def epoch_end(
+    cluster: Cluster, topic: str, partition: int, epoch: LeaderEpoch
+) -> tuple[LeaderEpoch, Offset]:
+    """The largest epoch of the leader's log that is not above `epoch`, and where it ends;
+    (-1, -1) if there is none."""
+    key = TopicPartition(topic, partition)
+
+    def ask(leader: KafkaConnection, known: PartitionMetadata) -> tuple[LeaderEpoch, Offset]:
+        wanted = {
+            "partition": partition,
+            "current_leader_epoch": known.leader_epoch,
+            "leader_epoch": epoch,
+        }
+        request = {
+            "replica_id": CONSUMER,
+            "topics": [{"topic": topic, "partitions": [wanted]}],
+        }
+        answer = leader.call(OFFSET_FOR_LEADER_EPOCH, request)["topics"][0]["partitions"][0]
+        if answer["error_code"] != ErrorCode.NONE:
+            raise BrokerError(f"epochs of {key}", answer["error_code"])
+        return answer.get("leader_epoch", -1), answer["end_offset"]
+
+    return cluster.ask_leader(topic, partition, ask)

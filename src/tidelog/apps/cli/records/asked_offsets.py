@@ -15,8 +15,7 @@ from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consuming.consumer import Span
-from tidelog.shell.client.offsets import list_offsets
-from tidelog.shell.client.reader import EARLIEST, LATEST
+from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offsets
 
 BEGINNING, END, STORED, NUMBER, BEFORE_END, TIME = range(6)
 _WORDS = {

@@ -24,9 +24,9 @@ from tidelog.shell.client.batch_sender import (
 )
 from tidelog.shell.client.client_errors import BrokerError, ClientError, error_name
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.reader import FetchFrom, fetch
+from tidelog.shell.client.fetching import fetch_partition
+from tidelog.shell.client.retry import Retry
 
 REPLICAS_WAIT_MS = 15_000
 """How long a leader waits for its followers before it returns REQUEST_TIMED_OUT."""
@@ -94,19 +94,16 @@ class TaskSender(BatchSender):
 
 
 def batch_at(cluster: Cluster, key: TopicPartition, offset: Offset) -> RecordBatch:
-    """Fetch the batch that contains an offset."""
+    """Fetch the batch that contains an offset; wait until the high watermark has reached it."""
 
-    def ask(leader: KafkaConnection, _: PartitionMetadata) -> RecordBatch:
-        topics = {key.topic: cluster.topic(key.topic)}
-        answer = fetch(leader, topics, {key: FetchFrom(offset, max_bytes=1)}, max_wait_ms=1000)
-        if answer[key].error:
-            raise BrokerError(f"fetch of {key} at offset {offset}", answer[key].error)
-        found = next(batches(answer[key].records), None)
-        if found is None:  # the high watermark has not reached the batch yet
+    def attempt() -> RecordBatch:
+        found = fetch_partition(cluster, key, offset, max_bytes=1, max_wait_ms=1000)
+        batch = next(batches(found.records), None)
+        if batch is None:
             raise BrokerError(f"fetch of {key} at offset {offset}", ErrorCode.OFFSET_NOT_AVAILABLE)
-        return found
+        return batch
 
-    return cluster.ask_leader(*key, ask)
+    return Retry(cluster.timeout_s).call(attempt)
 
 
 def same_records(one: RecordBatch, other: RecordBatch) -> bool:

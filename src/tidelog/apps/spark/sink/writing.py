@@ -28,8 +28,7 @@ from tidelog.apps.spark.sink.write_options import WriteOptions
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.offsets import list_offsets
-from tidelog.shell.client.reader import LATEST, FoundOffset
+from tidelog.shell.client.offsets import LATEST, FoundOffset, list_offsets
 
 PARTITIONS_LISTED_MAX = 1000
 

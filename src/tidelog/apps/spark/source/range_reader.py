@@ -30,11 +30,11 @@ from tidelog.apps.spark.source.range_errors import (
     RangeUnreachable,
     TopicRecreated,
 )
-from tidelog.apps.spark.source.range_fetch import FETCH_BYTES_MAX, Answer, RangeFetch
+from tidelog.apps.spark.source.range_fetch import FETCH_BYTES_MAX, RangeFetch
 from tidelog.core.record.record_batch import CorruptRecord
 from tidelog.core.types import Offset, TopicId
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
 
 __all__ = [
     "RangeCorrupt",
@@ -139,7 +139,7 @@ class _Reading:
         offset = self.began = self.offset
         end = self._wanted.end
         answer = self._fetch.answer(offset, self._fetch_bytes(offset))
-        records = answer.found.records
+        records = answer.records
         headers = scan_headers(records)
         if not len(headers) or headers.last_offset[-1] < offset:
             self._wait(answer, headers)
@@ -149,12 +149,12 @@ class _Reading:
         self.offset = after = int(headers.last_offset[-1]) + 1
         self._measure(headers, offset, after)
         if after < end:
-            self._fetch.ask_ahead(after, self._fetch_bytes(after))
+            self._fetch.send_ahead(after, self._fetch_bytes(after))
         check_checksums(records, headers)
         overwritten = self._overwritten(headers, offset)
         if overwritten is not None:
             end = overwritten.offset
-        aborted = answer.found.aborted if self._isolation == READ_COMMITTED else ()
+        aborted = answer.aborted if self._isolation == READ_COMMITTED else ()
         yield from decoder.decode(select(records, headers, offset, end, aborted), offset, end)
         if overwritten is not None:
             raise overwritten
@@ -172,14 +172,14 @@ class _Reading:
         self._largest = max(self._largest, int(headers.size.max()))
         _sizes[self._place] = self._record_bytes, self._largest
 
-    def _wait(self, answer: Answer, headers: BatchHeaders) -> None:
+    def _wait(self, answer: FetchedPartition, headers: BatchHeaders) -> None:
         """Nothing new came: a batch that is too large, a log that is not yet so long, or a
         stretch without records."""
         if headers.tail and self._fetch_bytes(self.offset) < FETCH_BYTES_MAX:
             self._largest = min(2 * self._fetch_bytes(self.offset), FETCH_BYTES_MAX)
             return
         readable_end = answer.readable_end(self._isolation)
-        is_empty = not len(answer.found.records) and not answer.throttled
+        is_empty = not len(answer.records) and not answer.throttled
         self._empty = self._empty + 1 if is_empty and readable_end >= self._wanted.end else 0
         if self._empty >= EMPTY_ANSWERS:
             if self._fetch.is_on_disk(self.offset):

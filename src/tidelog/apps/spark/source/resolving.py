@@ -13,7 +13,7 @@ from tidelog.apps.spark.source.options.known import OptionError
 from tidelog.apps.spark.source.options.positions import Positions
 from tidelog.apps.spark.source.survey import Survey
 from tidelog.core.types import Offset, TopicPartition
-from tidelog.shell.client.reader import EARLIEST, LATEST
+from tidelog.shell.client.offsets import EARLIEST, LATEST
 
 
 class Bounds(NamedTuple):

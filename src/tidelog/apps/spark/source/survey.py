@@ -25,8 +25,7 @@ from tidelog.shell.client.client_errors import (
 )
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, read_metadata
-from tidelog.shell.client.offsets import Found, list_offsets
-from tidelog.shell.client.reader import FoundOffset, epoch_end
+from tidelog.shell.client.offsets import Found, FoundOffset, epoch_end, list_offsets
 from tidelog.shell.client.retry import Retry
 
 BELIEVE_GONE_S = 2.0

@@ -43,7 +43,7 @@ from tidelog.core.types import Offset
 from tidelog.shell.client.client_errors import CannotConnect, ClientError, Unresolved
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
-from tidelog.shell.client.reader import epoch_end
+from tidelog.shell.client.offsets import epoch_end
 
 QUIET_S = 5.0
 """After so long without a byte the log's epochs are asked for: its tail may be cut off."""

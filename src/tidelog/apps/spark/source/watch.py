@@ -36,7 +36,7 @@ from tidelog.apps.spark.source.survey import (
 from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
-from tidelog.shell.client.reader import EARLIEST, LATEST, FoundOffset
+from tidelog.shell.client.offsets import EARLIEST, LATEST, FoundOffset
 from tidelog.shell.client.retry import Retry
 
 NEVER = float("-inf")

@@ -19,14 +19,14 @@ from tidelog.core.types import TopicPartition
 from tidelog.shell.client.api_keys import LIST_OFFSETS
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import (
+from tidelog.shell.client.fetching import (
     CONSUMER,
-    LATEST,
     READ_COMMITTED,
     FetchedPartition,
     FetchFrom,
     fetch,
 )
+from tidelog.shell.client.offsets import LATEST
 
 CATCH_UP_S = 60.0
 ANSWER_S = 2.0

@@ -7,7 +7,7 @@ below the offset that was asked for, nor one at or past the end that was asked f
 held in memory is one answer of each leader, and one batch of it opened.
 """
 
-import select
+import selectors
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -17,7 +17,6 @@ from tidelog.core.record.decoder import LogRecord, decode
 from tidelog.core.record.isolation import read_committed
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from tidelog.shell.client.api_keys import FETCH
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
@@ -27,8 +26,7 @@ from tidelog.shell.client.client_errors import (
     Unresolved,
 )
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.cluster_metadata import TopicMetadata
-from tidelog.shell.client.connection import KafkaConnection, Question
+from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.consuming.place import (
     UNKNOWN_EPOCH,
     Place,
@@ -36,13 +34,13 @@ from tidelog.shell.client.consuming.place import (
     follow_leader,
     return_to_range,
 )
-from tidelog.shell.client.reader import (
+from tidelog.shell.client.fetching import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     FetchedPartition,
     FetchFrom,
-    fetch_request,
-    read_fetched,
+    PendingFetch,
+    send_fetch,
 )
 from tidelog.shell.client.retry import Backoff
 
@@ -71,15 +69,6 @@ class Chunk(NamedTuple):
     broker: BrokerId
 
 
-class _UnderWay(NamedTuple):
-    """A fetch whose answer is awaited."""
-
-    question: Question
-    wanted: dict[TopicPartition, FetchFrom]
-    topics: dict[str, TopicMetadata]
-    deadline: float
-
-
 class Consumer:
     """Reads the partitions it was given. `tell` hears what did not go straight. With
     `patience_s` a partition that can't be read for so long is an error; else it is tried for
@@ -101,7 +90,7 @@ class Consumer:
         self.patience_s = patience_s
         self._places: dict[TopicPartition, Place] = {}
         self._links: dict[BrokerId, KafkaConnection] = {}
-        self._asked: dict[BrokerId, _UnderWay] = {}
+        self._asked: dict[BrokerId, PendingFetch] = {}
         self._stale: set[str] = set()
         """Topics whose leaders must be looked up."""
         self._backoff = Backoff(PAUSE_S)
@@ -147,9 +136,18 @@ class Consumer:
         if not self._asked:
             time.sleep(min(waited, self._backoff.pause_s))
             return
-        ready, _, _ = select.select([self._links[one] for one in self._asked], [], [], waited)
-        for broker in [one for one in self._asked if self._links[one] in ready]:
+        for broker in self._await_responses(waited):
             yield from self._take(broker)
+
+    def _await_responses(self, timeout_s: float) -> list[BrokerId]:
+        """Wait until a response begins to arrive; return the brokers that have one.
+
+        `select.select` fails in a process with more than 1,024 open files.
+        """
+        with selectors.PollSelector() as selector:
+            for broker in self._asked:
+                selector.register(self._links[broker], selectors.EVENT_READ, broker)
+            return [ready.data for ready, _ in selector.select(timeout_s)]
 
     def _ask(self) -> None:
         """Send a fetch to each leader that has none under way."""
@@ -162,16 +160,17 @@ class Consumer:
                 wanted.setdefault(place.leader, {})[key] = place.fetch_from()
         for broker, partitions in wanted.items():
             topics = {key.topic: self.cluster.topic(key.topic) for key in partitions}
-            request, newest = fetch_request(
-                topics, partitions, self.isolation, self.max_wait_ms, 1, ANSWER_BYTES
-            )
             try:
-                question = self._link(broker).ask(FETCH, request, newest)
+                self._asked[broker] = send_fetch(
+                    self._link(broker),
+                    topics,
+                    partitions,
+                    self.isolation,
+                    self.max_wait_ms,
+                    ANSWER_BYTES,
+                )
             except (CannotConnect, Unresolved) as error:
                 self._lost(broker, partitions, error)
-                continue
-            until = time.monotonic() + self.max_wait_ms / 1000 + self.cluster.timeout_s
-            self._asked[broker] = _UnderWay(question, partitions, topics, until)
 
     def _know_leader(self, key: TopicPartition, place: Place) -> bool:
         try:
@@ -198,8 +197,7 @@ class Consumer:
     def _take(self, broker: BrokerId) -> Iterator[Chunk]:
         under_way = self._asked.pop(broker)
         try:
-            answer = self._links[broker].answer(under_way.question)
-            found = read_fetched(answer, under_way.topics)
+            found = under_way.receive()
         except (CannotConnect, Unresolved, BrokerError) as error:
             self._lost(broker, under_way.wanted, error)
             return

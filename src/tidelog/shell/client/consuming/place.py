@@ -13,14 +13,8 @@ from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPart
 from tidelog.shell.client.client_errors import BrokerError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER, NO_TOPIC_ID
-from tidelog.shell.client.reader import (
-    EARLIEST,
-    LATEST,
-    READ_UNCOMMITTED,
-    FetchFrom,
-    epoch_end,
-    list_offset,
-)
+from tidelog.shell.client.fetching import READ_UNCOMMITTED, FetchFrom
+from tidelog.shell.client.offsets import EARLIEST, LATEST, epoch_end, list_offset
 
 UNKNOWN_EPOCH = -1
 PARTITION_BYTES = 1024 * 1024

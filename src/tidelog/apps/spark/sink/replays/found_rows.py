@@ -26,7 +26,8 @@ from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.reader import EARLIEST, FetchFrom, epoch_end, fetch, list_offset
+from tidelog.shell.client.fetching import fetch_partition
+from tidelog.shell.client.offsets import EARLIEST, epoch_end, list_offset
 from tidelog.shell.client.retry import Retry
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -259,15 +260,8 @@ def _look_through(
 ) -> Offset:
     """Batches from one offset to another; where to go on."""
 
-    def ask(leader: KafkaConnection, known: PartitionMetadata) -> bytes | memoryview | bytearray:
-        place = FetchFrom(position, known.leader_epoch, FETCH_BYTES)
-        answer = fetch(leader, {key.topic: cluster.topic(key.topic)}, {key: place})[key]
-        if answer.error:
-            raise BrokerError(f"fetch of {key} at offset {position}", answer.error)
-        return answer.records
-
     while position < end:
-        for batch in batches(cluster.ask_leader(*key, ask)):
+        for batch in batches(fetch_partition(cluster, key, position, FETCH_BYTES).records):
             if position >= end:
                 break
             position = max(position, batch.next_offset)

@@ -27,9 +27,10 @@ from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.offsets import list_offset
 from tidelog.shell.client.partitioner import partition_of_key
 from tidelog.shell.client.producer import produce
-from tidelog.shell.client.reader import Reader, list_offset
+from tidelog.shell.client.reader import Reader
 from tidelog.shell.client.retry import Retry, retriable_codes
 
 PARTITIONS = 8

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tidelog.apps.spark.source.options.known import OptionError, one_of, text_of
 from tidelog.core.types import Offset, TopicPartition
-from tidelog.shell.client.reader import EARLIEST, LATEST
+from tidelog.shell.client.offsets import EARLIEST, LATEST
 
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 SPELLED = {EARLIEST: "earliest", LATEST: "latest"}

@@ -36,7 +36,8 @@ from tidelog.apps.spark.source.options.positions import (
     starting_positions,
 )
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.reader import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.shell.client.offsets import EARLIEST, LATEST
 
 ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 MAX_TRIGGER_DELAY_S = 15 * 60.0
