@@ -1,4 +1,4 @@
-"""`make setup` chooses an interpreter of this version that can create environments, and names it."""
+"""`make setup` chooses an interpreter of this version that can create environments and names it."""
 
 import subprocess
 import sys

@@ -25,7 +25,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def output(python: Path, *words: str, folder: Path) -> str:
-    command = [python.with_name("tidelog"), *words]
+    command = [str(python.with_name("tidelog")), *words]
     done = subprocess.run(
         command,
         cwd=folder,
