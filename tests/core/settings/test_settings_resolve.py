@@ -184,6 +184,9 @@ def test_the_store_that_is_named() -> None:
         assert problems(tidelog_metadata_store=wrong) == {
             "tidelog.metadata.store": "must be sqlite:PATH"
         }
+    assert problems(tidelog_metadata_store="etcd://h1:2379/p") == {
+        "tidelog.metadata.store": "etcd is not supported yet: must be sqlite:PATH"
+    }
 
 
 @pytest.mark.parametrize(

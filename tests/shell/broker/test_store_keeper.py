@@ -15,6 +15,7 @@ from tidelog.shell.broker.store_keeper import CHANGES_A_TURN, StoreKeeper
 from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.store import cluster_file
+from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
 TURNS_MAX = 500
@@ -29,7 +30,7 @@ class Stage:
         self.loop = EventLoop(Clock())
         now_ms = self.loop.clock.now_ms
         self._delivered = 0
-        self.store = SqliteStoreClient(path, "", now_ms, self._deliver)
+        self.store = SqliteStoreClient(path, LockProof(), now_ms, self._deliver)
         self.keeper = StoreKeeper(self.loop, self.store, self._step)
         self.told: list[tuple[int, on.Event]] = []
         self._turn = 0

@@ -24,6 +24,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 )
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.boot_clock import boot_ms
+from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
@@ -39,7 +40,7 @@ class LocalClient:
         self.reports: list[str] = []
         self.client = SqliteStoreClient(
             path,
-            lock_path,
+            LockProof(lock_path),
             boot_ms,
             self._deliveries.put,
             stuck_after_ms=stuck_after_ms,

@@ -22,7 +22,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     TxnResult,
 )
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.log_dir_lock import LogDirLock
+from tidelog.shell.store.log_dir_lock import LockProof, LogDirLock
 from tidelog.shell.store.sqlite_store import SqliteStore
 from tidelog.shell.store.write_transaction import WriteTransaction
 
@@ -70,7 +70,7 @@ def holder(path: str, manner: str) -> None:
         ready()
         sys.stdin.read()
         return
-    store = SqliteStore(path, "", 9, 9_000, lambda _text: None)
+    store = SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
     store.write(time.monotonic() + 5, lambda _tx: None)  # now the store knows this process
 
     def keep(transaction: WriteTransaction) -> None:
@@ -112,7 +112,7 @@ def die_in_a_transaction(path: str) -> None:
     hear, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        store = SqliteStore(path, "", 9, 9_000, lambda _text: None)
+        store = SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
 
         def half(transaction: WriteTransaction) -> None:
             transaction.transact((), (Put("half", b"x" * 10_000), Delete("", prefix=True)))

@@ -29,6 +29,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.shell.store import cluster_file, sqlite_store, write_transaction
 from tidelog.shell.store.boot_clock import boot_ms
+from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
 from tidelog.shell.store.sqlite_store import SqliteStore
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
@@ -85,7 +86,7 @@ def test_a_grant_counts_from_before_it_was_asked(path: str) -> None:
     clock = iter([1_000, 2_000])
     deliveries: SimpleQueue[Callable[[], None]] = SimpleQueue()
     answers: list[SessionGrant | Unavailable] = []
-    client = SqliteStoreClient(path, "", lambda: next(clock), deliveries.put)
+    client = SqliteStoreClient(path, LockProof(), lambda: next(clock), deliveries.put)
     client.open_session(500, answers.append)
     deliveries.get()()
     assert answers == [SessionGrant(1, 1_000)]
@@ -93,7 +94,7 @@ def test_a_grant_counts_from_before_it_was_asked(path: str) -> None:
 
 
 def test_an_expired_owner_passes_no_guard_even_if_nobody_swept(path: str) -> None:
-    store = SqliteStore(path, "", 9, 9_000, lambda _text: None)
+    store = SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
     give_up_s = time.monotonic() + 5
     session = store.write(give_up_s, lambda tx: tx.open_session(300, "", ""))
     made = store.write(give_up_s, lambda tx: tx.transact((), (Put("controller", b"", session),)))
@@ -157,7 +158,7 @@ def test_old_changes_are_forgotten_a_few_at_a_time(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_transaction, "REVISIONS_KEPT", 40)
-    store = SqliteStore(path, "", 9, 9_000, lambda _text: None)
+    store = SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
     give_up_s = time.monotonic() + 20
     for number in range(100):
         op = Put("a", b"%d" % number)
@@ -284,7 +285,7 @@ def test_any_transactions_do_what_the_specification_does(
 ) -> None:
     path = str(tmp_path_factory.mktemp("spec") / "cluster.db")
     cluster_file.create(path, {})
-    spec, store = Mvcc(), SqliteStore(path, "", 9, 9_000, lambda _text: None)
+    spec, store = Mvcc(), SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
     give_up_s = time.monotonic() + 20
     for _ in range(2):
         session = store.write(give_up_s, lambda tx: tx.open_session(60_000, "", ""))

@@ -267,6 +267,8 @@ def _store(settings: BrokerSettings) -> str | None:
     text = settings.get("tidelog.metadata.store")
     if text is None or (text.startswith(_SQLITE) and len(text) > len(_SQLITE)):
         return None
+    if text.startswith("etcd:"):
+        return f"etcd is not supported yet: must be {_SQLITE}PATH"
     return f"must be {_SQLITE}PATH"
 
 

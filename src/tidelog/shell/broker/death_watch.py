@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tidelog.core.controller.metadata.metadata_store import Revision, Unavailable
 from tidelog.core.node.node import Node
 from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.store.metadata_store_client import MetadataStoreClient
+from tidelog.shell.store.proof_of_death import DeathProbe
 
 PROBE_DELAYS_MS = (0, 5, 20, 60, 150, 400, 1000)
 PATIENCE_MS = 500
@@ -27,10 +27,10 @@ Unsettled: TypeAlias = Callable[[], bool]
 class DeathWatch:
     """Looks whether brokers are dead, and holds back answers that would be wrong then."""
 
-    def __init__(self, loop: EventLoop, node: Node, store: MetadataStoreClient) -> None:
+    def __init__(self, loop: EventLoop, node: Node, probe: DeathProbe) -> None:
         self._loop = loop
         self._node = node
-        self._store = store
+        self._probe_of = probe
         self._asking: list[tuple[Act, Unsettled]] = []
         self._held: list[tuple[Revision, int, Act, Unsettled]] = []
 
@@ -41,7 +41,7 @@ class DeathWatch:
 
     def _probe(self) -> None:
         if self._node.halted is None:
-            self._store.probe_deaths()
+            self._probe_of.probe_deaths()
 
     def when_settled(self, act: Act, unsettled: Unsettled) -> None:
         """Act once no leader is named that is provably dead."""
@@ -62,7 +62,7 @@ class DeathWatch:
             if self._held:
                 self._loop.after(PATIENCE_MS, self.image_advanced)
 
-        self._store.probe_deaths(answered)
+        self._probe_of.probe_deaths(answered)
 
     def image_advanced(self) -> None:
         """Let go what need not wait any more."""

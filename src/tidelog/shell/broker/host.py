@@ -45,7 +45,7 @@ from tidelog.shell.net.listener import Listener
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink
 from tidelog.shell.os_disk import OsDisk, disk_space
 from tidelog.shell.store.cluster_file import ClusterIdentity
-from tidelog.shell.store.metadata_store_client import MetadataStoreClient
+from tidelog.shell.store.open_store import OpenedStore
 
 Halted: TypeAlias = Callable[[do.Halt], None]
 
@@ -63,7 +63,7 @@ class BrokerHost:
         disk: OsDisk,
         settings: BrokerSettings,
         identity: ClusterIdentity,
-        store: MetadataStoreClient,
+        store: OpenedStore,
         halted: Halted,
         tell: Tell,
     ) -> None:
@@ -83,7 +83,7 @@ class BrokerHost:
         self._unsettled = False
         """Events were taken in this turn."""
         self._settle_soon = self._settle
-        self._keeper = StoreKeeper(loop, store, self.step)
+        self._keeper = StoreKeeper(loop, store.client, self.step)
         self._flusher = Flusher(loop, disk, self.step)
         self._cleaner = Cleaner(loop, disk.root, self._cleaned)
         self.listeners: list[Listener] = []
@@ -104,7 +104,7 @@ class BrokerHost:
             lambda: disk_space(settings.log_dir),
         )
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
-        self._deaths = DeathWatch(loop, node, store)
+        self._deaths = DeathWatch(loop, node, store.deaths)
         settled, later, fault = self._deaths.when_settled, loop.next_turn, self.chronicle.fault
         self.dispatch = Dispatch(broker, self.take, now_ms, settled, later, self.times, fault)
         self.clients = ClientService(self)

@@ -44,9 +44,9 @@ from tidelog.shell.net.same_host import listen_beside
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.private_files import make_folders, warning_if_open
 from tidelog.shell.store.boot_clock import boot_id, boot_ms
-from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError, prepare
-from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
-from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
+from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError
+from tidelog.shell.store.log_dir_lock import LockProof, LogDirInUse, LogDirLock
+from tidelog.shell.store.open_store import BrokerSide, store_at
 
 READ_WALL_CLOCK_MS = 1000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024
@@ -85,27 +85,28 @@ class BrokerRun:
         disk.max_open_files = min(disk.max_open_files, descriptors // 4)
         disk.lease_descriptor_max = descriptors * 7 // 8
         self._connection_descriptors = descriptors // 2
-        store_path = settings.metadata_store.removeprefix("sqlite:")
+        store = store_at(settings.metadata_store)
         properties = _properties_or_none(disk)
         known = None if properties is None else properties.values.get("cluster.id")
-        identity = prepare(store_path, known)
-        for private in (path, store_path):
+        identity = store.prepare(known)
+        for private in (path, *store.files):
             if (warning := warning_if_open(private)) is not None:
                 self._note("WARN", warning)
-        self._check_properties(properties, identity, store_path)
+        self._check_properties(properties, identity, store.place)
         clients, internal = self._bind()
         self._exposure = Exposure(loop, settings.metrics_listener)
         self._node = self._open_node(clients[0], internal[0])
         self._warn()
         if properties is None:
             self._node.directory.write_properties(self._new_properties(identity))
-        self._store = SqliteStoreClient(
-            store_path,
-            self._lock.path,
-            loop.clock.now_ms,
-            loop.call_from_thread,
-            stuck_after_ms=settings.get("broker.session.timeout.ms"),
-            report=lambda text: self._note("WARN", text),
+        self._store = store.open(
+            BrokerSide(
+                proof=LockProof(self._lock.path),
+                now_ms=loop.clock.now_ms,
+                deliver=loop.call_from_thread,
+                session_timeout_ms=settings.get("broker.session.timeout.ms"),
+                report=lambda text: self._note("WARN", text),
+            )
         )
         self._host = BrokerHost(
             loop,
@@ -130,13 +131,13 @@ class BrokerRun:
         )
 
     def _check_properties(
-        self, properties: MetaProperties | None, identity: ClusterIdentity, store_path: str
+        self, properties: MetaProperties | None, identity: ClusterIdentity, place: str
     ) -> None:
         problem = properties and properties.mismatch(identity.cluster_id, self.id)
         if problem is not None:
             raise CannotStart(
                 f"{self._settings.log_dir} is not this broker's: {problem} (metadata store"
-                f" {store_path}); use the store of its own cluster, or if that is lost, {WAY_OUT}"
+                f" {place}); use the store of its own cluster, or if that is lost, {WAY_OUT}"
             )
 
     def _new_properties(self, identity: ClusterIdentity) -> MetaProperties:
@@ -277,7 +278,7 @@ class BrokerRun:
 
     def _end(self) -> None:
         assert self.halt is not None
-        self._store.close()
+        self._store.client.close()
         self._lock.release()
         self._tell("stopped", clean=self.halt.clean, reason=self.halt.reason)
         self.done(self)

@@ -14,6 +14,8 @@ import resource
 import time
 from contextlib import suppress
 
+from tidelog.shell.store.proof_of_death import LifeSign
+
 LOCK_NAME = ".lock"
 _PATIENCE_S = 0.5
 """How long to try for a lock that somebody may only be looking at."""
@@ -67,6 +69,23 @@ class LogDirLock:
             _held.remove(self._fd)
             os.close(self._fd)
         self._fd = -1
+
+
+class LockProof:
+    """A `ProofOfDeath` by lock files: a free lock proves that its broker has ended."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str = "") -> None:
+        """`path`: this broker's own lock file, held already; empty: it has no life sign."""
+        self._path = path
+
+    def own(self) -> LifeSign:
+        return LifeSign(self._path, identity_of(self._path))
+
+    def is_dead(self, sign: LifeSign) -> bool:
+        """A broker's own sign is never dead: another thread may be about to hold the lock."""
+        return sign.place not in ("", self._path) and is_abandoned(*sign)
 
 
 def _moved_up(fd: int) -> int:

@@ -39,7 +39,6 @@ Opened: TypeAlias = Callable[[SessionGrant | Unavailable], None]
 RenewalAnswered: TypeAlias = Callable[[Renewed | SessionExpired | Unavailable], None]
 ReadAnswered: TypeAlias = Callable[[Snapshot | Unavailable], None]
 Transacted: TypeAlias = Callable[[TxnAnswer], None]
-Probed: TypeAlias = Callable[[Revision | Unavailable], None]
 
 
 class MetadataStoreClient(Protocol):
@@ -69,9 +68,6 @@ class MetadataStoreClient(Protocol):
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...], answered: Transacted
     ) -> None:
         """All operations at one revision if every guard holds."""
-
-    def probe_deaths(self, answered: Probed | None = None) -> None:
-        """End the sessions of brokers that are proved dead; the store's revision after it."""
 
     def close(self) -> None:
         """Stop. What is still unanswered is answered; later calls are Unavailable."""

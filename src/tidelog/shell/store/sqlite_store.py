@@ -27,7 +27,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.boot_clock import boot_id, boot_ms
 from tidelog.shell.store.cluster_file import StoreUnusable, is_busy, patiently, read_keys
-from tidelog.shell.store.log_dir_lock import identity_of, is_abandoned
+from tidelog.shell.store.proof_of_death import LifeSign, ProofOfDeath
 from tidelog.shell.store.write_lock_holder import Process, StuckWriter, this_process
 from tidelog.shell.store.write_transaction import WriteTransaction
 
@@ -50,13 +50,13 @@ class SqliteStore:
     def __init__(
         self,
         path: str,
-        lock_path: str,
+        proof: ProofOfDeath,
         port: int,
         stuck_after_ms: int,
         report: Callable[[str], None],
     ) -> None:
         self._path = os.path.abspath(path)
-        self._lock_path = lock_path
+        self._proof = proof
         self._port = port
         self._boot_id = boot_id()
         self._process = this_process()
@@ -93,7 +93,7 @@ class SqliteStore:
             answer = body(transaction)
             if self._client is None:
                 self._client = transaction.register_client(
-                    self._lock_path, identity_of(self._lock_path), self._port, *self._process
+                    *self._proof.own(), self._port, *self._process
                 )
             ports = transaction.peer_ports(self._client) if transaction.rev != before else []
             if not transaction.changed:
@@ -227,10 +227,11 @@ class SqliteStore:
         return None if row[0] is None else int(row[0])
 
     def dead(self) -> list[tuple[SessionId, str]]:
-        """Sessions of others whose lock is free, with the lock: their brokers are dead."""
-        sql = "SELECT id, lock, lock_identity FROM sess WHERE lock NOT IN ('', ?)"
-        rows = self._read(time.monotonic(), _fetch(sql, self._lock_path))
-        return [(session, path) for session, path, file in rows if is_abandoned(path, file)]
+        """The sessions of brokers that are proved dead, with the place of the life sign."""
+        sql = "SELECT id, lock, lock_identity FROM sess WHERE lock != ''"
+        rows = self._read(time.monotonic(), _fetch(sql))
+        is_dead = self._proof.is_dead
+        return [(session, place) for session, place, file in rows if is_dead(LifeSign(place, file))]
 
     # -- the connection --------------------------------------------------------------------
 

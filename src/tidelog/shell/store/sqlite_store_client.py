@@ -32,16 +32,15 @@ from tidelog.core.controller.metadata.metadata_store import (
 )
 from tidelog.shell.store.boot_clock import boot_ms
 from tidelog.shell.store.cluster_file import StoreError
-from tidelog.shell.store.log_dir_lock import identity_of
 from tidelog.shell.store.metadata_store_client import (
     Opened,
-    Probed,
     ReadAnswered,
     RenewalAnswered,
     Renewed,
     SessionGrant,
     Transacted,
 )
+from tidelog.shell.store.proof_of_death import Probed, ProofOfDeath
 from tidelog.shell.store.sqlite_store import CommitUnknown, SqliteStore, StoreBusy
 from tidelog.shell.store.store_trouble import StoreTrouble
 from tidelog.shell.store.wake_socket import WakeSocket
@@ -76,20 +75,19 @@ class _Watch(NamedTuple):
 
 
 class SqliteStoreClient:
-    """A MetadataStoreClient on one SQLite file. Its methods are for the host's thread."""
+    """A MetadataStoreClient and DeathProbe on one SQLite file, for the host's thread."""
 
     def __init__(
         self,
         path: str,
-        lock_path: str,
+        proof: ProofOfDeath,
         now_ms: Callable[[], int],
         deliver: Callable[[Callable[[], None]], None],
         *,
         stuck_after_ms: int = STUCK_AFTER_MS,
         report: Callable[[str], None] | None = None,
     ) -> None:
-        """`lock_path`: this broker's lock, held already ("": none, its sessions end by time)."""
-        self._lock_path = lock_path
+        self._proof = proof
         self._now_ms = now_ms
         self._deliver = deliver
         self._report = report
@@ -103,7 +101,7 @@ class SqliteStoreClient:
         self._probe_s = 0.0
         self._wake = WakeSocket()
         self._trouble = StoreTrouble(path, self._tell)
-        self._store = SqliteStore(path, lock_path, self._wake.port, stuck_after_ms, self._tell)
+        self._store = SqliteStore(path, proof, self._wake.port, stuck_after_ms, self._tell)
         self._ended = _thread.allocate_lock()  # cheaper to import than threading
         self._ended.acquire()
         # A signal that the kernel gave to this thread would not wake the host's.
@@ -145,7 +143,7 @@ class SqliteStoreClient:
         self._ask(partial(self._transact, guards, ops), answered, OutcomeUnknown())
 
     def probe_deaths(self, answered: Probed | None = None) -> None:
-        """End the sessions of brokers that are proved dead by their free locks."""
+        """End the sessions of brokers that are proved dead."""
         self._ask(self._probe_deaths, answered or _ignoring(None))
 
     def compact(self, rev: Revision, done: Callable[[], None] | None = None) -> None:
@@ -309,9 +307,8 @@ class SqliteStoreClient:
     # -- what is asked ---------------------------------------------------------------------
 
     def _open_session(self, ttl_ms: int, sent_ms: int, give_up_s: float) -> SessionGrant:
-        lock = self._lock_path
-        identity = identity_of(lock)
-        session = self._store.write(give_up_s, lambda tx: tx.open_session(ttl_ms, lock, identity))
+        sign = self._proof.own()
+        session = self._store.write(give_up_s, lambda tx: tx.open_session(ttl_ms, *sign))
         return SessionGrant(session, sent_ms)
 
     def _renew_session(
@@ -333,13 +330,13 @@ class SqliteStoreClient:
         if not dead:
             return self._store.revision(give_up_s)
 
-        def bury(transaction: WriteTransaction) -> Revision:
+        def end_sessions(transaction: WriteTransaction) -> Revision:
             for session, lock in dead:
                 transaction.end_session(session)
                 transaction.forget_clients(lock)
             return transaction.rev
 
-        revision = self._store.write(give_up_s, bury)
+        revision = self._store.write(give_up_s, end_sessions)
         self._wake_others()
         return revision
 

@@ -68,6 +68,7 @@ def broker(
 def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bool) -> int:
     from tidelog.shell.broker.process import run_brokers
     from tidelog.shell.settings_sources import load_settings
+    from tidelog.shell.store.open_store import store_at
     from tidelog.shell.supervisor.preflight import data_folder
     from tidelog.shell.supervisor.report_line import line_writer
 
@@ -96,7 +97,7 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
     for warning in resolved.warnings:
         report({"event": "log", "level": "WARN", "text": warning})
     settings = resolved.settings
-    store = settings.metadata_store.removeprefix("sqlite:")
+    store = store_at(settings.metadata_store).place
     where = f"data in {os.path.abspath(settings.log_dir)}, metadata in {os.path.abspath(store)}"
     report({"event": "log", "level": "INFO", "text": f"broker {settings.node_id}: {where}"})
     return run_brokers([settings], report)
