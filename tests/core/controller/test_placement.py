@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.core.controller.metadata.registrations import NO_EPOCH, BrokerRegistration
-from tidelog.core.controller.topics.placement import NotEnoughBrokers, alternate_racks, place
+from tidelog.core.controller.placement import NotEnoughBrokers, alternate_racks, place
 
 
 def brokers(*racks: str | None, fenced: tuple[int, ...] = ()) -> list[BrokerRegistration]:

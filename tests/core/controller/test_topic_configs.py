@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from tidelog.core.controller.topics.topic_configs import broker_config_problem, config_problem
+from tidelog.core.controller.plans import broker_config_problem, config_problem
 from tidelog.core.storage.log_config import LogConfig
 
 NUMBERS = [f.name.replace("_", ".") for f in fields(LogConfig) if f.type is int]

@@ -43,7 +43,7 @@ def new(name: str, topic_id: bytes = OTHER, factor: int = 1, number: int = 900) 
         (
             on.CreatePartitionsReceived(900, "t", 1, validate_only=True),
             TopicAnswer(
-                ErrorCode.INVALID_PARTITIONS, "Topic t has 1 partitions; ask for more than that."
+                ErrorCode.INVALID_PARTITIONS, "Topic t has 1 partitions; it can only grow."
             ),
         ),
         (

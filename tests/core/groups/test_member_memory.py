@@ -7,8 +7,8 @@ from group_talk import GROUP, Talk
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
-from tidelog.core.groups.membership import member_memory
-from tidelog.core.groups.membership.member_memory import MemberMemory
+from tidelog.core.groups.membership import member as member_module
+from tidelog.core.groups.membership.member import MemberMemory
 from tidelog.core.groups.shard import GroupShard
 
 KIB = 1024
@@ -63,7 +63,7 @@ def test_a_join_that_no_generation_could_hold_is_refused(talk: Talk, memory: Mem
 def test_a_join_that_does_not_fit_now_is_to_be_retried(
     talk: Talk, memory: MemberMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 200 * KIB)
+    monkeypatch.setattr(member_module, "MEMBERS_BYTES_MAX", 200 * KIB)
     assert join(talk, 150 * KIB, "one", "a").error_code is ErrorCode.NONE
     refused = join(talk, 150 * KIB, "two", "b")
     assert refused.error_code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -85,7 +85,7 @@ def test_assignments_are_counted_and_given_back(talk: Talk, memory: MemberMemory
 def test_an_assignment_that_does_not_fit_is_refused(
     talk: Talk, memory: MemberMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 5 * KIB)
+    monkeypatch.setattr(member_module, "MEMBERS_BYTES_MAX", 5 * KIB)
     member = join(talk, 10, "one")
     assert sync(talk, member, 5 * KIB).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 

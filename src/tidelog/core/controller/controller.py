@@ -49,9 +49,15 @@ from tidelog.core.controller.log_reports import LogReports
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import Revision, TxnResult
 from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.controller.plans import sweep
 from tidelog.core.controller.requests import Requests, refusal
-from tidelog.core.controller.topics.topic_plans import sweep
-from tidelog.core.controller.transactions import Pending, Transactions, Verdict, Write, pack
+from tidelog.core.controller.store_transactions import (
+    Pending,
+    TransactionsInFlight,
+    Verdict,
+    Write,
+    pack,
+)
 from tidelog.core.controller.upkeep import Office, upkeep
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import slotted
@@ -105,7 +111,7 @@ class Controller:
         self.candidacy = Candidacy(broker)
         self.liveness = BrokerLiveness(self.settings.session_timeout_ms)
         self.balance = LeaderBalance(self.settings.rebalance_interval_ms)
-        self.transactions = Transactions()
+        self.transactions = TransactionsInFlight()
         self.reports = LogReports(image, self.settings.unclean_recovery_timeout_ms)
         self.requests: Requests | None = None
         self._waiting: list[Request] = []

@@ -21,7 +21,7 @@ from tidelog.core.controller.events import ElectionType
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import PartitionKey
-from tidelog.core.controller.transactions import Write
+from tidelog.core.controller.store_transactions import Write
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.types import BrokerEpoch, BrokerId
 

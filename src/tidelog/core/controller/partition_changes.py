@@ -1,16 +1,19 @@
-"""AlterPartition: a leader's proposal is accepted, or refused with Kafka's errors in Kafka's order;
-and what becomes of a partition when a broker has lost its log, found it, or reports its leader.
+"""How a request changes one partition: AlterPartition, log reports, reassignments, elections.
 
-The order matters: a leader reads from the error whether to roll back, to wait for metadata
-or to try again. A refused proposal changes nothing; an accepted one goes through the same
-`next_registration` as every other change, so it may also complete a reassignment.
+An ISR proposal of a leader is accepted, or refused with Kafka's errors in Kafka's order. The
+order matters: the error tells the leader whether to roll back, to wait for metadata or to retry.
+A refused proposal changes nothing; an accepted one goes through the same `next_registration` as
+every other change, so it may also complete a reassignment.
+
+A reassignment begins by adding the target brokers to the replicas; it ends inside an ISR change,
+when all of them are in sync (election.py). Cancelling it drops what was added.
 """
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tidelog.core.controller.election import ElectionRules, Target, next_registration
-from tidelog.core.controller.events import IsrMember, IsrProposal
+from tidelog.core.controller.events import ElectionType, IsrMember, IsrProposal
 from tidelog.core.controller.metadata.registrations import (
     NO_EPOCH,
     BrokerRegistration,
@@ -29,10 +32,10 @@ LogChange: TypeAlias = Callable[
 
 @slotted(frozen=True)
 class Alteration:
-    """The error for the leader, and the partition as it will be (None: it stays).
+    """The error for the leader, and the changed partition (None: unchanged).
 
-    NEW_LEADER_ELECTED is an error and a change: the proposal completed a reassignment in
-    which the sender has no place.
+    NEW_LEADER_ELECTED is an error and a change: the proposal completed a reassignment that
+    removes the sender.
     """
 
     error: ErrorCode
@@ -42,7 +45,7 @@ class Alteration:
 def check_sender(
     broker: BrokerId, epoch: BrokerEpoch, brokers: Mapping[BrokerId, BrokerRegistration]
 ) -> ErrorCode:
-    """The whole request is void if its sender is not the current incarnation."""
+    """Return an error for the whole request unless it is from the broker's current incarnation."""
     known = brokers.get(broker)
     if known is None or known.epoch != epoch:
         return ErrorCode.STALE_BROKER_EPOCH
@@ -56,7 +59,7 @@ def alter_partition(
     brokers: Mapping[BrokerId, BrokerRegistration],
     rules: ElectionRules,
 ) -> Alteration:
-    """Check one proposal against the partition as it is, and work out what it becomes."""
+    """Check an ISR proposal against the current partition, and return the outcome."""
     if partition is None:
         return Alteration(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     error = _check_epochs(partition, proposal, sender) or _check_isr(partition, proposal)
@@ -74,7 +77,7 @@ def alter_partition(
 def lose_log(
     partition: PartitionRegistration, broker: BrokerId, rules: ElectionRules
 ) -> PartitionRegistration:
-    """Its log is gone: whatever ISR and ELR said of it, it has nothing."""
+    """Remove a broker that lost its log from the ISR and the ELR."""
     if broker not in partition.replicas:
         return partition
     return next_registration(partition, Target(lost=frozenset({broker})), rules)
@@ -83,8 +86,10 @@ def lose_log(
 def find_log(
     partition: PartitionRegistration, broker: BrokerId, rules: ElectionRules
 ) -> PartitionRegistration:
-    """Its log is back. That counts only while the partition has had no leader since the loss: a
-    broker makes a new log once it has a leader to follow, and that may hold less than was lost."""
+    """Count a log that was lost and is back, if the partition has had no leader since the loss.
+
+    With a leader to follow, the broker creates a new log, which may hold less than was lost.
+    """
     waits = partition.leader is None and broker in partition.last_known_elr
     if not waits or broker not in partition.lost:
         return partition
@@ -140,7 +145,7 @@ def _check_epochs(
 ) -> ErrorCode:
     newer_leader = proposal.leader_epoch > partition.leader_epoch
     if newer_leader or proposal.partition_epoch > partition.partition_epoch:
-        # It knows more than this controller, which therefore is not the controller.
+        # The sender has seen newer metadata, so this broker is no longer the controller.
         return ErrorCode.NOT_CONTROLLER
     if proposal.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
@@ -171,3 +176,53 @@ def _eligible(member: IsrMember, brokers: Mapping[BrokerId, BrokerRegistration])
     if known is None or not known.active:
         return False
     return member.broker_epoch in (NO_EPOCH, known.epoch)
+
+
+def reassign(
+    partition: PartitionRegistration, wanted: tuple[BrokerId, ...], rules: ElectionRules
+) -> tuple[ErrorCode, PartitionRegistration]:
+    """Begin a reassignment, or redirect one: brokers that only the earlier target added go."""
+    original = [broker for broker in partition.replicas if broker not in partition.adding]
+    removing = tuple(broker for broker in original if broker not in wanted)
+    replicas = (*wanted, *removing)
+    if partition.isr and not set(partition.isr) & set(replicas):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, partition
+    target = Target(
+        replicas=replicas,
+        adding=tuple(broker for broker in wanted if broker not in original),
+        removing=removing,
+    )
+    return ErrorCode.NONE, next_registration(partition, target, rules)
+
+
+def cancel(
+    partition: PartitionRegistration, rules: ElectionRules
+) -> tuple[ErrorCode, PartitionRegistration]:
+    """Return to the original replicas, unless none of them is in sync any more."""
+    if not partition.reassigning:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, partition
+    replicas = tuple(broker for broker in partition.replicas if broker not in partition.adding)
+    if partition.isr and not set(partition.isr) & set(replicas):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, partition
+    target = Target(replicas=replicas, adding=(), removing=())
+    return ErrorCode.NONE, next_registration(partition, target, rules)
+
+
+def elect_on_request(
+    partition: PartitionRegistration, election: ElectionType, rules: ElectionRules
+) -> tuple[ErrorCode, PartitionRegistration]:
+    """Elect the preferred replica, or any live replica (unclean), as an administrator asks."""
+    preferred = election is ElectionType.PREFERRED
+    if preferred and partition.leader == partition.replicas[0]:
+        return ErrorCode.ELECTION_NOT_NEEDED, partition
+    if not preferred and partition.leader is not None:
+        return ErrorCode.ELECTION_NOT_NEEDED, partition
+    new = next_registration(partition, Target(election=election), rules)
+    if new.leader == partition.leader:
+        failed = (
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            if preferred
+            else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        )
+        return failed, partition
+    return ErrorCode.NONE, new

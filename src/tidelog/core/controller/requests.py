@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any
 
+from tidelog.core.controller import plans
 from tidelog.core.controller.broker_liveness import BrokerLiveness
 from tidelog.core.controller.effects import (
     AlterPartitionAnswer,
@@ -48,17 +49,23 @@ from tidelog.core.controller.metadata.registrations import (
 from tidelog.core.controller.partition_changes import (
     LogChange,
     alter_partition,
+    cancel,
     check_sender,
     damage_log,
+    elect_on_request,
     find_log,
     lose_log,
+    reassign,
     replace_leader,
 )
-from tidelog.core.controller.reassignment import cancel, elect_on_request, reassign
-from tidelog.core.controller.topics import topic_plans
-from tidelog.core.controller.topics.topic_plans import Plan
-from tidelog.core.controller.topics.unregistration import unregister_broker
-from tidelog.core.controller.transactions import Pending, Reply, Transactions, Write, pack
+from tidelog.core.controller.plans import Plan, unregister_broker
+from tidelog.core.controller.store_transactions import (
+    Pending,
+    Reply,
+    TransactionsInFlight,
+    Write,
+    pack,
+)
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import replace
@@ -67,10 +74,10 @@ PRODUCER_ID_BLOCK = 1000
 """So many ids a broker gets at once."""
 
 _PLANNERS: dict[type[Request], Callable[[Office, Any], Plan]] = {
-    CreateTopicReceived: topic_plans.create_topic,
-    DeleteTopicReceived: topic_plans.delete_topic,
-    CreatePartitionsReceived: topic_plans.create_partitions,
-    AlterConfigReceived: topic_plans.alter_config,
+    CreateTopicReceived: plans.create_topic,
+    DeleteTopicReceived: plans.delete_topic,
+    CreatePartitionsReceived: plans.create_partitions,
+    AlterConfigReceived: plans.alter_config,
     UnregisterBrokerReceived: unregister_broker,
 }
 
@@ -101,7 +108,7 @@ class Requests:
         self,
         office: Office,
         liveness: BrokerLiveness,
-        transactions: Transactions,
+        transactions: TransactionsInFlight,
         out: list[ControllerEffect],
     ) -> None:
         self.office = office
@@ -142,7 +149,7 @@ class Requests:
         What earlier steps of it wrote is swept away first; the request waits for that.
         """
         if pending.begun:
-            for writes in pack(topic_plans.sweep(self.office.image, pending.busy)):
+            for writes in pack(plans.sweep(self.office.image, pending.busy)):
                 self.out.append(self.transactions.send([writes]))
         if pending.retry is not None:
             self._deferred.append((pending.retry, pending.reply))
@@ -298,7 +305,7 @@ class Requests:
                 self._gather(reply, key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif wanted is None:
                 writes += self._outcome(reply, old, *cancel(old, rules))
-            elif topic_plans.assignment_problem(image, wanted) is not None:
+            elif plans.assignment_problem(image, wanted) is not None:
                 self._gather(reply, key, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
             else:
                 writes += self._outcome(reply, old, *reassign(old, wanted, rules))
@@ -333,7 +340,7 @@ class Requests:
         )
         if plan.error or not plan.steps or _only_asks(event):
             self._answer(event.request, answer)
-        elif not self.transactions.busy.isdisjoint(topic_plans.keys_of(plan)):
+        elif not self.transactions.busy.isdisjoint(plans.keys_of(plan)):
             self._deferred.append((event, None))
         else:
             self.out.append(

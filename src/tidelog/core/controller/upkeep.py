@@ -28,7 +28,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
 )
-from tidelog.core.controller.transactions import Write
+from tidelog.core.controller.store_transactions import Write
 from tidelog.core.slotted import replace, slotted
 from tidelog.core.types import BrokerId
 

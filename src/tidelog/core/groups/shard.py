@@ -5,7 +5,7 @@ not on the number of groups; clean-ups process a few groups at a time.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from tidelog.core.coordinator.shard import CoordinatorShard
@@ -13,12 +13,18 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.committing import Committing
 from tidelog.core.groups.config import GroupConfig
-from tidelog.core.groups.inspection import described, listed
 from tidelog.core.groups.membership.group import Group, GroupState, restored
 from tidelog.core.groups.membership.joining import Joining
-from tidelog.core.groups.membership.member_memory import MemberMemory
+from tidelog.core.groups.membership.member import MemberMemory
 from tidelog.core.groups.membership.presence import Presence
 from tidelog.core.groups.membership.rebalance import Rebalance
+from tidelog.core.groups.messages import (
+    CLASSIC,
+    DescribeGroup,
+    DescribeGroupResponse,
+    ListedGroup,
+    ListGroups,
+)
 from tidelog.core.groups.offsets import IdOf
 from tidelog.core.groups.records import (
     OffsetKey,
@@ -324,3 +330,38 @@ class GroupShard(CoordinatorShard[Timer]):
                 ),
                 self._now_ms,
             )
+
+
+_UNKNOWN_IS_AN_ERROR_SINCE = 6
+
+
+def listed(groups: Iterable[Group], request: ListGroups) -> list[ListedGroup]:
+    """Those that pass the filters."""
+    states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    if types and CLASSIC not in types:
+        return []
+    return [
+        ListedGroup(group.group_id, group.protocol_type or "", group.state, CLASSIC)
+        for group in groups
+        if group.state is not GroupState.DEAD and (not states or group.state.lower() in states)
+    ]
+
+
+def described(group: Group | None, request: DescribeGroup) -> DescribeGroupResponse:
+    """Of the members' metadata and assignments there is something to tell in Stable alone."""
+    group_id = request.group_id
+    if group is None or group.state is GroupState.DEAD:
+        if request.version < _UNKNOWN_IS_AN_ERROR_SINCE:
+            return DescribeGroupResponse(ErrorCode.NONE, group_id, GroupState.DEAD)
+        error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+        return DescribeGroupResponse(error, group_id, GroupState.DEAD, error_message=message)
+    protocol = group.protocol_name if group.state is GroupState.STABLE else None
+    return DescribeGroupResponse(
+        ErrorCode.NONE,
+        group_id,
+        group.state,
+        group.protocol_type or "",
+        protocol or "",
+        tuple(member.described(protocol) for member in group.members.values()),
+    )

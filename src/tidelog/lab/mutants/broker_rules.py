@@ -128,7 +128,7 @@ RULES: tuple[Mutant, ...] = (
         "fencing tokens; 330 of 1,000 schedules without",
         (
             Change(
-                f"{_CONTROLLER}.transactions",
+                f"{_CONTROLLER}.store_transactions",
                 '(Guard(keys.CONTROLLER, self.token, "create"), *wanted)',
                 "tuple(wanted)",
             ),
@@ -307,7 +307,7 @@ RULES: tuple[Mutant, ...] = (
         "the leader would wait for a replica that has no log",
         (
             Change(
-                f"{_CONTROLLER}.topics.topic_plans",
+                f"{_CONTROLLER}.plans",
                 "(topic_id, index, replicas, isr, isr[0])",
                 "(topic_id, index, replicas, replicas, isr[0])",
             ),

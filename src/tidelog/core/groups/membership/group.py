@@ -15,8 +15,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.groups.membership.member import Member
-from tidelog.core.groups.membership.member_memory import MemberMemory, size_of_protocols
+from tidelog.core.groups.membership.member import Member, MemberMemory, size_of_protocols
 from tidelog.core.groups.membership.subscription import subscribed_topics
 from tidelog.core.groups.messages import CONSUMER, JoinedMember
 from tidelog.core.groups.offsets import Offsets

@@ -11,10 +11,11 @@ from tidelog.core.coordinator.timers import Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState
-from tidelog.core.groups.membership.member import Member, by_name
-from tidelog.core.groups.membership.member_memory import (
+from tidelog.core.groups.membership.member import (
     JOIN_BYTES_MAX,
+    Member,
     MemberMemory,
+    by_name,
     size_of_protocols,
 )
 from tidelog.core.groups.membership.rebalance import Rebalance

@@ -1,9 +1,10 @@
-"""One member of a group: what it told when it joined, and what it waits for.
+"""One member of a group, and the memory that all members of a broker use.
 
-Always true: a member waits for the answer to a join or to a sync, never to both.
+Invariant: a member waits for the response to a join or to a sync, never to both.
 """
 
 from collections.abc import Container, Iterable
+from typing import Final
 
 from tidelog.core.groups.messages import DescribedMember
 from tidelog.core.slotted import slotted
@@ -11,7 +12,10 @@ from tidelog.core.slotted import slotted
 
 @slotted(eq=False)
 class Member:
-    """Its metadata is opaque here, unless the group is one of consumers."""
+    """A member as it described itself when it joined, and the requests that wait.
+
+    The broker does not read its metadata, unless it is a consumer.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -23,7 +27,7 @@ class Member:
     """By name, the preferred one first."""
     assignment: bytes = b""
     is_new: bool = False
-    """It has not been part of a generation yet, so it can't send heartbeats."""
+    """It has not been part of a generation yet, so it does not send heartbeats."""
     join_requester: object | None = None
     sync_requester: object | None = None
 
@@ -33,22 +37,25 @@ class Member:
 
     @property
     def is_excused(self) -> bool:
-        """While it waits for a rebalance it need not say that it lives. A new member that waits
-        has a time-out all the same: it may have given up and come back as another."""
+        """Whether it need not send heartbeats because it waits for a rebalance.
+
+        A new member that waits has a time-out all the same: it may have given up, and joined
+        again under another id.
+        """
         return not self.is_new and (
             self.join_requester is not None or self.sync_requester is not None
         )
 
     def matches(self, protocols: Iterable[tuple[str, bytes]]) -> bool:
-        """Whether these are its protocols already, in the same order."""
+        """Whether these are its protocols, in the same order."""
         return list(self.protocols.items()) == list(by_name(protocols).items())
 
     def vote(self, candidates: Container[str]) -> str:
-        """Which of the candidates it likes best."""
+        """Return the candidate that it prefers."""
         return next(name for name in self.protocols if name in candidates)
 
     def described(self, protocol_name: str | None) -> DescribedMember:
-        """Without a protocol there is nothing to tell of metadata and assignment."""
+        """Describe the member. Metadata and assignment are empty without a chosen protocol."""
         return DescribedMember(
             self.member_id,
             self.group_instance_id,
@@ -60,8 +67,38 @@ class Member:
 
 
 def by_name(protocols: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
-    """A name that comes twice counts once, as it was said first."""
+    """Return protocols by name. Of a name that occurs twice, the first counts."""
     named: dict[str, bytes] = {}
     for name, metadata in protocols:
         named.setdefault(name, metadata)
     return named
+
+
+MEMBERS_BYTES_MAX: Final = 128 * 1024 * 1024
+JOIN_BYTES_MAX: Final = 1024 * 1024
+"""A generation is written as one batch of at most about this size, so a larger member could
+never be part of one."""
+_MEMBER_BYTES: Final = 1024
+"""Memory of a member without its metadata."""
+
+
+class MemberMemory:
+    """The memory that the members of all groups of a broker take.
+
+    A member's metadata and assignment are kept until its session ends, which may be half an hour
+    after its connection was closed. So both are counted over all shards of a broker, and a join
+    or an assignment that does not fit is refused; the client retries later.
+    """
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def has_room_for(self, size: int) -> bool:
+        return self.held + size <= MEMBERS_BYTES_MAX
+
+
+def size_of_protocols(protocols: dict[str, bytes]) -> int:
+    """Return the memory that a member with these protocols takes."""
+    return _MEMBER_BYTES + sum(len(name) + len(metadata) for name, metadata in protocols.items())

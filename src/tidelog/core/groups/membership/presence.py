@@ -6,8 +6,7 @@ Always true: nobody gets an assignment before it is written.
 from tidelog.core.coordinator.outbox import Outbox
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.membership.group import Group, GroupState
-from tidelog.core.groups.membership.member import Member
-from tidelog.core.groups.membership.member_memory import MemberMemory
+from tidelog.core.groups.membership.member import Member, MemberMemory
 from tidelog.core.groups.membership.rebalance import Rebalance
 from tidelog.core.groups.messages import (
     NO_MEMBER,

@@ -53,9 +53,9 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
 )
 from tidelog.core.controller.partition_changes import alter_partition, check_sender
+from tidelog.core.controller.plans import create_topic
 from tidelog.core.controller.requests import Requests
-from tidelog.core.controller.topics.topic_plans import create_topic
-from tidelog.core.controller.transactions import Transactions
+from tidelog.core.controller.store_transactions import TransactionsInFlight
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId, TopicPartition
@@ -83,7 +83,7 @@ class HandController:
         self._by_itself = recovery is not None
         self._office = Office(self.image, 1, self.reports, recovery or UncleanRecovery.NONE)
         self._out: list[ControllerEffect] = []
-        self._transactions = Transactions()
+        self._transactions = TransactionsInFlight()
         self._requests = Requests(self._office, BrokerLiveness(0), self._transactions, self._out)
         config = {
             MIN_INSYNC_REPLICAS: str(min_insync_replicas),

@@ -1,13 +1,13 @@
-"""Making, growing and deleting topics, and their configuration.
+"""Plans for requests about topics, configuration and brokers: the transactions to commit.
 
 A topic exists from the moment `topics/name/<t>` is written, and partition p once its count
-is above p. So more partitions than a transaction holds are written first, in as many steps
-as it takes, and committed by one key: a creation cut short leaves only partitions that
-nobody sees, which are swept away when it fails for good or a new controller comes.
+is above p. Partitions that do not fit into one transaction are written first, in several
+transactions, and committed by this one key. An interrupted creation leaves only partitions that
+are not visible; they are deleted when the creation fails or a new controller is elected.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.core.controller.election import Target, next_registration
 from tidelog.core.controller.events import (
@@ -15,6 +15,7 @@ from tidelog.core.controller.events import (
     CreatePartitionsReceived,
     CreateTopicReceived,
     DeleteTopicReceived,
+    UnregisterBrokerReceived,
 )
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
@@ -32,15 +33,14 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
     TopicImage,
 )
-from tidelog.core.controller.topics.placement import NotEnoughBrokers, place
-from tidelog.core.controller.topics.topic_configs import (
-    broker_config_problem,
-    config_problem,
-    resolve_changes,
-)
-from tidelog.core.controller.transactions import Write, pack
+from tidelog.core.controller.placement import NotEnoughBrokers, place
+from tidelog.core.controller.store_transactions import Write, pack
 from tidelog.core.controller.upkeep import Office
 from tidelog.core.errors import ErrorCode
+from tidelog.core.settings.broker_keys import broker_setting
+from tidelog.core.settings.setting import spell
+from tidelog.core.settings.topic_keys import TOPIC
+from tidelog.core.settings.topic_values import broker_problem, normal, topic_problem
 from tidelog.core.slotted import field, replace, slotted
 from tidelog.core.types import BrokerId, TopicId
 
@@ -49,9 +49,9 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @slotted
 class Plan:
-    """What a request comes to: an error, or transactions to be committed one by one.
+    """An error, or transactions (`steps`) to commit one after the other.
 
-    `also_busy` are keys that must not change meanwhile though they are not written.
+    `also_busy` are keys that are not written but must not change until then.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -97,18 +97,18 @@ def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
         commit.append(Write(Put(config, values.encode_config(event.configs)), (guard,)))
     plan = _partitions_plan(office, event.topic_id, range(count), replicas, commit)
     plan.partitions, plan.replication_factor = count, len(replicas[0])
-    # Two that collide must not be made at the same time.
+    # Two topics whose names collide must not be created at the same time.
     plan.also_busy = frozenset({_unified(event.name)})
     return plan
 
 
 def _unified(name: str) -> str:
-    """What names have in common that collide. It is no key, so it is never written."""
+    """Return the same text for all names that collide. It is not a key of the store."""
     return f"{keys.TOPIC_NAMES}{name.replace('.', '_')}*"
 
 
 def _collision(image: ClusterImage, name: str) -> str | None:
-    """A topic whose name differs only in '.' and '_', if there is one."""
+    """Return a topic whose name differs only in '.' and '_', if there is one."""
     if "." not in name and "_" not in name:
         return None
     unified = _unified(name)
@@ -116,20 +116,20 @@ def _collision(image: ClusterImage, name: str) -> str | None:
 
 
 def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
-    """Add partitions at the end; those that are there stay as they are."""
+    """Add partitions after the existing ones, which stay as they are."""
     image = office.image
     topic = image.topics.get(event.name)
     if topic is None:
-        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name}.")
+        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {event.name} does not exist.")
     added = range(topic.partition_count, event.partitions)
     if not added:
-        has = f"Topic {topic.name} has {topic.partition_count} partitions; ask for more than that."
+        has = f"Topic {topic.name} has {topic.partition_count} partitions; it can only grow."
         return Plan(ErrorCode.INVALID_PARTITIONS, has)
     first = image.partitions[PartitionKey(topic.topic_id, 0)]
     factor = len(first.replicas) - len(first.adding)
     given = event.assignment
     if given is not None and len(given) != len(added):
-        wanted = f"{len(added)} partitions are new, and {len(given)} are assigned."
+        wanted = f"{len(added)} partitions are new, but the assignment has {len(given)}."
         return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wanted)
     if given is not None and any(len(replicas) != factor for replicas in given):
         wanted = f"Assign {factor} brokers to each new partition of {topic.name}."
@@ -144,14 +144,14 @@ def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
 
 
 def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
-    """Name, configuration and every partition go in one transaction."""
+    """Delete name, configuration and all partitions in one transaction."""
     image = office.image
     wanted = event.name or image.topic_names.get(event.topic_id or b"", "")
     topic = image.topics.get(wanted)
     if event.topic_id is not None and (topic is None or topic.topic_id != event.topic_id):
-        return Plan(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id any more.")
+        return Plan(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has this id.")
     if topic is None:
-        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name}.")
+        return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {event.name} does not exist.")
     name = keys.topic_name(topic.name)
     writes = [
         Write(Delete(name), (Guard(name, image.mod_rev(name)),)),
@@ -162,10 +162,10 @@ def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
 
 
 def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
-    """Change settings, and with them who is eligible to lead. No change is no step.
+    """Change the settings of a topic, a broker or all brokers. Without a change there is no step.
 
-    A lower min.insync.replicas lets a leader commit with fewer others, so ELR members
-    must be gone before it holds; all of its partitions stand still until it is done.
+    A lower min.insync.replicas lets a leader commit with fewer replicas, so ELR members must be
+    removed before it is in force; no partition under it changes until that is done.
     """
     image = office.image
     key = (
@@ -201,13 +201,13 @@ def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
 
 
 def sweep(image: ClusterImage, among: frozenset[str] | None = None) -> list[list[Write]]:
-    """Delete partitions, all or some, that were written but never committed."""
+    """Delete partitions that were written but never committed: all, or only those `among`."""
     orphans = sorted(keys.partition(*key) for key in image.uncommitted())
     return [[Write(Delete(key), ())] for key in orphans if among is None or key in among]
 
 
 def _committed_by(commit: list[Write], writes: list[Write]) -> list[list[Write]]:
-    """One transaction if all fits in it, else steps with the commit point at the end."""
+    """Return one transaction if everything fits, else several with the commit point last."""
     if len(writes) + len(commit) <= OPERATIONS_MAX:
         whole = pack([write] for write in [*writes, *commit])
         if len(whole) == 1:
@@ -231,16 +231,16 @@ def _assignment(
         if (problem := assignment_problem(image, replicas)) is not None:
             return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         if not image.active.intersection(replicas):
-            return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"none of {replicas} is active")
+            return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"no broker of {replicas} is active")
     if len({len(replicas) for replicas in given}) > 1:
-        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replica lists differ in length")
+        return Plan(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replica lists have different lengths")
     return list(given)
 
 
 def assignment_problem(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> str | None:
-    """What is wrong with a replica list given by hand."""
+    """Return what is wrong with an assigned replica list, or None."""
     if not replicas or len(set(replicas)) < len(replicas):
-        return f"empty or doubled replicas in {replicas}"
+        return f"replica list {replicas} is empty or has duplicates"
     for broker in replicas:
         if broker not in image.brokers:
             return f"broker {broker} is not registered"
@@ -254,7 +254,7 @@ def _partitions_plan(
     assignment: list[tuple[BrokerId, ...]],
     commit: list[Write],
 ) -> Plan:
-    """Partitions in sync where a broker is active, and then what commits them."""
+    """Write partitions, with their active brokers in sync, and then what commits them."""
     writes = []
     for index, replicas in zip(indexes, assignment, strict=True):
         isr = tuple(broker for broker in replicas if broker in office.image.active)
@@ -269,11 +269,11 @@ def _check_configs(configs: dict[str, str]) -> Plan | None:
 
 
 def _check_size(configs: dict[str, str]) -> Plan | None:
-    """Lists may be of any length, but the store takes no value of any length."""
+    """Check the size of the encoded settings: the store limits the size of a value."""
     size = len(values.encode_config(configs))
     if size <= VALUE_BYTES_MAX:
         return None
-    problem = f"settings of {size} bytes; {VALUE_BYTES_MAX} at most"
+    problem = f"the settings take {size} bytes; the limit is {VALUE_BYTES_MAX}"
     return Plan(ErrorCode.INVALID_CONFIG, problem)
 
 
@@ -283,15 +283,15 @@ def _check_alteration(
     configs = {name: value for name, value in changes.items() if value is not None}
     if event.topic is not None:
         if event.topic not in image.topics:
-            return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.topic}")
+            return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {event.topic} does not exist")
         return _check_configs(configs)
     if event.broker is not None:
         if event.broker not in image.brokers:
             missing = f"broker {event.broker} is not registered"
             return Plan(ErrorCode.BROKER_ID_NOT_REGISTERED, missing)
         if MIN_INSYNC_REPLICAS in changes:
-            # Leaders may come and go; what they commit by must not come and go with them.
-            only = f"{MIN_INSYNC_REPLICAS} holds for a topic or for all brokers, not for one"
+            # Otherwise the rule for a commit would change with the leader.
+            only = f"{MIN_INSYNC_REPLICAS} can be set for a topic or for all brokers, not for one"
             return Plan(ErrorCode.INVALID_CONFIG, only)
     problem = broker_config_problem(configs)
     return None if problem is None else Plan(ErrorCode.INVALID_CONFIG, problem)
@@ -309,7 +309,7 @@ def _partitions_under(image: ClusterImage, topic: str | None) -> list[PartitionR
 def _new_minimum(
     image: ClusterImage, partition: PartitionRegistration, topic: str | None, config: dict[str, str]
 ) -> int:
-    """min.insync.replicas of a partition once `config` holds for the topic or the cluster."""
+    """Return min.insync.replicas of a partition under the new config of topic or cluster."""
     own = config
     default = image.configs.get(keys.DEFAULT_CONFIG, {})
     if topic is None:
@@ -320,8 +320,70 @@ def _new_minimum(
 
 
 def keys_of(plan: Plan) -> Iterable[str]:
-    """Every key that must be free before the plan is carried out."""
+    """Return every key that must not be busy when the plan is sent."""
     for step in plan.steps:
         for write in step:
             yield write.op.key
     yield from plan.also_busy
+
+
+def resolve_changes(
+    current: Mapping[str, str], event: AlterConfigReceived
+) -> dict[str, str | None]:
+    """Return the new value of each changed setting; None unsets it. Values are normalised,
+    because brokers read them as they are."""
+    changes = dict.fromkeys(current) if event.whole else {}
+    changes.update(event.changes)
+    setting_of = broker_setting if event.topic is None else TOPIC.get
+    for name in (*event.appended, *event.subtracted):
+        setting = setting_of(name)
+        before = current.get(name, spell(setting.default) or "" if setting is not None else "")
+        items = [item for item in before.split(",") if item]
+        if name in event.appended:
+            more = [item for item in event.appended[name].split(",") if item]
+            items += [item for item in dict.fromkeys(more) if item not in items]
+        else:
+            fewer = event.subtracted[name].split(",")
+            items = [item for item in items if item not in fewer]
+        changes[name] = normal(name, ",".join(items))
+    return changes
+
+
+def config_problem(configs: dict[str, str]) -> str | None:
+    """Return what is wrong with the first invalid topic setting, or None."""
+    return _first(configs, topic_problem)
+
+
+def broker_config_problem(configs: dict[str, str]) -> str | None:
+    """Return what is wrong with the first setting that running brokers can't change, or None."""
+    return _first(configs, broker_problem)
+
+
+def _first(configs: dict[str, str], problem: Callable[[str, str], str | None]) -> str | None:
+    for name, value in configs.items():
+        if (found := problem(name, value)) is not None:
+            return found
+        if normal(name, value) != value:
+            return f"{name}={value!r} must be spelled {normal(name, value)!r}"
+    return None
+
+
+def unregister_broker(office: Office, event: UnregisterBrokerReceived) -> Plan:
+    """Delete the controller's state of a broker, and the broker's own key if it is online.
+
+    This is the only way a registration ends. `upkeep` then removes the broker from leaderships
+    and ISRs, as after a crash, and also from ELRs: its log no longer counts. It stays in the
+    replica lists, as in Kafka; reassignments change those.
+    """
+    image = office.image
+    known = image.brokers.get(event.broker)
+    if known is None:
+        missing = f"Broker {event.broker} is not registered."
+        return Plan(ErrorCode.BROKER_ID_NOT_REGISTERED, missing)
+    state, own = keys.broker_state(known.id), keys.broker_id(known.id)
+    session = Guard(own, known.epoch if known.online else ABSENT, "create")
+    writes = [
+        Write(Delete(state), (Guard(state, image.mod_rev(state)),)),
+        Write(Delete(own), (session,)),
+    ]
+    return Plan(steps=[writes])

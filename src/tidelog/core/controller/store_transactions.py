@@ -98,7 +98,7 @@ def pack(groups: Iterable[list[Write]]) -> list[list[Write]]:
     return packed
 
 
-class Transactions:
+class TransactionsInFlight:
     """What is out, which keys that keeps busy, and what happens when answers come."""
 
     __slots__ = ("_last_tag", "busy", "pending", "token")

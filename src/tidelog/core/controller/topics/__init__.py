@@ -1,1 +1,0 @@
-"""Topics: where replicas go, and what making, growing and deleting them writes."""
