@@ -15,7 +15,7 @@ from group_load.targets import TOPIC, Target, Watch
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId
 from tidelog.core.wire.codec import decode_response, encode_request
-from tidelog.shell.client.api_keys import (
+from tidelog.core.api_table import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
     LIST_GROUPS,

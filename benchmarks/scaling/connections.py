@@ -9,7 +9,7 @@ from scaling.laws import FLAT, LINEAR, Book
 from scaling.rig import Brokers, Line, all_at_once, batch, brokers, fetch, produce, produced_well
 
 from tidelog.core.wire.codec import encode_request
-from tidelog.shell.client.api_keys import API_VERSIONS
+from tidelog.core.api_table import API_VERSIONS
 
 AXIS = "connections"
 SIZES = (10, 40, 160, 640, 2560)

@@ -8,7 +8,7 @@ from scaling.laws import FLAT, LINEAR, Book
 from scaling.rig import Brokers, Line, brokers
 
 from tidelog.core.wire.codec import Struct, decode_response, encode_request
-from tidelog.shell.client.api_keys import (
+from tidelog.core.api_table import (
     DESCRIBE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,

@@ -17,7 +17,7 @@ from processes import rss_mb
 from scaling.rig import Brokers, Line, batch, brokers, fetch, produce, produced_well
 
 from tidelog.core.wire.codec import encode_request
-from tidelog.shell.client.api_keys import METADATA
+from tidelog.core.api_table import METADATA
 
 SAMPLE_S = 0.05
 TROUBLE_S, QUICK_TROUBLE_S = 5.0, 2.0

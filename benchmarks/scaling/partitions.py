@@ -6,7 +6,7 @@ from scaling.laws import FLAT, LINEAR, Book
 from scaling.rig import Brokers, Line, batch, brokers, fetch, fetched, produce, produced_well
 
 from tidelog.core.wire.codec import encode_request
-from tidelog.shell.client.api_keys import METADATA
+from tidelog.core.api_table import METADATA
 from tidelog.shell.client.cluster import Cluster
 
 AXIS = "partitions"

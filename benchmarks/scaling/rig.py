@@ -23,7 +23,7 @@ from tidelog.core.wire.codec import Struct as Body
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.shell.client.admin import await_leaders
 from tidelog.shell.client.administration.topics import NewTopic, create_topics
-from tidelog.shell.client.api_keys import FETCH, PRODUCE
+from tidelog.core.api_table import FETCH, PRODUCE
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 

@@ -17,7 +17,7 @@ from real_cluster import (
     state_of,
 )
 
-from tidelog.core.api.offered import OFFERED
+from tidelog.core.api_table import OFFERED
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record

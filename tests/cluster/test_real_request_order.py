@@ -7,9 +7,9 @@ from typing import Any
 
 from real_cluster import PATIENCE_S, eventually, make_topic
 
+from tidelog.core.api_table import HEARTBEAT, JOIN_GROUP, OFFSET_COMMIT, SYNC_GROUP
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import decode_response, encode_request
-from tidelog.shell.client.api_keys import HEARTBEAT, JOIN_GROUP, OFFSET_COMMIT, SYNC_GROUP
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.coordinator import find_coordinator
 from tidelog.shell.supervisor.cluster import LocalCluster

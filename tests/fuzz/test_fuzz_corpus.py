@@ -8,9 +8,9 @@ import pytest
 
 from tidelog.apps.fuzz import in_memory, over_sockets, run
 from tidelog.apps.fuzz.worker import BlackBox, last_frame
-from tidelog.core.api import offered
-from tidelog.core.api.offered import OFFERED, resolve
-from tidelog.core.wire.apis import APIS
+from tidelog.core.api import handlers
+from tidelog.core.api.handlers import handler_of
+from tidelog.core.api_table import APIS, OFFERED
 from tidelog.lab.fuzz import campaign, corpus
 from tidelog.lab.fuzz.campaign import Campaign, Finding, begin, replay
 from tidelog.lab.fuzz.memory_broker import Line, MemoryBroker, WrongAnswer
@@ -35,11 +35,7 @@ def test_kept_frames_are_answered_or_refused(broker: MemoryBroker, kept: corpus.
 
 
 def test_every_request_is_among_the_seeds() -> None:
-    wanted = {
-        f"{api.name}-{version}"
-        for api in APIS.values()
-        for version in range(api.first, api.last + 1)
-    }
+    wanted = {f"{api.name}-{version}" for api in APIS.values() for version in api.codec_versions}
     assert {kept.name for kept in corpus.read(CORPUS / run.SEEDS)} == wanted, (
         "make fuzz SEEDS=write"
     )
@@ -84,14 +80,14 @@ def test_the_same_seed_gives_the_same_frames() -> None:
 def test_a_handler_that_breaks_is_found_and_its_frame_made_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sound = resolve(API_VERSIONS)
+    sound = handler_of(API_VERSIONS)
 
     def broken(context: Any, request: Any) -> Any:
         if context.version >= 3 and "\0" in request["client_software_name"]:
             raise ZeroDivisionError("planted")
         return sound(context, request)
 
-    monkeypatch.setitem(offered._resolved, API_VERSIONS, broken)
+    monkeypatch.setitem(handlers._imported, API_VERSIONS, broken)
     maker = RequestMaker(Random(1), begin()[1])
     seeds = [maker.of(API_VERSIONS, 3) for _ in range(20)]
     tally = Campaign(1, seeds, lambda _: None, 20).run(3000, FOREVER_S, lambda _: None)

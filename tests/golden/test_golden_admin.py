@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tidelog.core.api_table import APIS
 from tidelog.core.errors import ErrorCode
-from tidelog.core.wire.apis import APIS
 from tidelog.core.wire.codec import decode_request, decode_response, encode_request, encode_response
 from tidelog.core.wire.frames import LENGTH_SIZE, parse_request_header
 

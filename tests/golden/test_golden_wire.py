@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.core.api_table import APIS, FETCH, PRODUCE
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.node.messages import (
@@ -19,7 +20,6 @@ from tidelog.core.node.messages import (
 )
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import EpochEnd, TopicPartition
-from tidelog.core.wire.apis import APIS, FETCH, PRODUCE
 from tidelog.core.wire.codec import decode_request, decode_response, encode_request, encode_response
 from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, decode_fetch
 from tidelog.core.wire.fetch_response import encode_fetch_response

@@ -5,9 +5,8 @@ import json
 from pathlib import Path
 
 from tidelog.apps import apis_page
-from tidelog.apps.kafka_apis import KAFKA_APIS, WHY_NOT
-from tidelog.core.api.offered import OFFERED
-from tidelog.core.wire.apis import API_VERSIONS, APIS, PRIVATE, PRODUCE
+from tidelog.apps.apis_page import KAFKA_APIS, WHY_NOT
+from tidelog.core.api_table import API_VERSIONS, APIS, OFFERED, PRIVATE, PRODUCE
 from tidelog.core.wire.codec import decode_response
 
 TESTS = Path(__file__).parents[1]

@@ -27,10 +27,15 @@ from topic_data import append, numbered
 from tidelog.apps.spark.source import task
 from tidelog.apps.spark.source.loss.policy import DataLost
 from tidelog.apps.spark.source.survey import Landscape, Survey
+from tidelog.core.api_table import (
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    known_versions,
+)
 from tidelog.core.record.record import Record
-from tidelog.core.wire.apis import spoken_versions
 from tidelog.shell.client import admin, connection
-from tidelog.shell.client.api_keys import FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -363,10 +368,10 @@ def test_brokers_without_topic_ids(
     end tell it."""
 
     def spoken(api_key: int) -> tuple[int, int] | None:
-        found = spoken_versions(api_key)
+        found = known_versions(api_key)
         return found and (found[0], min(found[1], KAFKA_2_1.get(api_key, found[1])))
 
-    monkeypatch.setattr(connection, "spoken_versions", spoken)
+    monkeypatch.setattr(connection, "known_versions", spoken)
     make_topic(cluster.bootstrap, name)
     append(cluster.bootstrap, name, numbered(0, 100))
     lost = str(tmp_path / "lost")

@@ -9,7 +9,8 @@ from node_cluster import Cluster
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
 from tidelog.core.api.departed_brokers import DepartedBrokers
-from tidelog.core.api.offered import OFFERED, resolve
+from tidelog.core.api.handlers import handler_of
+from tidelog.core.api_table import OFFERED
 from tidelog.core.errors import ErrorCode
 from tidelog.core.settings.broker_settings import settings_of
 from tidelog.core.types import BrokerId
@@ -119,7 +120,7 @@ class ApiCluster(Cluster):
             self.now_ms,
             client_software=software,
         )
-        handling = resolve(api_key)(context, decoded)
+        handling = handler_of(api_key)(context, decoded)
         response = (
             self._drive(broker, handling) if isinstance(handling, GeneratorType) else handling
         )

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
+from tidelog.core.api_table import APIS
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
-from tidelog.core.wire.apis import APIS
 from tidelog.core.wire.codec import decode_request, decode_response, encode_request, encode_response
 from tidelog.core.wire.frames import parse_request_header
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_structs import fields_of, structs
 
-from tidelog.core.api.offered import HANDLERS, OFFERED
+from tidelog.core.api.handlers import HANDLERS
+from tidelog.core.api_table import OFFERED
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.wire.codec import REQUEST
 

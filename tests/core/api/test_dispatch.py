@@ -8,8 +8,9 @@ import pytest
 from api_cluster import API_VERSIONS, CLUSTER_ID, CREATE_TOPICS, DELETE_TOPICS, METADATA, creatable
 from dispatch_cluster import DispatchCluster, Line
 
-from tidelog.core.api.dispatch import ADMIN_ENTRIES_MAX, ENTRIES_MAX, FETCH_WAIT_MAX_MS
+from tidelog.core.api.dispatch import FETCH_WAIT_MAX_MS
 from tidelog.core.api.settling import names_a_dead_leader
+from tidelog.core.api_table import ENTRIES_MAX, FEW
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.wire.codec import decode_response, encode_request
@@ -102,7 +103,7 @@ def test_no_fetch_waits_for_ever(cluster: DispatchCluster) -> None:
             6,
             {"topics": [{"name": "t", "partitions": [{}] * (ENTRIES_MAX // 2)}] * 2},
         ),
-        (DELETE_TOPICS, 5, {"topic_names": [""] * (ADMIN_ENTRIES_MAX + 1), "timeout_ms": 1}),
+        (DELETE_TOPICS, 5, {"topic_names": [""] * (FEW + 1), "timeout_ms": 1}),
     ],
     ids=["bytes", "entries", "entries in entries", "entries that cost more"],
 )
@@ -183,7 +184,7 @@ def test_a_fault_in_a_handler_costs_one_connection(
         yield []
         raise RuntimeError(broken)
 
-    monkeypatch.setattr("tidelog.core.api.dispatch.resolve", lambda _key: handler)
+    monkeypatch.setattr("tidelog.core.api.dispatch.handler_of", lambda _key: handler)
     frame = encode_request(API_VERSIONS, 0, 5, "test", {})[4:]
     with pytest.raises((RuntimeError, struct.error)):  # where nobody listens
         cluster.send(cluster.dispatch(1), Line(), frame)

@@ -1,6 +1,5 @@
 """Every offered version of every API: a sensible request is answered, in bytes, without error."""
 
-import re
 from typing import Any
 
 import pytest
@@ -64,9 +63,9 @@ from api_cluster import (
     creatable,
 )
 
-from tidelog.core.api.offered import FETCH, HANDLERS, OFFERED, PRODUCE, resolve
+from tidelog.core.api.handlers import HANDLERS
+from tidelog.core.api_table import FETCH, OFFERED, PRODUCE
 from tidelog.core.errors import ErrorCode
-from tidelog.core.wire.apis import spoken_versions
 
 ORDERS_ID = (1).to_bytes(16, "big")
 """The first topic that is made."""
@@ -379,24 +378,9 @@ def test_every_offered_version_is_answered(api_key: int, version: int) -> None:
     assert codes <= EXPECTED.get(api_key, {ErrorCode.NONE})
 
 
-def test_what_is_offered_can_be_read_and_handled() -> None:
+def test_every_handled_api_is_tested_here() -> None:
     assert set(REQUESTS) == set(HANDLERS)
     assert set(OFFERED) == {*HANDLERS, PRODUCE, FETCH}
-    for key, api in OFFERED.items():
-        spoken = spoken_versions(key)
-        assert spoken is not None
-        assert spoken[0] <= api.first <= api.last <= spoken[1]
-        assert not api.serves(api.first - 1)
-        assert api.serves(api.first)
-        assert api.serves(api.last)
-        assert not api.serves(api.last + 1)
-        assert api.advertised_first == (0 if key == PRODUCE else api.first)
-
-
-def test_each_handler_is_named_after_its_api() -> None:
-    for key in HANDLERS:
-        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", OFFERED[key].name).lower()
-        assert resolve(key).__name__ == snake
 
 
 LONG = "x" * 32767

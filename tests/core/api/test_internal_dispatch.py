@@ -7,11 +7,11 @@ from dispatch_cluster import SECRET, DispatchCluster, Line, address, member
 from node_cluster import ORDERS
 
 from tidelog.core.api.handshake import NONCE_BYTES, ConnectingHandshake
+from tidelog.core.api_table import CONTROLLER_CALL, HELLO, HELLO_VERSION, SET_FAULTS
 from tidelog.core.controller.effects import ReassignmentsAnswer
 from tidelog.core.controller.events import ListReassignmentsReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Fetch, FetchPartition, Forwarded
-from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO, HELLO_VERSION, SET_FAULTS
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import decode_call, encode_call
 from tidelog.core.wire.follower_fetch import FollowerFetches

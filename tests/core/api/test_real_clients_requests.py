@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from api_cluster import METADATA, ApiCluster
 
-from tidelog.core.api.offered import HANDLERS, OFFERED
+from tidelog.core.api.handlers import HANDLERS
+from tidelog.core.api_table import OFFERED
 from tidelog.core.wire.codec import decode_request, decode_response
 from tidelog.core.wire.frames import parse_request_header
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from dispatch_cluster import DispatchCluster, Line
 
+from tidelog.core.api_table import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS
 from tidelog.core.errors import ErrorCode
-from tidelog.core.wire.apis import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS
 from tidelog.core.wire.codec import decode_response, encode_request
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_structs import MESSAGES, encoded, fields_of, structs
 
-from tidelog.core.wire.apis import APIS, FETCH, PRODUCE
+from tidelog.core.api_table import APIS, FETCH, PRODUCE
 from tidelog.core.wire.codec import REQUEST, decode_request
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import LENGTH_SIZE, parse_request_header

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.core.wire.apis import PRODUCE, spoken_versions
+from tidelog.core.api_table import PRODUCE, known_versions
 from tidelog.core.wire.codec import encode_request
 from tidelog.core.wire.produce_request import TopicRecords, produce_pieces
 
@@ -13,7 +13,7 @@ TOPICS = [
 
 
 def versions() -> range:
-    spoken = spoken_versions(PRODUCE)
+    spoken = known_versions(PRODUCE)
     assert spoken is not None
     return range(spoken[0], spoken[1] + 1)
 

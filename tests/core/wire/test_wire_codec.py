@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from wire_structs import MESSAGES, encoded, fields_of, messages
 
-from tidelog.core.wire.apis import APIS, PRIVATE, spoken_versions
+from tidelog.core.api_table import APIS, PRIVATE, known_versions
 from tidelog.core.wire.codec import (
     REQUEST,
     decode_request,
@@ -98,7 +98,7 @@ def test_a_struct_may_be_null() -> None:
 
 @pytest.mark.parametrize("api_key", PRIVATE)
 def test_private_apis_carry_a_document(api_key: int) -> None:
-    version = APIS[api_key].last
+    version = APIS[api_key].codec_versions[-1]
     request = encode_request(api_key, version, 7, "client", {"document": b'{"a":1}'})
     assert request.endswith(b"\0\0\0\x07" + b'{"a":1}')
     assert decoded(api_key, version, REQUEST, request) == {"document": b'{"a":1}'}
@@ -126,8 +126,8 @@ def test_what_is_not_spoken_is_refused(api_key: int, version: int) -> None:
 
 
 def test_spoken_versions() -> None:
-    assert spoken_versions(METADATA) == (0, 13)
-    assert spoken_versions(4) is None
+    assert known_versions(METADATA) == (0, 13)
+    assert known_versions(4) is None
 
 
 LENGTHY = {

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_structs import MESSAGES
 
-from tidelog.core.wire.apis import APIS, FETCH, PRODUCE
+from tidelog.core.api_table import APIS, FETCH, PRODUCE
 from tidelog.core.wire.codec import REQUEST, decode_request, decode_response, encode_request
 from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, decode_fetch
 from tidelog.core.wire.follower_fetch import FollowerFetches

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_structs import encoded, fields_of, structs
 
+from tidelog.core.api_table import FETCH
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.node.messages import (
@@ -17,7 +18,6 @@ from tidelog.core.node.messages import (
 )
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import EpochEnd, TopicPartition
-from tidelog.core.wire.apis import FETCH
 from tidelog.core.wire.codec import REQUEST, RESPONSE, decode_request, decode_response
 from tidelog.core.wire.fetch_request import FOLLOWER_VERSION, decode_fetch
 from tidelog.core.wire.fetch_response import encode_fetch_response

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_structs import TEXT, encoded, fields_of, structs
 
+from tidelog.core.api_table import PRODUCE
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     Produce,
@@ -15,7 +16,6 @@ from tidelog.core.node.messages import (
     ProduceResponse,
 )
 from tidelog.core.types import TopicPartition
-from tidelog.core.wire.apis import PRODUCE
 from tidelog.core.wire.codec import REQUEST, decode_response
 from tidelog.core.wire.frames import LENGTH_SIZE, parse_request_header
 from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint

@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tidelog.core.api_table import APIS
 from tidelog.core.wire import codec
-from tidelog.core.wire.apis import APIS
 from tidelog.core.wire.schema.notation import ARRAY, STRUCT, Field
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.just("long" * 40)
@@ -26,7 +26,7 @@ PLAIN: dict[str, st.SearchStrategy[Any]] = {
 MESSAGES = [
     (api_key, version, kind)
     for api_key, api in sorted(APIS.items())
-    for version in range(api.first, api.last + 1)
+    for version in api.codec_versions
     for kind in (codec.REQUEST, codec.RESPONSE)
 ]
 

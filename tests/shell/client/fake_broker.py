@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from struct import unpack
 from typing import Any
 
-from tidelog.core.wire.apis import API_VERSIONS, APIS
+from tidelog.core.api_table import API_VERSIONS, APIS
 from tidelog.core.wire.codec import Struct, decode_request, encode_response
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
 

@@ -12,7 +12,7 @@ from tidelog.core.api.handshake import (
     ListeningHandshake,
     Member,
 )
-from tidelog.core.wire.apis import HELLO, HELLO_VERSION
+from tidelog.core.api_table import HELLO, HELLO_VERSION
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.frames import parse_request_header
 from tidelog.shell.net.clock import Clock

@@ -9,9 +9,9 @@ import pytest
 from link_peer import LISTENING, SECRET, LinkStage, text_of
 
 from tidelog.core.api.handshake import NONCE_BYTES, ListeningHandshake
+from tidelog.core.api_table import HELLO, HELLO_VERSION
 from tidelog.core.controller.events import ListReassignmentsReceived
 from tidelog.core.node.messages import Forwarded
-from tidelog.core.wire.apis import HELLO, HELLO_VERSION
 from tidelog.core.wire.codec import encode_response
 from tidelog.shell.net import peer_link
 from tidelog.shell.net.frame_buffer import PREFIX

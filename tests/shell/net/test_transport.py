@@ -12,10 +12,10 @@ from link_peer import LinkStage
 from net_stage import Stage, finish, framed
 from sealed_transport import FAILED, SealedSocket, SealedTransport
 
+from tidelog.core.api_table import CONTROLLER_CALL
 from tidelog.core.controller.events import ListReassignmentsReceived
 from tidelog.core.node.messages import Forwarded
 from tidelog.core.storage.disk import Region
-from tidelog.core.wire.apis import CONTROLLER_CALL
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.frames import parse_request_header
 from tidelog.shell.net import peer_link

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from tidelog.apps.changes.outcome import Change, done, rejected
 from tidelog.apps.changes.reassignment_plan import Plan
+from tidelog.core.api_table import DESCRIBE_LOG_DIRS
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.shell.client.administration.reassignments import (
     Reassignment,
     alter_reassignments,
     list_reassignments,
 )
-from tidelog.shell.client.api_keys import DESCRIBE_LOG_DIRS
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.shell.client.api_keys import DESCRIBE_STATE
+from tidelog.core.api_table import DESCRIBE_STATE
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.connection import KafkaConnection
 

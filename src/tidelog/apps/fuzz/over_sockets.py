@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from tidelog.core.api_table import API_VERSIONS, CREATE_PARTITIONS, CREATE_TOPICS
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.lab.fuzz.mutators import mutate
 from tidelog.lab.fuzz.requests import RequestMaker, World, spare_brokers
@@ -20,8 +21,7 @@ from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-API_VERSIONS, DELETE_TOPICS = 18, 20
-MAKING_TOPICS = (19, 37)
+CREATING = (CREATE_TOPICS, CREATE_PARTITIONS)
 AT_ONCE = 48
 QUIET_S = 0.03
 """When nothing has come for so long after the first answer, the rest are long polls."""
@@ -114,7 +114,7 @@ class _Assault:
         frame = stock[int(random.random() * len(stock))]
         if random.random() < 0.8:
             frame = mutate(random, frame, stock)
-        if int.from_bytes(frame[:2], "big") in MAKING_TOPICS and random.random() < 0.9:
+        if int.from_bytes(frame[:2], "big") in CREATING and random.random() < 0.9:
             frame = frame[:8]  # a few topics do
         frame = spare_brokers(frame)
         length = len(frame)

@@ -16,7 +16,7 @@ from random import Random
 
 from tidelog.apps.cli import output
 from tidelog.apps.fuzz import in_memory, over_sockets
-from tidelog.core.wire.apis import APIS
+from tidelog.core.api_table import APIS
 from tidelog.lab.fuzz import corpus
 from tidelog.lab.fuzz.campaign import Finding, begin, reduce, same_fault, signature
 from tidelog.lab.fuzz.requests import RequestMaker
@@ -90,7 +90,7 @@ def write_seeds(path: Path) -> None:
     kept = [
         corpus.Kept(f"{api.name}-{version}", maker.of(key, version))
         for key, api in sorted(APIS.items())
-        for version in range(api.first, api.last + 1)
+        for version in api.codec_versions
     ]
     corpus.write(path, "One request of each API and version, from our own encoder.", kept)
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tidelog.core.api_table import LIST_PARTITION_REASSIGNMENTS
 from tidelog.core.errors import ErrorCode
 from tidelog.core.storage.layout import format_topic_id
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -15,7 +16,6 @@ from tidelog.shell.client.admin import MIN_ISR, TOPIC_RESOURCE
 from tidelog.shell.client.administration.configs import ConfigEntry, Resource, describe_configs
 from tidelog.shell.client.administration.reassignments import Reassignment, list_reassignments
 from tidelog.shell.client.administration.topics import describe_topics
-from tidelog.shell.client.api_keys import LIST_PARTITION_REASSIGNMENTS
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic, NotOffered
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import (

@@ -1,18 +1,18 @@
-"""From a frame to the node, and from the node's answer to a frame.
+"""The client listener: from a request frame to the node, and from the node's response to a frame.
 
-One table says what is offered. Produce and Fetch go straight to the node; everything else
-is decoded by its schema and given to a handler. A request that is not offered, in a version
-that is not offered, or that makes no sense closes the connection, as Kafka does; only
-ApiVersions is answered in any version, so that clients can step down.
+`core/api_table.py` says which APIs and versions are served. Produce and Fetch go straight to the
+node; every other request is decoded by its schema and passed to its handler. A request that is
+malformed, or for an API or version that is not offered, closes the connection, as in Kafka. Only
+ApiVersions is answered in any version, so that clients can use a lower one.
 
-Kafka handles one request of a connection at a time. Here Produce, Fetch and the lookups in
-OVERLAPPING may overlap, because their results do not depend on each other; every other request
-runs alone, so that a commit behind a waiting JoinGroup sees the generation the join ends with.
+Kafka handles one request of a connection at a time. Here requests whose API has `overlaps` may
+run together, because their results do not depend on each other; every other request runs alone,
+so that a commit behind a waiting JoinGroup sees the generation that the join ends with.
 
-Nobody passes for a replica on the client listener.
+Invariant: a client cannot fetch as a replica; followers use the internal listener.
 
-One thread serves all. A handler that has much to do pauses, and goes on in a later turn of the
-host's loop; of all that pause, one goes on in each turn.
+One thread serves all clients. A handler with much to do pauses and continues in a later turn of
+the event loop; in each turn one paused handler continues.
 """
 
 from collections import deque
@@ -28,23 +28,27 @@ from tidelog.core.api.exchange import (
     ProduceExchange,
     Reply,
 )
-from tidelog.core.api.known_answers import KEPT_APIS, KnownAnswers
-from tidelog.core.api.offered import OFFERED, resolve
+from tidelog.core.api.handlers import handler_of
 from tidelog.core.api.peer_session import PeerSession
+from tidelog.core.api.response_cache import CACHED_APIS, ResponseCache
 from tidelog.core.api.settling import UNSETTLED
+from tidelog.core.api_table import (
+    API_VERSIONS,
+    APIS,
+    CLIENT_APIS,
+    DESCRIBE_STATE,
+    ENTRIES_MAX,
+    FETCH,
+    FEW,
+    PRODUCE,
+    REQUEST_BYTES_MAX,
+    Api,
+)
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, untimed
 from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.node.messages import Fetch
 from tidelog.core.replication.events import ACKS_NONE
-from tidelog.core.wire.apis import (
-    API_VERSIONS,
-    DESCRIBE_STATE,
-    FETCH,
-    FIND_COORDINATOR,
-    METADATA,
-    PRODUCE,
-)
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
@@ -52,65 +56,54 @@ from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.core.wire.produce import decode_produce
 
 FETCH_WAIT_MAX_MS = 30_000
-"""A fetch takes memory until it is answered, also when its client has left."""
-QUESTION_BYTES_MAX = 4 * 1024 * 1024
-"""Only records need more. One thread serves all: what takes it seconds hangs everybody."""
-ENTRIES_MAX = 100_000
-"""Topics, partitions, resources and so on in one request, all together."""
-FETCHED_PARTITIONS_MAX = 10_000
-ADMIN_ENTRIES_MAX = 10_000
-_ADMIN = frozenset({10, 15, 19, 20, 30, 31, 32, 33, 37, 42, 43, 44, 45, 48, 49, 50, 51})
-"""Topics made, deleted and grown, groups found, described and deleted, configurations, access,
-quotas, passwords, elections, reassignments."""
-OVERLAPPING = frozenset({METADATA, FIND_COORDINATOR})
-"""APIs that may overlap, besides Produce and Fetch. They wait for the metadata store, and change
-nothing that a client's next request depends on."""
+"""A fetch occupies memory until it is answered, even if its client has disconnected."""
 ADMIN_CLIENT = "__admin_client"
-"""The client id with which Kafka's tools may write into internal topics."""
+"""The client id with which Kafka's tools may write to internal topics."""
 _KEY_SIZE = 4
-_PRODUCE_FIRST, _PRODUCE_LAST = OFFERED[PRODUCE].first, OFFERED[PRODUCE].last
-_TAKEN = bytearray()
+_PRODUCE_FIRST, _PRODUCE_LAST = APIS[PRODUCE].first, APIS[PRODUCE].last
+_FETCHED_PARTITIONS_MAX = APIS[FETCH].entries_max
+_RELEASED = bytearray()
 
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
-"""Does the first once the second is false, or after a moment."""
+"""Calls the first function when the second returns False, or after a short time-out."""
 NextTurn: TypeAlias = Callable[[Callable[[], None]], None]
 """Runs a callback after all events that are ready now."""
 
 
 class Refused(Exception):
-    """The connection is to be closed."""
+    """The request is invalid; its connection must be closed."""
 
 
-class Line(Protocol):
-    """A connection: answers leave it in the order of their requests."""
+class ClientConnection(Protocol):
+    """A client's connection. It sends responses in the order of their requests."""
 
     session: PeerSession
 
     @property
     def peer_host(self) -> str:
-        """The address of whoever is at the other end."""
+        """The client's address."""
         ...
 
     def reserve(self) -> Reply:
-        """The place of the next answer."""
+        """Reserve the place of the next response."""
         ...
 
     def reserve_alone(self, frame: memoryview) -> Reply | None:
-        """The same for a request that must not overlap with others of this connection.
+        """Reserve a place for a request that must not overlap with others of this connection.
 
         None: earlier requests are not answered yet; the connection presents the frame later.
         """
         ...
 
     def refuse(self, reason: str) -> None:
-        """Close it."""
+        """Close the connection."""
         ...
 
     def __hash__(self) -> int: ...
 
 
 class Dispatch:
-    """All requests of one broker's clients."""
+    """Dispatches the requests of one broker's clients."""
 
     def __init__(
         self,
@@ -133,20 +126,20 @@ class Dispatch:
         """Whether the first paused request is scheduled to continue in the next turn."""
         self._fetch_max_bytes: int = broker.settings.get("fetch.max.bytes")
         self._hints = LeaderOf(broker.node.image)
-        self._known = KnownAnswers(broker)
+        self._cache = ResponseCache(broker)
         self._times = times if times is not None else untimed()
         self._fault = fault
 
-    def frame(self, connection: Line, frame: memoryview) -> None:
-        """Take a client's request in."""
+    def frame(self, connection: ClientConnection, frame: memoryview) -> None:
+        """Start a client's request, or close the connection if it is invalid."""
         try:
-            self._take(connection, frame)
+            self._dispatch(connection, frame)
         except MalformedRequest as malformed:
             connection.refuse(f"malformed request: {malformed}")
         except Refused as refused:
             connection.refuse(str(refused))
 
-    def _take(self, connection: Line, frame: memoryview) -> None:
+    def _dispatch(self, connection: ClientConnection, frame: memoryview) -> None:
         size = len(frame)
         if size < _KEY_SIZE:
             raise Refused(f"a request of {size} bytes")
@@ -155,12 +148,11 @@ class Dispatch:
         if key == PRODUCE and _PRODUCE_FIRST <= version <= _PRODUCE_LAST:
             self._produce(connection, version, header, frame)
             return
-        if size > QUESTION_BYTES_MAX and key != PRODUCE:
-            raise Refused(f"a request of {size} bytes, {QUESTION_BYTES_MAX} at most")
-        offered = OFFERED.get(key)
-        if key == DESCRIBE_STATE and version == 0:
-            self._describe(connection.reserve(), header.correlation_id, frame, header.position)
-        elif offered is not None and offered.first <= version <= offered.last:
+        api = CLIENT_APIS.get(key)
+        bytes_max = REQUEST_BYTES_MAX if api is None else api.bytes_max
+        if size > bytes_max:
+            raise Refused(f"a request of {size} bytes, {bytes_max} at most")
+        if api is not None and api.serves(version):
             if key == FETCH:
                 self.fetch(
                     connection.reserve(),
@@ -168,15 +160,17 @@ class Dispatch:
                     version,
                     header.correlation_id,
                 )
+            elif key == DESCRIBE_STATE:
+                self._describe_state(connection.reserve(), header, frame)
             else:
-                self._reserve(connection, header, frame)
+                self._reserve(connection, api, header, frame)
         elif key == API_VERSIONS:
-            self._step_down(connection.reserve(), header.correlation_id)
+            self._refuse_version(connection.reserve(), header.correlation_id)
         else:
             raise Refused(f"API {key} version {version} is not offered")
 
     def _produce(
-        self, connection: Line, version: int, header: RequestHeader, frame: memoryview
+        self, connection: ClientConnection, version: int, header: RequestHeader, frame: memoryview
     ) -> None:
         request, _transactional_id = decode_produce(version, frame, header.position, self._names)
         if header.client_id == ADMIN_CLIENT:
@@ -196,40 +190,46 @@ class Dispatch:
                 times.turn.began_ns,
             )
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
-        # They are in the log or refused; a request that waits must not keep their buffer.
+        # The records are in the log or refused; a request that waits must not keep their buffer.
         for partition in request.partitions:
-            partition.records = _TAKEN
+            partition.records = _RELEASED
 
     def _fetch_of(self, version: int, frame: memoryview, at: int) -> Fetch:
-        request = decode_fetch(version, frame, at, self._names, FETCHED_PARTITIONS_MAX)
+        request = decode_fetch(version, frame, at, self._names, _FETCHED_PARTITIONS_MAX)
         if request.replica is not None:
-            raise Refused("only brokers are replicas, and they ask elsewhere")
+            raise Refused("only brokers are replicas, and they use the internal listener")
         request.max_bytes = min(request.max_bytes, self._fetch_max_bytes)
         request.max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         return request
 
     def fetch(self, reply: Reply, request: Fetch, version: int, correlation_id: int) -> None:
-        """A consumer's, or on the internal listener a follower's."""
+        """Start a fetch of a consumer, or on the internal listener of a follower."""
         times = self._times
         kind = times.fetch_consumer if request.replica is None else times.fetch_follower
         began_ns = times.turn.began_ns
         exchange = FetchExchange(reply, correlation_id, version, self._hints, kind, began_ns)
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
 
-    def _reserve(self, connection: Line, header: RequestHeader, frame: memoryview) -> None:
-        """Handle a request now, or leave it to the connection to present it again."""
-        overlaps = header.api_key in OVERLAPPING
-        reply = connection.reserve() if overlaps else connection.reserve_alone(frame)
+    def _reserve(
+        self, connection: ClientConnection, api: Api, header: RequestHeader, frame: memoryview
+    ) -> None:
+        """Handle a request now, or let the connection present it again later."""
+        reply = connection.reserve() if api.overlaps else connection.reserve_alone(frame)
         if reply is not None:
-            self._handle(connection, reply, header, frame)
+            self._handle(connection, reply, api, header, frame)
 
     def _handle(
-        self, connection: Line, reply: Reply, header: RequestHeader, frame: memoryview
+        self,
+        connection: ClientConnection,
+        reply: Reply,
+        api: Api,
+        header: RequestHeader,
+        frame: memoryview,
     ) -> None:
         key, version = header.api_key, header.api_version
         request = decode_request(key, version, frame, header.position)
-        if len(frame) > ADMIN_ENTRIES_MAX:  # an entry takes a byte at least
-            _check_entries(key, request)
+        if len(frame) > FEW:  # an entry takes at least one byte
+            _check_entries(api, request)
         context = BrokerContext(
             self._broker,
             version,
@@ -242,37 +242,37 @@ class Dispatch:
         if key == API_VERSIONS:
             connection.session.software = _software(request)
 
-        times, began_ns = self._times.of(OFFERED[key].name), self._times.turn.began_ns
+        times, began_ns = self._times.of(api.name), self._times.turn.began_ns
 
-        question = bytes(frame[header.position :]) if key in KEPT_APIS else b""
-        correlation_id, known = header.correlation_id, self._known
+        body = bytes(frame[header.position :]) if key in CACHED_APIS else b""
+        correlation_id, cache = header.correlation_id, self._cache
 
         def encode(response: Struct) -> bytes:
             times.since(began_ns)
-            answer = encode_response(key, version, correlation_id, response)
-            if key in KEPT_APIS:
-                known.keep(key, version, question, response, answer, self._now_ms())
-            return answer
+            encoded = encode_response(key, version, correlation_id, response)
+            if key in CACHED_APIS:
+                cache.add(key, version, body, response, encoded, self._now_ms())
+            return encoded
 
         def begin() -> None:
-            if key in KEPT_APIS:
-                found = known.find(key, version, question, correlation_id, self._now_ms())
+            if key in CACHED_APIS:
+                found = cache.find(key, version, body, correlation_id, self._now_ms())
                 if found is not None:
                     times.since(began_ns)
                     reply.fill(found)
                     return
             try:
-                handling = resolve(key)(context, request)
-                answer = encode(handling) if isinstance(handling, dict) else None
+                handling = handler_of(key)(context, request)
+                encoded = encode(handling) if isinstance(handling, dict) else None
             except Exception as error:  # noqa: BLE001 - as in HandlerExchange
                 self._handler_failed(reply, error)
                 return
-            if answer is not None:
-                reply.fill([answer])
+            if encoded is not None:
+                reply.fill([encoded])
             else:
-                assert isinstance(handling, GeneratorType), "a handler answers or goes on"
+                assert isinstance(handling, GeneratorType), "a handler is a dict or a generator"
                 failed = self._handler_failed
-                HandlerExchange(reply, handling, self._ask, encode, failed, self._pause).begin()
+                HandlerExchange(reply, handling, self._send, encode, failed, self._pause).begin()
 
         unsettled = UNSETTLED.get(key)
         if unsettled is None:
@@ -282,11 +282,11 @@ class Dispatch:
             self._when_settled(begin, lambda: unsettled(image, request))
 
     def _handler_failed(self, reply: Reply, error: Exception) -> None:
-        """Told and survived where somebody listens; in tests and the fuzzer it ends the run."""
+        """Log the fault and close the connection; in tests and the fuzzer, raise it."""
         if self._fault is None:
             raise error
         self._fault(error)
-        reply.refuse("a fault in Tidelog, told in the broker's log")
+        reply.refuse("a fault in Tidelog; see the broker's log")
 
     def _pause(self, exchange: HandlerExchange) -> None:
         """Queue a paused request behind those that paused before."""
@@ -304,47 +304,47 @@ class Dispatch:
         self._resume_one_next_turn()
         exchange.resume()
 
-    def _ask(self, exchange: HandlerExchange, number: int, request: object) -> None:
+    def _send(self, exchange: HandlerExchange, number: int, request: object) -> None:
         self._step(on.RequestReceived(exchange, number, request, self._now_ms()))
 
-    def _step_down(self, reply: Reply, correlation_id: int) -> None:
+    def _refuse_version(self, reply: Reply, correlation_id: int) -> None:
         from tidelog.core.api.handlers.api_versions import unsupported_version
 
         reply.fill([encode_response(API_VERSIONS, 0, correlation_id, unsupported_version())])
 
-    def _describe(self, reply: Reply, correlation_id: int, frame: memoryview, at: int) -> None:
-        """What this broker knows about itself and its replicas, as JSON."""
+    def _describe_state(self, reply: Reply, header: RequestHeader, frame: memoryview) -> None:
+        """Respond with this broker's view of itself and its replicas, as JSON."""
         import json
 
+        body = decode_request(DESCRIBE_STATE, 0, frame, header.position)["document"]
         try:
-            asked = json.loads(decode_request(DESCRIBE_STATE, 0, frame, at)["document"] or "{}")
-            state = self._broker.node.describe(asked.get("topic"), asked.get("partition"))
+            filters = json.loads(body or "{}")
+            state = self._broker.node.describe(filters.get("topic"), filters.get("partition"))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise Refused(f"DescribeState: {error}") from error
         state["cluster_id"] = self._broker.cluster_id
         document = {"document": json.dumps(state).encode()}
-        reply.fill([encode_response(DESCRIBE_STATE, 0, correlation_id, document)])
+        reply.fill([encode_response(DESCRIBE_STATE, 0, header.correlation_id, document)])
 
 
 def _software(api_versions: Struct) -> str:
-    """A client library and its version, as it names itself from version 3 on."""
+    """Name and version of the client library, which clients send from version 3 on."""
     return " ".join(
         api_versions.get(field, "") for field in ("client_software_name", "client_software_version")
     )
 
 
-def _check_entries(key: int, request: Struct) -> None:
-    most = ADMIN_ENTRIES_MAX if key in _ADMIN else ENTRIES_MAX
+def _check_entries(api: Api, request: Struct) -> None:
     for name, value in request.items():
-        if isinstance(value, list) and len(value) > most:
-            raise Refused(f"API {key}: {len(value)} {name}, {most} at most")
+        if isinstance(value, list) and len(value) > api.entries_max:
+            raise Refused(f"API {api.key}: {len(value)} {name}, {api.entries_max} at most")
     entries = _entries(request)
     if entries > ENTRIES_MAX:
-        raise Refused(f"API {key}: {entries} entries in all, {ENTRIES_MAX} at most")
+        raise Refused(f"API {api.key}: {entries} entries in all, {ENTRIES_MAX} at most")
 
 
 def _entries(struct: Struct) -> int:
-    """In all the arrays, also those in others."""
+    """Count the entries of all arrays, nested ones included."""
     count = 0
     for value in struct.values():
         if isinstance(value, list):

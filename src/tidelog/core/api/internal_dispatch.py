@@ -1,8 +1,8 @@
-"""The requests that brokers send to each other: follower fetches, and calls to the controller.
+"""The internal listener: requests of other brokers (follower fetches, calls to the controller).
 
-A connection begins with the handshake (handshake.py); every request before it closes the
-connection. Responses carry the request's number and leave as soon as they are ready: a long poll
-delays nothing behind it.
+A connection starts with the handshake (handshake.py); any other request before it closes the
+connection. Responses carry the request's number and are sent as soon as they are ready: a long
+poll delays no response behind it.
 """
 
 import json
@@ -13,8 +13,8 @@ from tidelog.core.api.dispatch import Dispatch, Refused
 from tidelog.core.api.exchange import Chunks
 from tidelog.core.api.handshake import HandshakeFailed, ListeningHandshake
 from tidelog.core.api.peer_session import PeerSession
+from tidelog.core.api_table import CONTROLLER_CALL, FETCH, HELLO, HELLO_VERSION, SET_FAULTS
 from tidelog.core.node import events as on
-from tidelog.core.wire.apis import CONTROLLER_CALL, FETCH, HELLO, HELLO_VERSION, SET_FAULTS
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.fetch_request import decode_fetch
@@ -22,54 +22,58 @@ from tidelog.core.wire.frames import RequestHeader, parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
 
 
-class PeerLine(Protocol):
-    """A connection whose answers need no order."""
+class PeerConnection(Protocol):
+    """A broker's connection. Its responses may be sent in any order."""
 
     session: PeerSession
 
-    def send_now(self, chunks: Chunks) -> None: ...
+    def send_now(self, chunks: Chunks) -> None:
+        """Send a response."""
+        ...
 
-    def refuse(self, reason: str) -> None: ...
+    def refuse(self, reason: str) -> None:
+        """Close the connection."""
+        ...
 
 
-class _Unordered:
-    """An answer that waits for nobody."""
+class _UnorderedReply:
+    """A response that does not wait for the responses to earlier requests."""
 
-    __slots__ = ("_line",)
+    __slots__ = ("_peer",)
 
-    def __init__(self, line: PeerLine) -> None:
-        self._line = line
+    def __init__(self, peer: PeerConnection) -> None:
+        self._peer = peer
 
     @property
     def abandoned(self) -> bool:
         return False  # a follower's fetch is always answered
 
     def fill(self, chunks: Chunks) -> None:
-        self._line.send_now(chunks)
+        self._peer.send_now(chunks)
 
     def refuse(self, reason: str) -> None:
-        self._line.refuse(reason)
+        self._peer.refuse(reason)
 
 
 class ControllerExchange:
     """A call to this broker's controller."""
 
-    __slots__ = ("_correlation_id", "_line")
+    __slots__ = ("_correlation_id", "_peer")
 
-    def __init__(self, line: PeerLine, correlation_id: int) -> None:
-        self._line = line
+    def __init__(self, peer: PeerConnection, correlation_id: int) -> None:
+        self._peer = peer
         self._correlation_id = correlation_id
 
     def respond(self, _number: int, response: object) -> None:
         document = {"document": encode_call(response)}
-        self._line.send_now([encode_response(CONTROLLER_CALL, 0, self._correlation_id, document)])
+        self._peer.send_now([encode_response(CONTROLLER_CALL, 0, self._correlation_id, document)])
 
     def refuse(self, reason: str) -> None:
-        self._line.refuse(reason)
+        self._peer.refuse(reason)
 
 
 class InternalDispatch:
-    """All requests of other brokers."""
+    """Dispatches the requests of other brokers."""
 
     def __init__(
         self,
@@ -88,58 +92,73 @@ class InternalDispatch:
         self._set_faults = set_faults
         """None unless this broker was started with fault switches."""
 
-    def frame(self, line: PeerLine, frame: memoryview) -> None:
-        """Take a broker's request in."""
+    def frame(self, peer: PeerConnection, frame: memoryview) -> None:
+        """Start a broker's request, or close the connection if it is invalid."""
         try:
-            self._take(line, frame)
+            self._dispatch_request(peer, frame)
         except (MalformedRequest, UnknownCall) as malformed:
-            line.refuse(f"malformed request of a broker: {malformed}")
+            peer.refuse(f"malformed request of a broker: {malformed}")
         except HandshakeFailed as failed:
-            line.refuse(f"failed handshake: {failed}")
+            peer.refuse(f"failed handshake: {failed}")
         except Refused as refused:
-            line.refuse(str(refused))
+            peer.refuse(str(refused))
 
-    def _take(self, line: PeerLine, frame: memoryview) -> None:
+    def _dispatch_request(self, peer: PeerConnection, frame: memoryview) -> None:
         header = parse_request_header(frame)
         key, correlation_id = header.api_key, header.correlation_id
-        if key == FETCH and line.session.broker is not None:
-            self._fetch(line, header.api_version, correlation_id, frame, header.position)
+        if key == FETCH and peer.session.broker is not None:
+            self._fetch(peer, header.api_version, correlation_id, frame, header.position)
         elif key == HELLO:
-            self._shake_hands(line, header, frame)
+            self._shake_hands(peer, header, frame)
         elif key == SET_FAULTS and self._set_faults is not None:
-            told = json.dumps(self._set_faults(self._document(header, frame))).encode()
-            line.send_now([encode_response(SET_FAULTS, 0, correlation_id, {"document": told})])
-        elif line.session.broker is None:
+            self._change_faults(peer, header, frame, self._set_faults)
+        elif peer.session.broker is None:
             raise Refused("a request before the handshake")
         elif key == CONTROLLER_CALL:
-            body = decode_request(key, 0, frame, header.position)["document"]
-            exchange = ControllerExchange(line, correlation_id)
-            self._step(on.RequestReceived(exchange, 0, decode_call(body), self._now_ms()))
+            self._call_controller(peer, header, frame)
         else:
             raise Refused(f"API {key} is not for brokers")
 
-    def _shake_hands(self, line: PeerLine, header: RequestHeader, frame: memoryview) -> None:
-        if line.session.broker is not None:
-            raise HandshakeFailed(f"broker {line.session.broker} is proved already")
+    def _shake_hands(self, peer: PeerConnection, header: RequestHeader, frame: memoryview) -> None:
+        if peer.session.broker is not None:
+            raise HandshakeFailed(f"broker {peer.session.broker} has already proved itself")
         if header.api_version != HELLO_VERSION:
             raise HandshakeFailed(f"version {header.api_version}, not {HELLO_VERSION}")
         body = decode_request(HELLO, HELLO_VERSION, frame, header.position)["document"]
-        session = line.session
+        session = peer.session
         if session.handshake is not None:
             session.broker = session.handshake.accept(body)
             session.handshake = None
             return
         session.handshake = self._new_handshake()
         challenge = {"document": session.handshake.challenge(body)}
-        line.send_now([encode_response(HELLO, HELLO_VERSION, header.correlation_id, challenge)])
+        peer.send_now([encode_response(HELLO, HELLO_VERSION, header.correlation_id, challenge)])
 
     def _fetch(
-        self, line: PeerLine, version: int, correlation_id: int, frame: memoryview, at: int
+        self, peer: PeerConnection, version: int, correlation_id: int, frame: memoryview, at: int
     ) -> None:
         request = decode_fetch(version, frame, at, self._names)
-        if request.replica != line.session.broker:
-            raise Refused(f"broker {line.session.broker} fetches as replica {request.replica}")
-        self._dispatch.fetch(_Unordered(line), request, version, correlation_id)
+        if request.replica != peer.session.broker:
+            raise Refused(f"broker {peer.session.broker} fetches as replica {request.replica}")
+        self._dispatch.fetch(_UnorderedReply(peer), request, version, correlation_id)
+
+    def _call_controller(
+        self, peer: PeerConnection, header: RequestHeader, frame: memoryview
+    ) -> None:
+        body = decode_request(CONTROLLER_CALL, 0, frame, header.position)["document"]
+        exchange = ControllerExchange(peer, header.correlation_id)
+        self._step(on.RequestReceived(exchange, 0, decode_call(body), self._now_ms()))
+
+    def _change_faults(
+        self,
+        peer: PeerConnection,
+        header: RequestHeader,
+        frame: memoryview,
+        set_faults: Callable[[dict[str, Any]], dict[str, Any]],
+    ) -> None:
+        document = json.dumps(set_faults(self._document(header, frame))).encode()
+        response = encode_response(SET_FAULTS, 0, header.correlation_id, {"document": document})
+        peer.send_now([response])
 
     def _document(self, header: RequestHeader, frame: memoryview) -> dict[str, Any]:
         body = decode_request(header.api_key, 0, frame, header.position)["document"]

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tidelog.core.api.context import Struct
-from tidelog.core.controller.metadata.cluster_image import ClusterImage, partitions_of
-from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, partition_for
-from tidelog.core.types import BrokerId
-from tidelog.core.wire.apis import (
+from tidelog.core.api_table import (
     ALTER_PARTITION_REASSIGNMENTS,
     ELECT_LEADERS,
     FIND_COORDINATOR,
     METADATA,
 )
+from tidelog.core.controller.metadata.cluster_image import ClusterImage, partitions_of
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, partition_for
+from tidelog.core.types import BrokerId
 
 Unsettled: TypeAlias = Callable[[ClusterImage, Struct], bool]
 _GROUP = 0

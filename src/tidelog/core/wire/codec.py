@@ -11,8 +11,7 @@ only for what it is asked. Produce and Fetch have faster codecs of their own.
 
 from typing import Any, TypeAlias
 
-from tidelog.core.record.crc32c import Buffer
-from tidelog.core.wire.apis import (
+from tidelog.core.api_table import (
     ACCESS,
     APIS,
     CLUSTER,
@@ -23,6 +22,7 @@ from tidelog.core.wire.apis import (
     TRANSACTIONS,
     is_flexible,
 )
+from tidelog.core.record.crc32c import Buffer
 from tidelog.core.wire.frames import begin_request, begin_response, finish, parse_response_header
 from tidelog.core.wire.primitives import UNREADABLE, MalformedRequest
 from tidelog.core.wire.schema.decoder import Decoder, make_decoder
@@ -103,9 +103,9 @@ def message_fields(api_key: int, version: int, kind: str) -> tuple[Field, ...]:
 def _message(api_key: int, version: int, kind: str) -> tuple[str, tuple[Field, ...]]:
     """A name for messages about it, and its fields in all versions."""
     api = APIS.get(api_key)
-    if api is None or not api.first <= version <= api.last:
+    if api is None or version not in api.codec_versions:
         raise MalformedRequest(f"version {version} of API {api_key} is not spoken here")
-    text = _text(api_key, api.family)
+    text = _text(api_key, api.messages)
     request, _, response = text.partition("\nresponse\n")
     lines = response if kind == RESPONSE else request.removeprefix("\nrequest\n")
     return f"{api.name} {kind} {version}", parse_fields(lines.splitlines())

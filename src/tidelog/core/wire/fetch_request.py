@@ -9,6 +9,7 @@ How a follower writes them is in follower_fetch.py.
 
 from struct import Struct
 
+from tidelog.core.api_table import ENTRIES_MAX
 from tidelog.core.node.messages import SESSIONLESS, Fetch, FetchPartition
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import TopicId, TopicPartition
@@ -48,8 +49,6 @@ LONE = Struct(">iiibiiB16sBiiqiqiBBBBBBBiqBB")
 """As HEAD, one topic, its id, one partition, nothing forgotten, who asks, no more tags."""
 LONE_REST = [0, 0, 1, 1, 1, REPLICA_STATE_TAG, REPLICA_STATE.size + 1]
 _TOPIC_SIZE_MIN = 3
-ENTRIES_MAX = 100_000
-"""Topics, partitions, and partitions to forget: so many of each, of a follower."""
 
 new = tuple.__new__
 """Makes a TopicPartition in half the time that its own constructor takes."""

@@ -7,12 +7,12 @@ which followers ask, is read.
 
 from struct import Struct
 
+from tidelog.core.api_table import FETCH
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import FetchPartitionResponse, FetchResponse
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import EpochEnd, TopicPartition
-from tidelog.core.wire.apis import FETCH
 from tidelog.core.wire.frames import begin_response, finish
 from tidelog.core.wire.leader_hints import NO_TAGS, LeaderHints, LeaderOf, tagged
 from tidelog.core.wire.primitives import (

@@ -6,10 +6,10 @@ as nearly all do, are written in one go.
 
 from struct import Struct
 
+from tidelog.core.api_table import FETCH
 from tidelog.core.node.messages import NEW_SESSION, Fetch, FetchPartition, FetchResponse
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import TopicId, TopicPartition
-from tidelog.core.wire.apis import FETCH
 from tidelog.core.wire.fetch_request import (
     FOLLOWER_VERSION,
     HEAD,

@@ -11,8 +11,8 @@ speaks. Of an API nobody knows the header is read as header 1, so that one can s
 from struct import Struct
 from typing import NamedTuple
 
+from tidelog.core.api_table import API_VERSIONS, APIS, NEVER, is_flexible
 from tidelog.core.record.crc32c import Buffer
-from tidelog.core.wire.apis import API_VERSIONS, APIS, NEVER, is_flexible
 from tidelog.core.wire.primitives import (
     UNREADABLE,
     MalformedRequest,

@@ -7,6 +7,7 @@ topics are taken from.
 
 from struct import Struct
 
+from tidelog.core.api_table import APIS, PRODUCE
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     Produce,
@@ -16,7 +17,6 @@ from tidelog.core.node.messages import (
 )
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import TopicPartition
-from tidelog.core.wire.apis import PRODUCE
 from tidelog.core.wire.frames import LENGTH_SIZE, begin_response, finish
 from tidelog.core.wire.leader_hints import NO_TAGS, LeaderHints, LeaderOf, tagged
 from tidelog.core.wire.primitives import (
@@ -73,7 +73,7 @@ _NOTHING_MORE = (1, 0, 0, 0, 0, 0)
 """No record errors, no message, no tags of partition and topic, no throttling, no tags."""
 _LONE_SIZE = _LONE_HEAD.size + _LONE_ANSWER.size - LENGTH_SIZE
 
-PARTITIONS_MAX = 10_000
+PARTITIONS_MAX = APIS[PRODUCE].entries_max
 """In one request. Each is work, and one thread serves all clients."""
 
 _NONE = ErrorCode.NONE

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from tidelog.core.api_table import PRODUCE
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import TopicId
-from tidelog.core.wire.apis import PRODUCE
 from tidelog.core.wire.frames import LENGTH_SIZE, begin_request
 from tidelog.core.wire.primitives import (
     INT32,

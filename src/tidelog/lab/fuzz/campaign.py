@@ -18,8 +18,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tidelog.core.api.offered import OFFERED
-from tidelog.core.wire.apis import API_VERSIONS, APIS, FETCH, PRODUCE
+from tidelog.core.api_table import (
+    API_VERSIONS,
+    APIS,
+    CREATE_TOPICS,
+    FETCH,
+    JOIN_GROUP,
+    OFFERED,
+    PRODUCE,
+)
 from tidelog.core.wire.codec import decode_request, decode_response, encode_request
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import parse_request_header
@@ -43,8 +50,7 @@ PATIENCE_MS = 3_700_000
 FRAME_BYTES_MAX = 4000
 READ_ANSWERS = 8
 """Of so many answers one is read again."""
-CREATE_TOPICS = 19
-JOINS = (11).to_bytes(2, "big")
+JOINS = JOIN_GROUP.to_bytes(2, "big")
 """How a JoinGroup begins."""
 WATCH_EVERY = 256
 TOPICS = ("orders", "compacted", "packed")
@@ -104,7 +110,7 @@ def decode_alone(frame: bytes) -> None:
     try:
         header = parse_request_header(frame)
         api = APIS.get(header.api_key)
-        if api is None or not api.first <= header.api_version <= api.last:
+        if api is None or header.api_version not in api.codec_versions:
             return
         decode_request(header.api_key, header.api_version, frame, header.position)
         if header.api_key == PRODUCE:

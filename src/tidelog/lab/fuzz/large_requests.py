@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from tidelog.core.api.offered import OFFERED
+from tidelog.core.api_table import OFFERED, REQUEST_BYTES_MAX
 from tidelog.core.wire.codec import REQUEST, encode_request, message_fields
 from tidelog.core.wire.schema.notation import ARRAY, STRUCT, Field
 from tidelog.lab.fuzz.requests import RequestMaker
 
-FRAME_BYTES_MAX = 4 * 1024 * 1024
 ENTRIES = (1000, 9000)
 _NUMBERED = ("name", "topic", "resource_name", "group_id", "member_id", "user", "key")
 """Texts that get a number, so that entries differ."""
@@ -36,7 +35,7 @@ def large_requests(maker: RequestMaker, entries: int) -> Iterator[LargeRequest]:
             for differ in (False, True):
                 request = stretched(maker, fields, api.last, path, entries, differ)
                 frame = encode_request(key, api.last, 1, "fuzz", request)[4:]
-                if len(frame) <= FRAME_BYTES_MAX:
+                if len(frame) <= REQUEST_BYTES_MAX:
                     where = ".".join(field.name for field in path)
                     how = "differ" if differ else "same"
                     yield LargeRequest(f"{api.name} {where} {how}", frame)
@@ -53,7 +52,7 @@ def any_large(maker: RequestMaker, random: Random) -> bytes:
     path, differ = random.choice(paths), random.random() < 0.5
     request = stretched(maker, fields, version, path, random.choice(ENTRIES), differ)
     frame = encode_request(key, version, 1, "fuzz", request)[4:]
-    return frame if len(frame) <= FRAME_BYTES_MAX else maker.of(key, version)
+    return frame if len(frame) <= REQUEST_BYTES_MAX else maker.of(key, version)
 
 
 def arrays(

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+from tidelog.core.api_table import APIS, UNREGISTER_BROKER
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Header, Record
-from tidelog.core.wire.apis import APIS
 from tidelog.core.wire.codec import REQUEST, encode_request, message_fields
 from tidelog.core.wire.schema.notation import ARRAY, STRUCT, Field
 
@@ -66,13 +66,12 @@ DOCUMENTS = (
 MEMBERS_MAX = 9
 BOMB_BYTES = {**dict.fromkeys(Codec, 500_000), Codec.ZSTD: 20_000_000}
 """What a batch unpacks to that is meant to take long; packed it has two kilobytes."""
-_UNREGISTER_BROKER = 64
 
 
 def spare_brokers(frame: bytes, brokers: Sequence[int] = (1,)) -> bytes:
     """Cut a request that unregisters one of these brokers: without access rules any client may do
     that, and later frames would find fewer brokers that serve them."""
-    unregisters = int.from_bytes(frame[:2], "big") == _UNREGISTER_BROKER
+    unregisters = int.from_bytes(frame[:2], "big") == UNREGISTER_BROKER
     named = any(broker.to_bytes(4, "big") in frame[8:] for broker in brokers)
     return frame[:8] if unregisters and named else frame
 
@@ -97,7 +96,7 @@ class RequestMaker:
         self._messages = [
             (key, version, message_fields(key, version, REQUEST))
             for key, api in sorted(APIS.items())
-            for version in range(api.first, api.last + 1)
+            for version in api.codec_versions
         ]
 
     def remember_member(self, member_id: str) -> None:

@@ -23,6 +23,7 @@ from tidelog.core.api.handshake import (
     Member,
 )
 from tidelog.core.api.internal_dispatch import InternalDispatch
+from tidelog.core.api_table import SET_FAULTS
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
@@ -32,7 +33,6 @@ from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.types import BrokerId
-from tidelog.core.wire.apis import SET_FAULTS
 from tidelog.shell.broker.chronicle import Chronicle, Tell
 from tidelog.shell.broker.cleaner import Cleaner
 from tidelog.shell.broker.death_watch import DeathWatch

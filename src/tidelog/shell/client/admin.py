@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidelog.core.api_table import DESCRIBE_CONFIGS, DESCRIBE_STATE
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.administration.topics import (
@@ -11,7 +12,6 @@ from tidelog.shell.client.administration.topics import (
     create_topics,
     delete_topics,
 )
-from tidelog.shell.client.api_keys import DESCRIBE_CONFIGS, DESCRIBE_STATE
 from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoSuchTopic, NotOffered
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tidelog.core.api_table import PRODUCE
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
 from tidelog.core.wire.produce_request import TopicRecords, produce_pieces
-from tidelog.shell.client.api_keys import PRODUCE
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,

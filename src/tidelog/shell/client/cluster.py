@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from tidelog.core.api_table import METADATA
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId, TopicPartition
-from tidelog.shell.client.api_keys import METADATA
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,

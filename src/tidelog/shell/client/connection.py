@@ -14,12 +14,11 @@ from struct import Struct as Packing
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from tidelog.core.api_table import API_VERSIONS, APIS, api_name, known_versions
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.crc32c import Buffer
-from tidelog.core.wire.apis import spoken_versions
 from tidelog.core.wire.codec import Struct, decode_response, encode_request
 from tidelog.core.wire.primitives import MalformedRequest
-from tidelog.shell.client.api_keys import API_VERSIONS, SINCE, api_name
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
@@ -145,7 +144,7 @@ class KafkaConnection:
         common = self._common(api_key, max_version)
         if common is None:
             offered = self.versions.get(api_key)
-            spoken = spoken_versions(api_key)
+            spoken = known_versions(api_key)
             why = (
                 _missing(api_key)
                 if offered is None
@@ -157,7 +156,7 @@ class KafkaConnection:
 
     def _common(self, api_key: int, max_version: int | None) -> int | None:
         offered = self.versions.get(api_key)
-        spoken = spoken_versions(api_key)
+        spoken = known_versions(api_key)
         if offered is None or spoken is None:
             return None
         newest = min(offered[1], spoken[1])
@@ -345,8 +344,8 @@ def _send_pieces(connected: socket.socket, pieces: list[Buffer]) -> None:
 
 
 def _missing(api_key: int) -> str:
-    since = SINCE.get(api_key)
-    hint = "" if since is None else f"; Kafka has it from {since} on"
+    api = APIS.get(api_key)
+    hint = f"; Kafka has it from {api.since} on" if api is not None and api.since else ""
     return f"it is not in the broker's list{hint}"
 
 

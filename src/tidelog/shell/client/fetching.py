@@ -17,11 +17,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tidelog.core.api_table import FETCH
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 from tidelog.core.wire.codec import Struct
-from tidelog.shell.client.api_keys import FETCH
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata

@@ -8,9 +8,9 @@ without a leader does not hold up the others.
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
+from tidelog.core.api_table import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from tidelog.shell.client.api_keys import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,

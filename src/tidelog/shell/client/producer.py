@@ -11,6 +11,7 @@ Batches go through `BatchSender`, as those of Spark's sink do.
 
 from collections.abc import Sequence
 
+from tidelog.core.api_table import INIT_PRODUCER_ID
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.crc32c import Buffer
@@ -19,7 +20,6 @@ from tidelog.core.record.encoder import Producer as ProducerStamp
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import MAX_SEQUENCE
 from tidelog.core.types import Offset, TopicPartition
-from tidelog.shell.client.api_keys import INIT_PRODUCER_ID
 from tidelog.shell.client.batch_sender import (
     ALL,
     ANSWER_S,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidelog.core.api.handshake import MESSAGE_MAX, ConnectingHandshake, HandshakeFailed
+from tidelog.core.api_table import CONTROLLER_CALL, HELLO, HELLO_VERSION
 from tidelog.core.node.messages import Fetch
-from tidelog.core.wire.apis import CONTROLLER_CALL, HELLO, HELLO_VERSION
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.follower_fetch import FollowerFetches

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from tidelog.core.wire.apis import DESCRIBE_STATE, SET_FAULTS
+from tidelog.core.api_table import DESCRIBE_STATE, SET_FAULTS
 from tidelog.shell.supervisor import cluster_plan, metadata_probe
 from tidelog.shell.supervisor.broker_child import ENTRY
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening

@@ -17,8 +17,8 @@ from tidelog.apps.near_names import nearest
 from tidelog.apps.spark.encoding.key_partitions import partitions_of_keys
 from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import SinkError
+from tidelog.core.api_table import METADATA
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.api_keys import METADATA
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.retry import Retry

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from tidelog.apps.near_names import nearest
 from tidelog.apps.spark.source.options.client_settings import ClientSettings
 from tidelog.apps.spark.source.options.source_options import Subscription
+from tidelog.core.api_table import METADATA
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import INTERNAL_TOPICS, LeaderEpoch, Offset, TopicId, TopicPartition
-from tidelog.shell.client.api_keys import METADATA
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,

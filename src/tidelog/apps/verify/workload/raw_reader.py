@@ -13,10 +13,10 @@ from random import Random
 
 from tidelog.apps.verify.history.rows import Journal, Kind, MarkKind
 from tidelog.apps.verify.workload.orders import REPORT_EVERY_S, Orders, Task, say
+from tidelog.core.api_table import LIST_OFFSETS
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.record_batch import batches
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.api_keys import LIST_OFFSETS
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.fetching import (

@@ -9,7 +9,7 @@ without it Java's producers do not start those of the second kind (docs/adr/0037
 import re
 
 from tidelog.core.api.context import BrokerContext, Struct
-from tidelog.core.api.offered import API_VERSIONS, OFFERED
+from tidelog.core.api_table import API_VERSIONS, OFFERED, Api
 from tidelog.core.errors import ErrorCode
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -35,7 +35,7 @@ def api_versions(broker: BrokerContext, request: Struct) -> Struct:
         names = (request["client_software_name"], request["client_software_version"])
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return _answer(ErrorCode.INVALID_REQUEST, [])
-    answer = _answer(ErrorCode.NONE, list(OFFERED))
+    answer = _answer(ErrorCode.NONE, list(OFFERED.values()))
     answer["supported_features"] = [
         {"name": name, "min_version": lowest, "max_version": highest}
         for name, (lowest, highest) in SUPPORTED.items()
@@ -56,19 +56,19 @@ def unsupported_version() -> Struct:
     Every client can read version 0. The response lists the versions of ApiVersions itself, so
     that the client can send the request again.
     """
-    return _answer(ErrorCode.UNSUPPORTED_VERSION, [API_VERSIONS])
+    return _answer(ErrorCode.UNSUPPORTED_VERSION, [OFFERED[API_VERSIONS]])
 
 
-def _answer(error: ErrorCode, api_keys: list[int]) -> Struct:
+def _answer(error: ErrorCode, apis: list[Api]) -> Struct:
     return {
         "error_code": error,
         "api_keys": [
             {
-                "api_key": key,
-                "min_version": OFFERED[key].advertised_first,
-                "max_version": OFFERED[key].last,
+                "api_key": api.key,
+                "min_version": api.first if api.advertised_first is None else api.advertised_first,
+                "max_version": api.last,
             }
-            for key in api_keys
+            for api in apis
         ],
         "throttle_time_ms": 0,
         "zk_migration_ready": False,

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
+from tidelog.core.api_table import DESCRIBE_CLUSTER, UNREGISTER_BROKER
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId
 from tidelog.shell.client.administration.topics import Outcome
-from tidelog.shell.client.api_keys import DESCRIBE_CLUSTER, UNREGISTER_BROKER
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection

@@ -7,11 +7,11 @@ of topics and of all brokers may be asked of any.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tidelog.core.api_table import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE
 from tidelog.shell.client.administration.topics import Outcome
-from tidelog.shell.client.api_keys import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic, NotOffered
 from tidelog.shell.client.cluster import Cluster
 

@@ -5,10 +5,10 @@ A refusal of one partition is in its `Outcome`; an exception concerns the whole 
 
 from collections.abc import Iterable
 
+from tidelog.core.api_table import ELECT_LEADERS
 from tidelog.core.types import TopicPartition
 from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.administration.topics import Outcome
-from tidelog.shell.client.api_keys import ELECT_LEADERS
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection

@@ -7,13 +7,13 @@ as a whole.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.core.types import BrokerId, TopicPartition
-from tidelog.core.wire.codec import Struct
-from tidelog.shell.client.administration.topics import Outcome
-from tidelog.shell.client.api_keys import (
+from tidelog.core.api_table import (
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
 )
+from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.wire.codec import Struct
+from tidelog.shell.client.administration.topics import Outcome
 from tidelog.shell.client.client_errors import BrokerError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection

@@ -7,15 +7,15 @@ request as a whole.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.core.errors import ErrorCode
-from tidelog.core.types import BrokerId
-from tidelog.core.wire.codec import Struct
-from tidelog.shell.client.api_keys import (
+from tidelog.core.api_table import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_TOPIC_PARTITIONS,
 )
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId
+from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import TopicMetadata, read_topic

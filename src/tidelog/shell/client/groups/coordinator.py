@@ -6,9 +6,9 @@ Always true: after the cluster's `timeout_s` no further try begins.
 from collections.abc import Callable
 from typing import TypeVar
 
+from tidelog.core.api_table import FIND_COORDINATOR
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId
-from tidelog.shell.client.api_keys import FIND_COORDINATOR
 from tidelog.shell.client.client_errors import BrokerError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection

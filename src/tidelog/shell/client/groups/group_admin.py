@@ -10,11 +10,7 @@ and that is said in words.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.core.errors import ErrorCode
-from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from tidelog.core.wire.codec import Struct
-from tidelog.core.wire.primitives import MalformedRequest
-from tidelog.shell.client.api_keys import (
+from tidelog.core.api_table import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -23,6 +19,10 @@ from tidelog.shell.client.api_keys import (
     OFFSET_DELETE,
     OFFSET_FETCH,
 )
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.core.wire.codec import Struct
+from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection

@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from tidelog.core.errors import ErrorCode
-from tidelog.core.groups.membership.subscription import subscribed_topics
-from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from tidelog.core.wire.codec import Struct
-from tidelog.core.wire.primitives import MalformedRequest
-from tidelog.shell.client.api_keys import (
+from tidelog.core.api_table import (
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
     SYNC_GROUP,
 )
+from tidelog.core.errors import ErrorCode
+from tidelog.core.groups.membership.subscription import subscribed_topics
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.core.wire.codec import Struct
+from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,

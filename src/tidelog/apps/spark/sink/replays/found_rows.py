@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from tidelog.apps.spark.sink.replays.identity import Identity, task_of
 from tidelog.apps.spark.sink.sink_errors import NotReadable
+from tidelog.core.api_table import DESCRIBE_PRODUCERS
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import MAX_SEQUENCE, CorruptRecord, RecordBatch, batches
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.admin import broker_configs
-from tidelog.shell.client.api_keys import DESCRIBE_PRODUCERS
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import PartitionMetadata

@@ -6,7 +6,7 @@ import pytest
 from api_cluster import DESCRIBE_TOPIC_PARTITIONS, METADATA
 from dispatch_cluster import DispatchCluster, Line
 
-from tidelog.core.api import known_answers, offered
+from tidelog.core.api import handlers, response_cache
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import decode_response, encode_request
 
@@ -27,8 +27,8 @@ class Counted:
 
     def __init__(self, api_key: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
-        self._handler = offered.resolve(api_key)
-        monkeypatch.setitem(offered._resolved, api_key, self)
+        self._handler = handlers.handler_of(api_key)
+        monkeypatch.setitem(handlers._imported, api_key, self)
 
     def __call__(self, context: Any, request: Any) -> Any:
         self.calls += 1
@@ -137,14 +137,14 @@ def test_pages_of_partitions_are_kept_too(
 def test_no_more_is_kept_than_is_meant_to_be(
     cluster: DispatchCluster, spelled: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_answers, "KEPT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(response_cache, "CACHE_BYTES_MAX", 10_000)
     dispatch = cluster.dispatch(1)
     for _ in range(5):
         cluster.exchange(dispatch, METADATA, 13, ALL)
         for version in range(9, 13):
             cluster.exchange(dispatch, METADATA, version, ALL)
-        kept = dispatch._known._kept
-        assert sum(map(len, kept.values())) <= 10_000
+        cached = dispatch._cache._responses
+        assert sum(map(len, cached.values())) <= 10_000
     assert spelled.calls > 5
 
 
@@ -152,4 +152,4 @@ def test_long_questions_are_not_kept(cluster: DispatchCluster) -> None:
     dispatch = cluster.dispatch(1)
     asked = {"topics": [{"name": "large", "topic_id": bytes(16)}] * 100}
     cluster.exchange(dispatch, METADATA, 13, asked)
-    assert not dispatch._known._kept
+    assert not dispatch._cache._responses
