@@ -76,6 +76,7 @@ def test_panels_of_the_dashboard_do_not_overlap() -> None:
 def test_alerts_are_about_what_is_told() -> None:
     told = {family.name for family in FAMILIES}
     text = (ROOT / "docs" / "how-to" / "watch-with-prometheus.md").read_text()
-    asked = re.findall(r"expr: .*?\b((?:kafka|tidelog)_\w+)", text)
-    assert len(asked) == 6
+    expressions = "".join(re.findall(r"expr: (.*)", text))
+    asked = re.findall(r"\b(?:kafka|tidelog)_\w+", expressions)
+    assert len(asked) >= 6
     assert set(asked) <= told
