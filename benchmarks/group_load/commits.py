@@ -12,9 +12,6 @@ from confluent_kafka import Consumer, TopicPartition
 from group_load.figures import Figures, percentile
 from group_load.targets import TOPIC, Target, Watch
 
-from tidelog.core.errors import ErrorCode
-from tidelog.core.types import BrokerId
-from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.api_table import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
@@ -22,6 +19,9 @@ from tidelog.core.api_table import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
 )
+from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId
+from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.coordinator import MOVED, find_coordinator

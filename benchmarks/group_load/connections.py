@@ -6,8 +6,8 @@ from group_load.figures import Figures, percentile
 from group_load.targets import TOPIC, Target, Watch, allow_open_files
 from processes import cpu_s, rss_mb
 
-from tidelog.core.types import BrokerId
 from tidelog.core.api_table import METADATA
+from tidelog.core.types import BrokerId
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 

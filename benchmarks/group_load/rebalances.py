@@ -14,8 +14,8 @@ from typing import Any
 from group_load.figures import Figures
 from group_load.targets import HERE, PARTITIONS, TOPIC, Target, Watch
 
-from tidelog.core.errors import ErrorCode
 from tidelog.core.api_table import JOIN_GROUP, SYNC_GROUP
+from tidelog.core.errors import ErrorCode
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.groups.consumer_protocol import (

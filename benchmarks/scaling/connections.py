@@ -8,8 +8,8 @@ from group_load.targets import allow_open_files
 from scaling.laws import FLAT, LINEAR, Book
 from scaling.rig import Brokers, Line, all_at_once, batch, brokers, fetch, produce, produced_well
 
-from tidelog.core.wire.codec import encode_request
 from tidelog.core.api_table import API_VERSIONS
+from tidelog.core.wire.codec import encode_request
 
 AXIS = "connections"
 SIZES = (10, 40, 160, 640, 2560)

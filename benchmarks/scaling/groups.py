@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from scaling.laws import FLAT, LINEAR, Book
 from scaling.rig import Brokers, Line, brokers
 
-from tidelog.core.wire.codec import Struct, decode_response, encode_request
 from tidelog.core.api_table import (
     DESCRIBE_GROUPS,
     HEARTBEAT,
@@ -16,6 +15,7 @@ from tidelog.core.api_table import (
     OFFSET_COMMIT,
     SYNC_GROUP,
 )
+from tidelog.core.wire.codec import Struct, decode_response, encode_request
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.coordinator import find_coordinator

@@ -16,8 +16,8 @@ from group_load.targets import allow_open_files
 from processes import rss_mb
 from scaling.rig import Brokers, Line, batch, brokers, fetch, produce, produced_well
 
-from tidelog.core.wire.codec import encode_request
 from tidelog.core.api_table import METADATA
+from tidelog.core.wire.codec import encode_request
 
 SAMPLE_S = 0.05
 TROUBLE_S, QUICK_TROUBLE_S = 5.0, 2.0

@@ -5,8 +5,8 @@ import time
 from scaling.laws import FLAT, LINEAR, Book
 from scaling.rig import Brokers, Line, batch, brokers, fetch, fetched, produce, produced_well
 
-from tidelog.core.wire.codec import encode_request
 from tidelog.core.api_table import METADATA
+from tidelog.core.wire.codec import encode_request
 from tidelog.shell.client.cluster import Cluster
 
 AXIS = "partitions"

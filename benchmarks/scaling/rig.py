@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 
 from processes import rss_mb
 
+from tidelog.core.api_table import FETCH, PRODUCE
 from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.wire.codec import Struct as Body
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.shell.client.admin import await_leaders
 from tidelog.shell.client.administration.topics import NewTopic, create_topics
-from tidelog.core.api_table import FETCH, PRODUCE
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 

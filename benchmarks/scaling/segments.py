@@ -5,8 +5,8 @@ import time
 from scaling.laws import FLAT, LINEAR, Book
 from scaling.rig import Brokers, Line, batch, brokers, fetch, fetched, produce, produced_well
 
-from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.api_table import LIST_OFFSETS
+from tidelog.core.wire.codec import decode_response, encode_request
 
 AXIS = "segments"
 SIZES = (10, 40, 160, 640, 2560)
