@@ -25,7 +25,7 @@ def test_wrong_folders_are_refused_before_spark_starts(tmp_path: Path) -> None:
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(cli, ["audit", str(tmp_path), "--conf", "nonsense"])
     assert outcome.exit_code == 2
-    assert "'nonsense' is no KEY=VALUE" in outcome.stderr
+    assert "'nonsense' is not in the form KEY=VALUE" in outcome.stderr
 
 
 @pytest.mark.spark

@@ -423,8 +423,8 @@ def test_a_mistyped_group_names_the_near_ones(bootstrap: str, topic: str, group:
         (("describe", "g", "--all"), "name groups, or use --all"),
         (("reset", "g"), "give exactly one of --to-earliest"),
         (("reset", "g", "--to-earliest", "--to-latest"), "give exactly one of --to-earliest"),
-        (("reset", "g", "--to-datetime", "soon"), "'soon' is no time"),
-        (("reset", "g", "--by-duration", "long"), "'long' is no duration"),
+        (("reset", "g", "--to-datetime", "soon"), "'soon' is not a time"),
+        (("reset", "g", "--by-duration", "long"), "'long' is not a duration"),
         (("reset", "g", "--from-file", "nowhere.csv"), "can't read nowhere.csv"),
         (
             ("reset", "g", "--to-latest", "--topic", "t:x"),

@@ -150,13 +150,16 @@ def test_the_policies_in_the_help_are_those_there_are() -> None:
 
 
 WRONG = {
-    "a mistyped command": (["stroy"], "no command 'stroy'; did you mean story or store?"),
+    "a mistyped command": (["stroy"], "unknown command 'stroy'; did you mean story or store?"),
     "a command nothing is near to": (["xyz"], "choose from: demo, up, status, down, "),
     "a mistyped subcommand": (["model", "tabel"], "did you mean table?"),
     "a mistyped option": (["sim", "run", "--sed", "3"], "--seeds"),
     "a mistyped policy": (["sim", "run", "--policy", "kip101"], "did you mean kip-101"),
     "a mistyped story": (["story", "play", "hw-loses-aked-record"], "hw-loses-acked-record?"),
-    "a story nothing is near to": (["story", "play", "xyz"], "`tidelog story list` names them"),
+    "a story nothing is near to": (
+        ["story", "play", "xyz"],
+        "`tidelog story list` lists the stories",
+    ),
     "a mistyped mutant": (["model", "mutants", "keep-what-followers-hat"], "-followers-had?"),
     "no such path": (["story", "check", "nowhere.txt"], "no story 'nowhere.txt'"),
     "no such format": (["story", "list", "--format", "yaml"], "'text', 'json'"),

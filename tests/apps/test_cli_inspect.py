@@ -528,12 +528,12 @@ def test_a_broken_checkpoint_is_named_and_the_others_shown(kafka: Path, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("segment", "nowhere.log"), "there is no file or folder 'nowhere.log'"),
+        (("segment", "nowhere.log"), "file or folder 'nowhere.log' does not exist"),
         (("segment", "notes.txt"), "is not named like 00000000000000000000.log; give a .log"),
-        (("segment", "empty"), "there is no .log file in 'empty'"),
+        (("segment", "empty"), "'empty' has no .log file"),
         (("epochs", "empty"), "give a partition's folder"),
         (("checkpoints", "empty"), "give a log directory"),
-        (("checkpoints", "notes.txt"), "is none of meta.properties"),
+        (("checkpoints", "notes.txt"), "is not one of meta.properties"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -99,7 +99,7 @@ def test_a_search_that_was_cut_short_proves_nothing() -> None:
 def test_a_story_that_cant_be_written_is_bad_usage() -> None:
     found = run("check", *HARMFUL, "--story", "/dev/null/x.txt")
     assert found.exit_code == 2
-    assert "there is no folder '/dev/null'; make it first" in found.stderr
+    assert "folder '/dev/null' does not exist; create it first" in found.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")

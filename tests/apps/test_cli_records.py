@@ -398,27 +398,27 @@ def test_an_aborted_transaction_needs_no_broker_that_has_them(bootstrap: str) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("consume", "t", "-o", "soon"), "'soon' is no offset"),
-        (("consume", "t", "-o", "@soon"), "'soon' is no time"),
-        (("consume", "t", "-o", "1", "-o", "2"), "one more than can be"),
-        (("consume", "t", "-o", "stored"), "name it with --group"),
+        (("consume", "t", "-o", "soon"), "'soon' is not an offset"),
+        (("consume", "t", "-o", "@soon"), "'soon' is not a time"),
+        (("consume", "t", "-o", "1", "-o", "2"), "start or end offset given twice"),
+        (("consume", "t", "-o", "stored"), "-o stored requires --group"),
         (("consume", "t", "-f", "%q"), "%q is unknown"),
-        (("consume", "t", "-f", "%"), "a lone %"),
+        (("consume", "t", "-f", "%"), "single %"),
         (("consume", "t", "-f", r"\q"), r"\q is unknown"),
         (("consume", "t", "-f", "%o{hex}"), "%o can't be hex"),
-        (("consume", "t", "-J", "-f", "%s"), "lines of JSON have a form of their own"),
-        (("consume", "t", "-f", "%s", "-K", ":"), "-f says it all"),
-        (("consume", "t", "-e", "--follow"), "leave one of them out"),
-        (("consume", "t", "-p", "x"), "'x' is no partition"),
+        (("consume", "t", "-J", "-f", "%s"), "-J can't be combined with -f"),
+        (("consume", "t", "-f", "%s", "-K", ":"), "-f can't be combined with -K"),
+        (("consume", "t", "-e", "--follow"), "--follow and -e can't be combined"),
+        (("consume", "t", "-p", "x"), "'x' is not a partition"),
         (("consume", "-r", "("), "unterminated"),
-        (("consume", "t", "-g", "g", "-p", "0"), "leave out -p"),
-        (("consume", "t", "-g", "g", "-o", "5"), "a group goes on where it is"),
+        (("consume", "t", "-g", "g", "-p", "0"), "-p can't be combined with --group"),
+        (("consume", "t", "-g", "g", "-o", "5"), "-o must be beginning, end or stored"),
         (("produce", "t", "-K", ""), "-K is empty"),
-        (("produce", "t", "-J", "-K", ":"), "give one of them"),
-        (("produce", "t", "-f", "%k%s"), "put something between them"),
-        (("produce", "t", "-f", "%e"), "can't be read"),
-        (("produce", "t", "nowhere.txt"), "there is no file 'nowhere.txt'"),
-        (("produce", "t", "--timestamp", "soon"), "'soon' is no time"),
+        (("produce", "t", "-J", "-K", ":"), "-J, -f and -K can't be combined"),
+        (("produce", "t", "-f", "%k%s"), "a delimiter between them is missing"),
+        (("produce", "t", "-f", "%e"), "is not a valid input format"),
+        (("produce", "t", "nowhere.txt"), "file 'nowhere.txt' does not exist"),
+        (("produce", "t", "--timestamp", "soon"), "'soon' is not a time"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
@@ -434,21 +434,21 @@ def test_a_topic_that_is_not_there_can_be_made_or_meant_otherwise(bootstrap: str
     nowhere = run(bootstrap, "produce", "zzz", stdin=b"a\n")
     assert nowhere.exit_code == 2
     assert nowhere.stderr == (
-        "tidelog: there is no topic 'zzz' in the cluster; --create makes it\n"
+        "tidelog: there is no topic 'zzz' in the cluster; add --create to create it\n"
     )
     misspelt = run(bootstrap, "produce", topic + "x", stdin=b"a\n")
     assert f"did you mean {topic}" in misspelt.stderr
-    assert misspelt.stderr.endswith("? --create makes it\n")
+    assert misspelt.stderr.endswith("? add --create to create it\n")
     assert "--create" not in run(bootstrap, "consume", "zzz", "-e").stderr
 
 
 def test_input_that_does_not_fit_is_named(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     for words, text, message in [
-        (("-f", r"%k %v\n"), b"a b\nab\n", "record 2 of the input: b'ab' is not of the form"),
-        (("-f", r"%p %v\n"), b"x b\n", "b'x' is no number for %p"),
-        (("-J",), b'{"payload": "a"}\n[]\n', "record 2 of the input: no JSON object"),
-        (("-J",), b'{"headers": ["a"]}\n', "names and values in turn"),
+        (("-f", r"%k %v\n"), b"a b\nab\n", "input record 2: b'ab' does not match the format"),
+        (("-f", r"%p %v\n"), b"x b\n", "b'x' is not a valid number for %p"),
+        (("-J",), b'{"payload": "a"}\n[]\n', "input record 2: not a JSON object"),
+        (("-J",), b'{"headers": ["a"]}\n', "alternating names and values"),
         (("-f", "%s{hex}\\n"), b"xy\n", "b'xy' is not hex"),
     ]:
         found = run(bootstrap, "produce", topic, *words, stdin=text)

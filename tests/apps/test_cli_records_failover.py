@@ -173,7 +173,7 @@ def test_topics_and_partitions_that_are_new_are_read_too(cast: Cast) -> None:
     admin.create_topic(cast.cluster, "orders-2", 1, 3)
     cast.write("orders-2", "new")
     await_that(lambda: reader.out == ["old", "new"], lambda: reader.err)
-    assert "tidelog: orders-2-0 is new; reading it from its beginning" in reader.err
+    assert "tidelog: new partition orders-2-0; reading it from the beginning" in reader.err
     admin.delete_topic(cast.cluster, "orders-2")
     await_that(lambda: any("it is left out" in line for line in reader.err), lambda: reader.err)
     cast.write("orders-1", "on and on")

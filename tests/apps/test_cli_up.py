@@ -146,7 +146,7 @@ def test_a_command_hears_sigterm(up: Callable[..., Up]) -> None:
 def test_a_program_that_is_not_there_is_told_before_anything_starts(data: Path) -> None:
     ran = tidelog("up", "--", "no-such-program")
     assert ran.returncode == 1
-    assert ran.stderr.startswith("tidelog: no program 'no-such-program' to run")
+    assert ran.stderr.startswith("tidelog: can't run 'no-such-program': not found")
     assert not data.exists()
 
 
@@ -159,8 +159,8 @@ def test_a_program_that_is_not_there_is_told_before_anything_starts(data: Path) 
         (["--set", "num.partitions=many"], 2, "num.partitions=many"),
         (["--set", "num.partitions"], 2, "must be key=value"),
         (["--set", "node.id=3"], 2, "can't be set for all brokers"),
-        (["--data", "nowhere/x", "--ephemeral"], 2, "exclude each other"),
-        (["--detach", "--", "true"], 2, "not for a COMMAND"),
+        (["--data", "nowhere/x", "--ephemeral"], 2, "can't be combined"),
+        (["--detach", "--", "true"], 2, "can't be combined with a COMMAND"),
         (["--brokers", "0"], 2, "1<=x<=100"),
         (["--port", "65535"], 1, "above 65535"),
     ],
@@ -229,8 +229,10 @@ def test_more_replicas_than_brokers_are_told() -> None:
     words = ("--brokers", "2", "--set", "default.replication.factor=3")
     ran = tidelog("up", "--ephemeral", "--port", "0", *words, "--", "true")
     assert ran.returncode == 0
-    told = "default.replication.factor is 3 and there are 2 brokers"
-    assert ran.stderr.startswith(f"tidelog: {told}: topics made without a factor are refused\n")
+    told = "default.replication.factor is 3, but there are only 2 brokers"
+    assert ran.stderr.startswith(
+        f"tidelog: {told}: creating a topic without a replication factor will fail\n"
+    )
 
 
 # -- in the foreground -------------------------------------------------------------------------
@@ -315,7 +317,9 @@ def test_brokers_of_one_process_die_together(up: Callable[..., Up]) -> None:
     code, _, err = running.end()
     assert code == 1
     died = f"tidelog: brokers 1, 2 (pid {pid}) died: killed by SIGKILL"
-    assert err.startswith(f"{died}\ntidelog: no broker is left; to start the cluster again: ")
+    assert err.startswith(
+        f"{died}\ntidelog: no broker is running any more; to restart the cluster: "
+    )
 
 
 def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
@@ -323,7 +327,7 @@ def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
     os.kill(pids(running.ready())[0], signal.SIGKILL)
     code, _, err = running.end()
     assert code == 1
-    assert err.endswith("no broker is left; to start the cluster again: tidelog up\n")
+    assert err.endswith("no broker is running any more; to restart the cluster: tidelog up\n")
 
 
 def test_supervised_a_broker_comes_back_on_its_port(up: Callable[..., Up]) -> None:
@@ -426,7 +430,7 @@ def test_commands_for_one_broker_name_what_is_missing(up: Callable[..., Up], dat
     assert gone.stderr == "tidelog: broker 2 is not running; to start it: tidelog broker start 2\n"
     behind = tidelog("broker", "--data", "x", "start", "2")
     assert behind.returncode == 2
-    assert "options of 'start' must follow it" in behind.stderr
+    assert "write options of 'start' after it" in behind.stderr
 
 
 def test_no_broker_outlives_a_killed_supervisor(up: Callable[..., Up], data: Path) -> None:
@@ -519,7 +523,10 @@ def test_fewer_brokers_than_have_data_are_told(up: Callable[..., Up], data: Path
     second = up("--brokers", "1")
     assert len(second.ready().brokers) == 1
     second.process.send_signal(signal.SIGINT)
-    assert second.end()[2] == "tidelog: not started, though there is data: brokers 2, 3\n"
+    assert (
+        second.end()[2]
+        == "tidelog: not started, although the folder has their data: brokers 2, 3\n"
+    )
 
 
 def test_json_is_one_object_when_it_is_ready(up: Callable[..., Up]) -> None:
@@ -633,4 +640,4 @@ def test_where_nothing_is_up(tmp_path: Path) -> None:
     assert f"start one: tidelog up --data {tmp_path / 'other'}" in there
     missing = tidelog("down")
     assert missing.returncode == 2
-    assert "there is no folder tidelog-data" in missing.stderr
+    assert "folder tidelog-data does not exist" in missing.stderr

@@ -293,4 +293,4 @@ def test_a_line_for_a_batch_and_sums_at_the_end() -> None:
 def test_settings_of_spark_are_checked(tmp_path: Path) -> None:
     refused = CliRunner().invoke(cli, ["pipeline", "run", "x", "--conf", "spark.ui"])
     assert refused.exit_code == 2
-    assert "'spark.ui' is no setting; write key=value" in refused.stderr
+    assert "'spark.ui' is not in the form KEY=VALUE" in refused.stderr

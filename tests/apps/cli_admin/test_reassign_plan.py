@@ -28,7 +28,7 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 
 BAD = {
-    "no JSON": ("{", "invalid JSON"),
+    "invalid JSON": ("{", "invalid JSON"),
     "another document": ([], 'key "partitions" is missing'),
     "a newer version": (
         {"version": 2, "partitions": [entry()]},

@@ -25,9 +25,12 @@ def run(*arguments: str) -> Invocation:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--faults", "kil"], "no fault 'kil'; did you mean kill"),
-        (["--faults", "kill,none"], "no fault 'none'"),
-        (["--bootstrap", "localhost:1", "--faults", "kill"], "leave out --bootstrap"),
+        (["--faults", "kil"], "unknown fault 'kil'; did you mean kill"),
+        (["--faults", "kill,none"], "unknown fault 'none'"),
+        (
+            ["--bootstrap", "localhost:1", "--faults", "kill"],
+            "--faults can't be combined with --bootstrap",
+        ),
         (["--bootstrap", "localhost:1", "--seconds", "1"], "can't connect to localhost:1"),
         (["--bootstrap", "localhost:notaport"], "is no address"),
         (["--acks", "0"], "--acks"),

@@ -1,4 +1,4 @@
-"""`tidelog audit`: every replica's files, read straight from disk by Spark, and compared."""
+"""`tidelog audit`: check and compare replicas' files on disk, with Spark."""
 
 import click
 
@@ -12,7 +12,7 @@ def _settings(
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key:
-            raise click.BadParameter(f"{pair!r} is no KEY=VALUE")
+            raise click.BadParameter(f"{pair!r} is not in the form KEY=VALUE")
         settings[key] = value
     return settings
 
@@ -27,15 +27,13 @@ def _settings(
     ),
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
-@click.option(
-    "--deep", is_flag=True, help="Open the batches too: decode every record and count them."
-)
+@click.option("--deep", is_flag=True, help="Also decode every record of every batch.")
 @click.option(
     "--master",
     default="local[*]",
     show_default=True,
     metavar="URL",
-    help="Where Spark runs; its workers must see the folders under the same paths.",
+    help="Spark master. Its workers must have the folders under the same paths.",
 )
 @click.option(
     "--conf",
@@ -43,17 +41,19 @@ def _settings(
     multiple=True,
     callback=_settings,
     metavar="KEY=VALUE",
-    help="A setting of Spark; may be given many times.",
+    help="Set a Spark config; repeatable.",
 )
 @format_option()
 def audit(
     folders: tuple[str, ...], deep: bool, master: str, settings: dict[str, str], form: str
 ) -> int:
-    """Check all replicas of all partitions on disk, and compare them.
+    """Check the files of all replicas on disk, and compare replicas of the same partition.
 
-    DIR is a broker's data folder, a folder above several, or a partition's folder; Tidelog's or
-    Apache Kafka's; live, crashed or copied. Nothing is written there. Exit code 0 means no
-    damage; a lagging replica and an uncommitted tail are told, and are none.
+    DIR is a broker's data folder, a folder that contains several of them, or a partition's folder,
+    of Tidelog or Kafka. Brokers may be running; DIR may be a copy. Nothing is written to it.
+    Reports damaged batches, gaps, replicas that differ, and wrong indexes and checkpoints. Exit
+    code 0 means that no damage was found. Lagging replicas and uncommitted records are reported,
+    but are not damage.
     """
     from tidelog.apps import install_advice
     from tidelog.apps.audit.folders.discovery import NothingThere, find_log_dirs

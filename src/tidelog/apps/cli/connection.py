@@ -24,26 +24,26 @@ DATA = "tidelog-data"
 LAST_RESORT = "localhost:9092,localhost:9093,localhost:9094"
 TIMEOUT_S = 5.0
 WAIT_MAX_S = 1_000_000.0
-"""More than ten days, and no more than every system can count."""
+"""More than ten days, and within the limits of every system's timers."""
 NOT_ANSWERED = 1
 COMPLETION_TIMEOUT_S = 0.3
 """How long completion waits for the cluster; then it suggests nothing."""
 
 
 def bootstrap_option() -> Callable[[F], F]:
-    """`--bootstrap`: the cluster to ask; also under the names in Kafka's tools and kcat."""
+    """Return `--bootstrap`, also under its names in Kafka's tools and kcat."""
     return click.option(
         "--bootstrap",
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
-        help=f"Brokers to begin with, separated by commas.  [default: {VARIABLE}, else the"
+        help=f"Bootstrap brokers, separated by commas.  [default: {VARIABLE}, else the"
         f" cluster of ./{DATA}, else localhost:9092 to 9094]",
     )
 
 
 def timeout_option() -> Callable[[F], F]:
-    """`--timeout`: how long to wait for an answer."""
+    """Return `--timeout`: how long to wait for a response."""
     return click.option(
         "--timeout",
         "timeout_s",
@@ -51,12 +51,12 @@ def timeout_option() -> Callable[[F], F]:
         default=TIMEOUT_S,
         show_default=True,
         metavar="SECONDS",
-        help="How long to wait for a broker.",
+        help="How long to wait for a response of a broker.",
     )
 
 
 def find_bootstrap(given: str | None) -> str:
-    """The addresses to begin with."""
+    """Return the bootstrap addresses."""
     if given or os.environ.get(VARIABLE):
         return given or os.environ[VARIABLE]
     from tidelog.shell.supervisor import up_file
@@ -69,8 +69,10 @@ def find_bootstrap(given: str | None) -> str:
 def connected_cluster(
     given: str | None, timeout_s: float, no_topic: str = ""
 ) -> Iterator["Cluster"]:
-    """The cluster; what goes wrong with it is one line and exit code 1. `no_topic` is what to do
-    about a topic that is not there, if there is more to it than another name."""
+    """Connect to the cluster; print a ClientError as one line and exit with 1.
+
+    `no_topic` is a hint for the message about a topic that does not exist.
+    """
     from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
     from tidelog.shell.client.cluster import Cluster
 
@@ -92,13 +94,13 @@ def _with_near_names(cluster: "Cluster", error: "NoSuchTopic", no_topic: str) ->
     if error.topic is None:
         return str(error)
     meant = nearest(error.topic, cluster.refresh().topics)
-    told = " ".join(filter(None, (meant, no_topic)))
-    return f"there is no {error.name} in the cluster; {told}" if told else str(error)
+    hint = " ".join(filter(None, (meant, no_topic)))
+    return f"there is no {error.name} in the cluster; {hint}" if hint else str(error)
 
 
 @contextmanager
 def connected_to_groups(bootstrap: str | None, timeout_s: float) -> Iterator["Cluster"]:
-    """The cluster; a group that is not there is refused with the near ones."""
+    """Connect to the cluster; suggest names if a group does not exist."""
     from tidelog.shell.client.groups.group_admin import NoSuchGroup, list_groups
 
     with connected_cluster(bootstrap, timeout_s) as cluster:
@@ -115,7 +117,7 @@ def connected_to_groups(bootstrap: str | None, timeout_s: float) -> Iterator["Cl
 
 
 def complete_topic(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Topics that begin so; internal ones only where an underscore was typed."""
+    """Complete topics; internal ones only after an underscore."""
 
     def names(cluster: "Cluster") -> list[str]:
         return [
@@ -128,14 +130,14 @@ def complete_topic(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def complete_broker(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Ids of brokers that begin so."""
+    """Complete broker ids."""
     return _matching(
         ctx, lambda cluster: [str(each) for each in cluster.refresh().brokers], incomplete
     )
 
 
 def complete_group(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Groups that begin so."""
+    """Complete groups."""
 
     def names(cluster: "Cluster") -> list[str]:
         from tidelog.shell.client.groups.group_admin import list_groups
@@ -148,8 +150,10 @@ def complete_group(ctx: click.Context, _param: click.Parameter, incomplete: str)
 def _matching(
     ctx: click.Context, names: "Callable[[Cluster], list[str]]", incomplete: str
 ) -> list[str]:
-    """Those that begin so, if they are here in time. A thread asks, so that no name service or
-    broker can hold up the one who types."""
+    """Return the names that start with `incomplete`; empty after a timeout or an error.
+
+    A thread asks, so that a slow name service or broker can't block the shell.
+    """
     from threading import Thread
 
     from tidelog.shell.client.client_errors import ClientError
@@ -157,7 +161,7 @@ def _matching(
 
     found: list[str] = []
 
-    def ask() -> None:
+    def fetch() -> None:
         try:
             bootstrap = find_bootstrap(ctx.params.get("bootstrap"))
             with Cluster(bootstrap, timeout_s=COMPLETION_TIMEOUT_S) as cluster:
@@ -165,7 +169,7 @@ def _matching(
         except (ClientError, ValueError, OSError):
             return
 
-    thread = Thread(target=ask, daemon=True)
+    thread = Thread(target=fetch, daemon=True)
     thread.start()
     thread.join(COMPLETION_TIMEOUT_S)
     return [name for name in found if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`tidelog demo`: a cluster, a Spark job, a killed leader, nothing lost, a report of it."""
+"""`tidelog demo`: kill a leader under a Spark job, check for loss, write a report."""
 
 import os
 import sys
@@ -31,20 +31,20 @@ REPORT = os.path.join("tidelog-demo", "report.html")
     default=REPORT,
     show_default=True,
     metavar="FILE",
-    help="Where to leave the report, one HTML file.",
+    help="Write the report to this HTML file.",
 )
-@click.option("--no-spark", is_flag=True, help="Only the cluster and the producer: ten seconds.")
+@click.option("--no-spark", is_flag=True, help="Run without the Spark job; takes ten seconds.")
 @format_option()
 def demo(report_path: str, no_spark: bool, form: str) -> int:
-    """Three brokers, a producer, a Spark job; kill the leader, and see what was lost.
+    """Kill a leader while a producer and a Spark job run, and check that nothing is lost.
 
-    A librdkafka producer writes with acks=all and never stops. A Spark job lands the records in
-    Parquet and sums them up by windows. The leader is killed with -9 and comes back. Takes
-    about a minute, most of it Spark's start, in a temporary folder and on free ports. Leaves a
-    report with a picture of log ends, high watermark, in-sync replicas and leader epochs.
+    Starts three brokers in a temporary folder and on free ports. A librdkafka producer writes with
+    acks=all. A Spark job writes the records to Parquet and aggregates them in windows. The leader
+    is killed with SIGKILL and restarted. Takes about a minute, most of it Spark's startup. Writes
+    a report with a chart of log ends, high watermark, in-sync replicas and leader epochs.
 
-    Exit code 0 means: every acknowledged record is in the log and in the lake, once; all windows
-    add up; the audit finds the files of all replicas equal.
+    Exit code 0 means: every acknowledged record is in the log and in the lake exactly once, all
+    window sums are right, and the audit finds no difference between replicas.
     """
     from tempfile import TemporaryDirectory
 
@@ -84,11 +84,11 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
             raise click.ClickException(str(error)) from None
         except JobFailed as error:
             kept = _keep_log(error.log_path, report_path)
-            raise click.ClickException(f"{error}; what Spark said: {kept}") from None
+            raise click.ClickException(f"{error}; Spark's log: {kept}") from None
         finally:
             waiting.clear()
     path = _leave(outcome, timeline, report_path)
-    say(f"report with the picture: {path}")
+    say(f"report: {path}")
     return output.conclude(
         form,
         outcome.holds,
@@ -98,7 +98,7 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
 
 
 class WaitingLine:
-    """What is waited for, in place and on stderr; silent where nobody watches."""
+    """A line on stderr that shows what the demo waits for; only on a terminal."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -131,16 +131,16 @@ def _needs_librdkafka() -> None:
         import confluent_kafka  # noqa: F401
     except ImportError:
         raise click.ClickException(
-            "the demo writes with librdkafka: pip install confluent-kafka"
+            "the demo needs confluent-kafka: pip install confluent-kafka"
         ) from None
 
 
 def _needs_spark() -> None:
-    """One line, and the way without it."""
+    """Raise ClickException if Spark or Java is missing."""
     from tidelog.apps import install_advice
     from tidelog.apps.spark.session import NoJava, find_java
 
-    without = "tidelog demo --no-spark does without Spark"
+    without = "`tidelog demo --no-spark` runs without Spark"
     for package in ("pyspark", "pyarrow", "numpy"):
         if find_spec(package) is None:
             raise click.ClickException(
@@ -153,7 +153,7 @@ def _needs_spark() -> None:
 
 
 def _keep_log(log_path: str, report_path: str) -> str:
-    """What Spark said, beside where the report would be."""
+    """Copy Spark's log into the folder of the report; return its path."""
     kept = os.path.join(_folder_of(report_path), "spark.log")
     copyfile(log_path, kept)
     return kept
@@ -164,12 +164,12 @@ def _folder_of(path: str) -> str:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        raise click.UsageError(f"can't make the folder of {path}: {error.strerror}") from error
+        raise click.UsageError(f"can't create the folder of {path}: {error.strerror}") from error
     return folder
 
 
 def _leave(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
-    """Write the report; its full path."""
+    """Write the report; return its full path."""
     from tidelog.apps.demo.report.page import page
 
     full = os.path.join(_folder_of(path), os.path.basename(path))

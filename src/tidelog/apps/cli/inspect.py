@@ -1,6 +1,6 @@
-"""`tidelog inspect`: look into the files of a log directory, ours or Kafka's.
+"""`tidelog inspect`: show files of a log directory, Tidelog's or Kafka's.
 
-Always true: files are opened for reading only. A broker may be running on them.
+Invariant: files are opened for reading only; a broker may be using them.
 """
 
 import os
@@ -26,7 +26,7 @@ SEGMENT_FILES = "a .log, .index, .timeindex, .txnindex or .snapshot file, or a p
     ),
 )
 def inspect() -> None:
-    """Read segments, epochs and checkpoints on disk, Tidelog's or Kafka's, and judge them."""
+    """Show and check segments, leader epochs and checkpoints on disk (Tidelog or Kafka)."""
 
 
 @inspect.command(
@@ -38,14 +38,14 @@ def inspect() -> None:
     ),
 )
 @click.argument("path")
-@click.option("--records", is_flag=True, help="Open the batches and print each record.")
+@click.option("--records", is_flag=True, help="Decode the batches and print each record.")
 @format_option()
 def segment_command(path: str, records: bool, form: str) -> int:
-    """Show the batches of a segment, or the entries of a file beside it.
+    """Show the batches of a segment, or the entries of an index or snapshot.
 
-    PATH is a .log, .index, .timeindex, .txnindex or .snapshot file, or a partition's folder:
-    then its segments one after another. Exit code 0 means: every checksum is right and
-    nothing is out of place.
+    PATH is a .log, .index, .timeindex, .txnindex or .snapshot file, or a partition's folder; for
+    a folder, all its segments are shown. Exit code 0 means that every checksum is right and no
+    problem was found.
     """
     from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished
     from tidelog.apps.cli.rendering import segment_view
@@ -64,7 +64,7 @@ def segment_command(path: str, records: bool, form: str) -> int:
         shown.end(holds)
         sys.stdout.flush()
     except BrokenPipeError:
-        # `| head` has seen enough. What is still in the buffer goes nowhere, without a word.
+        # The reader (`| head`) is done; discard the buffer without an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except CannotRead as error:
@@ -78,7 +78,7 @@ def _bad_path(what: str) -> click.UsageError:
 
 def _check_exists(path: str) -> None:
     if not os.path.exists(path):
-        raise _bad_path(f"there is no file or folder {path!r}")
+        raise _bad_path(f"file or folder {path!r} does not exist")
 
 
 def _segment_files(path: str) -> list[str]:
@@ -93,7 +93,7 @@ def _segment_files(path: str) -> list[str]:
     parsed = [(name, layout.parse_file(name)) for name in names]
     logs = [name for name, file in parsed if file and file.kind == layout.LOG and not file.suffix]
     if not logs:
-        raise _bad_path(f"there is no .log file in {path!r}; give {SEGMENT_FILES}")
+        raise _bad_path(f"{path!r} has no .log file; give {SEGMENT_FILES}")
     return [os.path.join(path, name) for name in logs]
 
 
@@ -125,7 +125,7 @@ def _show_file(shown: "Printer", path: str, records: bool) -> bool:
 @click.argument("path")
 @format_option()
 def epochs_command(path: str, form: str) -> int:
-    """Show the leader epochs of a partition and where each began.
+    """Show the leader epochs of a partition and their start offsets.
 
     PATH is a partition's folder, or its leader-epoch-checkpoint.
     """
@@ -139,7 +139,7 @@ def epochs_command(path: str, form: str) -> int:
         found = read_epochs(path)
     except Vanished as error:
         raise _bad_path(
-            f"there is no leader-epoch-checkpoint in {path!r}; give a partition's folder"
+            f"{path!r} has no leader-epoch-checkpoint; give a partition's folder"
         ) from error
     except CannotRead as error:
         raise click.ClickException(str(error)) from error
@@ -157,7 +157,7 @@ def epochs_command(path: str, form: str) -> int:
 @click.argument("path")
 @format_option()
 def checkpoints_command(path: str, form: str) -> int:
-    """Show what a log directory's checkpoints say of its partitions, and whose it is.
+    """Show the checkpointed offsets of a log directory, and its broker and cluster ids.
 
     PATH is a log directory or one of its files: recovery-point-offset-checkpoint,
     replication-offset-checkpoint (high watermarks), log-start-offset-checkpoint,
@@ -171,12 +171,12 @@ def checkpoints_command(path: str, form: str) -> int:
     _check_exists(path)
     if not os.path.isdir(path) and not checkpoint_files.is_checkpoint(os.path.basename(path)):
         known = ", ".join(checkpoint_files.DIRECTORY_FILES)
-        raise _bad_path(f"{path!r} is none of {known}")
+        raise _bad_path(f"{path!r} is not one of {known}")
     try:
         found = checkpoint_files.read_checkpoints(path)
     except CannotRead as error:
         raise click.ClickException(str(error)) from error
     if not found.files:
-        raise _bad_path(f"there are no checkpoints in {path!r}; give a log directory")
+        raise _bad_path(f"{path!r} has no checkpoints; give a log directory")
     view = CheckpointsView(path, found)
     return output.conclude(form, not found.problems, view.as_data(), view.show)

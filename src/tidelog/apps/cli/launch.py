@@ -1,7 +1,6 @@
-"""What the `tidelog` script calls. The way to a plain `tidelog up` is short, for its speed.
+"""Entry point of the `tidelog` script. A plain `tidelog up` skips click, to start faster.
 
-Always true: it does what the tree of commands would do, with the same exit code; the tree is
-only not imported where it is not needed.
+Invariant: the result and the exit code are the same as through the tree of commands.
 """
 
 import gc
@@ -12,23 +11,23 @@ import time
 
 REFUSED, INTERRUPTED = 1, 130
 RUN_BROKERS = ("up", "status", "down", "broker", "verify")
-"""Commands for systems with forks, signals and locks that end with a process."""
+"""Commands that need a POSIX system: fork, signals, file locks."""
 
 
 def main() -> None:
-    """Run the command, and end the process."""
+    """Run the command, and exit."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
         _open_streams()
     try:
         _run(time.monotonic())
-    except KeyboardInterrupt:  # most of a short command's time is imports, before click looks
+    except KeyboardInterrupt:  # click handles it only after the imports
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("\ntidelog: interrupted\n")
         sys.exit(INTERRUPTED)
 
 
 def _open_streams() -> None:
-    """Somebody closed them (`>&-`): there is nothing to read, and nobody to be told."""
+    """Open /dev/null for streams that the caller closed (`>&-`)."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             file = os.open(os.devnull, os.O_RDWR)
@@ -45,7 +44,7 @@ def _run(began: float) -> None:
 
         options = read_plain(words[1:])
         if options is not None:
-            gc.disable()  # nothing of what is imported now will ever be garbage
+            gc.disable()  # imported modules are never garbage
             from tidelog.apps.cli.local.bring_up import bring_up
 
             sys.exit(bring_up(options, began))

@@ -1,29 +1,8 @@
 """The tree of commands.
 
-    demo       a real cluster, a Spark job, a killed leader, nothing lost
-    up         a cluster on this machine; status, down and broker look after it
-    cluster    who is in a running cluster, and what is in danger
-    partition  every replica of a partition, side by side; elections of leaders
-    topic      topics made, listed, described, altered, deleted
-    produce    records written, from stdin or files
-    consume    records read, and followed
-    group      consumer groups listed, described, reset, deleted
-    config     settings of topics and brokers
-    reassign   replicas moved from broker to broker
-    completion what makes a shell complete commands and topics
-    inspect    the files of a log directory, without a broker
-    audit      every replica's files on disk, checked and compared on Spark
-    repair     check the files of a stopped broker, and mend them from another folder
-    store      what is in a cluster's metadata store, and copies of it
-    verify     clients and faults on a real cluster, and a check of all they saw
-    pipeline   topics to a lake, windows over topics, a lake to topics, on Spark
-    story      small text plays of replicas, played on the broker's own code
-    sim        whole clusters of that code under seeded faults
-    model      every state of small models, and mutants that must be caught
-
-Always true: a command's module is imported when that command is asked for, and no other's;
-so what one command needs is paid for by that command alone.
-Exit codes: 0 all holds, 1 something does not, 2 the command line is wrong.
+Invariant: a command's module is imported only when that command runs, so that no command pays for
+the imports of another. Exit codes: 0 success, 1 a check failed or a request was rejected, 2 the
+command line is invalid.
 """
 
 import click
@@ -57,7 +36,7 @@ COMMANDS = LazyCommands(
         "model": "tidelog.apps.cli.model:model",
     }
 )
-"""Name -> "module:attribute", in the order in which they are best learnt."""
+"""Command name -> "module:attribute", in the order of `tidelog --help`."""
 
 
 @click.group(
@@ -76,13 +55,13 @@ COMMANDS = LazyCommands(
 )
 @click.version_option(package_name="tidelog", prog_name="tidelog")
 def cli() -> None:
-    """A replicated commit log: watch replicas disagree, and prove that ours do not.
+    """A replicated commit log that speaks Kafka's protocol, with tools to test it.
 
-    Exit code 0 means that all holds, 1 that something does not, 2 that the command line
-    is wrong.
+    Exit codes: 0 success, 1 a check failed or a request was rejected, 2 the command line is
+    invalid.
     """
 
 
 def main() -> None:
-    """What the `tidelog` script calls."""
+    """Run the command line."""
     cli.main()

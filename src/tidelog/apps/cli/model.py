@@ -1,4 +1,4 @@
-"""`tidelog model`: look at every state of a small cluster."""
+"""`tidelog model`: check every state of a small cluster."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ SIZE_MAX = 9
     ),
 )
 def model() -> None:
-    """Visit every state of a small cluster and show the shortest way to whatever is wrong."""
+    """Check every state of a small cluster, and show the shortest counterexample."""
 
 
 def _size(_ctx: click.Context, _param: click.Parameter, text: str) -> "Size":
@@ -45,7 +45,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, text: str) -> "Size":
         part.isdecimal() and 1 <= int(part) <= SIZE_MAX for part in parts
     ):
         raise click.BadParameter(
-            f"{text!r} is not four numbers from 1 to {SIZE_MAX}"
+            f"{text!r} must be four numbers from 1 to {SIZE_MAX}"
             " (replicas, log size, records, leader epochs), such as 3,2,2,2"
         )
     return Size(*map(int, parts))
@@ -65,16 +65,17 @@ def _size(_ctx: click.Context, _param: click.Parameter, text: str) -> "Size":
     default="2,2,2,2",
     show_default=True,
     metavar="R,L,M,E",
-    help="Replicas, log size, records, largest leader epoch. Known: 2,2,2,2 and 3,2,2,2.",
+    help="Replicas, log size, records, largest leader epoch. Expected results are known for"
+    " 2,2,2,2 and 3,2,2,2.",
 )
 @workers_option()
 @format_option()
 def table_command(size: "Size", workers: int | None, form: str) -> int:
-    """Check the published truncation rules and compare with what is known of them.
+    """Check the published truncation protocols, and compare with their known results.
 
-    Five rules, from truncation to the high watermark to KIP-320, and the AsyncIsr model of
-    KIP-497. Exit code 0 means: every verdict, the depth of every first violation and every
-    number of states are as known.
+    Checks five protocols, from truncation to the high watermark up to KIP-320, and the AsyncIsr
+    model of KIP-497. Exit code 0 means that every verdict, the depth of every first violation and
+    every state count are as expected.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import model as rendering
@@ -110,16 +111,20 @@ def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callabl
         "tidelog model check --replicas 3 --messages 0 --max-states 200000",
     ),
 )
-@policy_option("The truncation rule that followers obey")
+@policy_option("Truncation policy of the followers")
 @_bound("--replicas", 2, 1, 4, "Replicas of the partition.")
 @_bound("--records", 2, 0, 4, "Records that clients write.")
 @_bound("--leader-epochs", 2, 0, 9, "Largest leader epoch.")
 @_bound("--partition-epochs", 2, 0, 20, "Largest partition epoch.")
-@_bound("--messages", 1, 0, 4, "Messages in flight; 0 makes a request and its reply one step.")
-@_bound("--restarts", 0, 0, 4, "How often brokers restart.")
+@_bound(
+    "--messages", 1, 0, 4, "Messages in flight; with 0, a request and its response are one step."
+)
+@_bound("--restarts", 0, 0, 4, "Maximum number of broker restarts.")
 @_bound("--min-isr", 1, 1, 4, "min.insync.replicas.")
-@_bound("--damages", 0, 0, 4, "How often a log loses its end unnoticed while its broker is down.")
-@click.option("--max-states", type=click.IntRange(min=1), help="Stop after so many states.")
+@_bound(
+    "--damages", 0, 0, 4, "How many times a log silently loses its end while its broker is down."
+)
+@click.option("--max-states", type=click.IntRange(min=1), help="Stop after N states.")
 @workers_option()
 @story_file_option("Write the shortest counterexample to FILE as a story.")
 @format_option()
@@ -138,10 +143,10 @@ def check_command(  # noqa: PLR0913 - one an option
     story_file: str | None,
     form: str,
 ) -> int:
-    """Check the shipped code: real partitions and the real controller's decisions.
+    """Check the broker's own code: its partitions and the controller's decisions.
 
-    Everything within the bounds is visited; with the defaults that takes seconds. Exit
-    code 0 means that all was visited and every invariant holds everywhere.
+    Visits every state within the bounds; with the defaults that takes seconds. Exit code 0 means
+    that all states were visited and every invariant holds in each.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import model as rendering
@@ -178,14 +183,14 @@ def check_command(  # noqa: PLR0913 - one an option
     ),
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--list", "list_only", is_flag=True, help="Name the mutants, hunt none.")
+@click.option("--list", "list_only", is_flag=True, help="List the mutants, do not run them.")
 @workers_option()
 @format_option()
 def mutants_command(names: tuple[str, ...], list_only: bool, workers: int | None, form: str) -> int:
-    """Remove one rule at a time and see the checker or the simulator catch it.
+    """Remove one rule of the code at a time, and check that the lab finds the bug.
 
-    Mutants are the code that ships with one rule taken out, each known from a bug that
-    Kafka had or from a published model. Exit code 0 means that all were found.
+    A mutant is the broker's code without one rule, known from a bug of Kafka or from a published
+    model. The model checker or the simulator must find it. Exit code 0 means that all were found.
     """
     from tidelog.apps.cli import mutant_hunt, output
 
@@ -193,7 +198,7 @@ def mutants_command(names: tuple[str, ...], list_only: bool, workers: int | None
     if list_only:
         data = {"mutants": [prey.as_data() for prey in chosen]}
         return output.conclude(form, True, data, lambda s: mutant_hunt.show_list(s, chosen))
-    with output.progress("hunting mutants", len(chosen)) as tell:
+    with output.progress("checking mutants", len(chosen)) as tell:
         catches = mutant_hunt.hunt_all(chosen, workers, tell)
     data = {"mutants": [catch.as_data() for catch in catches]}
     found = all(catch.found for catch in catches)
@@ -205,6 +210,6 @@ def _choose(names: tuple[str, ...], known: "list[Prey]") -> "list[Prey]":
     for name in names:
         if name not in by_name:
             raise click.UsageError(
-                f"no mutant {name!r}; {near(name, by_name)}", click.get_current_context()
+                f"unknown mutant {name!r}; {near(name, by_name)}", click.get_current_context()
             )
     return [by_name[name] for name in names] or known

@@ -1,4 +1,4 @@
-"""`tidelog pipeline`: land topics in a lake, aggregate them, send a lake back to topics."""
+"""`tidelog pipeline`: write topics to a lake, aggregate them, write a lake back to topics."""
 
 import os
 import sys
@@ -17,36 +17,36 @@ FAILED, NOT_STARTED = 1, 2
 
 
 LAND = """\
-# Every record of these topics to Parquet files, once: data/topic=.../date=.../*.parquet
+# Write every record of these topics once to Parquet: data/topic=.../date=.../*.parquet
 [pipeline]
 kind = "land"
 name = "orders"
 topics = ["orders"]             # or: pattern = "orders-.*"
-trigger = "available-now"       # all that is there, then end; or "10 seconds": for ever
-# By default the cluster of ./tidelog-data:
+trigger = "available-now"       # read what is there and stop; or "10 seconds": run forever
+# The default is the cluster of ./tidelog-data:
 # bootstrap = "localhost:9092,localhost:9093,localhost:9094"
 
 [lake]
 path = "lake"
 
-# Options of format("tidelog"), as they are:
+# Options of format("tidelog"):
 # [source]
 # startingOffsets = "earliest"
 # maxOffsetsPerTrigger = 1000000
 
-# Values as columns; what does not fit goes to rejected/ with the reason.
+# Decode values to columns; invalid records go to rejected/ with the reason.
 # [decode]
 # format = "json"
 # schema = "id long, amount double, placed timestamp"
 """
 AGGREGATE = """\
-# Orders and their sum for each minute and country, to a table and a topic, once.
+# Count and sum orders per minute and country; write to a table and a topic, exactly once.
 [pipeline]
 kind = "aggregate"
 name = "per-minute"
 topics = ["orders"]
-trigger = "available-now"       # all that is there, then end; or "10 seconds": for ever
-# By default the cluster of ./tidelog-data:
+trigger = "available-now"       # read what is there and stop; or "10 seconds": run forever
+# The default is the cluster of ./tidelog-data:
 # bootstrap = "localhost:9092,localhost:9093,localhost:9094"
 
 [decode]
@@ -68,20 +68,20 @@ table = "per-minute"            # a folder of Parquet files
 topic = "orders-per-minute"
 """
 BACKFILL = """\
-# A lake that `land` wrote, back to a topic: in order, once, resumable.
+# Write a lake of `land` back to a topic: in order, exactly once, resumable.
 [pipeline]
 kind = "backfill"
 name = "orders-again"
-topics = ["orders"]             # of the lake; by default all
-# By default the cluster of ./tidelog-data:
+topics = ["orders"]             # topics of the lake; the default is all
+# The default is the cluster of ./tidelog-data:
 # bootstrap = "localhost:9092,localhost:9093,localhost:9094"
 
 [lake]
 path = "lake"
 
 [backfill]
-topic = "orders-again"          # by default the topic it came from
-# first = 2026-01-01            # by the day of the record's timestamp, UTC
+topic = "orders-again"          # the default is the original topic
+# first = 2026-01-01            # days (UTC) of the records' timestamps
 # last = 2026-01-31
 """
 FIRST_FILES = {"land": LAND, "aggregate": AGGREGATE, "backfill": BACKFILL}
@@ -96,7 +96,7 @@ FIRST_FILES = {"land": LAND, "aggregate": AGGREGATE, "backfill": BACKFILL}
     ),
 )
 def pipeline() -> None:
-    """Run pipelines on Spark: topics to a lake, windows over topics, a lake to topics."""
+    """Run pipelines on Spark: topics to a lake, window aggregates, a lake to topics."""
 
 
 def _settings(
@@ -106,7 +106,7 @@ def _settings(
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{text!r} is no setting; write key=value")
+            raise click.BadParameter(f"{text!r} is not in the form KEY=VALUE")
         settings[key.strip()] = value
     return settings
 
@@ -120,25 +120,24 @@ def _settings(
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
-@click.option(
-    "--master", default=LOCAL, show_default=True, help="Where Spark runs, as Spark has it."
-)
+@click.option("--master", default=LOCAL, show_default=True, help="Spark master.")
 @click.option(
     "--conf",
     "settings",
     multiple=True,
     callback=_settings,
     metavar="KEY=VALUE",
-    help="A setting of Spark; any number of times.",
+    help="Set a Spark config; repeatable.",
 )
-@click.option("--verbose", is_flag=True, help="Show Spark's log, and its trace if it fails.")
+@click.option("--verbose", is_flag=True, help="Show Spark's log, and the stack trace of a failure.")
 @bootstrap_option()
 @format_option()
 def run_command(**given: Any) -> int:
-    """Run the pipeline in a file until it is done, or until Ctrl-C; then say what it did.
+    """Run the pipeline in FILE until it is done or interrupted, and print row counts.
 
-    Run it again, and it goes on where it was. Exit code 0 means that every batch is whole;
-    1 that it failed, and why is on stderr in one line; 2 that Spark did not start.
+    A pipeline that is run again continues where it stopped. Exit code 0 means that every batch
+    is committed, 1 that the pipeline failed (the reason is on stderr), 2 that Spark did not
+    start.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import pipeline as rendering
@@ -159,7 +158,7 @@ def run_command(**given: Any) -> int:
     except (NoJava, ModuleNotFoundError) as error:
         _fail(given["form"], plan, one_line(error), None)
         return NOT_STARTED
-    except Exception as error:  # whatever it is, people get one line of it
+    except Exception as error:  # any failure is reported in one line
         if given["verbose"]:
             raise
         _fail(given["form"], plan, one_line(error), log)
@@ -183,7 +182,7 @@ def _plan(file: str, bootstrap: str | None) -> "Plan":
 
 
 def _log_file(plan: "Plan") -> str:
-    """Where Spark's own log goes: beside the checkpoint."""
+    """Return the path of Spark's log: beside the checkpoint."""
     os.makedirs(plan.checkpoint, exist_ok=True)
     return os.path.join(os.path.dirname(plan.checkpoint), f"{plan.name}.spark.log")
 
@@ -205,9 +204,9 @@ def _fail(form: str, plan: "Plan", line: str, log: str | None) -> None:
 @bootstrap_option()
 @format_option()
 def check_command(file: str, bootstrap: str | None, form: str) -> int:
-    """Read a pipeline file and show what it would do; neither brokers nor Spark are asked.
+    """Validate a pipeline file and show its values, without brokers and Spark.
 
-    A mistake in it is told with its line, and the exit code is 2.
+    An error in the file is reported with its line number; the exit code is 2.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import pipeline as rendering
@@ -225,6 +224,6 @@ def check_command(file: str, bootstrap: str | None, form: str) -> int:
 @pipeline.command("init", epilog=examples("tidelog pipeline init land"))
 @click.argument("kind", type=click.Choice(["land", "aggregate", "backfill"]))
 def init_command(kind: str) -> int:
-    """Print a pipeline file to begin with."""
+    """Print a template of a pipeline file."""
     click.echo(FIRST_FILES[kind], nl=False)
     return 0

@@ -1,4 +1,4 @@
-"""`tidelog repair`: check a stopped broker's folder, and mend it from another one."""
+"""`tidelog repair`: check a stopped broker's folder, and repair it from another one."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -29,17 +29,18 @@ FOLDER = click.Path(file_okay=False)
     "source",
     type=FOLDER,
     metavar="DIR2",
-    help="Replace damaged records with those of this folder: a backup, or another broker's.",
+    help="Replace damaged records with records of this folder: a backup, or another broker's.",
 )
 @click.option("--plan", is_flag=True, help="Show what would be replaced; write nothing.")
 @format_option()
 def repair(folder: str, source: str | None, plan: bool, form: str) -> int:
-    """Check every record of a stopped broker's folder, and show what its next start will do.
+    """Check the records of a stopped broker's folder, and repair them from another folder.
 
-    A running cluster repairs a damaged replica by itself, from the partition's leader. Use --from
-    if it can't: the only replica in sync is damaged, and another folder has its records.
-    A partition is changed only if DIR2 has all its damaged records, of the same topic id and
-    leader epochs. Exit code 0 means: no damage was found, or all of it is mended.
+    A running cluster repairs a damaged replica automatically, from the partition's leader. Use
+    --from if it can't: the only replica in sync is damaged, and another folder has its records.
+    A partition is changed only if DIR2 has all its damaged records, with the same topic id and
+    leader epochs. Also shows what recovery will do at the next startup. Exit code 0 means that no
+    damage was found, or all of it is repaired.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.repair.run import CannotCheck, run
@@ -72,9 +73,9 @@ def _show(screen: "Console", report: "Report") -> None:
         for one in each.check.damaged:
             screen.print(f"{each.check.name}: {one}", soft_wrap=True)
         for line in each.check.at_start:
-            screen.print(output.faint(f"at the next start: {line}"), soft_wrap=True)
+            screen.print(output.faint(f"at the next startup: {line}"), soft_wrap=True)
     for line in report.remarks:
-        screen.print(output.faint(f"at the next start: {line}"), soft_wrap=True)
+        screen.print(output.faint(f"at the next startup: {line}"), soft_wrap=True)
     screen.print(output.verdict_line(report.holds, _verdict(report)), soft_wrap=True)
 
 
@@ -82,28 +83,28 @@ def _state(each: "Repaired") -> Any:
     from tidelog.apps.cli import output
 
     if not each.check.damaged:
-        return output.mark(True, "sound")
+        return output.mark(True, "undamaged")
     if each.problem is not None:
-        return output.mark(False, bad=f"not mended: {each.problem}")
+        return output.mark(False, bad=f"not repaired: {each.problem}")
     if each.mended is None:
         return output.mark(False, bad="damaged")
-    return output.mark(True, "mended" if each.mended else "can be mended")
+    return output.mark(True, "repaired" if each.mended else "can be repaired")
 
 
 def _verdict(report: "Report") -> str:
     damaged = [each for each in report.partitions if each.check.damaged]
     total = len(report.partitions)
     if not damaged:
-        return f"{total} partitions, every record is sound"
+        return f"{total} partitions, no damaged record"
     summary = f"{len(damaged)} of {total} partitions are damaged"
     left = [each for each in damaged if not each.mended]
     if not left:
-        return f"{summary}, and all of them are mended"
+        return f"{summary}, all of them are repaired"
     if any(each.mended is False for each in damaged):
-        return f"{summary}; run without --plan to mend those that can be mended"
+        return f"{summary}; run without --plan to repair those that can be repaired"
     if any(each.problem for each in damaged):
-        return f"{summary}; {len(left)} could not be mended"
+        return f"{summary}; {len(left)} could not be repaired"
     return (
         f"{summary}; start the broker: it copies these records from the partition's leader."
-        " If no other replica is in sync, mend them first with --from DIR2"
+        " If no other replica is in sync, repair them first with --from DIR2"
     )

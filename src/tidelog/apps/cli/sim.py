@@ -1,4 +1,4 @@
-"""`tidelog sim`: whole clusters of the broker's own code, under seeded faults."""
+"""`tidelog sim`: simulate clusters of the broker's code under seeded faults."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from tidelog.apps.cli.usage import (
     workers_option,
 )
 
-POLICY_HELP = "The truncation rule that followers obey"
+POLICY_HELP = "Truncation policy of the followers"
 
 
 def _shrink_option(what: str) -> Callable[[F], F]:
@@ -23,7 +23,7 @@ def _shrink_option(what: str) -> Callable[[F], F]:
         "shorten",
         default=True,
         show_default=True,
-        help=f"Find a shorter schedule for {what}.",
+        help=f"Shorten the fault schedule of {what}.",
     )
 
 
@@ -36,7 +36,7 @@ def _shrink_option(what: str) -> Callable[[F], F]:
     ),
 )
 def sim() -> None:
-    """Run clusters under seeded faults, in virtual time, and judge every event."""
+    """Simulate clusters under seeded faults in virtual time, and check invariants."""
 
 
 @sim.command(
@@ -52,14 +52,14 @@ def sim() -> None:
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="How many seeds to run.",
+    help="Number of seeds.",
 )
 @click.option(
-    "--start", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed."
+    "--start", type=click.IntRange(min=0), default=0, show_default=True, help="First seed."
 )
 @policy_option(POLICY_HELP)
 @_shrink_option("the first failure")
-@story_file_option("Write the first failure, if there is one, to FILE as a story.")
+@story_file_option("Write the first failure, if any, to FILE as a story.")
 @workers_option()
 @format_option()
 def run_command(
@@ -71,9 +71,9 @@ def run_command(
     workers: int | None,
     form: str,
 ) -> int:
-    """Run many seeds: faults of every kind, every event judged, then the cluster must settle.
+    """Run many seeds: inject faults, check invariants after every event, then check recovery.
 
-    Exit code 0 means that no invariant was broken under any seed.
+    Exit code 0 means that no invariant was violated under any seed.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import sim as rendering
@@ -97,17 +97,17 @@ def run_command(
     ),
 )
 @click.argument("seed", type=click.IntRange(min=0))
-@click.option("--events", is_flag=True, help="Show every event, not only the last.")
+@click.option("--events", is_flag=True, help="Show every event, not only the last ones.")
 @policy_option(POLICY_HELP)
 @_shrink_option("the failure, if it fails")
-@story_file_option("Write the failure, if there is one, to FILE as a story.")
+@story_file_option("Write the failure, if any, to FILE as a story.")
 @format_option()
 def replay_command(
     seed: int, events: bool, policy: str, shorten: bool, story_file: str | None, form: str
 ) -> int:
-    """Run one seed again, exactly as it was, and show what happened last.
+    """Repeat the run of one seed exactly, and show its last events.
 
-    Exit code 0 means that no invariant was broken.
+    Exit code 0 means that no invariant was violated.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import sim as rendering

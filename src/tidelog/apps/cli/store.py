@@ -46,7 +46,7 @@ def store() -> None:
     ),
 )
 @click.argument("path")
-@click.option("--prefix", default="", help="Only keys that start with this.")
+@click.option("--prefix", default="", help="Show only keys with this prefix.")
 @format_option()
 def show_command(path: str, prefix: str, form: str) -> int:
     """List the keys and sessions of a metadata store.
@@ -72,10 +72,10 @@ def show_command(path: str, prefix: str, form: str) -> int:
 @click.argument("target")
 @format_option()
 def backup_command(path: str, target: str, form: str) -> int:
-    """Copy a metadata store to a new file, also while brokers use it.
+    """Copy a metadata store to a new file, even while brokers use it.
 
     PATH is a data folder of `tidelog up`, or the store's file. TARGET must not exist yet. The
-    copy is the whole store as of one moment.
+    copy is a consistent snapshot.
     """
     from tidelog.apps.cli import output
     from tidelog.shell.store.cluster_file import StoreError, backup
@@ -122,7 +122,7 @@ def restore_command(
     BACKUP is a file that `tidelog store backup` wrote. PATH is a data folder of `tidelog up`, or
     the store's file. All brokers must be down. Topics created since the backup are added, and each
     partition's leader is chosen from the replicas' logs, so no acknowledged record is lost. The
-    files that were there before are kept under other names.
+    old files are kept under other names.
     """
     return _replace(path, log_dirs, backup, plan, form)
 
@@ -143,7 +143,7 @@ def rebuild_command(path: str, log_dirs: tuple[str, ...], plan: bool, form: str)
     """Rebuild the metadata store from the brokers' folders.
 
     PATH is a data folder of `tidelog up`, or the store's file. All brokers must be down. The
-    store in place is used as far as it can be read, and kept under another name.
+    old store is used as far as it can be read, and kept under another name.
     """
     return _replace(path, log_dirs, None, plan, form)
 
@@ -245,7 +245,7 @@ def _as_data(contents: "StoreContents") -> dict[str, Any]:
 
 
 def _value(kv: "KV") -> str | None:
-    """As text; bytes that are none are escaped. None when it is secret."""
+    """Return the value as text, with escapes for invalid UTF-8; None if it is secret."""
     from tidelog.shell.store.store_contents import is_secret
 
     return None if is_secret(kv.key) else kv.value.decode("utf-8", "backslashreplace")
@@ -254,7 +254,9 @@ def _value(kv: "KV") -> str | None:
 def _show(screen: "Console", contents: "StoreContents") -> None:
     from tidelog.apps.cli import output
 
-    keys = output.table(("key", "value", "made", "changed", "session"), numbers=("made", "changed"))
+    keys = output.table(
+        ("key", "value", "created", "changed", "session"), numbers=("created", "changed")
+    )
     for kv in contents.kvs:
         value = _value(kv)
         text = HIDDEN if value is None else value[:SHOWN_MAX]
@@ -264,7 +266,7 @@ def _show(screen: "Console", contents: "StoreContents") -> None:
         )
     output.show_table(screen, keys)
     if contents.sessions:
-        sessions = output.table(("session", "lasts ms", "left ms", "lock", "broker"))
+        sessions = output.table(("session", "TTL ms", "left ms", "lock", "broker"))
         for state in contents.sessions:
             sessions.add_row(
                 str(state.session),

@@ -1,4 +1,4 @@
-"""`tidelog story`: small plays of replicas, told in text, played on the broker's own code."""
+"""`tidelog story`: run text scenarios of replicas on the broker's code."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     ),
 )
 def story() -> None:
-    """Play text stories of replicas on the broker's own code."""
+    """Run text scenarios of replicas (stories) on the broker's code."""
 
 
 def _complete_story(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Stories that ship and begin so."""
+    """Complete the names of included stories."""
     from tidelog.lab.story.library import SUFFIX, story_folder
 
     names = sorted(path.stem for path in story_folder().rglob("*" + SUFFIX))
@@ -34,7 +34,7 @@ def _complete_story(_ctx: click.Context, _param: click.Parameter, incomplete: st
 @story.command("list", epilog=examples("tidelog story list", "tidelog story list --format json"))
 @format_option()
 def list_command(form: str) -> int:
-    """List the stories that ship, and what each shows."""
+    """List the included stories and their titles."""
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import story as rendering
     from tidelog.lab.story.grammar import StoryError
@@ -57,13 +57,13 @@ def list_command(form: str) -> int:
     ),
 )
 @click.argument("name", shell_complete=_complete_story)
-@policy_option("Play under this rule only", default=None)
+@policy_option("Run under this truncation policy only", default=None)
 @format_option("mermaid")
 def play_command(name: str, policy: str | None, form: str) -> int:
-    """Play one story, and show where the rules part.
+    """Run one story step by step, and show where truncation policies differ.
 
-    NAME is a story's name, folder/name, or a path. Without --policy it is played under each
-    rule that the story names. Exit code 0 means that all went as the story says.
+    NAME is a story's name, folder/name, or the path of a file. Without --policy, the story runs
+    under each policy that it names. Exit code 0 means that every expectation of the story holds.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import sequence_diagram
@@ -74,7 +74,7 @@ def play_command(name: str, policy: str | None, form: str) -> int:
 
     if Path(name).is_dir():
         raise click.UsageError(
-            f"{name} is a folder; `tidelog story check {name}` plays all that is in it",
+            f"{name} is a folder; `tidelog story check {name}` runs all stories in it",
             click.get_current_context(),
         )
     try:
@@ -90,7 +90,7 @@ def play_command(name: str, policy: str | None, form: str) -> int:
 
 
 def _under(told: "Story", policy: str) -> "Story":
-    """The story under one rule; if it was not written for it, printed lines are not compared."""
+    """Return the story under one policy; without expected output if it was not written for it."""
     from dataclasses import replace
 
     if policy in told.policies:
@@ -110,11 +110,11 @@ def _under(told: "Story", policy: str) -> "Story":
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @format_option()
 def check_command(names: tuple[str, ...], form: str) -> int:
-    """Play stories and judge whether they are true.
+    """Run stories, and check that their expectations hold.
 
-    NAMEs are files, folders, or stories that ship; without any, all that ship. Each story is
-    played under each of its rules: every `expect` and `check` must hold, and every output
-    that is given must be what was printed. Exit code 0 means that all are true.
+    NAME is a file, a folder, or the name of an included story; without NAME, all included stories
+    run. Each story runs under each of its policies: every `expect` and `check` must hold, and
+    every output in the story must match. Exit code 0 means that all stories pass.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import story as rendering
@@ -126,10 +126,10 @@ def check_command(names: tuple[str, ...], form: str) -> int:
     except StoryError as error:
         raise _usage(error) from error
     verdicts = []
-    with output.progress("playing stories") as tell:
+    with output.progress("running stories") as tell:
         for verdict in check(paths):
             verdicts.append(verdict)
-            tell(len(verdicts), f"{len(verdicts)} plays, {verdict.title}")
+            tell(len(verdicts), f"{len(verdicts)} runs, {verdict.title}")
     passed = all(verdict.passed for verdict in verdicts)
     data = {"plays": [rendering.verdict_data(verdict) for verdict in verdicts]}
     return output.conclude(form, passed, data, lambda s: rendering.show_verdicts(s, verdicts))
@@ -138,5 +138,5 @@ def check_command(names: tuple[str, ...], form: str) -> int:
 def _usage(error: Exception) -> click.UsageError:
     text = str(error)
     if text.startswith("no story") and "did you mean" not in text:
-        text += "; `tidelog story list` names them all"
+        text += "; `tidelog story list` lists the stories"
     return click.UsageError(text, click.get_current_context())

@@ -1,8 +1,7 @@
-"""How the command line behaves: its errors, its examples, the options that commands share.
+"""What all commands share: groups, error messages, examples, options.
 
-Always true: an error is one line on stderr that says what to do next, and bad usage exits
-with 2. Nothing here imports the lab, so that `--help` answers at once; what a value may be
-is looked up only when one is given.
+Invariants: an error is one line on stderr that says what to do next; invalid usage exits with 2.
+Nothing here imports the lab, so that `--help` is fast; values are validated only if given.
 """
 
 import os
@@ -24,12 +23,12 @@ POLICY_NAMES = "leader-epoch (shipped), high-watermark, kip-101 or kip-279"
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: commands to copy."""
+    """Return the examples at the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
-    """Commands by name. Given as "module:attribute", imported when first asked for."""
+    """Commands by name, given as "module:attribute" and imported at first use."""
 
     def __init__(self, places: dict[str, str]) -> None:
         self._places: dict[str, str | click.Command] = dict(places)
@@ -58,14 +57,14 @@ class LazyCommands(MutableMapping[str, click.Command]):
 
 
 class Section(click.Group):
-    """A group whose commands are found by near misses too."""
+    """A group of commands that suggests names for mistyped ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """In the order in which they are best learnt, not by letter."""
+        """List commands in the order of definition, not by letter."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each command's first sentence whole, on two lines if need be."""
+        """Print the first sentence of each command uncut, wrapped if needed."""
         names = self.list_commands(ctx)
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -73,7 +72,7 @@ class Section(click.Group):
             )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """A group alone shows what it can do."""
+        """Print the help if a group is called without a command."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit()
@@ -82,19 +81,19 @@ class Section(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Refuse an unknown command with the nearest known."""
+        """Reject an unknown command, and suggest the nearest name."""
         name = args[0]
         known = self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
-            ctx.fail(f"no command {name!r}; {near(name, known)}")
+            ctx.fail(f"unknown command {name!r}; {near(name, known)}")
         return super().resolve_command(ctx, args)
 
 
 class Root(Section):
-    """The whole tree: what a command returns is the exit code."""
+    """The root group: the return value of a command is the exit code."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run, and end the process."""
+        """Run a command, and exit."""
         extra = {**extra, "prog_name": "tidelog", "standalone_mode": False}
         try:
             status = super().main(*args, **extra)
@@ -123,24 +122,24 @@ def _known_policy(_ctx: click.Context, _param: click.Parameter, name: str | None
     from tidelog.lab.historical_truncation import POLICIES
 
     if name is not None and name not in POLICIES:
-        raise click.BadParameter(f"no policy {name!r}; {near(name, POLICIES)}")
+        raise click.BadParameter(f"unknown policy {name!r}; {near(name, POLICIES)}")
     return name
 
 
 def format_option(*forms: str) -> Callable[[F], F]:
-    """`--format`: text, json, and whatever else the command can print."""
+    """Return `--format`: text, json, and further formats of the command."""
     return click.option(
         "--format",
         "form",
         type=click.Choice(["text", "json", *forms]),
         default="text",
         show_default=True,
-        help="How to print the result.",
+        help="Output format.",
     )
 
 
 def policy_option(text: str, default: str | None = "leader-epoch") -> Callable[[F], F]:
-    """`--policy`: which truncation rule followers obey."""
+    """Return `--policy`: the truncation rule that followers use."""
     return click.option(
         "--policy",
         callback=_known_policy,
@@ -152,16 +151,16 @@ def policy_option(text: str, default: str | None = "leader-epoch") -> Callable[[
 
 
 def workers_option() -> Callable[[F], F]:
-    """`--workers`: how many processes share the work."""
+    """Return `--workers`: the number of processes."""
     return click.option(
         "--workers",
         type=click.IntRange(min=1),
-        help="Processes to share the work.  [default: one a core]",
+        help="Number of processes.  [default: one per core]",
     )
 
 
 def story_file_option(text: str) -> Callable[[F], F]:
-    """`--story FILE`: where to write a failure as a story."""
+    """Return `--story FILE`: where to write a failure as a story."""
     return click.option(
         "--story",
         "story_file",
@@ -173,14 +172,16 @@ def story_file_option(text: str) -> Callable[[F], F]:
 
 
 def _in_a_folder(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
-    """Said before the long work, not after it."""
+    """Check the folder before the long work, not after it."""
     if path is not None and not os.path.isdir(os.path.dirname(path) or "."):
-        raise click.BadParameter(f"there is no folder {os.path.dirname(path)!r}; make it first")
+        raise click.BadParameter(
+            f"folder {os.path.dirname(path)!r} does not exist; create it first"
+        )
     return path
 
 
 def write_file(path: str, text: str) -> None:
-    """Write a result that was asked for, or say why it can't be."""
+    """Write a file. Raises UsageError."""
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)

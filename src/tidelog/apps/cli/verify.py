@@ -1,4 +1,4 @@
-"""`tidelog verify`: write and read under faults, then check that nothing was lost or changed."""
+"""`tidelog verify`: write and read under faults, then check the history for loss and corruption."""
 
 import os
 import random
@@ -22,7 +22,7 @@ def _known_faults(
     kinds = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     for kind in kinds:
         if kind not in KINDS:
-            raise click.BadParameter(f"no fault {kind!r}; {near(kind, [*KINDS, 'none'])}", ctx)
+            raise click.BadParameter(f"unknown fault {kind!r}; {near(kind, [*KINDS, 'none'])}", ctx)
     return kinds
 
 
@@ -57,69 +57,69 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     type=click.IntRange(min=1),
     default=120,
     show_default=True,
-    help="How long producers write.",
+    help="How many seconds producers write.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, SEED_MAX),
-    help="Repeats a plan of faults.  [default: a new one, printed]",
+    help="Seed of the fault schedule; repeat a run with the same seed.  [default: random]",
 )
 @click.option(
     "--bootstrap",
     callback=_addresses,
     metavar="ADDRESS",
-    help="Verify this cluster, any Kafka, without faults.  [default: three brokers of our own]",
+    help="Verify this cluster (Tidelog or Kafka), without faults.  [default: start three brokers]",
 )
 @click.option(
     "--faults",
     "kinds",
     callback=_known_faults,
     metavar="FAULTS",
-    help="Faults to inject: some of kill, pause, restart, isolate, disk-full, rolling, damage,"
-    " damage-live, kill-two, kill-all, with commas; or none.  [default: the first seven]",
+    help="Faults to inject, separated by commas: kill, pause, restart, isolate, disk-full, rolling,"
+    " damage, damage-live, kill-two, kill-all; or none.  [default: the first seven]",
 )
 @click.option(
     "--producers",
     type=click.IntRange(1, 100),
     default=4,
     show_default=True,
-    help="How many producers write.",
+    help="Number of producers.",
 )
 @click.option(
     "--rate",
     type=click.IntRange(min=1),
     default=5000,
     show_default=True,
-    help="Records a second, all producers together.",
+    help="Records per second of all producers together.",
 )
 @click.option(
     "--acks",
     type=click.Choice(["all", "1"]),
     default="all",
     show_default=True,
-    help="What producers wait for; 1 promises little, and goes without idempotence.",
+    help="acks of the producers; 1 allows loss, and turns idempotence off.",
 )
-@click.option("--no-idempotence", is_flag=True, help="Producers do not number their batches.")
+@click.option("--no-idempotence", is_flag=True, help="Use producers without idempotence.")
 @click.option(
     "--partitions",
     type=click.IntRange(1, 1000),
     default=6,
     show_default=True,
-    help="Partitions of the topic that is written.",
+    help="Partitions of the test topic.",
 )
 @click.option(
     "--client",
     type=click.Choice(["both", "librdkafka", "own"]),
     default="both",
     show_default=True,
-    help="Which client library writes and reads. Our own always reads too.",
+    help="Client library of producers and consumers. Tidelog's own client always reads too.",
 )
 @click.option(
     "--keep",
     type=click.Path(file_okay=False),
     callback=_usable_folder,
     metavar="DIR",
-    help="Leave the journals and the brokers' folders there.",
+    help="Keep the history files and the brokers' folders in DIR.",
 )
 @format_option()
 def verify(
@@ -136,10 +136,11 @@ def verify(
     keep: str | None,
     form: str,
 ) -> int:
-    """Write and read under faults, then check the whole history.
+    """Write and read while faults are injected, then check the history for anomalies.
 
-    Starts three brokers of its own (replication factor 3, min.insync.replicas 2), or takes the
-    cluster that --bootstrap names. Exit code 0 means that no anomaly was found.
+    Starts three brokers (replication factor 3, min.insync.replicas 2), or uses the cluster of
+    --bootstrap. Anomalies are lost, duplicate, reordered or changed records. Exit code 0 means
+    that none was found.
     """
     from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering.verify import VerifyView
@@ -149,7 +150,9 @@ def verify(
     from tidelog.apps.verify.run import verify as make_run
 
     if bootstrap is not None and kinds:
-        raise click.UsageError("faults need a cluster of our own; leave out --bootstrap")
+        raise click.UsageError(
+            "--faults can't be combined with --bootstrap: faults are injected into own brokers only"
+        )
     if kinds is None:
         kinds = () if bootstrap is not None else DEFAULT_KINDS
     options = Options(

@@ -1,22 +1,22 @@
-"""What `tidelog up` does, without the command line around it.
+"""Start a cluster for `tidelog up`, and supervise it until it stops.
 
-The order is the promise: first everything is looked at (options, folder, settings, ports) and
-nothing is touched; then the folder is made, the brokers are started, and when they all see
-each other the user hears so. It imports neither click nor rich: both would be paid for before
-the first broker starts.
-Always true: when `bring_up` returns or raises, no broker that it started runs, unless it was
-detached.
+First everything is checked (options, folder, configs, ports) without a change; then the folder is
+created and the brokers are started; when all see each other, the announcement is printed. It
+imports neither click nor rich, which would delay the start of the first broker.
+Invariant: when `bring_up` returns or raises, no broker that it started is running, unless with
+`--detach`. Then the caller's process ends when the cluster is ready or has failed, and the
+supervisor has no terminal and writes to `up.log`.
 """
 
 import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from tidelog.apps.cli.local import up_text
 from tidelog.apps.cli.local.up_options import UpOptions
-from tidelog.apps.cli.local.up_text import complain
+from tidelog.apps.cli.local.up_text import warn
 from tidelog.shell.settings_sources import load_settings
 from tidelog.shell.supervisor import broker_child, cluster_plan, up_file
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
@@ -27,43 +27,45 @@ from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor, broker_n
 DATA = "tidelog-data"
 NOT_UP, BAD_USAGE = 1, 2
 DIED_OF_SIGNAL = 128
+LOG = "up.log"
+"""The log file of a detached supervisor, in the data folder."""
+Start: TypeAlias = Callable[[int], Supervisor]
+"""Starts the brokers, without passing this descriptor on to them."""
 
 
 def bring_up(options: UpOptions, began: float) -> int:
-    """Start a cluster and see it to its end, or to readiness if detached; the exit code.
+    """Run a cluster until it stops, or with `--detach` until it is ready; return the exit code.
 
-    `began`: when the command did, by time.monotonic; what it imports counts too.
+    `began` is the time.monotonic of the command's start, before its imports.
     """
     try:
-        _open_the_first_three()
+        _open_standard_streams()
         command = _find(options.command)
         prepared = _prepare(options)
         if options.detach:
-            from tidelog.apps.cli.local.detached import bring_up_detached
-
-            return bring_up_detached(options, lambda out: _start(options, prepared, [out]), began)
+            return _bring_up_detached(options, lambda out: _start(options, prepared, [out]), began)
         supervisor = _start(options, prepared)
     except Refusal as refusal:
-        complain(str(refusal))
+        warn(str(refusal))
         return BAD_USAGE if isinstance(refusal, WrongSetting) else NOT_UP
     try:
         return _stay(supervisor, options, command, began)
     except OSError as error:
-        complain(_reason(error))
+        warn(_reason(error))
         return NOT_UP
     finally:
         end(supervisor, options)
 
 
 class Prepared(NamedTuple):
-    """A plan that was found good."""
+    """A checked plan."""
 
     plan: ClusterPlan
     environ: dict[str, str]
 
 
-def _open_the_first_three() -> None:
-    """A stdin or stdout that is closed would be taken for one of our pipes later."""
+def _open_standard_streams() -> None:
+    """Open /dev/null for closed standard streams: else later pipes would get their numbers."""
     while (spare := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(spare, True)
     os.close(spare)
@@ -72,26 +74,26 @@ def _open_the_first_three() -> None:
 
 
 def _find(command: Sequence[str]) -> list[str]:
-    """The command with its program's path. Raises Refusal before anything is started."""
+    """Return the command with its program's path. Raises Refusal."""
     if not command:
         return []
     from shutil import which
 
     program = which(command[0])
     if program is None:
-        raise Refusal(f"no program {command[0]!r} to run; it is neither a path nor on PATH")
+        raise Refusal(f"can't run {command[0]!r}: not found; give a path, or a program on PATH")
     return [program, *command[1:]]
 
 
 def _prepare(options: UpOptions) -> Prepared:
-    """Look at everything, touch nothing. Raises Refusal."""
+    """Check options, folder, configs and ports without changing anything. Raises Refusal."""
     cluster_plan.check_sets(options.sets)
     data = _temporary() if options.ephemeral else os.path.abspath(options.data or DATA)
     there = [] if options.ephemeral else data_folder.examine(data)
     racks = tuple(rack.strip() for rack in options.racks.split(",") if rack.strip())
     brokers = cluster_plan.broker_ids(options.brokers, there)
     if idle := [broker for broker in there if broker not in brokers]:
-        complain(f"not started, though there is data: {broker_names(idle)}")
+        warn(f"not started, although the folder has their data: {broker_names(idle)}")
     plan = ClusterPlan(
         data,
         brokers,
@@ -104,13 +106,13 @@ def _prepare(options: UpOptions) -> Prepared:
     prepared = Prepared(plan, environ)
     resolved = _settings(prepared, plan.brokers[0], plan.port)
     for warning in (*warnings, *resolved.warnings):
-        complain(warning)
+        warn(warning)
     factor = resolved.settings.get("default.replication.factor")
     if factor > len(plan.brokers):
-        complain(
-            f"default.replication.factor is {factor} and there are"
-            f" {up_text.counted(len(plan.brokers), 'broker')}: topics made without a factor"
-            " are refused"
+        warn(
+            f"default.replication.factor is {factor}, but there are only"
+            f" {up_text.counted(len(plan.brokers), 'broker')}: creating a topic without a"
+            " replication factor will fail"
         )
     ports.check_free(HOST, [plan.port_of(broker) for broker in plan.brokers])
     return prepared
@@ -135,11 +137,11 @@ def _settings(prepared: Prepared, broker: int, port: int) -> Any:
 
 
 def _start(options: UpOptions, prepared: Prepared, private: Sequence[int] = ()) -> Supervisor:
-    """Make the folder, fork the brokers without the `private` descriptors. Raises Refusal."""
+    """Create the folder, fork the brokers without the `private` descriptors. Raises Refusal."""
     supervisor = Supervisor(
         prepared.plan,
         lambda broker, port: _settings(prepared, broker, port).settings,
-        complain,
+        warn,
         ephemeral=options.ephemeral,
         supervise=options.supervise,
         private=private,
@@ -164,7 +166,7 @@ def _stay(supervisor: Supervisor, options: UpOptions, command: list[str], began:
     try:
         supervisor.wait_until_ready(options.wait)
     except NotStarted as reason:
-        complain(str(reason))
+        warn(str(reason))
         return NOT_UP
     took_s = time.monotonic() - began
     if command:
@@ -174,7 +176,7 @@ def _stay(supervisor: Supervisor, options: UpOptions, command: list[str], began:
 
 
 def watch_over(supervisor: Supervisor) -> int:
-    """Until somebody asks to stop, or no broker is left."""
+    """Supervise until a signal, or until no broker is left; return the exit code."""
     line = up_text.StatusLine(supervisor)
     supervisor.say = line.say
     while not supervisor.signals.received and not supervisor.all_dead():
@@ -183,23 +185,23 @@ def watch_over(supervisor: Supervisor) -> int:
     line.clear()
     if supervisor.all_dead():
         again = f"tidelog up{up_file.option(supervisor.plan.data)}"
-        complain(f"no broker is left; to start the cluster again: {again}")
+        warn(f"no broker is running any more; to restart the cluster: {again}")
         return NOT_UP
-    up_text.tell(f"stopping {up_text.counted(len(supervisor.listening()), 'broker')} ...")
+    up_text.note(f"stopping {up_text.counted(len(supervisor.listening()), 'broker')} ...")
     if not supervisor.stop():
-        complain("not all brokers stopped cleanly; they will recover at the next start")
+        warn("not all brokers stopped cleanly; they will recover at the next startup")
         return NOT_UP
-    up_text.tell("stopped")
+    up_text.note("stopped")
     return 0
 
 
 def _run_command(supervisor: Supervisor, command: list[str], took_s: float) -> int:
-    """Run it with the cluster's address; its exit code."""
+    """Run the command with the cluster's address; return its exit code."""
     import signal
     import subprocess
 
     brokers = up_text.counted(len(supervisor.plan.brokers), "broker")
-    complain(f"{brokers} at {supervisor.bootstrap} after {took_s:.2f} s")
+    warn(f"{brokers} at {supervisor.bootstrap} after {took_s:.2f} s")
     environ = {
         **os.environ,
         "KAFKA_BOOTSTRAP_SERVERS": supervisor.bootstrap,
@@ -209,26 +211,109 @@ def _run_command(supervisor: Supervisor, command: list[str], took_s: float) -> i
     try:
         process = subprocess.Popen(command, env=environ)
     except OSError as error:
-        complain(f"can't run {command[0]}: {error.strerror}")
+        warn(f"can't run {command[0]}: {error.strerror}")
         return NOT_UP
-    heeded = 0
+    forwarded = 0
     while process.poll() is None:
         supervisor.step(1.0)
-        for number in supervisor.signals.received[heeded:]:
-            heeded += 1
+        for number in supervisor.signals.received[forwarded:]:
+            forwarded += 1
             if number != signal.SIGINT:  # the terminal sends that to the command too
                 process.send_signal(number)
     if not supervisor.stop():
-        complain("not all brokers stopped cleanly")
+        warn("not all brokers stopped cleanly")
     code = process.returncode
     return code if code >= 0 else DIED_OF_SIGNAL - code
 
 
 def end(supervisor: Supervisor, options: UpOptions) -> None:
-    """Leave no process behind, nor what was only there for this run."""
+    """Stop the brokers, and delete an ephemeral folder."""
     supervisor.stop()
     if options.ephemeral:
         from shutil import rmtree
 
         rmtree(supervisor.plan.data, ignore_errors=True)
-    supervisor.signals.restore()  # not before: a second Ctrl-C must not stop the tidying
+    supervisor.signals.restore()  # last: a second Ctrl-C must not interrupt the cleanup
+
+
+# -- tidelog up --detach ---------------------------------------------------------------------
+
+
+def _bring_up_detached(options: UpOptions, start: Start, began: float) -> int:
+    """Start the supervisor in a process of its own; return when it is ready or has failed."""
+    import json
+    import signal
+
+    answer, out = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(answer)
+        _run_supervisor(options, start, out)
+    os.close(out)
+    try:
+        with open(answer, encoding="utf-8") as file:
+            text = file.read()
+    except KeyboardInterrupt:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        raise
+    if not text:
+        warn("the supervisor died before the cluster was ready")
+        return NOT_UP
+    said = json.loads(text)
+    if "problem" in said:
+        warn(said["problem"])
+        return NOT_UP
+    up = up_file.read(said["data"])
+    if up is None:
+        warn(f"the cluster in {said['data']} stopped immediately")
+        return NOT_UP
+    up_text.show(up, time.monotonic() - began, options.form, detached=True)
+    return 0
+
+
+def _run_supervisor(options: UpOptions, start: Start, out: int) -> NoReturn:
+    status = NOT_UP
+    try:
+        os.setsid()
+        os.chdir("/")  # do not keep the current folder's disk in use
+        status = _supervise(options, start, out)
+    finally:
+        os._exit(status)
+
+
+def _supervise(options: UpOptions, start: Start, out: int) -> int:
+    try:
+        supervisor = start(out)
+    except Refusal as refusal:
+        _answer(out, {"problem": str(refusal)})
+        return NOT_UP
+    data = supervisor.plan.data
+    try:
+        supervisor.wait_until_ready(options.wait)
+        _leave_the_terminal(os.path.join(data, LOG))
+        _answer(out, {"data": data})
+        return watch_over(supervisor)
+    except NotStarted as reason:
+        _answer(out, {"problem": str(reason)})
+        return NOT_UP
+    finally:
+        end(supervisor, options)
+
+
+def _answer(out: int, said: dict[str, str]) -> None:
+    import json
+
+    os.write(out, json.dumps(said).encode())
+    os.close(out)
+
+
+def _leave_the_terminal(log: str) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    for source, target in ((null, 0), (null, 1), (file, 2)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(file)

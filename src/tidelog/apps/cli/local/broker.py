@@ -1,23 +1,116 @@
-"""`tidelog broker`: run one broker in the foreground, as a service manager wants it; or start,
-kill, pause or resume one of a cluster that `tidelog up` runs.
+"""`tidelog broker`: run one broker in the foreground; start, kill, pause or resume a broker of
+`tidelog up`.
 
-Without a command it runs a broker, as it did before there were commands: service files and
-containers call it like that, also with all settings in the environment and no option at all.
+Without a command it runs a broker: service files and containers call it like that, also without
+options and with all configs in the environment.
 """
 
 import os
 import sys
+from collections.abc import Callable
 
 import click
 
-from tidelog.apps.cli.local import one_broker
-from tidelog.apps.cli.usage import Section, examples
+from tidelog.apps.cli.local.running import data_option
+from tidelog.apps.cli.usage import Section, examples, format_option
 
 BAD_SETTINGS = 2
 
 
+_REFUSED = "REFUSED"
+
+ids_argument = click.argument(
+    "brokers", metavar="ID...", nargs=-1, required=True, type=click.IntRange(0)
+)
+
+
+@click.command(
+    epilog=examples("tidelog broker start 2", "tidelog broker start 2 3 --data my-data"),
+)
+@ids_argument
+@data_option
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for each broker to rejoin the cluster.",
+)
+@format_option()
+def start(brokers: tuple[int, ...], data: str, wait: float, form: str) -> int:
+    """Restart brokers that died or were killed.
+
+    The running `tidelog up` restarts them, with the same configs and ports. Exit code 0 means that
+    all of them rejoined the cluster.
+    """
+    from tidelog.shell.supervisor.operating import one_broker
+
+    return _each(brokers, form, lambda broker: one_broker.start(_folder(data), broker, wait))
+
+
+@click.command(epilog=examples("tidelog broker kill 2", "tidelog broker kill 1 --data my-data"))
+@ids_argument
+@data_option
+@format_option()
+def kill(brokers: tuple[int, ...], data: str, form: str) -> int:
+    """Kill brokers with SIGKILL, like a crash. Returns when their processes have ended."""
+    from tidelog.shell.supervisor.operating import one_broker
+
+    return _each(brokers, form, lambda broker: one_broker.kill(_folder(data), broker))
+
+
+@click.command(epilog=examples("tidelog broker pause 2"))
+@ids_argument
+@data_option
+@format_option()
+def pause(brokers: tuple[int, ...], data: str, form: str) -> int:
+    """Pause brokers with SIGSTOP: they hang, and their connections stay open."""
+    from tidelog.shell.supervisor.operating import one_broker
+
+    return _each(brokers, form, lambda broker: one_broker.pause(_folder(data), broker))
+
+
+@click.command(epilog=examples("tidelog broker resume 2"))
+@ids_argument
+@data_option
+@format_option()
+def resume(brokers: tuple[int, ...], data: str, form: str) -> int:
+    """Resume paused brokers with SIGCONT."""
+    from tidelog.shell.supervisor.operating import one_broker
+
+    return _each(brokers, form, lambda broker: one_broker.resume(_folder(data), broker))
+
+
+COMMANDS: dict[str, click.Command] = {
+    "start": start,
+    "kill": kill,
+    "pause": pause,
+    "resume": resume,
+}
+
+
+def _folder(data: str) -> str:
+    return os.path.abspath(data)
+
+
+def _each(brokers: tuple[int, ...], form: str, act: Callable[[int], str]) -> int:
+    """Apply `act` to each broker in turn; return the exit code."""
+    from tidelog.apps.changes.outcome import Change, done
+    from tidelog.apps.cli.output import conclude_changes
+    from tidelog.shell.supervisor.preflight.refusal import Refusal
+
+    changes = []
+    for broker in dict.fromkeys(brokers):
+        try:
+            changes.append(done(str(broker), act(broker)))
+        except Refusal as refusal:
+            changes.append(Change(str(broker), "", _REFUSED, str(refusal)))
+    return conclude_changes(form, "brokers", changes)
+
+
 class RunsByItself(Section):
-    """A group that does something without a command, even without any argument."""
+    """A group that runs without a command, even without arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return click.Group.parse_args(self, ctx, args)
@@ -26,7 +119,7 @@ class RunsByItself(Section):
 @click.group(
     cls=RunsByItself,
     invoke_without_command=True,
-    commands=one_broker.COMMANDS,
+    commands=COMMANDS,
     subcommand_metavar="[COMMAND [ARGS]...]",
     epilog=examples(
         "tidelog broker start 2",
@@ -35,32 +128,42 @@ class RunsByItself(Section):
         "tidelog broker --set node.id=2 --set listeners=PLAINTEXT://localhost:9093",
     ),
 )
-@click.option("--config", metavar="FILE", help="Settings as in Kafka's server.properties.")
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting; the strongest.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="Read configs from FILE, in the format of Kafka's server.properties.",
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override one config (takes precedence over file and environment); repeatable.",
+)
 @click.option(
     "--data",
     metavar="DIR",
-    help="The cluster's folder: log.dirs is DIR/broker-<node.id>, the store DIR/cluster.db."
-    " Not together with --set log.dirs or --set tidelog.metadata.store.",
+    help="Data folder of the cluster: sets log.dirs to DIR/broker-<node.id> and the metadata store"
+    " to DIR/cluster.db. Can't be combined with --set log.dirs or --set tidelog.metadata.store.",
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="Refuse settings without effect; by default they warn, as in Kafka.",
+    help="Exit if a config has no effect; by default it is only a warning, as in Kafka.",
 )
 @click.pass_context
 def broker(
     ctx: click.Context, config: str | None, sets: tuple[str, ...], data: str | None, strict: bool
 ) -> int | None:
-    """Run one broker in the foreground, until SIGTERM or Ctrl-C; or control one with COMMAND.
+    """Run one broker in the foreground until SIGTERM or Ctrl-C; with COMMAND, control a broker.
 
-    Settings come from FILE, then from KAFKA_* variables, then from --set, each stronger than
-    those before. The log goes to stderr. Exit code 0 means that it stopped cleanly.
+    --set takes precedence over KAFKA_* environment variables, and these over FILE. The log goes to
+    stderr. Exit code 0 means that the broker stopped cleanly.
     """
     if ctx.invoked_subcommand is not None:
         if config or sets or data or strict:
             name = ctx.invoked_subcommand
-            raise click.UsageError(f"options of {name!r} must follow it", ctx)
+            raise click.UsageError(f"write options of {name!r} after it", ctx)
         return None
     return _run(config, sets, data, strict)
 

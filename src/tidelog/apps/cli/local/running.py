@@ -1,4 +1,4 @@
-"""`tidelog status` and `tidelog down`: the clusters of this machine."""
+"""`tidelog status` and `tidelog down`: show and stop a cluster of this machine."""
 
 import os
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DATA = "tidelog-data"
 
 data_option = click.option(
-    "--data", default=DATA, show_default=True, metavar="DIR", help="The cluster's folder."
+    "--data", default=DATA, show_default=True, metavar="DIR", help="Data folder of the cluster."
 )
 
 
@@ -25,10 +25,10 @@ data_option = click.option(
 @data_option
 @format_option()
 def status(data: str, form: str) -> int:
-    """Show the brokers of the cluster in a folder, and whether they answer.
+    """Show the brokers of a cluster on this machine, and whether they respond.
 
-    These are the brokers that `tidelog up` started, and others that live in the folder.
-    Exit code 0 means that all are up.
+    Includes brokers that `tidelog up` started, and brokers started by hand in the same folder.
+    Exit code 0 means that all of them are up.
     """
     from tidelog.apps.cli import output
     from tidelog.shell.supervisor.operating.look_after import look
@@ -56,7 +56,7 @@ def _show(screen: "Console", standing: "Standing") -> None:
 
 
 def _logs(brokers: "list[BrokerState]") -> list[str]:
-    """The brokers' logs: the first with its folder, the others by name; each file once."""
+    """Return the log files: the first with its folder, the others relative to it."""
     first, *more = dict.fromkeys(broker.log for broker in brokers)
     folder = os.path.dirname(first)
     return [first, *(os.path.relpath(log, folder) for log in more)]
@@ -72,21 +72,21 @@ def _logs(brokers: "list[BrokerState]") -> list[str]:
     default=40.0,
     show_default=True,
     metavar="SECONDS",
-    help="For a clean stop; then processes are killed.",
+    help="How long to wait for a clean stop; after that, processes are killed.",
 )
 @format_option()
 def down(data: str, wait: float, form: str) -> int:
-    """Stop the cluster in a folder, brokers that were started by hand included.
+    """Stop a cluster on this machine, including brokers that were started by hand.
 
-    Exit code 0 means that it is down and had the time to stop cleanly. Data that is not
-    ephemeral stays.
+    The data is kept, except that of `tidelog up --ephemeral`. Exit code 0 means that all brokers
+    stopped cleanly.
     """
     from tidelog.apps.cli import output
     from tidelog.shell.supervisor.operating.look_after import take_down
 
     folder = os.path.abspath(data)
     if not os.path.isdir(folder):
-        raise click.UsageError(f"there is no folder {data}", click.get_current_context())
+        raise click.UsageError(f"folder {data} does not exist", click.get_current_context())
     ending = take_down(folder, wait)
     return output.conclude(
         form,

@@ -1,8 +1,4 @@
-"""`tidelog up`: a cluster on this machine.
-
-The work is in `bring_up`, the options are in `up_options`; here is the command that click
-knows.
-"""
+"""`tidelog up` as a click command. The work is in `bring_up`, the options are in `up_options`."""
 
 import time
 from typing import Any
@@ -35,11 +31,11 @@ def _option(option: Option) -> click.Option:
 
 
 def _up(**given: Any) -> int:
-    """Start a cluster on this machine: three brokers on ports 9092 to 9094.
+    """Start a cluster on this machine; by default three brokers on ports 9092 to 9094.
 
-    Returns when the cluster was stopped, with Ctrl-C or `tidelog down`. With COMMAND, the
-    command is run with KAFKA_BOOTSTRAP_SERVERS set, the cluster is stopped when it ends, and
-    its exit code is returned. Otherwise 0 means that all brokers stopped cleanly.
+    Runs until Ctrl-C or `tidelog down`; exit code 0 means that all brokers stopped cleanly. With
+    COMMAND, runs the command with KAFKA_BOOTSTRAP_SERVERS set, stops the cluster when it ends, and
+    returns its exit code.
     """
     from tidelog.apps.cli.local.bring_up import bring_up
 

@@ -1,8 +1,8 @@
-"""What may be typed behind `tidelog up`: one table, read by click and by a quick reader.
+"""The options of `tidelog up`: one table for click and for a fast parser.
 
-Importing click takes as long as starting a broker. So a plain command line is read here, and
-whatever is not plain (help, a typo, a wrong value) is left to click and its messages.
-Always true: what the quick reader accepts, click accepts with the same meaning.
+Importing click takes as long as starting a broker. So a plain command line is parsed here;
+everything else (help, a typo, an invalid value) is left to click and its messages.
+Invariant: click accepts what the fast parser accepts, with the same meaning.
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ FLAG, NUMBER, SECONDS, TEXT, MANY, CHOICE = "flag", "number", "seconds", "text",
 
 
 class Option(NamedTuple):
-    """One option: how it is written, and what it becomes."""
+    """One option: its name, field, kind and help."""
 
     written: str
     field: str
@@ -22,11 +22,11 @@ class Option(NamedTuple):
     bounds: tuple[int, int] = (0, 0)
     choices: tuple[str, ...] = ()
     shown: bool = False
-    """Whether help tells the default."""
+    """Whether the help shows the default."""
 
 
 class UpOptions(NamedTuple):
-    """As given on the command line."""
+    """The parsed command line."""
 
     brokers: int | None = None
     port: int = 9092
@@ -42,11 +42,11 @@ class UpOptions(NamedTuple):
     command: tuple[str, ...] = ()
 
     def conflict(self) -> str | None:
-        """What does not go together."""
+        """Return an error message if options conflict."""
         if self.ephemeral and self.data:
-            return "--ephemeral and --data exclude each other"
+            return "--ephemeral and --data can't be combined"
         if self.command and (self.detach or self.form == "json"):
-            return "--detach and --format json are not for a COMMAND"
+            return "--detach and --format json can't be combined with a COMMAND"
         return None
 
 
@@ -58,7 +58,7 @@ OPTIONS = (
         "brokers",
         NUMBER,
         _DEFAULTS.brokers,
-        "How many brokers.  [default: as many as have data in the folder, else 3]",
+        "Number of brokers.  [default: those with data in the folder, else 3]",
         bounds=(1, 100),
     ),
     Option(
@@ -66,7 +66,7 @@ OPTIONS = (
         "port",
         NUMBER,
         _DEFAULTS.port,
-        "The first broker's port; the others follow. 0 takes free ones.",
+        "Port of the first broker; the others use the next ports. 0 chooses free ports.",
         bounds=(0, 65535),
         shown=True,
     ),
@@ -75,23 +75,39 @@ OPTIONS = (
         "data",
         TEXT,
         _DEFAULTS.data,
-        "Where to keep the data.  [default: tidelog-data in the current folder]",
+        "Folder of the data.  [default: ./tidelog-data]",
         metavar="DIR",
     ),
-    Option("--ephemeral", "ephemeral", FLAG, False, "Keep the data in a temporary folder only."),
     Option(
-        "--one-process", "one_process", FLAG, False, "All brokers in one process: the lightest."
+        "--ephemeral", "ephemeral", FLAG, False, "Use a temporary folder, and delete it at the end."
     ),
-    Option("--detach", "detach", FLAG, False, "Return when the cluster is ready; it goes on."),
-    Option("--supervise", "supervise", FLAG, False, "Start a broker again that died."),
-    Option("--set", "sets", MANY, (), "A setting of all brokers.", metavar="KEY=VALUE"),
-    Option("--racks", "racks", TEXT, "", "The brokers' racks, in turn.", metavar="A,B,.."),
+    Option(
+        "--one-process",
+        "one_process",
+        FLAG,
+        False,
+        "Run all brokers in one process, to save memory.",
+    ),
+    Option(
+        "--detach",
+        "detach",
+        FLAG,
+        False,
+        "Run in the background; return when the cluster is ready.",
+    ),
+    Option("--supervise", "supervise", FLAG, False, "Restart brokers that die."),
+    Option(
+        "--set", "sets", MANY, (), "Set a config of all brokers; repeatable.", metavar="KEY=VALUE"
+    ),
+    Option(
+        "--racks", "racks", TEXT, "", "Racks, assigned to the brokers in turn.", metavar="A,B,.."
+    ),
     Option(
         "--wait",
         "wait",
         SECONDS,
         _DEFAULTS.wait,
-        "Give up if the cluster is not ready by then.",
+        "How long to wait until the cluster is ready.",
         metavar="SECONDS",
         shown=True,
     ),
@@ -100,7 +116,7 @@ OPTIONS = (
         "form",
         CHOICE,
         _DEFAULTS.form,
-        "How to print the result.",
+        "Output format.",
         choices=("text", "json"),
         shown=True,
     ),
@@ -108,7 +124,7 @@ OPTIONS = (
 
 
 def read_plain(words: list[str]) -> UpOptions | None:
-    """The options of a plain command line; None: let click look at it."""
+    """Parse a plain command line; return None to leave it to click."""
     by_name = {option.written: option for option in OPTIONS}
     given: dict[str, Any] = {}
     at = 0

@@ -1,8 +1,7 @@
-"""What `tidelog up` prints: how to reach the cluster, and a line that follows it.
+"""Output of `tidelog up`: how to connect to the cluster, and a status line.
 
-Plain text and no rich: this is printed by the process that watches over the brokers, which
-should start fast and stay small.
-Always true: stdout gets the announcement, once; the moving line is only for a terminal.
+Plain text without rich: the supervisor process prints it, and must start fast and stay small.
+Invariant: the announcement is printed once on stdout; the status line only on a terminal.
 """
 
 import os
@@ -20,37 +19,37 @@ if TYPE_CHECKING:
 
 REFRESH_S = 1.0
 QUIET_S = 3600.0
-"""Between looks where nobody watches: only what happens wakes the supervisor."""
+"""The refresh interval without a terminal: only events wake the supervisor."""
 SHARE = 100
-"""The line may cost one hundredth of the time, however many partitions there are."""
+"""The status line may use one hundredth of the time, for any number of partitions."""
 PROBE_TIMEOUT_S = 0.3
 FOUND_ANYWHERE = f"{HOST}:9092"
-"""The first broker that commands contact if no option names one."""
+"""The first address that commands use without --bootstrap."""
 CLEAR = "\r\x1b[K"
-UNTOLD_COLUMNS = 80
-"""Of a terminal that does not know its own width, and says 0."""
+DEFAULT_COLUMNS = 80
+"""The width of a terminal that reports 0 columns."""
 
 
 def counted(number: int, what: str) -> str:
-    """1 broker, 2 brokers."""
+    """Return `1 broker` or `2 brokers`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
-    """How to use the cluster, for people."""
+    """Return how to use the cluster, as text."""
     first = up.bootstrap.partition(",")[0]
     where = up_file.option(up.data)
     bootstrap = "" if first == FOUND_ANYWHERE else f" -b {up.bootstrap}"
-    kept = "removed at the end" if up.ephemeral else "kept; remove the folder to start afresh"
+    kept = "deleted at the end" if up.ephemeral else "kept; delete the folder to start empty"
     return f"""Tidelog is up: {counted(len(up.brokers), "broker")}, ready after {took_s:.2f} s
 
   bootstrap  {up.bootstrap}
   data       {up.data} ({kept})
   stop       {"" if detached else "Ctrl-C, or: "}tidelog down{where}
-  look       tidelog status{where}
+  status     tidelog status{where}
   metrics    {_metrics(up)}
 
-A record, there and back:
+Write and read a record:
 
   echo hello | tidelog produce greetings --create{bootstrap}
   tidelog consume greetings -e{bootstrap}
@@ -70,14 +69,14 @@ The same in Python (pip install confluent-kafka):
 
 
 def _metrics(up: UpFile) -> str:
-    """Prometheus' pages, in one line."""
+    """Return the addresses of the Prometheus pages in one line."""
     first, *more = [broker.metrics for broker in up.brokers if broker.metrics] or ["off"]
     ports = ", ".join(page.rpartition(":")[2].partition("/")[0] for page in more)
     return f"{first}, and on {ports}" if ports else first
 
 
 def show(up: UpFile, took_s: float, form: str, *, detached: bool = False) -> None:
-    """The announcement, or the same as a JSON object."""
+    """Print the announcement, or the same as JSON."""
     if form == "json":
         import json
 
@@ -88,20 +87,20 @@ def show(up: UpFile, took_s: float, form: str, *, detached: bool = False) -> Non
     sys.stdout.flush()
 
 
-def tell(text: str) -> None:
-    """A word on what goes on, for those who watch."""
+def note(text: str) -> None:
+    """Print a progress message on stderr, if it is a terminal."""
     if sys.stderr.isatty():
-        complain(text)
+        warn(text)
 
 
-def complain(text: str) -> None:
-    """One line on stderr."""
+def warn(text: str) -> None:
+    """Print one line on stderr."""
     sys.stderr.write(f"tidelog: {text}\n")
     sys.stderr.flush()
 
 
 class StatusLine:
-    """The last line of a terminal: the cluster, about once a second."""
+    """The last line of a terminal: a summary of the cluster, about once a second."""
 
     def __init__(self, supervisor: "Supervisor") -> None:
         self._supervisor = supervisor
@@ -110,33 +109,33 @@ class StatusLine:
         self.pause_s = 0.0 if self._shown else QUIET_S
 
     def refresh(self) -> None:
-        """Draw it anew if it is time to."""
+        """Redraw the line if it is due."""
         now = time.monotonic()
         if not self._shown or now < self._next:
             return
-        text = status(len(self._supervisor.plan.brokers), look(self._supervisor))
+        text = status(len(self._supervisor.plan.brokers), fetch_metadata(self._supervisor))
         cost = time.monotonic() - now
         self.pause_s = max(REFRESH_S, cost * SHARE)
         self._next = now + self.pause_s
-        columns = os.get_terminal_size(sys.stdout.fileno()).columns or UNTOLD_COLUMNS
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns or DEFAULT_COLUMNS
         sys.stdout.write(CLEAR + text[: columns - 1])
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """Something that happened, on a line of its own."""
+        """Print an event on a line of its own."""
         self.clear()
-        complain(text)
+        warn(text)
         self._next = 0.0
 
     def clear(self) -> None:
-        """Before something else is printed."""
+        """Clear the line, before other output."""
         if self._shown:
             sys.stdout.write(CLEAR)
             sys.stdout.flush()
 
 
-def look(supervisor: "Supervisor") -> MetadataView | None:
-    """The cluster as the first broker that answers sees it."""
+def fetch_metadata(supervisor: "Supervisor") -> MetadataView | None:
+    """Return the metadata of the first broker that responds."""
     for where in supervisor.listening().values():
         try:
             return metadata_probe.ask_metadata(HOST, where.port, PROBE_TIMEOUT_S)
@@ -146,9 +145,9 @@ def look(supervisor: "Supervisor") -> MetadataView | None:
 
 
 def status(brokers: int, view: MetadataView | None) -> str:
-    """One line on the whole cluster."""
+    """Return one line about the whole cluster."""
     if view is None:
-        return f"{counted(brokers, 'broker')}, none answers"
+        return f"{counted(brokers, 'broker')}, no response"
     partitions = [p for topic in view.topics.values() for p in topic.values()]
     short = sum(1 for p in partitions if len(p.isr) < len(p.replicas))
     offline = sum(1 for p in partitions if p.leader < 0)

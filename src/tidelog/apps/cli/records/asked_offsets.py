@@ -1,9 +1,9 @@
-"""Where `consume -o` begins and ends: kcat's words, rpk's ranges.
+"""Start and end offsets of `consume -o`, in the syntax of kcat and rpk.
 
     beginning, end, stored     N, -N (before the end), N:M      @TIME, @TIME:TIME
-    s@TIME and e@TIME as kcat has them, given in two options
+    s@TIME and e@TIME as in kcat, given in two options
 
-Always true: an end is the offset behind the last record that is read.
+Invariant: an end is the offset after the last record to read.
 """
 
 import re
@@ -30,31 +30,31 @@ _NUMBERS = re.compile(r"(-?\d+)(?::(\d+))?")
 
 
 class Point(NamedTuple):
-    """One end of what is read: of which kind, and the number with it."""
+    """A start or an end: its kind, and its number."""
 
     kind: int
     number: int = 0
 
 
-class Asked(NamedTuple):
-    """From where, and up to where; without an end, on and on."""
+class OffsetRange(NamedTuple):
+    """A range to read; without an end, reading continues."""
 
     start: Point
     end: Point | None = None
 
 
-def parse_offsets(texts: Sequence[str], now_ms: int) -> Asked | None:
-    """All that `-o` was given; None if nothing was. Raises ValueError."""
+def parse_offsets(texts: Sequence[str], now_ms: int) -> OffsetRange | None:
+    """Parse all values of `-o`; return None without any. Raises ValueError."""
     start: Point | None = None
     end: Point | None = None
     for text in texts:
         asked = _parse(text, now_ms)
         if (start and asked[0]) or (end and asked[1]):
-            raise ValueError(f"{text!r} is one more than can be; -o says where to begin once")
+            raise ValueError(f"-o {text}: start or end offset given twice")
         start, end = start or asked[0], end or asked[1]
     if not texts:
         return None
-    return Asked(start or Point(BEGINNING), end)
+    return OffsetRange(start or Point(BEGINNING), end)
 
 
 def _parse(text: str, now_ms: int) -> tuple[Point | None, Point | None]:
@@ -72,12 +72,13 @@ def _parse(text: str, now_ms: int) -> tuple[Point | None, Point | None]:
     if text.startswith("@"):
         return _parse_times(text[1:], now_ms)
     raise ValueError(
-        f"{text!r} is no offset; write beginning, end, stored, 42, -10, 10:20, @TIME or @TIME:TIME"
+        f"{text!r} is not an offset; write beginning, end, stored, 42, -10, 10:20, @TIME or"
+        " @TIME:TIME"
     )
 
 
 def _parse_times(text: str, now_ms: int) -> tuple[Point, Point | None]:
-    """`TIME` or `TIME:TIME`; an ISO time has colons of its own."""
+    """Parse `TIME` or `TIME:TIME`; ISO times contain colons too."""
     for at in [place for place, letter in enumerate(text) if letter == ":"]:
         last = text[at + 1 :]
         if last.isdecimal() and len(last) <= len("59"):
@@ -92,13 +93,15 @@ def _parse_times(text: str, now_ms: int) -> tuple[Point, Point | None]:
 def resolve(
     cluster: Cluster,
     keys: Collection[TopicPartition],
-    asked: Asked,
+    asked: OffsetRange,
     isolation: int,
     *,
     to_the_end: bool,
 ) -> dict[TopicPartition, Span]:
-    """Offsets for each partition. `to_the_end`: without an end of its own it ends where the log
-    ends now. Raises ClientError."""
+    """Return the offsets to read in each partition. Raises ClientError.
+
+    `to_the_end`: end at the current end of the log, or at the range's own end before it.
+    """
     times = {point.number for point in asked if point is not None and point.kind == TIME}
     by_time = {time: _offsets(cluster, keys, time, isolation) for time in times}
     points = [asked.start, asked.end or Point(BEGINNING)]

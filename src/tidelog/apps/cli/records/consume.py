@@ -1,4 +1,4 @@
-"""`tidelog consume`: read records, in the habits of kcat and rpk."""
+"""`tidelog consume`: read records, with options like those of kcat and rpk."""
 
 import re
 import time
@@ -26,7 +26,7 @@ PARTITIONS_MAX = 100_000
 
 
 class Options(NamedTuple):
-    """The command line, by the names of its options."""
+    """The options of the command line."""
 
     topics: tuple[str, ...]
     regex: bool
@@ -52,12 +52,12 @@ class Options(NamedTuple):
 def parse_partitions(
     _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[int, ...]:
-    """`0`, `0,3`, `0-2`, and several of them."""
+    """Parse `0`, `0,3`, `0-2`, and several of them."""
     found: list[int] = []
     for part in [part for text in texts for part in text.split(",")]:
         span = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if span is None:
-            raise click.BadParameter(f"{part!r} is no partition; write 0, 0,3 or 0-2")
+            raise click.BadParameter(f"{part!r} is not a partition; write 0, 0,3 or 0-2")
         first, last = int(span[1]), int(span[2] or span[1])
         if last - first >= PARTITIONS_MAX:
             raise click.BadParameter(f"{part!r} is more than {PARTITIONS_MAX} partitions")
@@ -79,15 +79,15 @@ def parse_partitions(
 @click.argument(
     "topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic
 )
-@click.option("--regex", "-r", is_flag=True, help="Topics are regular expressions.")
+@click.option("--regex", "-r", is_flag=True, help="TOPIC is a regular expression.")
 @click.option(
     "--offset",
     "-o",
     "offsets",
     multiple=True,
     metavar="OFFSET",
-    help="Where to begin: beginning, end, stored, 42, -10 (before the end), @TIME; or from where"
-    " to where: 10:20, @TIME:TIME. A time is in milliseconds, ISO 8601 or -15m.  [default:"
+    help="Start: beginning, end, stored (the group's offset), 42, -10 (before the end) or @TIME; or"
+    " a range: 10:20, @TIME:TIME. TIME is in milliseconds, ISO 8601 or -15m.  [default:"
     " beginning]",
 )
 @click.option(
@@ -97,7 +97,7 @@ def parse_partitions(
     multiple=True,
     callback=parse_partitions,
     metavar="N",
-    help="Only these partitions: 0, 0,3 or 0-2.  [default: all]",
+    help="Read only these partitions: 0, 0,3 or 0-2.  [default: all]",
 )
 @click.option(
     "--count",
@@ -106,21 +106,29 @@ def parse_partitions(
     "limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help="End after N records.",
+    help="Stop after N records.",
 )
-@click.option("--to-end", "-e", is_flag=True, help="End where the log ends now.")
-@click.option("--follow", is_flag=True, help="Go on when the end is reached, the default.")
+@click.option("--to-end", "-e", is_flag=True, help="Stop at the current end of the log.")
+@click.option(
+    "--follow", is_flag=True, help="Wait for new records at the end of the log (default)."
+)
 @click.option(
     "--template",
     "-f",
     metavar="FORMAT",
-    help=r"Print records so: %t topic, %p partition, %o offset, %k key, %s or %v value, %K and %S"
-    r" their lengths, %T timestamp, %h headers, %H how many, %e leader epoch, %i number, %%; \n,"
+    help=r"Output format: %t topic, %p partition, %o offset, %k key, %s or %v value, %K and %S"
+    r" their lengths, %T timestamp, %h headers, %H header count, %e leader epoch, %i number, %%;"
+    " \n,"
     r" \t, \xNN; %k{hex}, %s{base64}.",
 )
-@click.option("--json", "-J", "json_lines", is_flag=True, help="A line of JSON for each record.")
 @click.option(
-    "--key-delimiter", "-K", metavar="TEXT", help="Print the key too, with this behind it."
+    "--json", "-J", "json_lines", is_flag=True, help="Print each record as a line of JSON."
+)
+@click.option(
+    "--key-delimiter",
+    "-K",
+    metavar="TEXT",
+    help="Print the key and this delimiter before the value.",
 )
 @click.option(
     "--delimiter",
@@ -128,34 +136,36 @@ def parse_partitions(
     metavar="TEXT",
     default="\\n",
     show_default=True,
-    help="What stands behind each record.",
+    help="Delimiter after each record.",
 )
-@click.option("--null", "-Z", is_flag=True, help="Print NULL where there is no key or no value.")
-@click.option("--print-offsets", "-O", is_flag=True, help="Print topic/partition@offset in front.")
+@click.option("--null", "-Z", is_flag=True, help="Print NULL for a null key or value.")
+@click.option(
+    "--print-offsets", "-O", is_flag=True, help="Print topic/partition@offset before each record."
+)
 @click.option(
     "--group",
     "-g",
     shell_complete=complete_group,
     metavar="GROUP",
-    help="Share the topics with the other members of this group, and commit what was printed.",
+    help="Read as a member of this group, and commit the offsets of printed records.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(ISOLATION),
     default=ISOLATION[0],
     show_default=True,
-    help="Whether open and aborted transactions are left out.",
+    help="read_committed leaves out records of open and aborted transactions.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Nothing on stderr but errors.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors on stderr.")
 @bootstrap_option()
 @timeout_option()
 @format_option()
 def consume(**given: Any) -> int:
-    """Print the records of topics, and go on when new ones come.
+    """Print the records of topics, and wait for new ones.
 
-    With -e it ends where the log ends now, with -n after so many records, and with Ctrl-C;
-    each is exit code 0. Where leaders change, records were truncated, or offsets are gone, a
-    line on stderr says so and reading goes on.
+    Stops at the current end of the log with -e, after N records with -n, and on Ctrl-C; the exit
+    code is 0. A new leader, truncated records and deleted offsets are reported on stderr, and
+    reading continues.
     """
     options = Options(**given)
     wanted, render = _understand(options)
@@ -176,12 +186,12 @@ def consume(**given: Any) -> int:
 
 
 def _understand(options: Options) -> "tuple[Wanted, Render]":
-    """What the words mean. Raises UsageError."""
+    """Parse the options. Raises UsageError."""
     from tidelog.apps.cli.records.asked_offsets import (
         BEGINNING,
         END,
         STORED,
-        Asked,
+        OffsetRange,
         Point,
         parse_offsets,
     )
@@ -195,15 +205,18 @@ def _understand(options: Options) -> "tuple[Wanted, Render]":
     except (ValueError, re.error) as error:
         raise click.UsageError(str(error), click.get_current_context()) from error
     if options.follow and options.to_end:
-        raise click.UsageError("--follow goes on where -e ends; leave one of them out")
+        raise click.UsageError("--follow and -e can't be combined")
     if options.group is None and asked is not None and asked.start.kind == STORED:
-        raise click.UsageError("-o stored goes on where a group is; name it with --group")
+        raise click.UsageError("-o stored requires --group")
     if options.group is not None:
         if options.partitions:
-            raise click.UsageError("the members of a group share out partitions; leave out -p")
+            raise click.UsageError(
+                "-p can't be combined with --group: the group assigns partitions"
+            )
         if asked is not None and (asked.start.kind > STORED or asked.end is not None):
             raise click.UsageError(
-                "a group goes on where it is; -o beginning or end is for where it never was"
+                "with --group, -o must be beginning, end or stored: reading starts at committed"
+                " offsets"
             )
         if asked is not None and asked.start.kind not in (BEGINNING, END):
             asked = None
@@ -211,7 +224,7 @@ def _understand(options: Options) -> "tuple[Wanted, Render]":
         options.topics,
         options.regex,
         options.partitions,
-        asked or Asked(Point(BEGINNING)),
+        asked or OffsetRange(Point(BEGINNING)),
         options.to_end,
         ISOLATION.index(options.isolation),
     )
@@ -224,11 +237,11 @@ def _render(options: Options) -> "Render":
     shaped = options.template is not None or options.key_delimiter is not None
     if options.json_lines or options.form == "json":
         if shaped or options.print_offsets:
-            raise ValueError("lines of JSON have a form of their own; leave out -f, -K and -O")
+            raise ValueError("-J can't be combined with -f, -K or -O")
         return json_lines
     if options.template is not None:
         if options.key_delimiter is not None or options.print_offsets:
-            raise ValueError("-f says it all; leave out -K and -O")
+            raise ValueError("-f can't be combined with -K or -O")
         return formatted(options.template, b"NULL" if options.null else b"")
     key = "" if options.key_delimiter is None else "%k" + _plain(options.key_delimiter)
     place = "%t/%p@%o\\t" if options.print_offsets else ""
@@ -237,7 +250,7 @@ def _render(options: Options) -> "Render":
 
 
 def _plain(text: str) -> str:
-    """A percent sign in a delimiter is only that."""
+    """Escape percent signs in a delimiter."""
     return text.replace("%", "%%")
 
 

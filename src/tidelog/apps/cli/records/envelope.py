@@ -1,8 +1,8 @@
-"""A record as a line of JSON with kcat's fields, there and back.
+"""Convert a record to a line of JSON with kcat's fields, and back.
 
-A key or a value that is not UTF-8 can't be a JSON string: then `key_base64` or
-`payload_base64` stands in the place of `key` or `payload`, and a header's value is an object
-`{"base64": …}`. Always true: what `dump` wrote, `load` reads to the same bytes.
+A key or a value that is not UTF-8 can't be a JSON string: it becomes `key_base64` or
+`payload_base64`; a header's value becomes an object `{"base64": …}`. Invariant: `load` returns the
+same bytes that `dump` wrote.
 """
 
 import base64
@@ -17,12 +17,12 @@ from tidelog.core.types import BrokerId
 
 _TIMESTAMP_KINDS = {TimestampType.CREATE_TIME: "create", TimestampType.LOG_APPEND_TIME: "logappend"}
 _NO_TIME = -1
-"""What very old clients wrote."""
+"""The timestamp that very old clients wrote."""
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Envelope(NamedTuple):
-    """What a line says of the record to be written."""
+    """The fields of a line that describe the record to write."""
 
     key: bytes | None
     value: bytes | None
@@ -32,7 +32,7 @@ class Envelope(NamedTuple):
 
 
 def dump(topic: str, partition: int, record: LogRecord, broker: BrokerId) -> bytes:
-    """One line."""
+    """Return the line of a record."""
     fields: dict[str, Any] = {
         "topic": topic,
         "partition": partition,
@@ -47,7 +47,7 @@ def dump(topic: str, partition: int, record: LogRecord, broker: BrokerId) -> byt
     _put(fields, "payload", record.value)
     try:
         return _dumps(fields).encode() + b"\n"
-    except UnicodeEncodeError:  # a header's name that is no text: spell it in escapes
+    except UnicodeEncodeError:  # a header's name is not UTF-8: escape it
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
@@ -68,16 +68,16 @@ def _header(header: Header) -> list[Any]:
 
 
 def load(line: bytes) -> Envelope:
-    """What a line asks for; topic, offset and broker are not looked at. Raises ValueError."""
+    """Parse a line; topic, offset and broker are ignored. Raises ValueError."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON: {error}") from None
+        raise ValueError(f"invalid JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     given = fields.get("headers") or []
     if not isinstance(given, list) or len(given) % 2:
-        raise ValueError('"headers" is no list of names and values in turn')
+        raise ValueError('"headers" must be a list of alternating names and values')
     headers = tuple(
         Header(_header_name(name), _header_value(value))
         for name, value in zip(given[::2], given[1::2], strict=True)
@@ -100,11 +100,11 @@ def _bytes(fields: dict[str, Any], name: str) -> bytes | None:
 
 
 def _encode(text: str, name: str) -> bytes:
-    """Half of a surrogate pair is no text, unless it stands for a byte that was none."""
+    """Encode text; a lone surrogate is only valid as an escaped byte."""
     try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        raise ValueError(f'"{name}" has half a character, {text[:40]!a}') from None
+        raise ValueError(f'"{name}" has a lone surrogate: {text[:40]!a}') from None
 
 
 def _header_name(value: object) -> str:
@@ -128,19 +128,19 @@ def _header_value(value: object) -> bytes | None:
 
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f'"{name}" is no string')
+        raise ValueError(f'"{name}" must be a string')
     return value
 
 
 def _number(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is not None and type(value) is not int:
-        raise ValueError(f'"{name}" is no whole number')
+        raise ValueError(f'"{name}" must be an integer')
     return value
 
 
 def _time(fields: dict[str, Any]) -> int | None:
     value = _number(fields, "ts")
     if value is not None and not _NO_TIME <= value <= TIME_MAX:
-        raise ValueError(f'"ts" is {value}, which is no time in milliseconds since 1970')
+        raise ValueError(f'"ts" is {value}, out of range for milliseconds since 1970')
     return value

@@ -1,10 +1,10 @@
 r"""Format strings in kcat's letters: `%t %p %o %k %s %S %K %T %h %%`, `\n \t \xNN`.
 
-Of rpk's letters those that kcat does not have: `%v %V` (as `%s %S`), `%e` the leader epoch,
-`%H` the number of headers, `%i` the how-manieth. `{hex}` or `{base64}` behind a key or a value
-spells its bytes so. Where the two differ kcat's meaning holds.
+From rpk, the letters that kcat does not have: `%v %V` (as `%s %S`), `%e` the leader epoch, `%H`
+the number of headers, `%i` the number of the record. `{hex}` or `{base64}` after a key or a value
+encodes its bytes. Where the two differ, kcat's meaning applies.
 
-Always true: a format is compiled once, and a record's bytes come out as they are.
+Invariants: a format is compiled once; a record's bytes are printed unchanged.
 """
 
 import base64
@@ -26,7 +26,7 @@ NULL_LENGTH = b"-1"
 
 
 class Field(NamedTuple):
-    """A letter and how its bytes are spelt: "", "hex" or "base64"."""
+    """A letter and the encoding of its bytes: "", "hex" or "base64"."""
 
     letter: str
     spelling: str = ""
@@ -34,11 +34,11 @@ class Field(NamedTuple):
 
 Piece: TypeAlias = bytes | Field
 Getter: TypeAlias = Callable[[str, int, LogRecord, int], bytes | int]
-"""From topic, partition, record and its number to what a field shows."""
+"""Maps topic, partition, record and its number to the value of a field."""
 
 
 def unescape(text: str) -> bytes:
-    r"""What `\n`, `\t`, `\r`, `\0`, `\\` and `\xNN` stand for. Raises ValueError."""
+    r"""Replace `\n`, `\t`, `\r`, `\0`, `\\` and `\xNN`. Raises ValueError."""
 
     def replace(found: re.Match[bytes]) -> bytes:
         code = found[1]
@@ -46,21 +46,21 @@ def unescape(text: str) -> bytes:
             return bytes([int(code[1:], 16)])
         if code not in _SIMPLE:
             shown = code.decode(errors="replace")
-            raise ValueError(f"\\{shown} is unknown; write \\n, \\t, \\r, \\0, \\\\ or \\xNN")
+            raise ValueError(f"\\{shown} is unknown; use \\n, \\t, \\r, \\0, \\\\ or \\xNN")
         return _SIMPLE[code]
 
     return _ESCAPE.sub(replace, text.encode(errors="surrogateescape"))
 
 
 def parse(text: str) -> list[Piece]:
-    """Fields, and the bytes between them. Raises ValueError."""
+    """Split a format into fields and the bytes between them. Raises ValueError."""
     pieces: list[Piece] = []
     raw = text.encode(errors="surrogateescape")
     position = 0
     for found in _FIELD.finditer(raw):
         letter = found[1].decode(errors="replace")
         if letter not in LETTERS:
-            raise ValueError(f"%{letter} is unknown; there are %{' %'.join(LETTERS)}")
+            raise ValueError(f"%{letter} is unknown; use one of %{' %'.join(LETTERS)}")
         spelling = (found[2] or b"").decode()
         if spelling and letter not in _SPELLED:
             raise ValueError(f"%{letter} can't be {spelling}; only %k, %s and %v can")
@@ -72,7 +72,7 @@ def parse(text: str) -> list[Piece]:
         position = found.end()
     rest = raw[position:].decode(errors="surrogateescape")
     if rest.endswith("%"):
-        raise ValueError("a lone % at the end; write %% for a percent sign")
+        raise ValueError("single % at the end; write %% for a percent sign")
     _add(pieces, unescape(rest))
     return pieces
 
@@ -87,8 +87,8 @@ def _add(pieces: list[Piece], literal: bytes) -> None:
 def compile_format(
     text: str, null: bytes = b""
 ) -> Callable[[str, int, list[LogRecord], int], bytes]:
-    """A function of topic, partition, records and the number of the first: what to print.
-    `null` stands for keys and values that are not there. Raises ValueError."""
+    """Return a function of topic, partition, records and the first record's number that formats
+    records; `null` is printed for null keys and values. Raises ValueError."""
     template = b""
     getters: list[Getter] = []
     for piece in parse(text):
@@ -139,7 +139,7 @@ def _length(data: bytes | None) -> bytes:
 
 
 def _binary_length(data: bytes | None) -> bytes:
-    """kcat's %R: four bytes, the highest first."""
+    """Return kcat's %R: the length as four bytes, big-endian."""
     return (-1 if data is None else len(data)).to_bytes(4, "big", signed=True)
 
 
@@ -151,7 +151,7 @@ _SPELLINGS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def headers_text(headers: tuple[Header, ...]) -> bytes:
-    """`name=value,name=value`, NULL for a value that is null."""
+    """Format headers as `name=value,name=value`, with NULL for a null value."""
     return b",".join(
         [
             header.key_bytes() + b"=" + (b"NULL" if header.value is None else header.value)

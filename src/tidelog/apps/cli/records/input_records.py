@@ -1,8 +1,7 @@
-"""From bytes on stdin or in files to records: lines, format strings, or lines of JSON.
+"""Parse records from stdin or files: lines, format strings, or lines of JSON.
 
-Always true: what was read so far never waits for more than a short while before it is given
-out, so that records typed by hand are written as they are typed; no more is held than one
-piece of input and one unfinished record.
+Invariants: complete records are returned within PAUSE_S, so that records typed by hand are written
+as they are typed. At most one piece of input and one unfinished record are in memory.
 """
 
 import base64
@@ -25,7 +24,7 @@ PAUSE_S = 0.02
 
 
 class Given(NamedTuple):
-    """A record as the input has it; None where the input says nothing of it."""
+    """A record of the input; None for what the input does not contain."""
 
     key: bytes | None
     value: bytes | None
@@ -35,14 +34,14 @@ class Given(NamedTuple):
 
 
 class BadInput(ValueError):
-    """The input does not say what it was said to."""
+    """The input does not have the expected format."""
 
 
 Understand = Callable[[bytes], Given]
 
 
 def pieces(source: BinaryIO) -> Iterator[bytes | None]:
-    """What there is, as it comes; None where nothing came for a while."""
+    """Yield input as it arrives; None after a pause of PAUSE_S."""
     try:
         file = source.fileno()
     except (OSError, AttributeError):
@@ -60,13 +59,15 @@ def pieces(source: BinaryIO) -> Iterator[bytes | None]:
 
 
 def split(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
-    """The records of a source, as many at a time as came together; an empty list: nothing more
-    for now. Raises BadInput."""
+    """Yield the records of a source in lists, as they arrive; an empty list means a pause.
+
+    Raises BadInput.
+    """
     begun: list[bytes] = []
-    """The record under way. It is put together once: it may have come in hundreds of pieces."""
+    """The pieces of the unfinished record, joined only once: there may be hundreds."""
     size = 0
     held = b""
-    """Its last bytes, with which a delimiter may begin."""
+    """Its last bytes, which may be the start of a delimiter."""
     for piece in pieces(source):
         if piece is None:
             yield []
@@ -80,14 +81,14 @@ def split(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
         begun.append(rest[:cut])
         size += cut
         if size > RECORD_BYTES_MAX:
-            raise BadInput(f"{size} bytes without a delimiter; name one with -D")
+            raise BadInput(f"no delimiter within {size} bytes; set it with -D")
         yield whole
     if last := b"".join([*begun, held]):
         yield [last]
 
 
 def plain(key: bytes | None, key_delimiter: bytes | None) -> Understand:
-    """The record is the value; up to the delimiter, if there is one, the key."""
+    """Return a parser of lines: the value, or with a key delimiter key and value."""
 
     def understand(line: bytes) -> Given:
         if key_delimiter is None:
@@ -99,7 +100,7 @@ def plain(key: bytes | None, key_delimiter: bytes | None) -> Understand:
 
 
 def understand_json(line: bytes) -> Given:
-    """kcat's envelope, as `tidelog consume -J` prints it. Raises BadInput."""
+    """Parse kcat's envelope, as `tidelog consume -J` prints it. Raises BadInput."""
     try:
         return Given(*envelope.load(line)[:4])
     except ValueError as error:
@@ -107,8 +108,10 @@ def understand_json(line: bytes) -> Given:
 
 
 def by_format(text: str, key: bytes | None) -> tuple[Understand, bytes]:
-    """How to take a record apart, and what stands between records: the end of the format.
-    Raises ValueError."""
+    """Return a parser for a format, and the record delimiter: the end of the format.
+
+    Raises ValueError.
+    """
     form = parse(text)
     delimiter = b"\n"
     if form and isinstance(form[-1], bytes):
@@ -117,11 +120,12 @@ def by_format(text: str, key: bytes | None) -> tuple[Understand, bytes]:
     unknown = sorted(set(letters) - set("ktsphoT"))
     if unknown or len(set(letters)) < len(letters) or not letters:
         raise ValueError(
-            f"{text!r} can't be read; each of %k, %s, %p, %h, %T, %t, %o may stand there once"
+            f"{text!r} is not a valid input format; use each of %k, %s, %p, %h, %T, %t, %o at"
+            " most once"
         )
     for one, two in pairwise(form):
         if isinstance(one, Field) and isinstance(two, Field):
-            raise ValueError(f"%{one.letter}%{two.letter}: put something between them")
+            raise ValueError(f"%{one.letter}%{two.letter}: a delimiter between them is missing")
     spellings = {piece.letter: piece.spelling for piece in form if isinstance(piece, Field)}
     pattern = re.compile(
         b"".join(
@@ -134,7 +138,7 @@ def by_format(text: str, key: bytes | None) -> tuple[Understand, bytes]:
     def understand(line: bytes) -> Given:
         found = pattern.fullmatch(line)
         if found is None:
-            raise BadInput(f"{line[:60]!r} is not of the form {text!r}")
+            raise BadInput(f"{line[:60]!r} does not match the format {text!r}")
         fields = found.groupdict()
         spelt = {letter: _spelt(fields[letter], spellings[letter]) for letter in fields}
         return Given(
@@ -161,16 +165,16 @@ def _number(fields: dict[str, bytes], letter: str) -> int | None:
     if letter not in fields:
         return None
     if not fields[letter].isdigit() or len(fields[letter]) > len(str(TIME_MAX)):
-        raise BadInput(f"{fields[letter][:60]!r} is no number for %{letter}")
+        raise BadInput(f"{fields[letter][:60]!r} is not a valid number for %{letter}")
     return min(int(fields[letter]), TIME_MAX)
 
 
 def parse_headers(text: bytes) -> tuple[Header, ...]:
-    """`name=value,name=value`; a name alone has no value."""
+    """Parse `name=value,name=value`; a name alone has a null value."""
     return tuple(parse_header(part) for part in text.split(b",") if part)
 
 
 def parse_header(text: bytes) -> Header:
-    """`name=value`; a name alone has no value."""
+    """Parse `name=value`; a name alone has a null value."""
     name, equals, value = text.partition(b"=")
     return Header.of(name, value if equals else None)

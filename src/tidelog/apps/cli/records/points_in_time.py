@@ -1,14 +1,14 @@
-"""Times as people write them on the command line: milliseconds, ISO 8601, or so long ago.
+"""Parse times and durations: milliseconds, ISO 8601, or relative such as -15m.
 
-Always true: a time without a zone is UTC, as Kafka's own tools take it; times are such as a
-record can have, from 1970 on. What was before, and nobody can mean anything else by it, is 1970.
+Invariants: a time without a zone is UTC, as in Kafka's tools. A time before 1970 becomes 1970, the
+first timestamp that a record can have.
 """
 
 import re
 from datetime import UTC, datetime, timedelta
 
 TIME_MAX = 2**63 - 1
-"""A record has room for no more milliseconds."""
+"""The largest timestamp of a record, in milliseconds."""
 _AGO = re.compile(r"-(\d+)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(
@@ -17,11 +17,11 @@ _DURATION = re.compile(
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """`1700000000000`, `2024-01-31`, `2024-01-31T10:00:00Z` or `-15m`, in milliseconds since
+    """Parse `1700000000000`, `2024-01-31`, `2024-01-31T10:00:00Z` or `-15m` to milliseconds since
     1970. Raises ValueError."""
     found_ms = _parse(text, now_ms)
     if found_ms > TIME_MAX:
-        raise ValueError(f"{text!r} is too far away; times are milliseconds, at most {TIME_MAX}")
+        raise ValueError(f"{text!r} is too large; the maximum is {TIME_MAX} milliseconds")
     return max(found_ms, 0)
 
 
@@ -35,7 +35,7 @@ def _parse(text: str, now_ms: int) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time; write milliseconds, 2024-01-31T10:00:00Z or -15m"
+            f"{text!r} is not a time; write milliseconds, 2024-01-31T10:00:00Z or -15m"
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
@@ -43,13 +43,13 @@ def _parse(text: str, now_ms: int) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """`PT1H30M`, `P2D` (ISO 8601), or `90m`. Raises ValueError."""
+    """Parse `PT1H30M`, `P2D` (ISO 8601), or `90m`. Raises ValueError."""
     short = _AGO.fullmatch("-" + text)
     if short:
         return int(short[1]) * _UNIT_MS[short[2]]
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()[1:]):
-        raise ValueError(f"{text!r} is no duration; write PT1H30M, P2D or 90m")
+        raise ValueError(f"{text!r} is not a duration; write PT1H30M, P2D or 90m")
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups()[1:])
     try:
         length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

@@ -1,7 +1,7 @@
-"""Records on stdout, exactly as their bytes are; on a terminal what would upset it is escaped.
+"""Print records on stdout unchanged; on a terminal, with control characters escaped.
 
-Always true: when nobody reads stdout any more (`| head`), `Closed` is raised at the next write,
-or at the next look if nothing is written, and nothing is said on stderr.
+Invariant: when the reader of stdout ends (`| head`), the next write or flush raises `Closed`, and
+nothing is printed on stderr.
 """
 
 import os
@@ -20,11 +20,11 @@ Render = Callable[[Chunk, int], bytes]
 
 
 class Closed(Exception):
-    """Nobody reads what is printed any more."""
+    """The reader of stdout has ended."""
 
 
 class Printer:
-    """Writes chunks to stdout as one of the renderers below has them."""
+    """Writes chunks to stdout, formatted by one of the functions below."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -34,7 +34,7 @@ class Printer:
         self.count = 0
 
     def write(self, chunk: Chunk) -> None:
-        """Raises Closed."""
+        """Write a chunk of records. Raises Closed."""
         data = self._render(chunk, self.count)
         self.count += len(chunk.records)
         try:
@@ -43,7 +43,7 @@ class Printer:
             raise self._closed() from None
 
     def flush(self) -> None:
-        """What was written is out; or nobody wants it, also if nothing was written."""
+        """Flush stdout. Raises Closed if the reader has ended, even if nothing was written."""
         try:
             self._output.flush()
         except BrokenPipeError:
@@ -54,13 +54,13 @@ class Printer:
             raise self._closed()
 
     def _closed(self) -> Closed:
-        """Python would try to write the rest at its end, and complain."""
+        """Redirect stdout, because Python would fail to flush it at exit."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Closed()
 
 
 def _watch(stream: object) -> "select.poll | None":
-    """Tells of the other end's closing; None where there is no such thing."""
+    """Return a poll object that detects a closed pipe; None if not supported."""
     try:
         file = stream.fileno()  # type: ignore[attr-defined]
         watch = select.poll()
@@ -71,7 +71,7 @@ def _watch(stream: object) -> "select.poll | None":
 
 
 def readable(data: bytes) -> bytes:
-    """For a terminal: no control characters, no bytes that are no text."""
+    """Escape control characters and invalid UTF-8, for a terminal."""
     text = data.decode(errors="surrogateescape")
     if text.isprintable():
         return data
@@ -79,7 +79,7 @@ def readable(data: bytes) -> bytes:
 
 
 def json_lines(chunk: Chunk, _number: int) -> bytes:
-    """A line of JSON for each record."""
+    """Return a line of JSON for each record."""
     topic, partition = chunk.key
     return b"".join(
         [envelope.dump(topic, partition, record, chunk.broker) for record in chunk.records]
@@ -87,6 +87,6 @@ def json_lines(chunk: Chunk, _number: int) -> bytes:
 
 
 def formatted(template: str, null: bytes) -> Render:
-    """Each record as a format string has it. Raises ValueError."""
+    """Return a function that formats records by a format string. Raises ValueError."""
     render = compile_format(template, null)
     return lambda chunk, number: render(*chunk.key, chunk.records, number)

@@ -1,4 +1,4 @@
-"""`tidelog produce`: write records, in the habits of kcat and rpk."""
+"""`tidelog produce`: write records, with options like those of kcat and rpk."""
 
 import os
 import sys
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from tidelog.shell.client.cluster import Cluster
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-"""In the order of Kafka's numbers."""
+"""In the order of Kafka's codec numbers."""
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 REFUSED, INTERRUPTED = 1, 130
 PARTITIONS_SHOWN = 4
 
 
 class Options(NamedTuple):
-    """The command line, by the names of its options."""
+    """The options of the command line."""
 
     topic: str
     files: tuple[str, ...]
@@ -58,7 +58,7 @@ class Options(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What the words mean."""
+    """The parsed options."""
 
     understand: "Understand"
     delimiter: bytes
@@ -79,9 +79,9 @@ class Plan(NamedTuple):
 )
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
-@click.option("--key", "-k", metavar="KEY", help="The key of records that bring none.")
+@click.option("--key", "-k", metavar="KEY", help="Key of records without a key in the input.")
 @click.option(
-    "--key-delimiter", "-K", metavar="TEXT", help="What stands between key and value in the input."
+    "--key-delimiter", "-K", metavar="TEXT", help="Delimiter between key and value in the input."
 )
 @click.option(
     "--delimiter",
@@ -89,7 +89,7 @@ class Plan(NamedTuple):
     metavar="TEXT",
     default="\\n",
     show_default=True,
-    help="What stands between records in the input.",
+    help="Delimiter between records in the input.",
 )
 @click.option(
     "--header",
@@ -97,14 +97,15 @@ class Plan(NamedTuple):
     "headers",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A header of every record; may be given more than once.",
+    help="Add a header to every record; repeatable.",
 )
 @click.option(
     "--partition",
     "-p",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Where to.  [default: by the key as Kafka's Java client does; without one, any]",
+    help="Write to this partition.  [default: by the hash of the key, as Kafka's Java client does;"
+    " without a key, any]",
 )
 @click.option(
     "--codec",
@@ -112,32 +113,40 @@ class Plan(NamedTuple):
     type=click.Choice(CODECS),
     default="none",
     show_default=True,
-    help="How to compress batches.",
+    help="Compression of batches.",
 )
 @click.option(
     "--acks",
     type=click.Choice([*ACKS]),
     default="all",
     show_default=True,
-    help="Who has to have a record before it counts as written. Only all is without doubles.",
+    help="Required acknowledgements: all in-sync replicas, the leader (1), or none (0). Only"
+    " `acks=all` prevents duplicates.",
 )
 @click.option(
     "--timestamp",
     metavar="TIME",
-    help="Of all records: milliseconds, ISO 8601 or -15m.  [default: when they are read]",
+    help="Timestamp of all records: milliseconds, ISO 8601 or -15m.  [default: the current time]",
 )
 @click.option(
-    "--null", "-Z", is_flag=True, help="An empty value or key is null: a value so is a tombstone."
+    "--null",
+    "-Z",
+    is_flag=True,
+    help="Write empty keys and values as null; a null value is a tombstone.",
 )
 @click.option(
     "--template",
     "-f",
     metavar="FORMAT",
-    help=r"The form of the input: %k key, %s or %v value, %h headers (a=1,b=2), %p partition, %T"
+    help=r"Format of the input: %k key, %s or %v value, %h headers (a=1,b=2), %p partition, %T"
     r" timestamp; \n, \t, \xNN; %k{hex}, %v{base64}.",
 )
 @click.option(
-    "--json", "-J", "json_lines", is_flag=True, help="The input is what consume -J prints."
+    "--json",
+    "-J",
+    "json_lines",
+    is_flag=True,
+    help="Read JSON lines, as `tidelog consume -J` prints them.",
 )
 @click.option(
     "--delivery-timeout",
@@ -146,22 +155,24 @@ class Plan(NamedTuple):
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a batch is tried before it is given up.",
+    help="How long to retry a batch.",
 )
-@click.option("--tee", "-T", is_flag=True, help="Print the input on stdout once it is written.")
-@click.option("--create", is_flag=True, help="Make the topic if it is not there.")
-@click.option("--quiet", "-q", is_flag=True, help="Do not say what was written.")
+@click.option("--tee", "-T", is_flag=True, help="Print the input on stdout when it is written.")
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not print a summary.")
 @bootstrap_option()
 @timeout_option()
 @format_option()
 def produce(**given: Any) -> int:
-    """Write lines of stdin, or of files, as records to TOPIC.
+    """Write the lines of stdin, or of files, as records to TOPIC.
 
-    Exit code 0 means that every record is in the log, and once (unless --acks says less).
+    Exit code 0 means that every record is written exactly once (with --acks 1 or 0: sent).
     """
     options = Options(**given)
     plan = _understand(options)
-    with connected_cluster(options.bootstrap, options.timeout_s, "--create makes it") as cluster:
+    with connected_cluster(
+        options.bootstrap, options.timeout_s, "add --create to create it"
+    ) as cluster:
         return _run(cluster, options, plan)
 
 
@@ -177,10 +188,10 @@ def _understand(options: Options) -> Plan:
 
     for path in options.files:
         if not os.path.exists(path) or os.path.isdir(path):
-            raise click.UsageError(f"there is no file {path!r}")
+            raise click.UsageError(f"file {path!r} does not exist")
     forms = [options.json_lines, options.template is not None, options.key_delimiter is not None]
     if sum(forms) > 1:
-        raise click.UsageError("-J, -f and -K are three forms of input; give one of them")
+        raise click.UsageError("-J, -f and -K can't be combined: they are different input formats")
     key = None if options.key is None else options.key.encode(errors="surrogateescape")
     understand: Understand
     try:
@@ -204,7 +215,7 @@ def _understand(options: Options) -> Plan:
 
 def _some(delimiter: bytes, option: str) -> bytes:
     if not delimiter:
-        raise click.UsageError(f"{option} is empty; leave it out, or name a delimiter")
+        raise click.UsageError(f"{option} is empty; give a delimiter, or remove the option")
     return delimiter
 
 
@@ -235,7 +246,7 @@ def _run(cluster: "Cluster", options: Options, plan: Plan) -> int:
                 _send_all(source, sender, options, plan, tell)
             sender.flush()
     except (ClientError, BadInput) as error:
-        fate = "may be or not" if isinstance(error, Unresolved) else "were not"
+        fate = "may be written or not" if isinstance(error, Unresolved) else "were not"
         failed = f"{error}; {sender.records} records were written, {sender.waiting} {fate}"
         status = REFUSED
     except KeyboardInterrupt:
@@ -271,7 +282,7 @@ def _send_all(
             try:
                 key, value, headers, told_ms, partition = plan.understand(line)
             except BadInput as error:
-                raise BadInput(f"record {number} of the input: {error}") from None
+                raise BadInput(f"input record {number}: {error}") from None
             if options.null:
                 key, value = key or None, value or None
             when = plan.timestamp if plan.timestamp is not None else told_ms
@@ -287,7 +298,7 @@ def _send_all(
 
 @contextmanager
 def _progress(options: Options) -> Iterator["ShowProgress"]:
-    """The rate on stderr, where a terminal shows it and nobody types."""
+    """Show the rate on stderr, if it is a terminal and the input is not typed."""
     if options.quiet or not sys.stderr.isatty() or (not options.files and sys.stdin.isatty()):
         yield lambda _done, _note: None
         return

@@ -1,7 +1,7 @@
-"""The loop of `tidelog consume`: from the cluster to stdout until it is enough.
+"""The loop of `tidelog consume`: read records and print them until a limit is reached.
 
-Always true: with a group, an offset is committed only once all records before it are written
-out; so whoever goes on in its place may see records twice, and misses none.
+Invariant: with a group, an offset is committed only after all records before it are printed. A
+member that takes over may print records twice, but misses none.
 """
 
 import re
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NamedTuple, Protocol
 
-from tidelog.apps.cli.records.asked_offsets import BEGINNING, Asked, Point, resolve
+from tidelog.apps.cli.records.asked_offsets import BEGINNING, OffsetRange, Point, resolve
 from tidelog.apps.cli.records.printing import Closed, Printer
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
@@ -21,19 +21,19 @@ from tidelog.shell.client.consuming.consumer import Chunk, Consumer, Span
 
 TURN_S = 0.5
 LOOK_S = 5.0
-"""How often topics and partitions are looked for that are new."""
+"""How often to look for new topics and partitions."""
 
 Tell = Callable[[str], None]
 
 
 class Wanted(NamedTuple):
-    """What to read, and when it is enough."""
+    """What to read, and where to stop."""
 
     topics: tuple[str, ...]
     regex: bool
     partitions: tuple[int, ...]
-    """None given: all."""
-    asked: Asked
+    """Empty means all."""
+    asked: OffsetRange
     to_the_end: bool
     isolation: int
 
@@ -43,24 +43,24 @@ class Wanted(NamedTuple):
 
 
 class Source(Protocol):
-    """Where chunks come from."""
+    """A source of chunks of records."""
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether there are no more records to read."""
 
     def poll(self, timeout_s: float) -> Iterator[Chunk]:
-        """What comes within the time."""
+        """Yield chunks that arrive within the time."""
 
     def written(self, key: TopicPartition, offset: Offset, epoch: LeaderEpoch) -> None:
-        """All records of the partition below `offset` are out."""
+        """Note that all records of the partition below `offset` are printed."""
 
     def close(self) -> None:
-        """Nothing more is wanted."""
+        """Stop reading."""
 
 
 def chosen_topics(cluster: Cluster, wanted: Wanted) -> list[str]:
-    """The topics that are meant. A regex finds internal ones only if it begins with `_`."""
+    """Return the topics to read. A regex matches internal topics only if it begins with `_`."""
     if not wanted.regex:
         return [cluster.topic(name).name for name in dict.fromkeys(wanted.topics)]
     patterns = [re.compile(text) for text in wanted.topics]
@@ -75,7 +75,7 @@ def chosen_topics(cluster: Cluster, wanted: Wanted) -> list[str]:
 
 
 def chosen_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicPartition]:
-    """All partitions of the topics, or those that were named. Raises NoSuchTopic."""
+    """Return all partitions of the topics, or those of -p. Raises NoSuchTopic."""
     found = []
     for name in chosen_topics(cluster, wanted):
         for partition in wanted.partitions or cluster.topic(name).partitions:
@@ -87,12 +87,12 @@ def chosen_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicPartition]:
 def spans_of(
     cluster: Cluster, keys: Collection[TopicPartition], wanted: Wanted
 ) -> dict[TopicPartition, Span]:
-    """From where to where each of these is read."""
+    """Return the range of offsets to read in each partition."""
     return resolve(cluster, keys, wanted.asked, wanted.isolation, to_the_end=wanted.to_the_end)
 
 
 class Assigned:
-    """Partitions as they were asked for; without an end, those that appear later too."""
+    """Reads fixed partitions; without an end also partitions that are created later."""
 
     def __init__(self, cluster: Cluster, wanted: Wanted, tell: Tell) -> None:
         self._cluster = cluster
@@ -123,23 +123,23 @@ class Assigned:
             if not self._wanted.regex:
                 self._cluster.refresh(self._wanted.topics)
             new = set(chosen_partitions(self._cluster, self._wanted)) - self._known
-            first = self._wanted._replace(asked=Asked(Point(BEGINNING)))
+            first = self._wanted._replace(asked=OffsetRange(Point(BEGINNING)))
             self._consumer.add(spans_of(self._cluster, new, first))
         except ClientError:
-            return  # the consumer tells what is the matter, if it matters
+            return  # the consumer reports lasting errors
         self._known |= new
         for key in sorted(new):
-            self._tell(f"{key} is new; reading it from its beginning")
+            self._tell(f"new partition {key}; reading it from the beginning")
 
     def written(self, key: TopicPartition, offset: Offset, epoch: LeaderEpoch) -> None:
-        """Nothing is committed without a group."""
+        """Do nothing: without a group no offsets are committed."""
 
     def close(self) -> None:
         self._consumer.close()
 
 
 def as_member(cluster: Cluster, wanted: Wanted, group: str, tell: Tell) -> Source:
-    """A member of the group; where it never was it begins as was asked for."""
+    """Join a group; read from committed offsets, or without them from the requested start."""
     from tidelog.shell.client.groups.group_admin import Committed
     from tidelog.shell.client.groups.group_consumer import GroupConsumer
 
@@ -151,15 +151,17 @@ def as_member(cluster: Cluster, wanted: Wanted, group: str, tell: Tell) -> Sourc
             spans[key] = Span(known.offset, spans[key].end, known.leader_epoch)
         return spans
 
-    chosen_topics(cluster, wanted)  # said before anybody is told to rebalance
+    chosen_topics(cluster, wanted)  # raises NoSuchTopic before the group rebalances
     patience_s = None if wanted.endless else cluster.timeout_s
     consumer = Consumer(cluster, wanted.isolation, tell, patience_s=patience_s)
     return GroupConsumer(consumer, group, lambda: chosen_topics(cluster, wanted), begin)
 
 
 def read_out(source: Source, printer: Printer, count: int | None) -> None:
-    """Print what comes until it is enough, nobody reads it, or somebody interrupts. Raises
-    ClientError."""
+    """Print records until the limit, the end, a closed stdout or an interrupt.
+
+    Raises ClientError.
+    """
     out: dict[TopicPartition, tuple[Offset, LeaderEpoch]] = {}
     try:
         with _terminated_as_interrupted():
@@ -195,7 +197,7 @@ def _print_some(
 def _mark(
     source: Source, printer: Printer, out: dict[TopicPartition, tuple[Offset, LeaderEpoch]]
 ) -> None:
-    """What is out of our hands may be committed."""
+    """Flush stdout, and mark the printed records for commit."""
     printer.flush()
     for key, (offset, epoch) in out.items():
         source.written(key, offset, epoch)
@@ -204,7 +206,7 @@ def _mark(
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does: a member leaves its group, and commits."""
+    """Treat SIGTERM as Ctrl-C, so that a member commits and leaves its group."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,8 +1,8 @@
-"""Records gathered into batches, each sent and awaited; who goes into which partition.
+"""Collect records into batches, choose their partitions, and send each batch.
 
-A record with a key goes where Kafka's Java client puts it; those without share a partition
-until its batch is sent, then take another. Always true: records of one partition are written
-in the order in which they came; after an error nothing more is sent.
+A record with a key goes to the partition that Kafka's Java client chooses. Records without a key
+share a partition until its batch is sent. Invariants: records of a partition are written in input
+order; after an error nothing more is sent.
 """
 
 from typing import NamedTuple
@@ -22,17 +22,17 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class Written(NamedTuple):
-    """What one partition got."""
+    """What was written to one partition."""
 
     partition: int
     records: int
     first_offset: Offset | None
-    """None: nobody says it (acks=0)."""
+    """None if unknown (acks=0)."""
     last_offset: Offset | None
 
 
 class Sender:
-    """Appends to one topic; `partition` is for all records that name none."""
+    """Writes to one topic; `partition` applies to records that name none."""
 
     def __init__(self, producer: Producer, topic: str, partition: int | None = None) -> None:
         self._producer = producer
@@ -45,12 +45,12 @@ class Sender:
         self._batches: dict[int, list[Record]] = {}
         self._sizes: dict[int, int] = {}
         self.records = 0
-        """That are written."""
+        """Number of records written."""
         self.bytes = 0
         self.written: dict[int, Written] = {}
 
     def add(self, record: Record, partition: int | None = None) -> None:
-        """Take a record; a batch that is full is sent. Raises ClientError."""
+        """Add a record; send its batch if it is full. Raises ClientError."""
         if partition is None:
             partition = self._choose(record)
         batch = self._batches.setdefault(partition, [])
@@ -69,13 +69,13 @@ class Sender:
         return partition_of_key(record.key, self._count)
 
     def flush(self) -> None:
-        """Send all that waits. Raises ClientError."""
+        """Send all unfinished batches. Raises ClientError."""
         for partition in list(self._batches):
             self._send(partition)
 
     @property
     def waiting(self) -> int:
-        """Records that were taken and are not written."""
+        """Number of records added and not yet written."""
         return sum(map(len, self._batches.values()))
 
     def _send(self, partition: int) -> None:
@@ -96,12 +96,14 @@ class Sender:
             self._append(partition, records[half:])
             return
         self.records += len(records)
-        del self._batches[partition][: len(records)]  # of a halved batch the rest still waits
+        del self._batches[partition][
+            : len(records)
+        ]  # the rest of a halved batch is still to be sent
         before = self.written.get(partition, Written(partition, 0, None, None))
-        told = None if first == NO_OFFSET else first
+        offset = None if first == NO_OFFSET else first
         self.written[partition] = Written(
             partition,
             before.records + len(records),
-            told if before.first_offset is None else before.first_offset,
-            before.last_offset if told is None else told + len(records) - 1,
+            offset if before.first_offset is None else before.first_offset,
+            before.last_offset if offset is None else offset + len(records) - 1,
         )
