@@ -23,12 +23,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.apps.spark.columns import arrow_schema
-from tidelog.apps.spark.decoding.batch_headers import check_checksums, scan_headers
+from tidelog.apps.spark.decoding.batch_headers import check_checksums, scan_headers, select
 from tidelog.apps.spark.decoding.decoder import Decoder
-from tidelog.apps.spark.decoding.engines import NUMBA, NUMPY
-from tidelog.apps.spark.decoding.selection import select
 from tidelog.apps.spark.encoding.encoder import BatchEncoder, Rows
-from tidelog.apps.spark.encoding.key_partitions import partitions_of_keys
+from tidelog.apps.spark.encoding.row_columns import partitions_of_keys
+from tidelog.apps.spark.engines import NUMBA, PYTHON
 from tidelog.apps.spark.source.range_reader import RangeToRead, read_range
 from tidelog.core.record.compression import Codec
 from tidelog.shell.client.admin import create_topic
@@ -140,14 +139,14 @@ def jobs(cluster: Callable[[], LocalCluster]) -> Iterator[tuple[str, Callable[[]
         for codec in Codec:
             name = f"{size} B, {codec.name.lower()}"
             yield f"decode {name}", lambda s=size, c=codec: decode_row(s, c, NUMBA)
-        yield f"decode {size} B, without numba", lambda s=size: decode_row(s, Codec.NONE, NUMPY)
+        yield f"decode {size} B, without numba", lambda s=size: decode_row(s, Codec.NONE, PYTHON)
         for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
             name = f"fetch and decode {size} B, {codec.name.lower()}"
             yield name, lambda s=size, c=codec: fetch_row(cluster(), s, c)
         for codec in Codec:
             name = f"{size} B, {codec.name.lower()}"
             yield f"encode {name}, 6 targets", lambda s=size, c=codec: encode_row(s, c, NUMBA)
-        yield f"encode {size} B, without numba", lambda s=size: encode_row(s, Codec.NONE, NUMPY)
+        yield f"encode {size} B, without numba", lambda s=size: encode_row(s, Codec.NONE, PYTHON)
 
 
 def main() -> None:

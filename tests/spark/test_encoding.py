@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from log_batches import records, text
 
 from tidelog.apps.spark.columns import ARROW_TYPES, HEADERS
-from tidelog.apps.spark.decoding.engines import NUMBA, NUMPY
 from tidelog.apps.spark.encoding.encoder import (
     BatchEncoder,
     EncodedBatch,
@@ -19,7 +18,8 @@ from tidelog.apps.spark.encoding.encoder import (
     WrongRows,
     timestamps_ms,
 )
-from tidelog.apps.spark.encoding.key_partitions import partitions_of_keys
+from tidelog.apps.spark.encoding.row_columns import partitions_of_keys
+from tidelog.apps.spark.engines import NUMBA, PYTHON
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import Producer, encode_batch
@@ -27,7 +27,7 @@ from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import HEADER_SIZE, MAX_SEQUENCE, parse
 from tidelog.shell.client.partitioner import partition_of_key
 
-engines = pytest.mark.parametrize("engine", [NUMBA, NUMPY])
+engines = pytest.mark.parametrize("engine", [NUMBA, PYTHON])
 
 
 def as_rows(rows: list[Record], *, text_columns: bool = False) -> Rows:

@@ -86,6 +86,16 @@ def arrow_schema(include_headers: bool = False) -> Any:
     )
 
 
+def constant_columns(schema: Any, topic: str, partition: int, rows: int) -> dict[str, Any]:
+    """The columns of `schema` that have the same value in every row."""
+    made: dict[str, Any] = {}
+    if TOPIC in schema.names:
+        made[TOPIC] = pa.repeat(pa.scalar(topic, pa.string()), rows)
+    if PARTITION in schema.names:
+        made[PARTITION] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+    return made
+
+
 def _spark_types() -> dict[str, Any]:
     from pyspark.sql import types
 

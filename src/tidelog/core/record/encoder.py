@@ -60,7 +60,7 @@ def encode_batch(
     base_timestamp = records[0].timestamp
     body = bytearray()
     for record, delta in zip(records, deltas, strict=True):
-        _encode_record(body, record, record.timestamp - base_timestamp, delta)
+        encode_record(body, record, record.timestamp - base_timestamp, delta)
     batch = bytearray(HEADER_SIZE)
     batch += compress(Codec(attributes & CODEC_MASK), body)
     HEADER.pack_into(
@@ -120,9 +120,10 @@ def encode_marker(
     return encode_batch([record], attributes=TRANSACTIONAL | CONTROL, producer=writer)
 
 
-def _encode_record(
+def encode_record(
     output: bytearray, record: Record, timestamp_delta: int, offset_delta: int
 ) -> None:
+    """Append one record as it lies in a batch, its length in front."""
     body = bytearray(1)
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)

@@ -12,9 +12,8 @@ import pyarrow as pa
 from tidelog.apps.audit.scan.headers import Headers
 from tidelog.apps.audit.scan.walk import Framed
 from tidelog.apps.spark.columns import ARROW_TYPES, OFFSET, TIMESTAMP
-from tidelog.apps.spark.decoding.batch_headers import BatchHeaders
+from tidelog.apps.spark.decoding.batch_headers import BatchHeaders, Selected
 from tidelog.apps.spark.decoding.decoder import Decoder
-from tidelog.apps.spark.decoding.selection import Selected
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import (
     DELETE_HORIZON,

@@ -23,8 +23,8 @@ from tidelog.apps.audit.source.planning import Unit
 from tidelog.apps.audit.source.record_view import READ_COMMITTED, RecordView
 from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.apps.spark.columns import ARROW_TYPES, OFFSET
+from tidelog.apps.spark.decoding.batch_headers import Selected
 from tidelog.apps.spark.decoding.decoder import Decoder
-from tidelog.apps.spark.decoding.selection import Selected
 from tidelog.core.lineage.transaction_index import (
     AbortedTransaction,
     CorruptTransactionIndex,

@@ -1,18 +1,23 @@
-"""The headers of all batches in a chunk of a log, as arrays.
+"""The headers of all batches in a chunk of a log, as arrays, and which batches a reader sees.
 
-Always true: each entry is a whole batch of format 2 that lies inside the chunk, its offsets
-rise from batch to batch, and they fit into 63 bits. A batch that is cut off at the end, as
-the last one of a fetch answer may be, is left out and counted in `tail`.
+Invariants of `BatchHeaders`: each entry is a whole batch of format 2 inside the chunk; offsets
+rise from batch to batch and fit into 63 bits. An incomplete batch at the end, as a fetch response
+may have it, is left out and counted in `tail`.
+
+Readers do not see control batches. Readers of committed data do not see aborted transactions:
+the rule of core/record/isolation, applied to a whole chunk at once.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.crc32c import Buffer, crc32c
+from tidelog.core.record.decoder import decode_marker
 from tidelog.core.record.record_batch import (
     CODEC_MASK,
     CONTROL,
@@ -23,7 +28,9 @@ from tidelog.core.record.record_batch import (
     PREFIX_SIZE,
     TRANSACTIONAL,
     CorruptRecord,
+    parse,
 )
+from tidelog.core.types import Offset
 
 Int64s: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Bools: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -47,10 +54,10 @@ HEADER = np.dtype(
         ("count", ">i4"),
     ]
 )
-"""The 61 bytes as they lie in a log."""
+"""The 61 bytes of a batch header."""
 assert HEADER.itemsize == HEADER_SIZE
 _NUMBERS = np.dtype([(name, np.int64) for name in HEADER.names or ()])
-_AS_IT_IS = (
+_UNCHANGED = (
     *("leader_epoch", "crc", "attributes", "base_timestamp", "max_timestamp"),
     *("producer_id", "producer_epoch", "base_sequence", "count"),
 )
@@ -76,7 +83,7 @@ class BatchHeaders:
     base_sequence: Int64s
     count: Int64s
     tail: int
-    """Bytes of a batch that is cut off."""
+    """Bytes of an incomplete batch at the end."""
 
     def __len__(self) -> int:
         return len(self.position)
@@ -99,7 +106,7 @@ class BatchHeaders:
 
 
 def scan_headers(records: Buffer) -> BatchHeaders:
-    """Raises CorruptRecord."""
+    """Read the headers of all batches in a chunk. Raises CorruptRecord."""
     positions, end = _positions(records)
     raw = np.frombuffer(records, np.uint8)
     at = np.array(positions, np.int64)
@@ -110,23 +117,23 @@ def scan_headers(records: Buffer) -> BatchHeaders:
     base_offset, last_delta = found["base_offset"], found["last_offset_delta"]
     last_offset = base_offset + last_delta
     if (last_delta < 0).any() or (base_offset < 0).any() or (base_offset > _OFFSET_MAX).any():
-        raise CorruptRecord("a batch whose offsets are none")
+        raise CorruptRecord("batch has invalid offsets")
     if (base_offset[1:] <= last_offset[:-1]).any():
-        raise CorruptRecord("batches whose offsets do not rise")
+        raise CorruptRecord("offsets of batches do not rise")
     if (found["count"] < 0).any():
-        raise CorruptRecord("a batch with less than no records")
+        raise CorruptRecord("batch has a negative record count")
     return BatchHeaders(
         position=at,
         size=found["length"] + PREFIX_SIZE,
         base_offset=base_offset,
         last_offset=last_offset,
         tail=len(records) - end,
-        **{name: found[name] for name in _AS_IT_IS},
+        **{name: found[name] for name in _UNCHANGED},
     )
 
 
 def check_checksums(records: Buffer, headers: BatchHeaders) -> None:
-    """Raises CorruptRecord if the checksum of any batch is not that of its bytes."""
+    """Raise CorruptRecord if the checksum of a batch is wrong."""
     view = memoryview(records)
     starts = (headers.position + CRC_FROM).tolist()
     stops = (headers.position + headers.size).tolist()
@@ -136,8 +143,58 @@ def check_checksums(records: Buffer, headers: BatchHeaders) -> None:
             raise CorruptRecord(f"checksum of the batch at offset {offset} differs")
 
 
+class Selected(NamedTuple):
+    """A chunk, and the batches in it to read rows from."""
+
+    records: Buffer
+    headers: BatchHeaders
+    chosen: Int64s
+    """Their indexes in `headers`, ascending."""
+
+
+def select(
+    records: Buffer,
+    headers: BatchHeaders,
+    start: Offset,
+    end: Offset,
+    aborted: Iterable[tuple[int, Offset]] = (),
+) -> Selected:
+    """Select the data batches with offsets in [start, end).
+
+    `aborted` lists (producer id, first offset), for readers of committed data. Raises
+    CorruptRecord.
+    """
+    seen = (headers.last_offset >= start) & (headers.base_offset < end) & ~headers.is_control
+    # Compaction may leave a header without records.
+    seen &= (headers.count > 0) | (headers.size > HEADER_SIZE)
+    pending = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
+    if pending:
+        _leave_out_aborted(records, headers, pending, seen)
+    return Selected(records, headers, np.flatnonzero(seen).astype(np.int64))
+
+
+def _leave_out_aborted(
+    records: Buffer,
+    headers: BatchHeaders,
+    pending: list[tuple[int, Offset]],
+    seen: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> None:
+    aborting: set[int] = set()
+    is_control = headers.is_control
+    for number in np.flatnonzero(headers.is_transactional | is_control).tolist():
+        while pending and pending[-1][1] <= headers.last_offset[number]:
+            aborting.add(pending.pop()[0])
+        producer = int(headers.producer_id[number])
+        if is_control[number]:
+            marker = decode_marker(parse(records, int(headers.position[number])))
+            if marker is not None and marker.is_abort:
+                aborting.discard(producer)
+        elif producer in aborting:
+            seen[number] = False
+
+
 def _positions(records: Buffer) -> tuple[list[int], int]:
-    """Where whole batches begin, and where the last of them ends."""
+    """Return where whole batches begin, and where the last one ends."""
     found = []
     position = 0
     end = len(records)

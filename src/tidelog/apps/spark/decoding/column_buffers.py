@@ -1,11 +1,11 @@
-"""The memory that the kernel writes columns to, and RecordBatches over it.
+"""Decode records with the kernel: the memory that it writes columns to, and RecordBatches over it.
 
-Making memory is dearer than filling it, so the same is used for one RecordBatch after
-another, unless they are to be kept. Always true: `state` says how much room there is, and
-`out` where it is.
+Allocating memory costs more than filling it, so the same memory serves one RecordBatch after
+another, unless they are to be kept. Invariant: `state` says how much room there is, and `out`
+where it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +13,10 @@ import pyarrow as pa
 
 from tidelog.apps.spark import columns
 from tidelog.apps.spark.decoding import kernel
-from tidelog.apps.spark.decoding.shared_columns import as_text, constant_columns
+from tidelog.apps.spark.decoding.batch_headers import Selected
+from tidelog.apps.spark.decoding.unpacking import UnpackMemory, unpack
+from tidelog.core.record.record_batch import CorruptRecord
+from tidelog.core.types import Offset
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,7 +52,7 @@ class ColumnBuffers:
         self._keep = keep
         self._memory: dict[int, Array] = {}
         self._buffers: dict[int, Any] = {}
-        self._constants = constant_columns(schema, topic, partition, rows)
+        self._constants = columns.constant_columns(schema, topic, partition, rows)
         self.state[kernel.ROWS_MAX] = rows
         self.state[kernel.DATA_MAX] = data_bytes
         self.state[kernel.WANTED] = sum(_WANTED_BITS.get(name, 0) for name in schema.names)
@@ -184,7 +187,7 @@ class ColumnBuffers:
         name_column = pa.Array.from_buffers(pa.binary(), count, names, 0)
         pairs = pa.StructArray.from_arrays(
             [
-                as_text(name_column, bool(state[kernel.ODD_NAMES])),
+                _as_text(name_column, bool(state[kernel.ODD_NAMES])),
                 pa.Array.from_buffers(pa.binary(), count, contents, empty),
             ],
             fields=list(columns.HEADER_FIELDS),
@@ -197,3 +200,45 @@ class ColumnBuffers:
             nulls,
             children=[pairs],
         )
+
+
+def _as_text(names: Any, has_invalid: bool) -> Any:
+    """Header names as strings; invalid UTF-8 is replaced, as in Java."""
+    if has_invalid:
+        return pa.array([name.as_py().decode(errors="replace") for name in names], pa.string())
+    return names.view(pa.string())
+
+
+class KernelDecoder:
+    """Decodes records with the kernel, into buffers, until a RecordBatch is full."""
+
+    def __init__(
+        self, schema: Any, topic: str, partition: int, rows: int, data_bytes: int, keep: bool
+    ) -> None:
+        self._buffers = ColumnBuffers(schema, topic, partition, rows, data_bytes, keep)
+        self._memory = UnpackMemory()
+
+    def decode(self, selected: Selected, start: Offset, end: Offset) -> Iterator[Any]:
+        """Yield the RecordBatches that became full. Raises CorruptRecord."""
+        state = self._buffers.state
+        state[kernel.START], state[kernel.STOP] = start, end
+        for batches, _held in unpack(selected, self._memory):
+            state[kernel.BATCH : kernel.NEXT_DELTA + 1] = 0
+            while True:
+                outcome = kernel.fill(batches, state, self._buffers.out)
+                if outcome == kernel.END:
+                    break
+                if outcome == kernel.CORRUPT:
+                    offset = batches[state[kernel.BATCH]][kernel.BASE_OFFSET]
+                    raise CorruptRecord(
+                        f"record {state[kernel.DONE]} of the batch at offset {offset} is invalid"
+                    )
+                if outcome == kernel.FULL:
+                    yield self._buffers.take()
+                else:
+                    self._buffers.grow()
+
+    def flush(self) -> Iterator[Any]:
+        """Yield the rows that are left."""
+        if self._buffers.state[kernel.ROWS]:
+            yield self._buffers.take()

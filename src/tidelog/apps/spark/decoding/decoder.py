@@ -1,41 +1,30 @@
-"""Chunks of a log in, RecordBatches out.
+"""Decode chunks of a log into Arrow RecordBatches.
 
 Rows of several chunks go into one RecordBatch until it is full, so that small chunks do not
-make small RecordBatches. Always true: rows come in the order of their offsets, and every
-record of a chosen batch that lies in the range asked for is a row, or CorruptRecord is
-raised.
+make small RecordBatches. The kernel does the work; where numba is missing, core's decoder does,
+many times slower.
+
+Invariant: rows come in the order of their offsets, and every record of a selected batch whose
+offset is in the requested range is a row, or CorruptRecord is raised.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
-from tidelog.apps.spark.decoding.engines import NUMBA, chosen_engine
-from tidelog.apps.spark.decoding.selection import Selected
-from tidelog.apps.spark.decoding.unpacking import Unpacked, UnpackMemory, unpack
+import pyarrow as pa
+
+from tidelog.apps.spark import columns
+from tidelog.apps.spark.decoding.batch_headers import Selected
+from tidelog.apps.spark.engines import NUMBA, chosen_engine
+from tidelog.core.record.decoder import LogRecord, TimestampType, decode
+from tidelog.core.record.record import Header
+from tidelog.core.record.record_batch import parse
 from tidelog.core.types import Offset
 
 ROWS = 16 * 1024
 DATA_BYTES = 8 * 1024 * 1024
 OFFSET_MAX = 2**63 - 1
-
-
-class Engine(Protocol):
-    """What turns records into columns."""
-
-    def fill(self, unpacked: Unpacked, start: Offset, end: Offset) -> Iterator[Any]: ...
-
-    def rest(self) -> Iterator[Any]: ...
-
-
-def _engine(name: str) -> Callable[..., Engine]:
-    """Imported when it is asked for: compiling takes a while, and numba may be missing."""
-    if name == NUMBA:
-        from tidelog.apps.spark.decoding.filling import Filling
-
-        return Filling
-    from tidelog.apps.spark.decoding.vectorised import Vectorised
-
-    return Vectorised
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class Decoder:
@@ -53,18 +42,92 @@ class Decoder:
         engine: str | None = None,
     ) -> None:
         """`rows` and `data_bytes` bound a RecordBatch; one record may be larger. Unless `keep`
-        is set, a RecordBatch is good only until the next one is asked for."""
-        make = _engine(chosen_engine(engine))
-        self._memory = UnpackMemory()
-        self._engine: Engine = make(schema, topic, partition, rows, data_bytes, keep)
+        is set, a RecordBatch is valid only until the next one is requested."""
+        self._engine: Any
+        if chosen_engine(engine) == NUMBA:
+            # Imported when needed: compiling takes a while, and numba may be missing.
+            from tidelog.apps.spark.decoding.column_buffers import KernelDecoder
+
+            self._engine = KernelDecoder(schema, topic, partition, rows, data_bytes, keep)
+        else:
+            self._engine = _CoreDecoder(schema, topic, partition, rows, data_bytes)
 
     def decode(
         self, selected: Selected, start: Offset = 0, end: Offset = OFFSET_MAX
     ) -> Iterator[Any]:
-        """The RecordBatches that became full. Raises CorruptRecord."""
-        for unpacked in unpack(selected, self._memory):
-            yield from self._engine.fill(unpacked, start, end)
+        """Yield the RecordBatches that became full. Raises CorruptRecord."""
+        yield from self._engine.decode(selected, start, end)
 
     def flush(self) -> Iterator[Any]:
-        """What is left."""
-        yield from self._engine.rest()
+        """Yield the rows that are left."""
+        yield from self._engine.flush()
+
+
+class _CoreDecoder:
+    """Decodes records with core's decoder."""
+
+    def __init__(self, schema: Any, topic: str, partition: int, rows: int, data_bytes: int) -> None:
+        self._schema = schema
+        self._rows = rows
+        self._data_bytes = data_bytes
+        self._constants = columns.constant_columns(schema, topic, partition, rows)
+        self._records: list[LogRecord] = []
+        self._size = 0
+
+    def decode(self, selected: Selected, start: Offset, end: Offset) -> Iterator[Any]:
+        for position in selected.headers.position[selected.chosen].tolist():
+            for record in decode(parse(selected.records, position)):
+                if not start <= record.offset < end:
+                    continue
+                size = self._size_of(record)
+                full = len(self._records) == self._rows or self._size + size > self._data_bytes
+                if self._records and full:
+                    yield self._take()
+                self._records.append(record)
+                self._size += size
+
+    def flush(self) -> Iterator[Any]:
+        if self._records:
+            yield self._take()
+
+    def _size_of(self, record: LogRecord) -> int:
+        names = self._schema.names
+        size = len(record.key or b"") if columns.KEY in names else 0
+        size += len(record.value or b"") if columns.VALUE in names else 0
+        if columns.HEADERS in names:
+            size += sum(len(each.key_bytes()) + len(each.value or b"") for each in record.headers)
+        return size
+
+    def _take(self) -> Any:
+        records, self._records, self._size = self._records, [], 0
+        arrays = []
+        for field in self._schema:
+            constant = self._constants.get(field.name)
+            if constant is not None:
+                arrays.append(constant.slice(0, len(records)))
+            else:
+                values = [_VALUES[field.name](record) for record in records]
+                arrays.append(pa.array(values, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _headers(record: LogRecord) -> list[tuple[str, bytes | None]] | None:
+    return [(_text(header), header.value) for header in record.headers] or None
+
+
+def _text(header: Header) -> str:
+    return header.key_bytes().decode(errors="replace")
+
+
+_VALUES: dict[str, Any] = {
+    columns.KEY: lambda record: record.key,
+    columns.VALUE: lambda record: record.value,
+    columns.OFFSET: lambda record: record.offset,
+    columns.TIMESTAMP: lambda record: max(min(record.timestamp * 1000, _INT64_MAX), _INT64_MIN),
+    columns.TIMESTAMP_TYPE: lambda record: int(
+        record.timestamp_type is TimestampType.LOG_APPEND_TIME
+    ),
+    columns.LEADER_EPOCH: lambda record: record.leader_epoch,
+    columns.HEADERS: _headers,
+}
+"""What a column has of a record."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tidelog.apps.spark.decoding.selection import Selected
+from tidelog.apps.spark.decoding.batch_headers import Selected
 from tidelog.core.record.compression import Codec, decompress, decompress_into
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.record_batch import HEADER_SIZE

@@ -1,16 +1,16 @@
-"""The kernel at work: records appended to batches that are being filled."""
+"""Encode rows with the kernel: hand it the addresses of the columns."""
 
 from typing import Any
 
 import numpy as np
 
 from tidelog.apps.spark.encoding import record_kernel as kernel
-from tidelog.apps.spark.encoding.open_batch import OpenBatch
+from tidelog.apps.spark.encoding.encoder import OpenBatch
 from tidelog.apps.spark.encoding.row_columns import Int64s, Rows, as_binary, header_columns
 
 
 class KernelRecords:
-    """Rows, and where their columns are in memory."""
+    """Rows, and the addresses of their columns."""
 
     def __init__(self, rows: Rows) -> None:
         self.columns = np.zeros(kernel.COLUMN_FIELDS, np.int64)
@@ -27,7 +27,7 @@ class KernelRecords:
             self._place_headers(rows.headers)
 
     def _place(self, column: Any, ends: int, valid: int | None, off: int) -> None:
-        """A binary column: its offsets, and behind them its bytes."""
+        """Note the addresses of a binary column: its offsets, its bytes, its validity."""
         validity, offsets, data = column.buffers()
         self._held.append(column)
         self.columns[ends] = 0 if offsets is None else offsets.address
@@ -48,7 +48,7 @@ class KernelRecords:
         self._place(contents, kernel.CONTENT_ENDS, kernel.CONTENT_VALID, kernel.CONTENT_OFF)
 
     def append(self, batch: OpenBatch, rows: Int64s, first: int) -> int:
-        """Append rows[first:] as far as they go; where to go on, before the end if it is full."""
+        """Append rows[first:] until the batch is full; return the index of the next row."""
         state = self._state
         state[kernel.USED] = batch.used
         state[kernel.COUNT] = batch.count
@@ -59,9 +59,9 @@ class KernelRecords:
         state[kernel.COUNT_MAX] = batch.count_max
         while True:
             state[kernel.ROOM] = len(batch.memory)
-            told = kernel.encode(self.columns, rows, self._times, state, batch.address)
+            outcome = kernel.encode(self.columns, rows, self._times, state, batch.address)
             batch.used = int(state[kernel.USED])
-            if told != kernel.GROW:
+            if outcome != kernel.GROW:
                 break
             batch.grow(int(state[kernel.NEED]))
         batch.count = int(state[kernel.COUNT])
@@ -71,7 +71,7 @@ class KernelRecords:
 
 
 def hash_keys(keys: Any, partitions: int) -> Any:
-    """The partition of each key; -1 for none."""
+    """The partition of each key; -1 where the key is null."""
     found = np.empty(len(keys), np.int32)
     rows = KernelRecords(Rows(keys, None, None, np.empty(0, np.int64)))
     kernel.hash_keys(rows.columns, len(keys), partitions, found)

@@ -1,7 +1,7 @@
-"""Where the bytes of rows are: the columns that a record is made of, as Arrow has them.
+"""The columns that records are made of, as Arrow has them.
 
-Always true of columns that were accepted: a key or value is binary with 32-bit offsets, and
-no header is null or lacks its name.
+Invariant of accepted columns: a key or value is binary with 32-bit offsets, and no header is
+null or lacks its name.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -9,15 +9,19 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from tidelog.apps.spark.engines import NUMBA, chosen_engine
+from tidelog.core.record.record import Header, Record
+from tidelog.shell.client.partitioner import partition_of_key
+
 Int64s: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class WrongRows(ValueError):
-    """Rows that can be no records. The text is one line for people."""
+    """Rows that can't be written as records. The text is one line for people."""
 
 
 class Rows(NamedTuple):
-    """Rows to be written: a column each, or None where all rows have null."""
+    """Rows to write: a column each, or None if it is null in all rows."""
 
     key: Any
     value: Any
@@ -34,7 +38,7 @@ class HeaderColumns(NamedTuple):
 
 
 def timestamps_ms(column: Any, count: int, default_ms: int) -> Int64s:
-    """Milliseconds of a timestamp column; `default_ms` where it is null, or there is none."""
+    """A timestamp column in milliseconds; `default_ms` where it is null or missing."""
     if column is None:
         return np.full(count, default_ms, np.int64)
     micros = column.cast(pa.timestamp("us", tz=column.type.tz)).view(pa.int64())
@@ -72,3 +76,36 @@ def header_columns(column: Any) -> HeaderColumns:
     if pairs.null_count or names.null_count:
         raise WrongRows("a header is null or lacks its key; leave such headers out")
     return HeaderColumns(column, names, as_binary(pairs.field(1), "headers.value"))
+
+
+def records_of(rows: Rows) -> list[Record]:
+    """The rows as core's records. Raises WrongRows."""
+    count = len(rows.timestamp_ms)
+    keys = [None] * count if rows.key is None else as_binary(rows.key, "key").to_pylist()
+    values = [None] * count if rows.value is None else as_binary(rows.value, "value").to_pylist()
+    headers = _headers_of(rows.headers) if rows.headers is not None else [()] * count
+    return [
+        Record(*row) for row in zip(keys, values, rows.timestamp_ms.tolist(), headers, strict=True)
+    ]
+
+
+def _headers_of(column: Any) -> list[tuple[Header, ...]]:
+    lists, names, contents = header_columns(column)
+    pairs = list(map(Header.of, names.to_pylist(), contents.to_pylist()))
+    ends = lists.offsets.to_pylist()
+    valid = lists.is_valid().to_pylist()
+    return [tuple(pairs[ends[n] : ends[n + 1]]) if valid[n] else () for n in range(len(lists))]
+
+
+def partitions_of_keys(keys: Any, count: int, engine: str | None = None) -> Any:
+    """The partition of each key among `count`, as 32-bit numbers; -1 where the key is null.
+
+    It is that of Kafka's Java client, as in shell/client/partitioner.
+    """
+    keys = as_binary(keys, "key")
+    if chosen_engine(engine) == NUMBA:
+        from tidelog.apps.spark.encoding.kernel_records import hash_keys
+
+        return hash_keys(keys, count)
+    found = [-1 if key is None else partition_of_key(key, count) for key in keys.to_pylist()]
+    return np.array(found, np.int32)

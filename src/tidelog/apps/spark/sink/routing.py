@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.apps.near_names import nearest
-from tidelog.apps.spark.encoding.key_partitions import partitions_of_keys
+from tidelog.apps.spark.encoding.row_columns import partitions_of_keys
 from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import SinkError
 from tidelog.core.api_table import METADATA

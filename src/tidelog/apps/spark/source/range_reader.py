@@ -18,9 +18,9 @@ from tidelog.apps.spark.decoding.batch_headers import (
     BatchHeaders,
     check_checksums,
     scan_headers,
+    select,
 )
 from tidelog.apps.spark.decoding.decoder import DATA_BYTES, ROWS, Decoder
-from tidelog.apps.spark.decoding.selection import select
 from tidelog.apps.spark.source.range_errors import (
     RangeCorrupt,
     RangeError,

@@ -1,0 +1,28 @@
+"""Which engine converts records in this process: machine code (numba) or core's Python code."""
+
+import os
+from functools import cache
+from importlib import import_module
+
+NUMBA = "numba"
+PYTHON = "python"
+ENGINE_VARIABLE = "TIDELOG_ENGINE"
+"""Set it to `python` to do without numba where it is installed."""
+
+
+@cache
+def best_engine() -> str:
+    """Return numba if it can be imported; it fails to import with a numpy it does not support."""
+    try:
+        import_module(NUMBA)
+    except ImportError:
+        return PYTHON
+    return NUMBA
+
+
+def chosen_engine(name: str | None = None) -> str:
+    """Return `name`, else what the environment says, else the best. Raises ValueError."""
+    name = name or os.environ.get(ENGINE_VARIABLE) or best_engine()
+    if name not in (NUMBA, PYTHON):
+        raise ValueError(f"unknown engine {name!r}; set {ENGINE_VARIABLE} to {NUMBA} or {PYTHON}")
+    return name
