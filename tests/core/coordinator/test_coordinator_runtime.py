@@ -20,9 +20,9 @@ from tidelog.core.node import events as on
 from tidelog.core.node.coordinating import coordinators
 from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
 from tidelog.core.node.coordinating.hosted_shard import HostedShard
-from tidelog.core.node.coordinating.tenant import CoordinatorHost, Handler, Tenant
+from tidelog.core.node.coordinating.tenant import CoordinatorHost, Tenant
 from tidelog.core.node.effects import Respond
-from tidelog.core.node.events import Peer
+from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.messages import Produce, ProducePartition
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
@@ -148,7 +148,7 @@ class CounterCoordinator(CoordinatorRuntime[CounterShard]):
         self.announced: list[tuple[int, str]] = []
         self.loaded: list[LeaderEpoch] = []
 
-    def handlers(self) -> dict[type, Handler]:
+    def handlers(self) -> dict[type, RequestHandler]:
         return {**dict.fromkeys((Add, Await, Announce), self._serve), Total: self._total}
 
     def make_shard(self, leader_epoch: LeaderEpoch) -> CounterShard:

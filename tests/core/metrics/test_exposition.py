@@ -150,7 +150,7 @@ def test_an_election_is_counted_by_the_controller(cluster: Cluster) -> None:
     stats = "kafka_controller_controllerstats_"
     assert controller(f"{stats}leaderelectionrateandtimems_count") == 1
     assert controller(f"{stats}uncleanleaderelections_total") == 0
-    notes, _ = cluster.nodes[cluster.controller()].measured.journal.take()
+    notes, _ = cluster.nodes[cluster.controller()].journal.take()
     (told,) = [note.fields() for note in notes if note.event == "leader_elected"]
     assert (told["leader"], told["old_leader"], told["topic"]) == (3, 2, "orders")
 
@@ -182,7 +182,7 @@ def test_what_an_unclean_election_gave_up_is_counted_by_who_had_it() -> None:
     cluster.run_until(lambda: 2 in cluster.nodes and ORDERS in cluster.nodes[2].replicas)
     cluster.run_until(lambda: lost() == 1)
     assert Scraped(cluster, 2)("tidelog_records_truncated_total", **ORDERS_0) == 1
-    notes, _ = cluster.nodes[2].measured.journal.take()
+    notes, _ = cluster.nodes[2].journal.take()
     (told,) = [note.fields() for note in notes if note.event == "records_lost"]
     assert (told["start"], told["end"], told["lost"]) == (1, 2, 1)
 

@@ -17,6 +17,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.messages import (
     Fetch,
     FetchPartition,
@@ -27,7 +28,6 @@ from tidelog.core.node.messages import (
     ProduceResponse,
 )
 from tidelog.core.node.node import Node
-from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.record.record_batch import batches
@@ -375,7 +375,7 @@ class Cluster:
 
     def controller(self) -> BrokerId:
         def in_office() -> list[BrokerId]:
-            return [b for b, n in self.nodes.items() if n.seat.controller.in_office]
+            return [b for b, n in self.nodes.items() if n.controller.in_office]
 
         self.run_until(lambda: bool(in_office()))
         return in_office()[0]

@@ -235,8 +235,8 @@ def test_a_topic_made_anew_is_not_touched_by_the_old_ones_cleaning() -> None:
     broker, effect = held_cleaning(cluster)
     node = cluster.nodes[broker]
     told = list(clean(cluster.disks[broker], effect.plan))
-    node._metadata._drop(ORDERS, node.replicas[ORDERS].topic_id)
-    node._metadata._delete_dropped()
+    node._applier._drop(ORDERS, node.replicas[ORDERS].topic_id)
+    node._applier._delete_dropped()
     tell(cluster, broker, effect, told)
     assert cluster.stopped_cleanings == [effect.cleaning]
     assert not cluster.disks[broker].exists("orders-0")
@@ -271,7 +271,7 @@ def test_a_cleaning_that_fails_is_tried_again_less_and_less_often() -> None:
         cluster.step(broker, on.LogCleaned(effect.cleaning, "it burns", cluster.now_ms))
     gaps = [after - before for before, after in pairwise(tries)]
     assert BACKOFF_MS <= gaps[0] < gaps[1] < gaps[2]
-    notes, _ = cluster.nodes[1].measured.journal.take()
+    notes, _ = cluster.nodes[1].journal.take()
     failed = [note.text() for note in notes if note.event == "compaction_failed"]
     assert failed[0] == "could not compact orders-0: it burns; tried again in 1000 ms"
     assert cluster.nodes[1].cleaning.stats.failures == 4

@@ -127,7 +127,7 @@ def test_a_dead_controller_refuses(cluster: Cluster, request_: Any, refused: Any
 
 def test_a_silent_controller_refuses_in_time(cluster: Cluster) -> None:
     other = others(cluster)[0]
-    cluster.nodes[other]._seat._forward_timeout_ms = 1500
+    cluster.nodes[other]._controller._forward_timeout_ms = 1500
     cluster.cut.add((cluster.controller(), other))
     asked = cluster.now_ms
     assert cluster.call(other, new_topic()) == TopicAnswer(NOT_CONTROLLER)
@@ -171,7 +171,7 @@ def test_one_that_was_elected_but_has_not_seen_it_keeps_the_request(cluster: Clu
     assert claim is not None
     assert claim.broker == old
     cluster.crash(old)
-    node.seat.controller.candidacy.token = node.image.revision + 100
+    node.controller.candidacy.token = node.image.revision + 100
     asked = cluster.ask(node.config.broker_id, new_topic())
     assert asked not in cluster.answers
     assert not [r for _, _, r in cluster.sent if isinstance(r, Forwarded)]

@@ -8,6 +8,7 @@ from node_cluster import ORDERS, TTL_MS, Cluster
 
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
 from tidelog.core.node import events as on
+from tidelog.core.node.description import describe
 from tidelog.core.replication.isr import PendingExpand
 from tidelog.core.storage.segment.damage import Damage
 
@@ -22,7 +23,7 @@ def cluster() -> Cluster:
 
 
 def described(cluster: Cluster, broker: int = 2, **only: Any) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(json.dumps(cluster.nodes[broker].describe(**only)))
+    state: dict[str, Any] = json.loads(json.dumps(describe(cluster.nodes[broker], **only)))
     return state
 
 

@@ -3,10 +3,14 @@
 import pytest
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
+from tidelog.core.node.messages import (
+    SESSION_EPOCH_MAX,
+    Fetch,
+    FetchPartition,
+    FetchPartitionResponse,
+)
 from tidelog.core.node.serving import fetch_sessions
 from tidelog.core.node.serving.fetch_sessions import (
-    EPOCH_MAX,
     EVICTION_MS,
     FetchSession,
     FetchSessions,
@@ -143,8 +147,8 @@ def test_a_request_that_came_twice_is_refused() -> None:
 def test_the_epoch_wraps_to_one() -> None:
     sessions = FetchSessions(10, seed=1)
     session = opened(sessions, request(asked(A)))
-    session.epoch = EPOCH_MAX
-    opened(sessions, request(session=session.id, epoch=EPOCH_MAX))
+    session.epoch = SESSION_EPOCH_MAX
+    opened(sessions, request(session=session.id, epoch=SESSION_EPOCH_MAX))
     opened(sessions, request(session=session.id, epoch=1))
 
 

@@ -7,8 +7,9 @@ from node_cluster import Cluster
 
 from tidelog.core.controller.events import CreateTopicReceived, DeleteTopicReceived
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import Fetch, Produce, ProducePartition
-from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.replication.events import Event
 from tidelog.core.storage import checkpoint

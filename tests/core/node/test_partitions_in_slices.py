@@ -14,9 +14,10 @@ from tidelog.core.controller.events import (
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import Produce, ProducePartition
 from tidelog.core.node.node import Node
-from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.replication.events import BrokersChanged, Event, PartitionChanged
 from tidelog.core.types import TopicPartition
@@ -95,7 +96,7 @@ def test_many_small_topics_share_what_is_allowed(
 ) -> None:
     """The store's thread may have many revisions at hand in one turn of the loop."""
     node = cluster.nodes[1]
-    done = node._metadata._room
+    done = node._applier._room
     changes = watch_steps(cluster, monkeypatch, lambda n: len(n.directory.logs))
     for number in range(6):
         request = CreateTopicReceived(0, f"small-{number}", bytes([number]) * 16, 2, 3)
@@ -153,7 +154,7 @@ def test_a_crash_in_the_middle_loses_nothing(cluster: Cluster, slices: int) -> N
     cluster.run(500)
     cluster.start(victim)
     cluster.run(100)
-    notes, _ = cluster.nodes[victim].measured.journal.take()
+    notes, _ = cluster.nodes[victim].journal.take()
     assert "log_lost" not in {note.event for note in notes}
     cluster.run_until(lambda: all(name in cluster.nodes[victim].replicas for name in NAMES))
     cluster.run_until(lambda: all_led(cluster))
@@ -244,7 +245,7 @@ def test_a_broker_acts_only_when_it_has_heard_all() -> None:
     node = cluster.nodes[1]
     waited = False
     while not node.acting:
-        waited |= not node._metadata.settled
+        waited |= not node._applier.settled
         assert cluster._happen(cluster.now_ms + TTL_MS)
     assert waited
     assert all(node.replicas[name].partition.is_leader for name in NAMES)
@@ -274,7 +275,7 @@ def test_a_broker_that_may_not_lead_any_more_holds_back_what_waits(cluster: Clus
     before = led()
     for _ in range(COUNT):
         cluster.step(survivor, on.Ticked(cluster.now_ms))
-    assert node._metadata.settled
+    assert node._applier.settled
     assert not node.acting
     assert led() == before
     cluster.run_until(lambda: all_led(cluster))
@@ -298,12 +299,12 @@ def test_a_leader_that_has_to_hear_a_word_first_commits_nothing_more(
         step(replicas, one, event)
 
     monkeypatch.setattr(Replicas, "step", watched)
-    node._metadata._backlog.words[PartitionKey(replica.topic_id, 0)] = None
-    node._metadata._reconsider([replica])
+    node._applier._backlog.words[PartitionKey(replica.topic_id, 0)] = None
+    node._applier._reconsider([replica])
     assert stepped == []
     cluster.step(leader, on.Ticked(cluster.now_ms))
     assert stepped == [PartitionChanged, BrokersChanged]
-    node._metadata._reconsider([replica])
+    node._applier._reconsider([replica])
     assert stepped == [PartitionChanged, BrokersChanged, BrokersChanged]
 
 

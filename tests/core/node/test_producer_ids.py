@@ -119,7 +119,7 @@ def test_a_new_controller_goes_on_where_the_old_one_stopped(cluster: Cluster) ->
     new_id(cluster, broker)
     cluster.crash(cluster.controller(), proof=True)
     cluster.run_until(
-        lambda: any(n.seat.controller.in_office for n in cluster.nodes.values()), 2 * TTL_MS
+        lambda: any(n.controller.in_office for n in cluster.nodes.values()), 2 * TTL_MS
     )
     third = min(set(cluster.nodes) - {broker})
     assert new_id(cluster, third) == 1000
@@ -151,11 +151,11 @@ def test_an_own_controller_that_resigns_refuses_and_is_asked_again() -> None:
     cluster.start()
     cluster.run_until(lambda: cluster.nodes[1].acting)
     node = cluster.nodes[1]
-    node.seat.controller.requests = None
-    node.seat.controller.candidacy.token = None
-    node.seat.controller.candidacy.session = 0
+    node.controller.requests = None
+    node.controller.candidacy.token = None
+    node.controller.candidacy.session = 0
     one = cluster.ask(1, InitProducerId())
     assert one not in cluster.answers
-    node.seat.controller.candidacy.session = cluster._leases[1].session
+    node.controller.candidacy.session = cluster._leases[1].session
     cluster.run(2000)
     assert cluster.answers[one].producer_id == 0

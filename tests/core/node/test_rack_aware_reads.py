@@ -109,7 +109,7 @@ def test_one_that_left_the_isr_or_the_cluster_is_not_chosen(cluster: Cluster) ->
 
 def test_one_that_is_fenced_is_not_chosen_though_still_in_the_isr(cluster: Cluster) -> None:
     settled(cluster, b"one")
-    del cluster.nodes[1]._metadata.brokers[3]
+    del cluster.nodes[1]._applier.brokers[3]
     assert ask(cluster, 1, 0, rack_id="b").preferred_read_replica == 2
 
 

@@ -17,6 +17,7 @@ from tidelog.core.controller.metadata.registrations import (
 )
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
+from tidelog.core.node.description import describe
 from tidelog.core.node.measuring.journal import Note
 from tidelog.core.types import BrokerId
 
@@ -91,7 +92,7 @@ def test_a_leader_with_an_old_copy_of_its_log_is_replaced() -> None:
     assert known(cluster).unclean_election is None
     assert cluster.consume(2) == VALUES
     assert cluster.log(1) == cluster.log(2) == cluster.log(3)
-    refusals = [node.measured.counters.truncations_refused for node in cluster.nodes.values()]
+    refusals = [node.counters.truncations_refused for node in cluster.nodes.values()]
     assert sum(refusals) >= 1
     assert all(not node.refused and not node.losses.count for node in cluster.nodes.values())
 
@@ -103,9 +104,9 @@ def test_a_refusal_is_logged_and_described() -> None:
     epoch = known(cluster).leader_epoch
     cluster.start(2)
     cluster.run_until(lambda: bool(cluster.nodes[2].refused))
-    notes, _ = cluster.nodes[2].measured.journal.take()
+    notes, _ = cluster.nodes[2].journal.take()
     assert Note("truncation_refused", (*ORDERS, 1, epoch, 1, 4)) in notes
-    (described,) = cluster.nodes[2].describe("orders", 0)["partitions"]
+    (described,) = describe(cluster.nodes[2], "orders", 0)["partitions"]
     refused = {"leader": 1, "leader_epoch": epoch, "offset": 1, "high_watermark": 4}
     assert described["refused"] == refused
 
@@ -178,7 +179,7 @@ def test_a_follower_with_a_wrong_high_watermark_gives_way_to_a_second_leader() -
     assert cluster.consume(known(cluster).leader or 0) == [b"a", b"b"]
     (loss,) = cluster.nodes[1].losses.recent
     assert (loss.start, loss.end, loss.committed) == (1, 2, 1)
-    notes, _ = cluster.nodes[1].measured.journal.take()
+    notes, _ = cluster.nodes[1].journal.take()
     assert {"truncation_refused", "records_lost"} <= {note.event for note in notes}
     elected = known(cluster).leader_epoch
     cluster.run(30_000)

@@ -138,7 +138,7 @@ def test_timers_do_not_follow_the_wall_clock(cluster: Cluster) -> None:
 def test_what_is_deleted_is_told_with_its_reason(cluster: Cluster) -> None:
     write(cluster, ahead_ms=-8 * DAY_MS)
     cluster.run(CHECK_MS)
-    notes, more = cluster.nodes[1].measured.journal.take()
+    notes, more = cluster.nodes[1].journal.take()
     told = [note for note in notes if note.event == "segment_deleted"]
     assert [note.fields()["start"] for note in told] == list(range(SEGMENTS))
     assert all("retention.ms=604800000" in note.fields()["reason"] for note in told)
@@ -152,7 +152,7 @@ def test_segments_that_a_client_deletes_are_told_too(cluster: Cluster) -> None:
     assert cluster.call(1, request).partitions[0].error is ErrorCode.NONE
     cluster.run(2000)
     for node in cluster.nodes.values():
-        notes, _ = node.measured.journal.take()
+        notes, _ = node.journal.take()
         told = [note.text() for note in notes if note.event == "segment_deleted"]
         assert told == [
             f"orders-0: deleted segment {at:020d}.log, offsets {at} to {at + 1} (exclusive): the"
@@ -162,7 +162,7 @@ def test_segments_that_a_client_deletes_are_told_too(cluster: Cluster) -> None:
 
 
 def test_jumps_are_told_with_what_to_do(cluster: Cluster) -> None:
-    journal = cluster.nodes[1].measured.journal
+    journal = cluster.nodes[1].journal
     journal.take()
     cluster.set_clock(8 * DAY_MS)
     cluster.set_clock(0)

@@ -293,7 +293,8 @@ def test_a_real_batch_is_stamped_in_its_own_bytes() -> None:
 def test_a_batch_sent_twice_is_written_once(acks: int, told: list[do.Effect]) -> None:
     partition, _ = idempotent(isr=(A, B))
     before = partition.freeze()
-    assert partition.step(produce(batch=sequence(0), acks=acks)) == told
+    found = do.DuplicateFound(PRODUCER, -1)
+    assert partition.step(produce(batch=sequence(0), acks=acks)) == [found, *told]
     assert partition.freeze() == before
 
 

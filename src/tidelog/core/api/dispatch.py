@@ -316,10 +316,12 @@ class Dispatch:
         """Respond with this broker's view of itself and its replicas, as JSON."""
         import json
 
+        from tidelog.core.node.description import describe
+
         body = decode_request(DESCRIBE_STATE, 0, frame, header.position)["document"]
         try:
             filters = json.loads(body or "{}")
-            state = self._broker.node.describe(filters.get("topic"), filters.get("partition"))
+            state = describe(self._broker.node, filters.get("topic"), filters.get("partition"))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise Refused(f"DescribeState: {error}") from error
         state["cluster_id"] = self._broker.cluster_id

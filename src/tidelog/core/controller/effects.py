@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from tidelog.core.controller.events import RequestToken
 from tidelog.core.controller.metadata.metadata_store import Guard, Operation, Revision
 from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
@@ -108,9 +109,9 @@ Response: TypeAlias = (
 
 @slotted
 class Answer:
-    """The answer to a request, under the number it came with."""
+    """The answer to a request, with the token that the request came with."""
 
-    request: int
+    request: RequestToken
     response: Response
 
 

@@ -1,17 +1,20 @@
 """Everything that can happen to a controller.
 
-Requests carry `request`, a number of the host's own choosing which comes back in the
-answer. Nothing here is random or timed: topic ids, start indexes and the clock come in.
+Requests carry `request`, a token that the host chooses and that comes back in the answer.
+Nothing here is random or timed: topic ids, start indexes and the clock come in.
 """
 
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Revision, SessionId, TxnAnswer
 from tidelog.core.controller.metadata.registrations import LeaderRecovery, PartitionKey
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
+
+RequestToken: TypeAlias = Any
+"""Identifies a request for its host; hashable, and different for each request under way."""
 
 
 @slotted
@@ -61,7 +64,7 @@ class BrokerDied:
 class HeartbeatReceived:
     """A broker is alive, and has applied metadata up to a revision."""
 
-    request: int
+    request: RequestToken
     broker: BrokerId
     broker_epoch: BrokerEpoch
     applied_revision: Revision
@@ -92,7 +95,7 @@ class IsrProposal:
 class AlterPartitionReceived:
     """A leader proposes ISR changes; at most one proposal for each partition."""
 
-    request: int
+    request: RequestToken
     broker: BrokerId
     broker_epoch: BrokerEpoch
     proposals: tuple[IsrProposal, ...]
@@ -126,7 +129,7 @@ class LogReportsReceived:
     broker has (core/replication/follower.py).
     """
 
-    request: int
+    request: RequestToken
     broker: BrokerId
     broker_epoch: BrokerEpoch
     lost: tuple[PartitionKey, ...] = ()
@@ -140,7 +143,7 @@ class LogReportsReceived:
 class CreateTopicReceived:
     """Make a topic. With an `assignment` (replicas by partition) the counts are not used."""
 
-    request: int
+    request: RequestToken
     name: str
     topic_id: TopicId
     partitions: int
@@ -160,7 +163,7 @@ class DeleteTopicReceived:
     An empty name is that of the topic with the id.
     """
 
-    request: int
+    request: RequestToken
     name: str
     topic_id: TopicId | None = None
 
@@ -169,7 +172,7 @@ class DeleteTopicReceived:
 class CreatePartitionsReceived:
     """Raise a topic's partition count; `assignment`, if there is one, covers the new ones."""
 
-    request: int
+    request: RequestToken
     name: str
     partitions: int
     assignment: tuple[tuple[BrokerId, ...], ...] | None = None
@@ -185,7 +188,7 @@ class AlterConfigReceived:
     Lists are lengthened and shortened from what they are when the change is made.
     """
 
-    request: int
+    request: RequestToken
     topic: str | None
     changes: dict[str, str | None]
     broker: BrokerId | None = None
@@ -208,7 +211,7 @@ class ElectionType(Enum):
 class UnregisterBrokerReceived:
     """Remove a broker's registration: it will not return, or registers again when restarted."""
 
-    request: int
+    request: RequestToken
     broker: BrokerId
 
 
@@ -216,7 +219,7 @@ class UnregisterBrokerReceived:
 class ElectLeadersReceived:
     """An administrator asks for elections, in all partitions if none is named."""
 
-    request: int
+    request: RequestToken
     election: ElectionType
     keys: tuple[PartitionKey, ...] | None = None
 
@@ -225,7 +228,7 @@ class ElectLeadersReceived:
 class AlterReassignmentsReceived:
     """Move partitions to these replicas; None takes an ongoing move back."""
 
-    request: int
+    request: RequestToken
     targets: dict[PartitionKey, tuple[BrokerId, ...] | None]
 
 
@@ -233,14 +236,14 @@ class AlterReassignmentsReceived:
 class ListReassignmentsReceived:
     """Which partitions are being moved?"""
 
-    request: int
+    request: RequestToken
 
 
 @slotted
 class AllocateProducerIdsReceived:
     """A broker wants a block of producer ids to give to its clients."""
 
-    request: int
+    request: RequestToken
     broker: BrokerId
     broker_epoch: BrokerEpoch
 

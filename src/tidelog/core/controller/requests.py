@@ -37,6 +37,7 @@ from tidelog.core.controller.events import (
     ListReassignmentsReceived,
     LogReportsReceived,
     Request,
+    RequestToken,
     UnregisterBrokerReceived,
 )
 from tidelog.core.controller.metadata import keys
@@ -115,7 +116,7 @@ class Requests:
         self.liveness = liveness
         self.transactions = transactions
         self.out = out
-        self.unanswered: dict[int, Request] = {}
+        self.unanswered: dict[RequestToken, Request] = {}
         self._deferred: list[tuple[Request, Reply | None]] = []
 
     def receive(self, event: Request) -> None:
@@ -186,7 +187,7 @@ class Requests:
             case _:
                 self._carry_out(event, _PLANNERS[type(event)](self.office, event))
 
-    def _answer(self, request: int, response: Response) -> None:
+    def _answer(self, request: RequestToken, response: Response) -> None:
         if self.unanswered.pop(request, None) is not None:
             self.out.append(Answer(request, response))
 

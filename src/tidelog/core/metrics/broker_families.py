@@ -11,8 +11,8 @@ from tidelog.core.groups.membership.group import GroupState
 from tidelog.core.histogram import Histogram, quantiles
 from tidelog.core.metrics.exposition import COUNTER, GAUGE, SUMMARY, Family, Sample, labelled
 from tidelog.core.metrics.scrape import Scrape
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.measuring.counters import NS_PER_MS
-from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.node.upkeep.scrubber import NO_TIME_MS
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
@@ -38,7 +38,7 @@ def summary_samples(times: Histogram, now_ms: int, unit_ns: int, **labels: str) 
 
 
 def _purgatory(scrape: Scrape) -> Iterator[Sample]:
-    waiting = dict(scrape.node.measured.purgatory())
+    waiting = dict(scrape.node.purgatory())
     groups = [
         g
         for h in scrape.node.coordinators.shards(OFFSETS_TOPIC).values()
@@ -78,7 +78,7 @@ def lag_behind_leader(replica: HostedReplica) -> int:
 
 
 def _elections(scrape: Scrape) -> Iterator[Sample]:
-    yield from summary_samples(scrape.node.measured.counters.elections, scrape.now_ms, NS_PER_MS)
+    yield from summary_samples(scrape.node.counters.elections, scrape.now_ms, NS_PER_MS)
 
 
 def _last_pass_age(scrape: Scrape) -> Iterator[Sample]:
@@ -88,7 +88,7 @@ def _last_pass_age(scrape: Scrape) -> Iterator[Sample]:
 
 
 def _session_left(scrape: Scrape) -> float:
-    deadline_ms = scrape.node.measured.registration.deadline_ms
+    deadline_ms = scrape.node.session_deadline_ms
     return 0.0 if deadline_ms is None else (deadline_ms - scrape.now_ms) / 1000
 
 
@@ -132,19 +132,19 @@ REPLICAS = (
         f"{_MANAGER}_isrshrinks_total",
         COUNTER,
         "How often an ISR lost replicas, as its leader saw it.",
-        lambda s: s.node.measured.counters.isr_shrinks,
+        lambda s: s.node.counters.isr_shrinks,
     ),
     _one(
         f"{_MANAGER}_isrexpands_total",
         COUNTER,
         "How often an ISR got replicas back.",
-        lambda s: s.node.measured.counters.isr_expands,
+        lambda s: s.node.counters.isr_expands,
     ),
     _one(
         f"{_MANAGER}_failedisrupdates_total",
         COUNTER,
         "ISR proposals that the controller refused.",
-        lambda s: s.node.measured.counters.isr_updates_failed,
+        lambda s: s.node.counters.isr_updates_failed,
     ),
     _one(
         "kafka_server_replicafetchermanager_maxlag",
@@ -167,7 +167,7 @@ DAMAGE = (
         "tidelog_log_damages_total",
         COUNTER,
         "Logs here that were found damaged: at startup, by a read, or by the scrubber.",
-        lambda s: s.node.measured.counters.damages,
+        lambda s: s.node.counters.damages,
     ),
     _one(
         "tidelog_damaged_logs",
@@ -180,7 +180,7 @@ DAMAGE = (
         "tidelog_truncations_refused_total",
         COUNTER,
         "How often a replica here refused to drop committed records that its leader lacks.",
-        lambda s: s.node.measured.counters.truncations_refused,
+        lambda s: s.node.counters.truncations_refused,
     ),
     _one(
         "tidelog_refusing_replicas",
@@ -264,7 +264,7 @@ CONTROLLER = (
         "kafka_controller_controllerstats_uncleanleaderelections_total",
         COUNTER,
         "Leaders elected by this controller that may lack committed records.",
-        lambda s: s.node.measured.counters.elections_unclean,
+        lambda s: s.node.counters.elections_unclean,
     ),
 )
 
@@ -291,7 +291,7 @@ BROKER = (
         "tidelog_broker_fencings_total",
         COUNTER,
         "How often it stopped acting: fenced by the controller, or by itself in time.",
-        lambda s: s.node.measured.counters.fencings,
+        lambda s: s.node.counters.fencings,
     ),
     _one(
         "tidelog_session_left_seconds",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from tidelog.core.metrics.broker_families import lag_behind_leader
 from tidelog.core.metrics.exposition import COUNTER, GAUGE, Family, Sample, labelled
 from tidelog.core.metrics.scrape import Led, Scrape
-from tidelog.core.node.replicas import HostedReplica
-from tidelog.core.node.serving.description import last_times
+from tidelog.core.node.description import last_times
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.types import TopicPartition
 
 _LABELS = ("topic", "partition")
@@ -136,13 +136,13 @@ LOGS = (
     _counted(
         "tidelog_records_truncated_total",
         "Records that this replica dropped because its leader did not have them.",
-        lambda s: s.node.measured.counters.truncated,
+        lambda s: s.node.counters.truncated,
     ),
     _counted(
         "tidelog_records_lost_total",
         "Of those, records that were committed or that an unclean election gave up. Several"
         " replicas may count the same record.",
-        lambda s: s.node.measured.counters.lost,
+        lambda s: s.node.counters.lost,
     ),
 )
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.metrics.exposition import labelled
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
-from tidelog.core.node.replicas import HostedReplica
 
 LOOKED_AT_ONCE = 100
 
@@ -67,12 +67,12 @@ class Scrape:
     @property
     def in_office(self) -> bool:
         """Whether this broker is the controller."""
-        return self.node.seat.controller.in_office
+        return self.node.controller.in_office
 
     def prepare(self) -> Iterator[None]:
         """Look at all replicas, some at a time."""
         node = self.node
-        node.measured.counters.forget_all_but(node.image.topics)
+        node.counters.forget_all_but(node.image.topics)
         beginnings: dict[str, str] = {}
         for number, replica in enumerate(list(node.replicas.values())):
             topic, partition = replica.topic_partition

@@ -25,7 +25,7 @@ BUCKETS_NS = tuple(1000 * 4**step for step in range(13))
 
 def _topic(name: str, field: str, meaning: str) -> Family:
     def samples(scrape: Scrape) -> Iterator[Sample]:
-        counters = scrape.node.measured.counters
+        counters = scrape.node.counters
         yield "", "", getattr(counters.all_topics(), field)
         for topic, traffic in sorted(counters.topics.items()):
             yield "", labelled(topic=topic), getattr(traffic, field)

@@ -1,7 +1,7 @@
 """Settings of one broker, under Kafka's names, with Kafka's defaults.
 
 A topic may override those that Kafka lets it override; `topic_settings` in
-membership/metadata.py does so.
+membership/topic_settings.py does so.
 """
 
 from tidelog.core.groups.config import GroupConfig

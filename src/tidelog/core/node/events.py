@@ -3,8 +3,8 @@
 What a broker asks for in return is in effects.py.
 """
 
-from collections.abc import Hashable
-from typing import TypeAlias
+from collections.abc import Callable, Hashable
+from typing import Any, TypeAlias
 
 from tidelog.core.controller.metadata.metadata_store import (
     Batch,
@@ -18,7 +18,9 @@ from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 Peer: TypeAlias = Hashable
-"""Whom to answer; only the host knows what it means."""
+"""Who sent a request, and gets the response; only the host knows what it means."""
+RequestHandler: TypeAlias = Callable[[Peer, int, Any], None]
+"""Serves requests of one type; called with the peer, the correlation and the request."""
 
 
 @slotted

@@ -37,6 +37,8 @@ SESSIONLESS = -1
 """A fetch session epoch: a full fetch outside any session; with an id, it closes that one."""
 NEW_SESSION = 0
 """A fetch session epoch: a full fetch that asks for a session."""
+SESSION_EPOCH_MAX = 2**31 - 1
+"""The largest fetch session epoch; the next one is 1."""
 
 UNRESOLVED = "?"
 """The name of a topic begins so that was named by an id which nobody here knows; no legal name

@@ -76,6 +76,14 @@ class AnswerProduce:
 
 
 @slotted
+class DuplicateFound:
+    """The batch is a retry of one that was appended with `timestamp`; the answer follows."""
+
+    request: Request
+    timestamp: int
+
+
+@slotted
 class AwaitCommit:
     """Tell the producer once the high watermark has reached `offset`."""
 
@@ -254,6 +262,7 @@ Effect: TypeAlias = (
     | DropBefore
     | WriteEpochs
     | AnswerProduce
+    | DuplicateFound
     | AwaitCommit
     | AwaitFlush
     | AnswerFetch

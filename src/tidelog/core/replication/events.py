@@ -61,6 +61,8 @@ class ProduceReceived:
     batch: Batch
     acks: int
     now_ms: int
+    admitted: bool = False
+    """Whether `Partition.produce_error` was called in this step and found no error."""
 
 
 @slotted

@@ -82,15 +82,18 @@ def update_leadership(replica: Replica, event: on.PartitionChanged) -> list[do.E
 
 def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     """Append a client's batch and answer as its acks ask."""
-    error = append_error(replica, event.acks)
-    if error is not _NONE:
-        return [do.AnswerProduce(event.request, error, None)]
+    if not event.admitted:
+        error = append_error(replica, event.acks)
+        if error is not _NONE:
+            return [do.AnswerProduce(event.request, error, None)]
     batch = event.batch
     if batch.producer_id >= 0 and replica.producers is not None:
         assert isinstance(batch, RecordBatch), "only real batches have producers"
         verdict = replica.producers.validate(batch)
         if isinstance(verdict, Duplicate):
-            return _acknowledge(replica, event, verdict.base_offset, verdict.last_offset + 1)
+            end = verdict.last_offset + 1
+            found = do.DuplicateFound(event.request, verdict.timestamp)
+            return [found, *_acknowledge(replica, event, verdict.base_offset, end)]
         if verdict is not _NONE:
             return [do.AnswerProduce(event.request, verdict, None)]
     base = replica.log_end_offset

@@ -103,7 +103,7 @@ RULES: tuple[Mutant, ...] = (
         "a zombie leader alone in its ISR",
         (
             Change(
-                f"{_NODE}.serving.gate",
+                f"{_NODE}.hosting.gate",
                 "return replica if self.acting else ErrorCode.NOT_LEADER_OR_FOLLOWER",
                 "return replica",
             ),

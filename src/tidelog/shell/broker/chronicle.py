@@ -67,7 +67,7 @@ class Chronicle:
 
     def tell_journal(self) -> None:
         """What the node noted since the last time."""
-        notes, more = self._node.measured.journal.take()
+        notes, more = self._node.journal.take()
         for note in notes:
             kind = EVENTS[note.event]
             if kind.always or self._may_tell(note.event):

@@ -255,7 +255,7 @@ class BrokerRun:
 
     def next_deadline_ms(self) -> int | None:
         """None: it only wants to see every turn's end."""
-        if self._node.measured.journal.notes:
+        if self._node.journal.notes:
             self._host.chronicle.tell_journal()
         if self._node.acting != self._acting:
             self._acting = self._node.acting

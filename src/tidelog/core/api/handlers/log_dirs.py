@@ -9,7 +9,7 @@ from tidelog.core.api.context import BrokerContext, Struct
 from tidelog.core.api.handlers.reassignments import by_topic
 from tidelog.core.api.handlers.refusals import name_problem
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.types import TopicPartition
 
 

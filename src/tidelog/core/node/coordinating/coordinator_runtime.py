@@ -17,10 +17,10 @@ from tidelog.core.coordinator.outbox import Answer, Append
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.coordinating.hosted_shard import SLICE_BYTES, HostedShard, S
 from tidelog.core.node.coordinating.shard_writer import ShardWriter
-from tidelog.core.node.coordinating.tenant import CoordinatorHost, Handler
+from tidelog.core.node.coordinating.tenant import CoordinatorHost
 from tidelog.core.node.effects import Respond
-from tidelog.core.node.events import Peer
-from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.node.events import Peer, RequestHandler
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.types import LeaderEpoch
 
 COMMIT_CHECK_MS = 10
@@ -60,7 +60,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
     # -- what a coordinator implements -----------------------------------------------------
 
     @abstractmethod
-    def handlers(self) -> dict[type, Handler]:
+    def handlers(self) -> dict[type, RequestHandler]:
         """Return the handler of each request type."""
 
     @abstractmethod

@@ -16,11 +16,11 @@ from tidelog.core.coordinator.lookup import (
     partition_for,
 )
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.coordinating.tenant import CoordinatorHost, Handler, Tenant
+from tidelog.core.node.coordinating.tenant import CoordinatorHost, Tenant
 from tidelog.core.node.effects import Respond
-from tidelog.core.node.events import Peer
+from tidelog.core.node.events import Peer, RequestHandler
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.membership.registration import CLIENT_LISTENER
-from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ class Coordinators:
 
     # -- requests --------------------------------------------------------------------------
 
-    def handlers(self) -> dict[type, Handler]:
+    def handlers(self) -> dict[type, RequestHandler]:
         """Return the handlers of requests that need no coordinator on this broker."""
         return {FindCoordinator: self._find_coordinator}
 
-    def handlers_of(self, request_type: type) -> dict[type, Handler]:
+    def handlers_of(self, request_type: type) -> dict[type, RequestHandler]:
         """Return all handlers of the coordinator that serves a type of request; none if there is
         no such coordinator."""
         for tenant in self._tenants.values():

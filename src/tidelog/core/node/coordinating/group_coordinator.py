@@ -9,9 +9,9 @@ from tidelog.core.groups.membership.member import MemberMemory
 from tidelog.core.groups.refusals import refused
 from tidelog.core.groups.shard import GroupShard
 from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
-from tidelog.core.node.coordinating.tenant import CoordinatorHost, Handler
+from tidelog.core.node.coordinating.tenant import CoordinatorHost
 from tidelog.core.node.effects import Respond
-from tidelog.core.node.events import Peer
+from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.types import LeaderEpoch, TopicId
 
 
@@ -25,7 +25,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         self._config = host.config.groups
         self._memory = MemberMemory()
 
-    def handlers(self) -> dict[type, Handler]:
+    def handlers(self) -> dict[type, RequestHandler]:
         of_one_group = (
             on.JoinGroup,
             on.SyncGroup,

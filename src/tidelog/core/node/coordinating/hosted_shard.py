@@ -10,7 +10,7 @@ Invariant: a shard never outlives the leader epoch in which it was created.
 from typing import Any, Generic, TypeVar
 
 from tidelog.core.coordinator.shard import CoordinatorShard, DamagedRecord
-from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.storage.segment.verification import DamagedRecords

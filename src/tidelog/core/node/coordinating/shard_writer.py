@@ -11,8 +11,9 @@ from tidelog.core.coordinator.outbox import Append
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.coordinating.hosted_shard import HostedShard
 from tidelog.core.node.deadlines import Deadlines
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import ProducePartitionResponse
-from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import Part, Pending
 from tidelog.core.record.encoder import encode_batch

@@ -1,21 +1,18 @@
 """What a broker gives to a coordinator, and what a coordinator declares before it is imported."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.coordinator.lookup import CoordinatorType
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.events import Peer
-from tidelog.core.node.replicas import HostedReplica, Replicas
-from tidelog.core.node.serving.gate import Gate
+from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.turn import Turn
 
 if TYPE_CHECKING:
     from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
-
-Handler: TypeAlias = Callable[[Peer, int, Any], None]
-"""Serves a request of a peer with a correlation id."""
 
 
 class CoordinatorHost(NamedTuple):

@@ -9,8 +9,12 @@ it, asked for; an answer is read against it.
 """
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.messages import NEW_SESSION, FetchPartition, FetchResponse
-from tidelog.core.node.serving.fetch_sessions import EPOCH_MAX
+from tidelog.core.node.messages import (
+    NEW_SESSION,
+    SESSION_EPOCH_MAX,
+    FetchPartition,
+    FetchResponse,
+)
 from tidelog.core.types import TopicPartition
 
 
@@ -58,7 +62,7 @@ class FetchSessionClient:
             self.restart()
             return False
         if self.id != 0:
-            self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+            self.epoch = 1 if self.epoch == SESSION_EPOCH_MAX else self.epoch + 1
         return True
 
     def restart(self) -> None:

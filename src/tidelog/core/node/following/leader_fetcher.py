@@ -18,13 +18,14 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.following.fetch_session import FetchSessionClient
 from tidelog.core.node.following.leader_questions import LeaderQuestions
+from tidelog.core.node.hosting.followed_partitions import LeaderPartitions
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import (
     Fetch,
     FetchPartition,
     FetchPartitionResponse,
     FetchResponse,
 )
-from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.replication.effects import FetchPosition
@@ -37,37 +38,30 @@ class LeaderFetcher:
     """The fetches from one leader."""
 
     def __init__(
-        self, leader: BrokerId, config: NodeConfig, turn: Turn, calls: Calls, replicas: Replicas
+        self,
+        leader: BrokerId,
+        partitions: LeaderPartitions,
+        config: NodeConfig,
+        turn: Turn,
+        calls: Calls,
+        replicas: Replicas,
     ) -> None:
         self.leader = leader
-        self.followed: dict[TopicPartition, HostedReplica] = {}
+        self._partitions = partitions
         self._config = config
         self._turn = turn
         self._calls = calls
         self._replicas = replicas
         self._session = FetchSessionClient()
-        self._questions = LeaderQuestions(leader, config, turn, calls, replicas, self)
-        self._stirred: dict[TopicPartition, None] = {}
-        """Partitions that may have something else to ask than before."""
+        self._questions = LeaderQuestions(
+            leader, partitions, config, turn, calls, replicas, self._back_off
+        )
         self._resting: Deadlines[TopicPartition] = Deadlines()
         """Partitions that wait after an error."""
         self._in_flight: int | None = None
         self._retry_at_ms: int | None = None
         self._failures = 0
         """Fetches in a row that were not answered."""
-
-    def follow(self, replica: HostedReplica) -> None:
-        self.followed[replica.topic_partition] = replica
-        self.stir(replica.topic_partition)
-
-    def leave(self, replica: HostedReplica) -> None:
-        if self.followed.get(replica.topic_partition) is replica:
-            del self.followed[replica.topic_partition]
-            self.stir(replica.topic_partition)
-
-    def stir(self, topic_partition: TopicPartition) -> None:
-        """Something happened to it: see what it asks now."""
-        self._stirred[topic_partition] = None
 
     def connection_lost(self) -> None:
         """The leader's process is another now: it knows of no request and no session."""
@@ -89,17 +83,18 @@ class LeaderFetcher:
             if now < self._retry_at_ms:
                 return
             self._retry_at_ms = None
+        changed = self._partitions.changed
         for topic_partition in self._resting.due(now):
-            self.stir(topic_partition)
-        while self._stirred:
-            topic_partition, _ = self._stirred.popitem()
+            changed[topic_partition] = None
+        while changed:
+            topic_partition, _ = changed.popitem()
             self._consider(topic_partition)
         self._questions.pump()
         if self._session.asked or self._session.forgotten:
             self._send(broker_epoch)
 
     def _consider(self, topic_partition: TopicPartition) -> None:
-        replica = self.followed.get(topic_partition)
+        replica = self._partitions.replicas.get(topic_partition)
         if replica is None or self._questions.awaits(topic_partition):
             self._session.forget(topic_partition)
             return
@@ -145,9 +140,9 @@ class LeaderFetcher:
     def _failed(self) -> None:
         self._in_flight = None
         self._session.restart()
-        self.back_off()
+        self._back_off()
 
-    def back_off(self) -> None:
+    def _back_off(self) -> None:
         """The leader was not reached: ask nothing for a while."""
         most_ms = self._config.replica_fetch_backoff_ms
         self._retry_at_ms = self._turn.now_ms + backoff_ms(self._failures, most_ms)
@@ -164,7 +159,7 @@ class LeaderFetcher:
 
     def _take(self, part: FetchPartitionResponse) -> None:
         asked = self._session.asked.get(part.topic_partition)
-        replica = self.followed.get(part.topic_partition)
+        replica = self._partitions.replicas.get(part.topic_partition)
         if asked is None or replica is None or replica.topic_id != asked.topic_id:
             return
         assert asked.leader_epoch is not None, "a follower always names its leader epoch"
@@ -175,7 +170,7 @@ class LeaderFetcher:
                 records = _sound(part.records)  # type: ignore[arg-type]
             except CorruptRecord:
                 error = ErrorCode.CORRUPT_MESSAGE
-        self.stir(part.topic_partition)
+        self._partitions.changed[part.topic_partition] = None
         replica.leader_high_watermark = part.high_watermark
         self._replicas.step(
             replica,

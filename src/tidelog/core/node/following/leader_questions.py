@@ -5,11 +5,14 @@ OffsetForLeaderEpoch, in the lab's historical policies: where does my last epoch
 One request of a kind is in flight; partitions that ask meanwhile wait for the next.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.hosting.followed_partitions import LeaderPartitions
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import (
     EARLIEST,
     LATEST,
@@ -22,26 +25,11 @@ from tidelog.core.node.messages import (
     OffsetForLeaderEpoch,
     OffsetForLeaderEpochResponse,
 )
-from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication.effects import EpochQuestion, OffsetsQuestion
 from tidelog.core.replication.events import EpochEndAnswered, OffsetsAnswered
 from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId, Offset, TopicPartition
-
-
-class Asking(Protocol):
-    """Whoever goes on once a question is answered."""
-
-    followed: dict[TopicPartition, HostedReplica]
-
-    def stir(self, topic_partition: TopicPartition) -> None:
-        """See what it asks now."""
-        ...
-
-    def back_off(self) -> None:
-        """The leader was not reached: ask nothing for a while."""
-        ...
 
 
 @slotted
@@ -59,18 +47,21 @@ class LeaderQuestions:
     def __init__(
         self,
         leader: BrokerId,
+        partitions: LeaderPartitions,
         config: NodeConfig,
         turn: Turn,
         calls: Calls,
         replicas: Replicas,
-        asking: Asking,
+        back_off: Callable[[], None],
     ) -> None:
         self._leader = leader
         self._config = config
         self._turn = turn
         self._calls = calls
         self._replicas = replicas
-        self._asking = asking
+        self._partitions = partitions
+        self._back_off = back_off
+        """Called when the leader was not reached."""
         self._waiting: dict[TopicPartition, Asked] = {}
         self._asked: dict[TopicPartition, Asked] = {}
         self._in_flight: set[int] = set()
@@ -110,7 +101,7 @@ class LeaderQuestions:
         def on_failure() -> None:
             self._in_flight.discard(correlation)
             self._release(names)
-            self._asking.back_off()
+            self._back_off()
 
         correlation = self._calls.send(
             self._leader, request, self._config.replica_socket_timeout_ms, on_answer, on_failure
@@ -120,7 +111,7 @@ class LeaderQuestions:
     def _release(self, names: list[TopicPartition]) -> None:
         for topic_partition in names:
             self._asked.pop(topic_partition, None)
-            self._asking.stir(topic_partition)
+            self._partitions.changed[topic_partition] = None
 
     def _list_offsets(self, names: list[TopicPartition], timestamp: int) -> None:
         partitions = [
@@ -192,4 +183,4 @@ class LeaderQuestions:
 
     def _left(self, asked: Asked) -> bool:
         """Whether the partition is followed elsewhere, or not at all, by now."""
-        return self._asking.followed.get(asked.replica.topic_partition) is not asked.replica
+        return self._partitions.replicas.get(asked.replica.topic_partition) is not asked.replica

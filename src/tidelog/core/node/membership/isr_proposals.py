@@ -13,67 +13,30 @@ from tidelog.core.controller.events import AlterPartitionReceived, IsrMember, Is
 from tidelog.core.controller.metadata.registrations import NO_EPOCH, PartitionKey
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.membership.controller_seat import ControllerSeat
-from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.hosting.replicas import IsrChange, Replicas
+from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.turn import Turn
-from tidelog.core.replication.effects import ProposeIsr
 from tidelog.core.replication.events import IsrChangeAnswered
 from tidelog.core.replication.isr import Committed
-from tidelog.core.slotted import slotted
-from tidelog.core.types import BrokerEpoch, TopicPartition
+from tidelog.core.types import BrokerEpoch
 
 RETRY_MS = 50
-
-
-@slotted
-class Proposal:
-    """What a leader on this broker wants its ISR to become."""
-
-    replica: HostedReplica
-    wanted: ProposeIsr
-
-    @property
-    def stands(self) -> bool:
-        """Whether the partition still waits for this one."""
-        partition = self.replica.partition
-        isr = partition.isr
-        return (
-            partition.is_leader
-            and partition.leader_epoch == self.wanted.leader_epoch
-            and not isinstance(isr, Committed)
-            and (isr.proposed_at, isr.proposed)
-            == (self.wanted.partition_epoch, self.wanted.members)
-        )
-
-    def request(self) -> IsrProposal:
-        return IsrProposal(
-            PartitionKey(self.replica.topic_id, self.replica.topic_partition.partition),
-            self.wanted.leader_epoch,
-            self.wanted.partition_epoch,
-            tuple(
-                IsrMember(broker, NO_EPOCH if epoch is None else epoch)
-                for broker, epoch in self.wanted.isr
-            ),
-        )
 
 
 class IsrProposals:
     """Proposals on their way, and those that wait."""
 
     def __init__(
-        self, config: NodeConfig, turn: Turn, seat: ControllerSeat, replicas: Replicas
+        self, config: NodeConfig, turn: Turn, controller: ControllerHost, replicas: Replicas
     ) -> None:
         self._config = config
         self._turn = turn
-        self._seat = seat
+        self._controller = controller
         self._replicas = replicas
-        self._waiting: dict[TopicPartition, Proposal] = {}
-        self._in_flight: dict[PartitionKey, Proposal] | None = None
+        self._waiting = replicas.isr_changes
+        self._in_flight: dict[PartitionKey, IsrChange] | None = None
         self._round = 0
         self._retry_at_ms: int | None = None
-
-    def propose(self, replica: HostedReplica, wanted: ProposeIsr) -> None:
-        self._waiting[replica.topic_partition] = Proposal(replica, wanted)
 
     def controller_changed(self) -> None:
         """Whoever had the request may never answer: ask the new one."""
@@ -87,19 +50,19 @@ class IsrProposals:
         if self._retry_at_ms is not None and self._turn.now_ms < self._retry_at_ms:
             return False
         self._retry_at_ms = None
-        standing: list[Proposal] = []
+        standing: list[IsrChange] = []
         for name, proposal in list(self._waiting.items()):
             if len(standing) == self._config.decisions_at_once:
                 break
             del self._waiting[name]
-            if proposal.stands:
+            if _is_awaited(proposal):
                 standing.append(proposal)
         if standing:
             self._send(broker_epoch, standing)
         return bool(standing)
 
-    def _send(self, broker_epoch: BrokerEpoch, proposals: list[Proposal]) -> None:
-        requests = tuple(proposal.request() for proposal in proposals)
+    def _send(self, broker_epoch: BrokerEpoch, proposals: list[IsrChange]) -> None:
+        requests = tuple(_request(proposal) for proposal in proposals)
         self._in_flight = {r.key: p for r, p in zip(requests, proposals, strict=True)}
         self._round += 1
         this_round = self._round
@@ -112,7 +75,7 @@ class IsrProposals:
             if this_round == self._round:
                 self._give_up()
 
-        sent = self._seat.call(
+        sent = self._controller.call(
             AlterPartitionReceived(0, self._config.broker_id, broker_epoch, requests),
             self._config.request_timeout_ms,
             answered,
@@ -141,11 +104,11 @@ class IsrProposals:
             if result is None:
                 self._waiting.setdefault(proposal.replica.topic_partition, proposal)
             else:
-                self._tell(proposal, result)
+                self._report_error(proposal, result)
         if in_vain and self._waiting:
             self._retry_at_ms = self._turn.now_ms + RETRY_MS
 
-    def _tell(self, proposal: Proposal, result: AlterPartitionResult) -> None:
+    def _report_error(self, proposal: IsrChange, result: AlterPartitionResult) -> None:
         if result.error is ErrorCode.NONE:
             return
         self._turn.counters.isr_updates_failed += 1
@@ -164,3 +127,27 @@ class IsrProposals:
     def next_ms(self) -> int | None:
         waits = self._waiting and self._in_flight is None
         return self._retry_at_ms if waits else None
+
+
+def _is_awaited(proposal: IsrChange) -> bool:
+    """Whether the partition still waits for the answer to this proposal."""
+    partition, wanted = proposal.replica.partition, proposal.wanted
+    isr = partition.isr
+    return (
+        partition.is_leader
+        and partition.leader_epoch == wanted.leader_epoch
+        and not isinstance(isr, Committed)
+        and (isr.proposed_at, isr.proposed) == (wanted.partition_epoch, wanted.members)
+    )
+
+
+def _request(proposal: IsrChange) -> IsrProposal:
+    replica, wanted = proposal.replica, proposal.wanted
+    return IsrProposal(
+        PartitionKey(replica.topic_id, replica.topic_partition.partition),
+        wanted.leader_epoch,
+        wanted.partition_epoch,
+        tuple(
+            IsrMember(broker, NO_EPOCH if epoch is None else epoch) for broker, epoch in wanted.isr
+        ),
+    )

@@ -33,8 +33,8 @@ from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDe
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.membership.controller_seat import ControllerSeat
-from tidelog.core.node.replicas import Replicas
+from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.turn import Turn
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.segment.damage import Damage
@@ -56,7 +56,7 @@ class LogReporter:
         config: NodeConfig,
         turn: Turn,
         image: ClusterImage,
-        seat: ControllerSeat,
+        controller: ControllerHost,
         replicas: Replicas,
     ) -> None:
         self.lost: dict[PartitionKey, None] = {}
@@ -75,7 +75,7 @@ class LogReporter:
         self._config = config
         self._turn = turn
         self._image = image
-        self._seat = seat
+        self._controller = controller
         self._replicas = replicas
         self._directory = replicas.directory
         self._looked = False
@@ -314,7 +314,7 @@ class LogReporter:
                 self._retry(RETRY_MS)
 
         timeout_ms = self._config.broker_session_timeout_ms // 2
-        if not self._seat.call(report, timeout_ms, answered, failed):
+        if not self._controller.call(report, timeout_ms, answered, failed):
             failed()
 
     def _logs_known(self, reported: Mapping[PartitionKey, LogState]) -> None:

@@ -14,8 +14,6 @@ While this broker may have lost logs that the cluster does not know of, it wants
 Always true: `acting` implies that the own image shows this very incarnation unfenced.
 """
 
-from collections.abc import Callable
-
 from tidelog.core.controller import events as on
 from tidelog.core.controller.broker_liveness import registration_transaction
 from tidelog.core.controller.effects import HeartbeatAnswer, StoreTransaction
@@ -23,7 +21,6 @@ from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import (
     OutcomeUnknown,
-    Revision,
     SessionExpired,
     SessionId,
     TxnAnswer,
@@ -34,7 +31,8 @@ from tidelog.core.controller.metadata.registrations import Endpoint, decode_brok
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import CloseSession, OpenSession
-from tidelog.core.node.membership.controller_seat import ControllerSeat
+from tidelog.core.node.membership.controller_host import ControllerHost
+from tidelog.core.node.membership.image_applier import ImageApplier
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.turn import Turn
 from tidelog.core.types import BrokerEpoch
@@ -56,24 +54,23 @@ class Registration:
         config: NodeConfig,
         turn: Turn,
         image: ClusterImage,
-        seat: ControllerSeat,
+        controller: ControllerHost,
         reporter: LogReporter,
+        applier: ImageApplier,
         incarnation: str,
         previous_epoch: BrokerEpoch,
-        applied_revision: Callable[[], Revision],
     ) -> None:
         self.broker_epoch: BrokerEpoch | None = None
-        self.stop: Callable[[], None]
-        """Called when the controller lets this broker go."""
+        self.may_stop = False
+        """Whether the controller has agreed that this broker shuts down."""
         self._config = config
         self._turn = turn
         self._image = image
-        self._seat = seat
+        self._controller = controller
         self._reporter = reporter
         self._incarnation = incarnation
         self._previous_epoch = previous_epoch
-        self._applied_revision = applied_revision
-        """Up to where the replicas here are as the store says; the image may be ahead."""
+        self._applier = applier
         self._session: SessionId | None = None
         self._deadline_ms = 0
         self._margin_ms = config.fencing_margin_ms
@@ -213,13 +210,13 @@ class Registration:
         if self.broker_epoch is not None and self.session_valid and not self._candidate:
             assert self._session is not None, "a valid session is one"
             self._candidate = True
-            self._seat.step(on.SessionOpened(self._session, self.broker_epoch))
+            self._controller.step(on.SessionOpened(self._session, self.broker_epoch))
 
     def step_back(self) -> None:
         """Leave the controller's role to others: this broker may be replaced already."""
         if self._candidate:
             self._candidate = False
-            self._seat.step(on.SessionLost())
+            self._controller.step(on.SessionLost())
 
     # -- heartbeats ------------------------------------------------------------------------
 
@@ -241,7 +238,7 @@ class Registration:
         if controller:
             self._heartbeat_out = False
             self.heartbeat_soon()
-        if not self._caught_up and self._applied_revision() >= self.broker_epoch:
+        if not self._caught_up and self._applier.applied_revision >= self.broker_epoch:
             self._caught_up = True
             self.heartbeat_soon()
         if self._wanted_fence and not self._reporter.undecided:
@@ -273,13 +270,13 @@ class Registration:
             0,
             self._config.broker_id,
             self.broker_epoch,
-            self._applied_revision(),
+            self._applier.applied_revision,
             self._turn.now_ms,
             want_fence=self._wanted_fence,
             want_shut_down=self._want_shut_down,
         )
         self._heartbeat_out = True
-        sent = self._seat.call(
+        sent = self._controller.call(
             request,
             self._config.broker_session_timeout_ms // 2,
             self._heartbeat_answered,
@@ -293,7 +290,7 @@ class Registration:
         if answer.error is not ErrorCode.NONE:
             self._heartbeat_failed()
         elif answer.should_shut_down and self._want_shut_down:
-            self.stop()
+            self.may_stop = True
         elif self._want_shut_down:
             self._heartbeat_at_ms = self._turn.now_ms + STOP_RETRY_MS
         elif self._caught_up and not answer.caught_up:

@@ -12,16 +12,17 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer
+from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchResponse
-from tidelog.core.node.replicas import HostedReplica, Replicas
 from tidelog.core.node.serving.fetch_sessions import (
+    NOT_REMEMBERED,
     UNTOLD,
     FetchSession,
     FetchSessions,
-    Sessionless,
     SessionPartition,
 )
-from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.serving.long_poll import FetchPart, PendingFetch, Reads, failed
 from tidelog.core.node.serving.missed_followers import WAIT_MS, MissedFollowers
 from tidelog.core.node.serving.replica_selection import preferred_read_replica
@@ -62,39 +63,26 @@ class FetchService:
         self._missed = MissedFollowers()
 
     def fetch(self, peer: Peer, correlation: int, request: Fetch) -> None:
+        """Respond to a fetch, or park it until there are enough bytes."""
         now = self._turn.now_ms
         session = self._sessions.open(request, now)
-        waits = request.max_wait_ms > 0
-        until_ms = now + request.max_wait_ms
-        if isinstance(session, FetchSession):
-            pending = PendingFetch(peer, correlation, request, session, until_ms, [])
-            self._look_at_all(pending, session)
-            waits = waits and bool(session.partitions)
-        elif isinstance(session, Sessionless):
-            pending = PendingFetch(peer, correlation, request, session, until_ms, [])
-            stale = self._is_stale(request)
-            for known in session.active.values():
-                part = self._read(request, known, stale, now)
-                part.told = part.answer.high_watermark
-                pending.add(part)
-            waits = waits and bool(pending.parts)
-        else:
+        if isinstance(session, ErrorCode):
             self._turn.emit(Respond(peer, correlation, FetchResponse(session, 0, [])))
             return
+        earlier = self._polling.get(session.id)
+        if earlier is not None:
+            self._unpark(earlier)
+        until_ms = now + request.max_wait_ms
+        pending = PendingFetch(peer, correlation, request, session, until_ms, [])
+        stale = self._is_stale(request)
+        for known in session.active.values():
+            pending.add(self._read(request, known, stale, now))
+        waits = request.max_wait_ms > 0 and session.partitions
         if waits and not self._is_due(pending) and self._has_place(pending):
             self._park(pending)
         else:
             self.deadlines.remove(pending, pending.deadline_ms)
             self._respond(pending)
-
-    def _look_at_all(self, pending: PendingFetch, session: FetchSession) -> None:
-        earlier = self._polling.get(session.id)
-        if earlier is not None:
-            self._unpark(earlier)
-        request, now_ms = pending.request, self._turn.now_ms
-        stale = self._is_stale(request)
-        for known in session.active.values():
-            pending.add(self._read(request, known, stale, now_ms))
 
     def _read(self, request: Fetch, known: SessionPartition, stale: bool, now_ms: int) -> FetchPart:
         asked = known.asked
@@ -108,6 +96,8 @@ class FetchService:
             replica.log.require_verification_at(asked.offset)
         part = FetchPart(known, asked, replica, known.high_watermark, _NO_ANSWER)
         self._replicas.step(replica, _event(request, part, now_ms))
+        if part.told == NOT_REMEMBERED:
+            part.told = part.answer.high_watermark
         if self._rack_aware and request.rack_id:
             self._advise(request, part, replica)
         return part
@@ -191,10 +181,14 @@ class FetchService:
 
     # -- who is missed ---------------------------------------------------------------------
 
-    def lead(self, replica: HostedReplica) -> None:
-        """This replica leads from now on: its followers are to ask soon."""
-        for follower in replica.partition.followers:
-            self._missed.miss(follower, replica.topic_partition, self._turn.now_ms)
+    def _expect_followers(self) -> None:
+        """Expect fetches from the followers of replicas that lead from now on."""
+        for replica in self._replicas.newly_led:
+            for follower in replica.partition.followers:
+                self._missed.miss(follower, replica.topic_partition, self._turn.now_ms)
+        self._replicas.newly_led.clear()
+        for pending in self._polling.values():
+            self._hurry_missed(pending)
 
     def _hurry_missed(self, pending: PendingFetch) -> None:
         follower, session = pending.request.replica, pending.session
@@ -207,7 +201,7 @@ class FetchService:
 
     # -- when something happens ------------------------------------------------------------
 
-    def rouse(self, replica: HostedReplica) -> None:
+    def wake_resting(self, replica: HostedReplica) -> None:
         """Something is about to happen here, or has: whoever rests here is looked at again,
         after its follower's progress is brought up to the last fetch."""
         for known, session in list(replica.resting.items()):
@@ -232,11 +226,9 @@ class FetchService:
 
     def wake(self) -> None:
         """Look at every poll where something happened in this step."""
-        if self._missed.news:
-            self._missed.news = False
-            for pending in self._polling.values():
-                self._hurry_missed(pending)
         replicas = self._replicas
+        if replicas.newly_led:
+            self._expect_followers()
         while replicas.deposed:
             deposed = dict(replicas.deposed)
             replicas.deposed.clear()
@@ -250,7 +242,7 @@ class FetchService:
         while replicas.touched:
             replica, _ = replicas.touched.popitem()
             if replica.resting:
-                self.rouse(replica)
+                self.wake_resting(replica)
             self._look_again(replica)
 
     def _fail(self, replica: HostedReplica, error: ErrorCode) -> None:

@@ -16,24 +16,28 @@ wording, its leader epoch included: a session that kept an old one would be fenc
 """
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.messages import (
     NEW_SESSION,
+    SESSION_EPOCH_MAX,
     SESSIONLESS,
     UNRESOLVED,
     Fetch,
     FetchPartition,
     FetchPartitionResponse,
 )
-from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset, TopicPartition
 
 EVICTION_MS = 120_000
 """An idle session may make place for another after that; a busy small one for a larger."""
-EPOCH_MAX = 2**31 - 1
 PARTITIONS_MAX = 500_000
 """In all sessions of clients together: each takes a third of a kilobyte."""
 UNTOLD: Offset = -1
+"""The high watermark of a reader that was not sent one yet: it is behind any other."""
+NOT_REMEMBERED: Offset = -2
+"""The same outside a session: the reader is assumed to know the high watermark of the moment when
+its fetch arrives."""
 _NONE = ErrorCode.NONE
 _FULL = (SESSIONLESS, NEW_SESSION)
 
@@ -149,7 +153,9 @@ class FetchSession:
 class Sessionless:
     """A full fetch that nobody remembers."""
 
+    partitions: dict[TopicPartition, SessionPartition]
     active: dict[TopicPartition, SessionPartition]
+    """The same: no partition rests."""
     id: int = 0
 
     def answer(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
@@ -169,7 +175,7 @@ class FetchSessions:
         """In all sessions of clients."""
         # Ids of different starts of this broker must differ: a reader that did not notice
         # the restart would otherwise meet a stranger's session.
-        self._next_id = seed * 0x9E3779B1 & EPOCH_MAX
+        self._next_id = seed * 0x9E3779B1 & SESSION_EPOCH_MAX
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -185,7 +191,11 @@ class FetchSessions:
                 and self._make_room(request, now_ms)
             ):
                 return self._create(request, now_ms)
-            return Sessionless({p.topic_partition: SessionPartition(p) for p in request.partitions})
+            found = {
+                asked.topic_partition: SessionPartition(asked, NOT_REMEMBERED)
+                for asked in request.partitions
+            }
+            return Sessionless(found, found)
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -194,7 +204,7 @@ class FetchSessions:
         if _names_strangers(request) or not self._has_room_for(request):
             self._close(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
         session.used_ms = now_ms
         self._update(session, request)
         return session
@@ -211,9 +221,9 @@ class FetchSessions:
 
     def _create(self, request: Fetch, now_ms: int) -> FetchSession:
         while self._next_id == 0 or self._next_id in self._sessions:
-            self._next_id = self._next_id + 1 & EPOCH_MAX
+            self._next_id = self._next_id + 1 & SESSION_EPOCH_MAX
         session = FetchSession(self._next_id, request, now_ms, now_ms)
-        self._next_id = self._next_id + 1 & EPOCH_MAX
+        self._next_id = self._next_id + 1 & SESSION_EPOCH_MAX
         self._update(session, request)
         self._sessions[session.id] = session
         return session

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.events import Peer
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResponse
-from tidelog.core.node.replicas import HostedReplica
 from tidelog.core.node.serving.fetch_sessions import FetchSession, Sessionless, SessionPartition
 from tidelog.core.record.record_batch import HEADER_SIZE
 from tidelog.core.replication.effects import AnswerFetch

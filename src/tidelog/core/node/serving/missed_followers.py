@@ -20,13 +20,11 @@ MISSED_MS = 200
 class MissedFollowers:
     """Who is missed, for which partitions, and until when."""
 
-    __slots__ = ("_missed", "news")
+    __slots__ = ("_missed",)
 
     def __init__(self) -> None:
         self._missed: dict[BrokerId, dict[TopicPartition, int]] = {}
         """The longest missed first."""
-        self.news = False
-        """Somebody is missed whose fetch may be waiting already."""
 
     def __bool__(self) -> bool:
         return bool(self._missed)
@@ -36,7 +34,6 @@ class MissedFollowers:
         missed.pop(partition, None)
         missed[partition] = now_ms + MISSED_MS
         self._drop_found(missed, (), now_ms)
-        self.news = True
 
     def is_missed(self, follower: BrokerId, asked: Container[TopicPartition], now_ms: int) -> bool:
         """Whether this follower, who asks for these, lacks one."""

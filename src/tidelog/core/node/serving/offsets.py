@@ -6,6 +6,9 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer
+from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import (
     EARLIEST,
     HIGH_WATERMARK,
@@ -22,8 +25,6 @@ from tidelog.core.node.messages import (
     OffsetForLeaderEpoch,
     OffsetForLeaderEpochResponse,
 )
-from tidelog.core.node.replicas import HostedReplica, Replicas
-from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import Part, Pending
 from tidelog.core.record.work_budget import WorkBudget

@@ -10,18 +10,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.lineage.producer_state import Duplicate
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Close, Respond
 from tidelog.core.node.events import Peer
+from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import (
     Produce,
     ProducePartition,
     ProducePartitionResponse,
     ProduceResponse,
 )
-from tidelog.core.node.replicas import HostedReplica, Replicas
-from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart, LonePart, Part, Pending
 from tidelog.core.record.packed_form import is_plausible, packing_fault
@@ -55,13 +55,13 @@ class ProduceService:
         turn: Turn,
         replicas: Replicas,
         gate: Gate,
-        rouse: Callable[[HostedReplica], None],
+        wake_resting: Callable[[HostedReplica], None],
     ) -> None:
         self._turn = turn
         self._replicas = replicas
         self._gate = gate
-        self._rouse = rouse
-        """Tells the leader how far its resting followers have come."""
+        self._wake_resting = wake_resting
+        """Notes the progress of followers that rest, before a record is appended."""
         self.deadlines: Deadlines[Pending] = Deadlines()
         self._budget: WorkBudget | None = None
         """Of the current request, once it needs one."""
@@ -122,16 +122,11 @@ class ProduceService:
             self._refuse(asked, part, batch)
             return
         if rules.log_append_time:
-            part.append_time_ms = stamp = self._append_time(replica, batch)
+            part.append_time_ms = stamp = self._turn.wall_ms
             batch.stamp_log_append_time(stamp)
-        elif batch.producer_id >= 0:
-            verdict = replica.log.producers.validate(batch)
-            if isinstance(verdict, Duplicate):
-                # As Kafka does: a time where there is none else tells what was there before.
-                part.append_time_ms = verdict.timestamp
         if replica.resting:
-            self._rouse(replica)
-        event = ProduceReceived(part, batch, request.acks, self._turn.now_ms)
+            self._wake_resting(replica)
+        event = ProduceReceived(part, batch, request.acks, self._turn.now_ms, True)
         self._replicas.step(replica, event)
 
     def _looked_into(
@@ -177,11 +172,6 @@ class ProduceService:
         if packed.size > replica.log.config.segment_bytes:
             return ErrorCode.RECORD_LIST_TOO_LARGE
         return packed
-
-    def _append_time(self, replica: HostedReplica, batch: RecordBatch) -> int:
-        """Now; for a retry, when the first one was appended."""
-        verdict = replica.log.producers.validate(batch)
-        return verdict.timestamp if isinstance(verdict, Duplicate) else self._turn.wall_ms
 
     def _check(
         self, request: Produce, asked: ProducePartition, replica: HostedReplica

@@ -14,7 +14,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer
-from tidelog.core.node.membership.controller_seat import ControllerSeat
+from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.membership.registration import Registration
 from tidelog.core.node.messages import InitProducerId, InitProducerIdResponse
 from tidelog.core.node.turn import Turn
@@ -31,11 +31,11 @@ class ProducerIds:
     """The blocks of this broker, and who waits for the next."""
 
     def __init__(
-        self, config: NodeConfig, turn: Turn, seat: ControllerSeat, registration: Registration
+        self, config: NodeConfig, turn: Turn, controller: ControllerHost, registration: Registration
     ) -> None:
         self._config = config
         self._turn = turn
-        self._seat = seat
+        self._controller = controller
         self._registration = registration
         self._block = range(0)
         self._next_block: range | None = None
@@ -76,7 +76,7 @@ class ProducerIds:
         # Before the call: this broker's own controller may refuse at once.
         self._asking = True
         request = AllocateProducerIdsReceived(0, self._config.broker_id, epoch)
-        if not self._seat.call(request, ASK_TIMEOUT_MS, self._answered, self._failed):
+        if not self._controller.call(request, ASK_TIMEOUT_MS, self._answered, self._failed):
             self._failed()
 
     def _answered(self, answer: ProducerIdsAnswer) -> None:

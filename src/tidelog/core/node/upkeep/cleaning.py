@@ -18,7 +18,8 @@ from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import CleanLog, StopCleaning
-from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.slotted import slotted
 from tidelog.core.storage.cleaning.dirtiness import Dirtiness, dirtiness, plan_cleaning
@@ -173,8 +174,8 @@ class Cleaning:
 
     # -- what comes of it ------------------------------------------------------------------
 
-    def told(self, number: int, what: CleaningMessage) -> None:
-        """The host says that a group is ready, or that the cleaning has ended."""
+    def progressed(self, number: int, what: CleaningMessage) -> None:
+        """Take a report of the host: a group is ready, or the cleaning has ended."""
         self._told.append((number, what))
         self._heed()
 

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 from tidelog.core.controller.metadata.metadata_copy import encode_copy
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.replicas import HostedReplica, Replicas
-from tidelog.core.node.serving.gate import Gate
+from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.turn import Turn
-from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.replication.events import Ticked
 from tidelog.core.slotted import slotted
 from tidelog.core.storage import layout
@@ -37,14 +37,12 @@ class Duties:
         config: NodeConfig,
         turn: Turn,
         replicas: Replicas,
-        flushing: Flushing,
         gate: Gate,
     ) -> None:
         self._turn = turn
         self._gate = gate
         self._copied = (0, 0)
         self._replicas = replicas
-        self._flushing = flushing
         self._producer_expiration_ms = config.producer_id_expiration_ms
         self._partitions_at_once = config.partitions_at_once
         plan: list[tuple[int, Callable[[], None]]] = [
@@ -129,7 +127,7 @@ class Duties:
 
     def _look_for_flushes(self) -> None:
         for replica in self._all():
-            self._flushing.log_changed(replica)
+            self._replicas.check_flush(replica)
 
     def _expire_producers(self) -> None:
         wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)

@@ -7,8 +7,9 @@ operating system writes when it likes, and replication is what keeps records.
 """
 
 from tidelog.core.node.effects import Flush
-from tidelog.core.node.replicas import HostedReplica, Replicas
-from tidelog.core.node.serving.gate import Gate
+from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication.events import RecordsFlushed
 from tidelog.core.storage import flush as log_flush
@@ -22,27 +23,18 @@ class Flushing:
         self._turn = turn
         self._gate = gate
         self._replicas = replicas
-        self._waiting: dict[HostedReplica, None] = {}
         self._under_way: list[tuple[HostedReplica, log_flush.Flush]] = []
         self._number = 0
 
-    def log_changed(self, replica: HostedReplica) -> None:
-        """See whether this log has to be flushed."""
-        partition = replica.partition
-        if (
-            partition.config.flush_before_ack
-            and partition.flushed_offset < partition.log_end_offset
-        ) or replica.log.flush_due(self._turn.now_ms) is not None:
-            self._waiting[replica] = None
-
     def pump(self) -> None:
         """Begin the next flush, if none is under way and some log needs it."""
-        if self._under_way or not self._waiting:
+        waiting = self._replicas.to_flush
+        if self._under_way or not waiting:
             return
         files: dict[str, None] = {}
         directories: dict[str, None] = {}
         flushed = []
-        for replica in self._waiting:
+        for replica in waiting:
             if not self._hosted(replica):
                 continue
             if replica.partition.config.flush_before_ack:
@@ -56,7 +48,7 @@ class Flushing:
             self._under_way.append((replica, flush))
             files.update(dict.fromkeys(flush.files))
             directories.update(dict.fromkeys(flush.directories))
-        self._waiting.clear()
+        waiting.clear()
         if self._under_way:
             self._number += 1
             self._turn.emit(Flush(self._number, tuple(files), tuple(directories)))
@@ -86,8 +78,8 @@ class Flushing:
         if partition.config.flush_before_ack and (self._gate.acting or not partition.is_leader):
             event = RecordsFlushed(replica.log.recovery_point, self._turn.now_ms)
             self._replicas.step(replica, event)
-            self._replicas.surroundings.flushed(replica)
-            self.log_changed(replica)
+            self._replicas.flushed(replica)
+            self._replicas.check_flush(replica)
 
     def _hosted(self, replica: HostedReplica) -> bool:
         return self._replicas.hosted.get(replica.topic_partition) is replica

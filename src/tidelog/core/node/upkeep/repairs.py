@@ -8,7 +8,8 @@ As with compaction, a copy takes its segment's place only in a turn in which no 
 to a part of that file.
 """
 
-from tidelog.core.node.replicas import HostedReplica, Replicas, repair_event
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas, repair_event
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.cleaning import Cleaning
 from tidelog.core.storage.disk import DiskError
@@ -76,7 +77,7 @@ class Repairs:
             self._replicas.end_repair(replica)
         elif repair.needed is not None:
             self._replicas.step(replica, repair_event(repair))
-            self._replicas.surroundings.log_changed(replica)
+            self._replicas.log_changed(replica)
 
     def _put_in_place(self, replica: HostedReplica, repair: LogRepair) -> None:
         if not self._turn.effects:

@@ -12,7 +12,8 @@ is handled as if a reader had found it (log_reporter.py).
 from collections.abc import Iterator
 
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.segment.damage import Damage

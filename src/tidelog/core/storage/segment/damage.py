@@ -8,7 +8,7 @@ known of the log:
 - the recovery point and the high watermark checkpoint: the log ended there or later;
 - each segment: it ends where the next one begins, unless compaction left a gap;
 - the first entry of `leader-epoch-checkpoint`: the log began there or earlier. It is written
-  before segments are dropped (node/replicas.py).
+  before segments are dropped (node/hosting/replicas.py).
 
 Damage removes nothing by itself. The replica reports it before it may lead, and truncates to
 `Damage.offset` when it follows a leader, which has the records. With no other replica it

@@ -241,7 +241,7 @@ class Process:
             self.die_and_return()
             return
         self._site.observer.stepped(self)
-        journal = node.measured.journal
+        journal = node.journal
         if journal.notes:
             self._site.observer.noted(journal.take()[0])
         if self.disk.stall_ms:

@@ -5,102 +5,37 @@ log, then towards whoever asked. If the disk refuses, the exception leaves throu
 so nothing after it in the list happens: no answer can rest on records that were not written.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.measuring.counters import Traffic
-from tidelog.core.node.measuring.replica_notes import note_dropped, note_loss, note_refusal
+from tidelog.core.node.hosting.followed_partitions import FollowedPartitions
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replica_notes import note_dropped, note_loss, note_refusal
+from tidelog.core.node.measuring.losses import Loss, Losses
 from tidelog.core.node.messages import DeleteRecordsPartitionResponse, ProducePartitionResponse
 from tidelog.core.node.turn import Turn
-from tidelog.core.node.upkeep.losses import Loss, Losses
-from tidelog.core.node.waiters import PartQueue
-from tidelog.core.record.validation import BatchRules
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
-from tidelog.core.replication.partition import Partition
-from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.disk import DiskError
-from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.storage.repair import CannotRepair, LogRepair
 from tidelog.core.storage.retention import ExpiredSegment
 from tidelog.core.storage.segment.damage import Damage
-from tidelog.core.types import BrokerId, Offset, StorePoint, TopicId, TopicPartition
+from tidelog.core.types import Offset, StorePoint, TopicPartition
 
 
-@slotted(eq=False)
-class HostedReplica:
-    """One replica on this broker."""
+class IsrChange(NamedTuple):
+    """The ISR that a leader on this broker wants for its partition."""
 
-    topic_partition: TopicPartition
-    topic_id: TopicId
-    partition: Partition
-    log: Log
-    rules: BatchRules
-    traffic: Traffic
-    """The topic's counters on this broker."""
-    commits: PartQueue = field(default_factory=PartQueue)
-    """Producers that wait for the high watermark."""
-    flushes: PartQueue = field(default_factory=PartQueue)
-    """Producers with acks=1 that wait for this leader's disk, where flush-before-ack is on."""
-    deletions: PartQueue = field(default_factory=PartQueue)
-    """Who waits for the low watermark."""
-    polls: dict[Any, Any] = field(default_factory=dict)
-    """Long polls (serving/long_poll.py) that wait here, with their part for this replica."""
-    resting: dict[Any, Any] = field(default_factory=dict)
-    """Session partitions that have all there is, with their sessions (serving/fetch.py)."""
-    sent: dict[BrokerId, Offset] = field(default_factory=dict)
-    """By follower: the first offset of the records in its last response, if it had any."""
-    out_since_ms: dict[BrokerId, int] = field(default_factory=dict)
-    """Replicas outside the ISR, and when this broker heard of it."""
-    isr: tuple[BrokerId, ...] = ()
-    """As the image last said; empty before its first word."""
-    leader_high_watermark: Offset = -1
-    """What the leader said with its last answer; only for people."""
-    repair: LogRepair | None = None
-    """Replaces damaged records with those of the leader (upkeep/repairs.py)."""
-
-    def note_isr(
-        self, replicas: Iterable[BrokerId], isr: Collection[BrokerId], now_ms: int
-    ) -> None:
-        """Keep in mind since when who is outside."""
-        before = self.out_since_ms
-        self.out_since_ms = {b: before.get(b, now_ms) for b in replicas if b not in isr}
-
-
-class Surroundings(Protocol):
-    """What a replica's effects reach outside its log."""
-
-    def follow(self, replica: HostedReplica, leader: BrokerId) -> None:
-        """Fetch from this leader from now on."""
-        ...
-
-    def lead(self, replica: HostedReplica) -> None:
-        """Fetch no more: others fetch here."""
-        ...
-
-    def stop_following(self, replica: HostedReplica) -> None:
-        """Fetch no more."""
-        ...
-
-    def propose(self, replica: HostedReplica, proposal: do.ProposeIsr) -> None:
-        """Bring this to the controller."""
-        ...
-
-    def log_changed(self, replica: HostedReplica) -> None:
-        """There is more to flush, or another position to tell the leader."""
-        ...
-
-    def flushed(self, replica: HostedReplica) -> None:
-        """A follower may tell its leader of a later position."""
-        ...
+    replica: HostedReplica
+    wanted: do.ProposeIsr
 
 
 class Replicas:
     """All hosted replicas, and how their effects are carried out."""
 
-    def __init__(self, turn: Turn, directory: LogDirectory) -> None:
+    def __init__(self, turn: Turn, directory: LogDirectory, followed: FollowedPartitions) -> None:
         self.hosted: dict[TopicPartition, HostedReplica] = {}
         self.directory = directory
         self.losses = Losses()
@@ -119,17 +54,23 @@ class Replicas:
         self.leadership_changed: dict[HostedReplica, None] = {}
         """Replicas whose leader epoch changed, that were removed, or that stopped serving; the
         coordinators reload what they keep there (coordinating/coordinators.py)."""
+        self.newly_led: dict[HostedReplica, None] = {}
+        """Replicas that became leaders; their followers should fetch soon (serving/fetch.py)."""
+        self.isr_changes: dict[TopicPartition, IsrChange] = {}
+        """ISRs to propose to the controller (membership/isr_proposals.py)."""
+        self.to_flush: dict[HostedReplica, None] = {}
+        """Logs that wait for the next flush (upkeep/flushing.py)."""
         self.truncated = False
-        self.relied_on: StorePoint | None = None
-        """The point of the store's history that this step relies on, if it is not on disk yet."""
         """Recovery points are to be written before this step's effects leave: a log that
         grows again must not be trusted up to where it once was flushed."""
+        self.relied_on: StorePoint | None = None
+        """The point of the store's history that this step relies on, if it is not on disk yet."""
         self._unwritten: dict[HostedReplica, None] = {}
         """Whose leader epochs are newer than the file."""
         self._reasons: dict[Offset, str] = {}
         """Why retention drops segments in this step, by base offset."""
-        self.surroundings: Surroundings
         self._turn = turn
+        self._followed = followed
         self._carry_out: dict[type, Callable[[HostedReplica, Any], None]] = {
             do.AppendRecords: self._append_records,
             do.TruncateTo: self._truncate_to,
@@ -139,6 +80,7 @@ class Replicas:
             do.DropBefore: self._drop_before,
             do.WriteEpochs: self._write_epochs,
             do.AnswerProduce: self._answer_produce,
+            do.DuplicateFound: self._duplicate_found,
             do.AwaitCommit: self._await_commit,
             do.AwaitFlush: self._await_flush,
             do.AnswerFetch: self._hand_over,
@@ -162,6 +104,36 @@ class Replicas:
         for effect in replica.partition.step(event):
             self._carry_out[type(effect)](replica, effect)
 
+    def unhost(self, replica: HostedReplica) -> None:
+        """Forget a replica; requests that wait for it fail."""
+        name = replica.topic_partition
+        self.drop_repair(replica)
+        self._further.pop(name, None)
+        del self.hosted[name]
+        self._followed.stop(replica)
+        self.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.touched.pop(replica, None)
+        self.refused.pop(name, None)
+
+    def log_changed(self, replica: HostedReplica) -> None:
+        """Check whether the log has to be flushed; a follower may have another position to send."""
+        self.check_flush(replica)
+        if not replica.partition.is_leader:
+            self._followed.changed(replica)
+
+    def check_flush(self, replica: HostedReplica) -> None:
+        """Add the log to the next flush if its settings ask for one."""
+        partition = replica.partition
+        if (
+            partition.config.flush_before_ack
+            and partition.flushed_offset < partition.log_end_offset
+        ) or replica.log.flush_due(self._turn.now_ms) is not None:
+            self.to_flush[replica] = None
+
+    def flushed(self, replica: HostedReplica) -> None:
+        """A follower may report the flushed position to its leader."""
+        self._followed.changed(replica)
+
     def expire(self, replica: HostedReplica, expired: list[ExpiredSegment]) -> None:
         """Propose to delete segments, for these reasons."""
         self._reasons = {segment.base_offset: segment.reason for segment in expired}
@@ -183,7 +155,7 @@ class Replicas:
             for batch in batches:
                 traffic.replication_bytes_in += batch.size
         self.touched[replica] = None
-        self.surroundings.log_changed(replica)
+        self.log_changed(replica)
 
     def _truncate_to(self, replica: HostedReplica, effect: do.TruncateTo) -> None:
         start = replica.log.log_start_offset
@@ -265,7 +237,7 @@ class Replicas:
         self._further.pop(replica.topic_partition, None)
         self.step(replica, on.RepairEnded())
         self.touched[replica] = None
-        self.surroundings.log_changed(replica)
+        self.log_changed(replica)
 
     def _delete_damage(self, replica: HostedReplica, damage: Damage, start: Offset) -> None:
         """Forget damage before the new log start: its records are deleted."""
@@ -277,11 +249,6 @@ class Replicas:
         behind = [offset for offset in offsets if offset >= start]
         if behind:
             self.damage_found(name, damage._replace(offset=min(behind)))
-
-    def forget_damage(self, replica: HostedReplica) -> None:
-        """The replica goes from this broker."""
-        self.drop_repair(replica)
-        self._further.pop(replica.topic_partition, None)
 
     def drop_repair(self, replica: HostedReplica) -> None:
         """Remove what an unfinished repair has written; the next one repairs the same."""
@@ -327,7 +294,7 @@ class Replicas:
                 self._cut(replica, effect.offset)
             else:
                 self._carry_out[type(effect)](replica, effect)
-        self.surroundings.log_changed(replica)
+        self.log_changed(replica)
         kept = replica.log.log_end_offset
         self.losses.note(self._loss(replica, max(start, kept), end, kept, None))
         self._turn.journal.note("damage_truncated", *replica.topic_partition, kept, end)
@@ -376,7 +343,7 @@ class Replicas:
             self._delete_damage(replica, damage, effect.offset)
         note_dropped(self._turn, replica, dropped, self._reasons)
         self.touched[replica] = None
-        self.surroundings.log_changed(replica)
+        self.log_changed(replica)
         self._advance_low_watermark(replica)
 
     def _write_epochs(self, replica: HostedReplica, _effect: do.WriteEpochs) -> None:
@@ -405,6 +372,10 @@ class Replicas:
     def _answer_produce(self, replica: HostedReplica, effect: do.AnswerProduce) -> None:
         part: Any = effect.request
         _settle_produce(replica, part, effect.error, effect.base_offset)
+
+    def _duplicate_found(self, _replica: HostedReplica, effect: do.DuplicateFound) -> None:
+        part: Any = effect.request
+        part.append_time_ms = effect.timestamp
 
     def _await_commit(self, replica: HostedReplica, effect: do.AwaitCommit) -> None:
         part: Any = effect.request
@@ -477,19 +448,20 @@ class Replicas:
     # -- the cluster -----------------------------------------------------------------------
 
     def _propose_isr(self, replica: HostedReplica, effect: do.ProposeIsr) -> None:
-        self.surroundings.propose(replica, effect)
+        self.isr_changes[replica.topic_partition] = IsrChange(replica, effect)
 
     def _follow_leader(self, replica: HostedReplica, effect: do.FollowLeader) -> None:
         self.refused.pop(replica.topic_partition, None)
-        self.surroundings.follow(replica, effect.leader)
+        self._followed.follow(replica, effect.leader)
 
     def _take_leadership(self, replica: HostedReplica, _effect: do.TakeLeadership) -> None:
         self.refused.pop(replica.topic_partition, None)
-        self.surroundings.lead(replica)
+        self._followed.stop(replica)
+        self.newly_led[replica] = None
 
     def _stop_following(self, replica: HostedReplica, _effect: do.StopFollowing) -> None:
         self.refused.pop(replica.topic_partition, None)
-        self.surroundings.stop_following(replica)
+        self._followed.stop(replica)
 
     def _refuse_truncation(self, replica: HostedReplica, effect: do.RefuseTruncation) -> None:
         self.refused[replica.topic_partition] = effect

@@ -5,31 +5,29 @@ is not in the ISR is said as the leader sees it. Times are the host's clock in m
 as the events bring it; None where there never was such a time.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidelog.core.node.replicas import HostedReplica
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.node import Node
 from tidelog.core.node.upkeep.scrubber import NO_TIME_MS
 from tidelog.core.replication.isr import PendingExpand
 from tidelog.core.replication.log_end_offset import NEVER_MS, FollowerProgress
 from tidelog.core.storage.layout import format_topic_id
 from tidelog.core.types import BrokerId, TopicPartition
 
-if TYPE_CHECKING:
-    from tidelog.core.node.node import Node
-
 Json = dict[str, Any]
 
 
-def describe(node: "Node", now_ms: int, topic: str | None, partition: int | None) -> Json:
+def describe(node: Node, topic: str | None = None, partition: int | None = None) -> Json:
     """The broker, and its replicas of all topics, of one, or one replica."""
-    image = node.image
+    image, now_ms = node.image, node.now_ms
     claim = image.controller
     return {
         "broker_id": node.config.broker_id,
         "broker_epoch": node.broker_epoch,
         "acting": node.acting,
         "controller": None if claim is None else claim.broker,
-        "is_controller": node.seat.controller.in_office,
+        "is_controller": node.controller.in_office,
         "controller_epoch": image.controller_epoch,
         "revision": image.revision,
         "now_ms": now_ms,
@@ -42,7 +40,7 @@ def describe(node: "Node", now_ms: int, topic: str | None, partition: int | None
     }
 
 
-def _scrub(node: "Node") -> Json:
+def _scrub(node: Node) -> Json:
     """How far the scrubber has got since the broker started."""
     scrubber = node.scrubber
     last_ms = scrubber.last_pass_ms
@@ -53,7 +51,7 @@ def _scrub(node: "Node") -> Json:
     }
 
 
-def _wanted(node: "Node", topic: str | None, partition: int | None) -> list[HostedReplica]:
+def _wanted(node: Node, topic: str | None, partition: int | None) -> list[HostedReplica]:
     hosted = node.replicas
     if topic is not None and partition is not None:
         one = hosted.get(TopicPartition(topic, partition))
@@ -67,7 +65,7 @@ def _fits(name: TopicPartition | None, topic: str | None, partition: int | None)
     return topic in (None, name.topic) and partition in (None, name.partition)
 
 
-def _replica(node: "Node", replica: HostedReplica, now_ms: int) -> Json:
+def _replica(node: Node, replica: HostedReplica, now_ms: int) -> Json:
     name, partition, log = replica.topic_partition, replica.partition, replica.log
     known = node.image.partition(*name)
     damage = node.directory.damaged.get(name)
@@ -114,7 +112,7 @@ def _role(replica: HostedReplica) -> str:
     return "leader" if replica.partition.is_leader else "follower"
 
 
-def _follower(node: "Node", replica: HostedReplica, broker: BrokerId, now_ms: int) -> Json:
+def _follower(node: Node, replica: HostedReplica, broker: BrokerId, now_ms: int) -> Json:
     partition = replica.partition
     progress = partition.followers[broker]
     fetched, caught_up = last_times(replica, broker, progress)
@@ -151,7 +149,7 @@ def _time(at_ms: int) -> int | None:
     return None if at_ms == NEVER_MS else at_ms
 
 
-def _why_out(node: "Node", replica: HostedReplica, broker: BrokerId, now_ms: int) -> str:
+def _why_out(node: Node, replica: HostedReplica, broker: BrokerId, now_ms: int) -> str:
     """The first thing that keeps it out of the ISR."""
     registered = node.image.brokers.get(broker)
     if registered is None:
@@ -176,7 +174,7 @@ def _why_out(node: "Node", replica: HostedReplica, broker: BrokerId, now_ms: int
     return f"fetch lag: last caught up {now_ms - progress.last_caught_up_ms} ms ago"
 
 
-def _losses(node: "Node", topic: str | None, partition: int | None) -> list[Json]:
+def _losses(node: Node, topic: str | None, partition: int | None) -> list[Json]:
     return [
         {
             "topic": loss.topic_partition.topic,
@@ -194,10 +192,10 @@ def _losses(node: "Node", topic: str | None, partition: int | None) -> list[Json
     ]
 
 
-def _unclean_elections(node: "Node", topic: str | None, partition: int | None) -> list[Json]:
+def _unclean_elections(node: Node, topic: str | None, partition: int | None) -> list[Json]:
     """Those that this broker's controller made; the last of each partition is with it."""
     found = []
-    for elected in node.seat.unclean_elections:
+    for elected in node.unclean_elections:
         name = node.image.name_of(elected.key)
         if _fits(name, topic, partition):
             where = {"topic": name and name.topic, "partition": elected.key.partition}

@@ -22,37 +22,44 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.calls import Answered, Calls, Failed
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import Respond
-from tidelog.core.node.events import Peer
+from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.measuring.counters import NS_PER_MS
 from tidelog.core.node.messages import Forwarded
 from tidelog.core.node.turn import Turn
 from tidelog.core.slotted import replace
 
-FROM_BROKERS = frozenset(
-    {
-        on.HeartbeatReceived,
-        on.AlterPartitionReceived,
-        on.LogReportsReceived,
-        on.AllocateProducerIdsReceived,
-    }
+FROM_BROKERS = (
+    on.HeartbeatReceived,
+    on.AlterPartitionReceived,
+    on.LogReportsReceived,
+    on.AllocateProducerIdsReceived,
 )
-"""Asked by brokers, who want to know when they ask the wrong one."""
-FROM_CLIENTS = frozenset(
-    {
-        on.CreateTopicReceived,
-        on.DeleteTopicReceived,
-        on.CreatePartitionsReceived,
-        on.AlterConfigReceived,
-        on.UnregisterBrokerReceived,
-        on.ElectLeadersReceived,
-        on.AlterReassignmentsReceived,
-        on.ListReassignmentsReceived,
-    }
+"""Requests of brokers: they are not forwarded, so that the sender learns that it asked the wrong
+broker."""
+FROM_CLIENTS = (
+    on.CreateTopicReceived,
+    on.DeleteTopicReceived,
+    on.CreatePartitionsReceived,
+    on.AlterConfigReceived,
+    on.UnregisterBrokerReceived,
+    on.ElectLeadersReceived,
+    on.AlterReassignmentsReceived,
+    on.ListReassignmentsReceived,
 )
+"""Requests of clients: forwarded to the active controller."""
 UNCLEAN_KEPT_MAX = 1000
 
 
-class ControllerSeat:
+class Reply:
+    """Identifies a request to the controller, and receives its response."""
+
+    __slots__ = ("answered",)
+
+    def __init__(self, answered: Callable[[object], None]) -> None:
+        self.answered = answered
+
+
+class ControllerHost:
     """Hosts the controller: numbers its requests, carries out its effects."""
 
     def __init__(self, config: NodeConfig, turn: Turn, image: ClusterImage, calls: Calls) -> None:
@@ -72,10 +79,8 @@ class ControllerSeat:
         self._turn = turn
         self._image = image
         self._calls = calls
-        self._answers: dict[int, Callable[[object], None]] = {}
         self._forwarded: dict[int, int] = {}
         """What is on its way to a controller, with the token it held."""
-        self._next = 0
         self._sent_ms: dict[int, int] = {}
         """When a transaction was decided on."""
         self._answered_after_ms = 0
@@ -86,6 +91,14 @@ class ControllerSeat:
             do.ElectedUncleanly: self._elected_uncleanly,
             do.TookOffice: self._took_office,
             do.Resigned: self._resigned,
+        }
+
+    def handlers(self) -> dict[type, RequestHandler]:
+        """The requests that this part serves."""
+        return {
+            Forwarded: self.receive_forwarded,
+            **dict.fromkeys(FROM_BROKERS, self.receive),
+            **dict.fromkeys(FROM_CLIENTS, self.receive_from_client),
         }
 
     def step(self, event: on.ControllerEvent) -> None:
@@ -154,17 +167,14 @@ class ControllerSeat:
         return True
 
     def _take(self, request: Any, answered: Callable[[object], None]) -> None:
-        number = self._next
-        self._next += 1
-        self._answers[number] = answered
-        changes = {"request": number}
+        changes: dict[str, Any] = {"request": Reply(answered)}
         if isinstance(request, on.HeartbeatReceived):
             changes["now_ms"] = self._turn.now_ms
         # A copy: what came over the wire may be read by others, or come twice.
         self.step(replace(request, **changes))
 
     def _answer(self, effect: do.Answer) -> None:
-        self._answers.pop(effect.request)(effect.response)
+        effect.request.answered(effect.response)
 
     def transaction_answered(self, tag: int, answer: TxnAnswer) -> None:
         self._answered_after_ms = self._turn.now_ms - self._sent_ms.pop(tag, self._turn.now_ms)

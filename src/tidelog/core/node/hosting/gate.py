@@ -8,7 +8,8 @@ acknowledging (scenarios/fencing/cut-off-leader-fences-itself.txt).
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.replicas import HostedReplica, Replicas
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.types import TopicId, TopicPartition
 
 

@@ -27,15 +27,15 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
 )
-from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
-from tidelog.core.node.measuring.replica_notes import note_standing
+from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.replica_notes import note_standing
+from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.membership.backlog import Backlog
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.membership.topic_settings import topic_settings
-from tidelog.core.node.replicas import HostedReplica, Replicas
-from tidelog.core.node.serving.gate import Gate
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication.events import BrokersChanged, PartitionChanged
 from tidelog.core.replication.partition import Partition
@@ -46,7 +46,7 @@ from tidelog.core.storage.log_directory import NewLog
 from tidelog.core.types import BrokerEpoch, BrokerId, TopicId, TopicPartition
 
 
-class Metadata:
+class ImageApplier:
     """Keeps the hosted replicas as the image says."""
 
     def __init__(
@@ -192,7 +192,7 @@ class Metadata:
         topic id means the new one."""
         name = self._image.name_of(key)
         if name in self._replicas.hosted:
-            self._unhost(self._replicas.hosted[name])
+            self._replicas.unhost(self._replicas.hosted[name])
         self._backlog.add_log(key)
 
     def _make_logs(self, keys: list[PartitionKey]) -> None:
@@ -284,7 +284,7 @@ class Metadata:
         traffic = self._turn.counters.traffic(name.topic, self._image.topics)
         replica = HostedReplica(name, topic_id, partition, log, settings.rules, traffic)
         self._replicas.hosted[name] = replica
-        self._replicas.surroundings.log_changed(replica)
+        self._replicas.log_changed(replica)
         return replica
 
     def _adopt(self, log: Log, topic_id: TopicId) -> None:
@@ -299,16 +299,8 @@ class Metadata:
         if log is None or log.topic_id != topic_id:
             return
         if name in self._replicas.hosted:
-            self._unhost(self._replicas.hosted[name])
+            self._replicas.unhost(self._replicas.hosted[name])
         self._dropped.append(name)
-
-    def _unhost(self, replica: HostedReplica) -> None:
-        self._replicas.forget_damage(replica)
-        del self._replicas.hosted[replica.topic_partition]
-        self._fetchers.stop(replica)
-        self._replicas.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self._replicas.touched.pop(replica, None)
-        self._replicas.refused.pop(replica.topic_partition, None)
 
     def _delete_dropped(self) -> None:
         dropped, self._dropped = self._dropped, []
@@ -364,7 +356,7 @@ class Metadata:
             # It was not kept in mind while no acknowledgement waited for flushes.
             partition.flushed_offset = min(partition.flushed_offset, replica.log.recovery_point)
             replica.rules = settings.rules
-            self._replicas.surroundings.log_changed(replica)
+            self._replicas.log_changed(replica)
         return configured.keys()
 
 

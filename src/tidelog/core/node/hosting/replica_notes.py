@@ -5,20 +5,17 @@ truncates. Nothing is decided here.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
-from tidelog.core.node.upkeep.losses import Loss
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.measuring.losses import Loss
+from tidelog.core.node.turn import Turn
 from tidelog.core.replication.effects import RefuseTruncation
 from tidelog.core.storage.segment.segment import Segment
 from tidelog.core.types import Offset
 
-if TYPE_CHECKING:
-    from tidelog.core.node.replicas import HostedReplica
-    from tidelog.core.node.turn import Turn
 
-
-def note_loss(turn: "Turn", replica: "HostedReplica", loss: Loss) -> None:
+def note_loss(turn: Turn, replica: HostedReplica, loss: Loss) -> None:
     """A replica dropped what its leader does not have."""
     dropped = loss.end - loss.start
     if dropped <= 0:
@@ -32,7 +29,7 @@ def note_loss(turn: "Turn", replica: "HostedReplica", loss: Loss) -> None:
         turn.journal.note("truncated", *told)
 
 
-def note_refusal(turn: "Turn", replica: "HostedReplica", refused: RefuseTruncation) -> None:
+def note_refusal(turn: Turn, replica: HostedReplica, refused: RefuseTruncation) -> None:
     """Count and log that a replica keeps committed records that its leader lacks."""
     turn.counters.truncations_refused += 1
     fields = (refused.leader, refused.leader_epoch, refused.offset, refused.high_watermark)
@@ -40,8 +37,8 @@ def note_refusal(turn: "Turn", replica: "HostedReplica", refused: RefuseTruncati
 
 
 def note_dropped(
-    turn: "Turn",
-    replica: "HostedReplica",
+    turn: Turn,
+    replica: HostedReplica,
     dropped: Sequence[Segment],
     reasons: Mapping[Offset, str],
 ) -> None:
@@ -57,7 +54,7 @@ def note_dropped(
         turn.journal.note("segment_deleted", *about, reason)
 
 
-def _given_up(replica: "HostedReplica", loss: Loss) -> bool:
+def _given_up(replica: HostedReplica, loss: Loss) -> bool:
     """Whether an unclean election gave up what was dropped. After a kill this replica's own
     high watermark is an old one, so it can't tell what was committed; but all that it has from
     before that election and the leader has not went by that election."""
@@ -67,7 +64,7 @@ def _given_up(replica: "HostedReplica", loss: Loss) -> bool:
 
 
 def note_standing(
-    turn: "Turn", replica: "HostedReplica", known: PartitionRegistration, led: bool, epoch: int
+    turn: Turn, replica: HostedReplica, known: PartitionRegistration, led: bool, epoch: int
 ) -> None:
     """The controller's word about a partition was taken; before, this broker `led` it or not,
     in that leader epoch."""
@@ -84,7 +81,7 @@ def note_standing(
 
 
 def _note_isr(
-    turn: "Turn", replica: "HostedReplica", before: tuple[int, ...], isr: tuple[int, ...]
+    turn: Turn, replica: HostedReplica, before: tuple[int, ...], isr: tuple[int, ...]
 ) -> None:
     name, epoch = replica.topic_partition, replica.partition.leader_epoch
     left = tuple(broker for broker in before if broker not in isr)

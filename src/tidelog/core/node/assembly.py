@@ -1,0 +1,139 @@
+"""Build the parts of a broker, each from the parts that it uses.
+
+The order is the order of the layers: what stands further down may use what stands above it.
+"""
+
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.node.activation import Activation
+from tidelog.core.node.calls import Calls
+from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.coordinating.coordinators import Coordinators
+from tidelog.core.node.coordinating.tenant import CoordinatorHost
+from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
+from tidelog.core.node.hosting.followed_partitions import FollowedPartitions
+from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.membership.controller_host import ControllerHost
+from tidelog.core.node.membership.image_applier import ImageApplier
+from tidelog.core.node.membership.isr_proposals import IsrProposals
+from tidelog.core.node.membership.log_reporter import LogReporter
+from tidelog.core.node.membership.registration import Registration
+from tidelog.core.node.membership.store_follower import StoreFollower
+from tidelog.core.node.serving.fetch import FetchService
+from tidelog.core.node.serving.fetch_sessions import FetchSessions
+from tidelog.core.node.serving.offsets import OffsetService
+from tidelog.core.node.serving.produce import ProduceService
+from tidelog.core.node.serving.producer_ids import ProducerIds
+from tidelog.core.node.turn import Turn
+from tidelog.core.node.upkeep.cleaning import Cleaning
+from tidelog.core.node.upkeep.clock_watch import ClockWatch
+from tidelog.core.node.upkeep.duties import Duties
+from tidelog.core.node.upkeep.flushing import Flushing
+from tidelog.core.node.upkeep.repairs import Repairs
+from tidelog.core.node.upkeep.scrubber import Scrubber
+from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.storage.disk import Disk
+from tidelog.core.storage.log_directory import LogDirectory, Progress
+from tidelog.core.wall_clock import ClockReading
+
+
+class Parts:
+    """The parts of one broker, built once at startup."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        incarnation: int,
+        now_ms: int,
+        policy: TruncationPolicy,
+        progress: Progress | None,
+        clock: ClockReading | None,
+    ) -> None:
+        """Recover the logs, then build all parts. `incarnation` differs at each start."""
+        self.turn = turn = Turn(now_ms)
+        self.image = image = ClusterImage()
+        self.directory = directory = LogDirectory.open(disk, now_ms, lambda _: config.log, progress)
+        self.clock = ClockWatch(config=config, turn=turn, directory=directory, reading=clock)
+        self.calls = calls = Calls(turn)
+
+        followed = FollowedPartitions()
+        self.replicas = replicas = Replicas(turn=turn, directory=directory, followed=followed)
+        self.gate = gate = Gate(replicas=replicas, image=image)
+        self.fetchers = fetchers = ReplicaFetchers(
+            config=config, turn=turn, calls=calls, replicas=replicas, followed=followed
+        )
+
+        self.flushing = flushing = Flushing(turn=turn, replicas=replicas, gate=gate)
+        self.duties = Duties(config=config, turn=turn, replicas=replicas, gate=gate)
+        self.cleaning = cleaning = Cleaning(
+            config=config, turn=turn, image=image, replicas=replicas
+        )
+        self.scrubber = Scrubber(config=config, turn=turn, replicas=replicas)
+        self.repairs = Repairs(turn=turn, replicas=replicas, cleaning=cleaning)
+
+        self.controller = controller = ControllerHost(
+            config=config, turn=turn, image=image, calls=calls
+        )
+        self.proposals = IsrProposals(
+            config=config, turn=turn, controller=controller, replicas=replicas
+        )
+        self.reporter = reporter = LogReporter(
+            config=config, turn=turn, image=image, controller=controller, replicas=replicas
+        )
+        self.applier = applier = ImageApplier(
+            config=config,
+            turn=turn,
+            gate=gate,
+            replicas=replicas,
+            fetchers=fetchers,
+            reporter=reporter,
+            policy=policy,
+        )
+        self.registration = registration = Registration(
+            config=config,
+            turn=turn,
+            image=image,
+            controller=controller,
+            reporter=reporter,
+            applier=applier,
+            incarnation=str(incarnation),
+            previous_epoch=directory.broker_epoch,
+        )
+        self.store = StoreFollower(turn=turn, image=image, directory=directory)
+
+        self.fetches = fetches = FetchService(
+            config=config,
+            turn=turn,
+            image=image,
+            replicas=replicas,
+            gate=gate,
+            sessions=FetchSessions(
+                slots=config.max_incremental_fetch_session_cache_slots, seed=incarnation
+            ),
+        )
+        self.produces = ProduceService(
+            turn=turn, replicas=replicas, gate=gate, wake_resting=fetches.wake_resting
+        )
+        self.offsets = OffsetService(turn=turn, replicas=replicas, gate=gate)
+        self.producer_ids = ProducerIds(
+            config=config, turn=turn, controller=controller, registration=registration
+        )
+        self.coordinators = Coordinators(
+            CoordinatorHost(
+                config=config,
+                turn=turn,
+                image=image,
+                replicas=replicas,
+                gate=gate,
+                wake_resting=fetches.wake_resting,
+            )
+        )
+        self.activation = Activation(
+            turn=turn,
+            gate=gate,
+            replicas=replicas,
+            registration=registration,
+            applier=applier,
+            flushing=flushing,
+        )

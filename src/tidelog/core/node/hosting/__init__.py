@@ -1,0 +1,1 @@
+"""The replicas on this broker: their state, their logs, and the requests that wait there."""

@@ -1,0 +1,53 @@
+"""One replica on this broker: its state machine, its log, and the requests that wait at it."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from tidelog.core.node.measuring.counters import Traffic
+from tidelog.core.node.waiters import PartQueue
+from tidelog.core.record.validation import BatchRules
+from tidelog.core.replication.partition import Partition
+from tidelog.core.slotted import field, slotted
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.repair import LogRepair
+from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
+
+
+@slotted(eq=False)
+class HostedReplica:
+    """One replica on this broker."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId
+    partition: Partition
+    log: Log
+    rules: BatchRules
+    traffic: Traffic
+    """The topic's counters on this broker."""
+    commits: PartQueue = field(default_factory=PartQueue)
+    """Producers that wait for the high watermark."""
+    flushes: PartQueue = field(default_factory=PartQueue)
+    """Producers with acks=1 that wait for this leader's disk, where flush-before-ack is on."""
+    deletions: PartQueue = field(default_factory=PartQueue)
+    """Who waits for the low watermark."""
+    polls: dict[Any, Any] = field(default_factory=dict)
+    """Long polls (serving/long_poll.py) that wait here, with their part for this replica."""
+    resting: dict[Any, Any] = field(default_factory=dict)
+    """Session partitions that have all there is, with their sessions (serving/fetch.py)."""
+    sent: dict[BrokerId, Offset] = field(default_factory=dict)
+    """By follower: the first offset of the records in its last response, if it had any."""
+    out_since_ms: dict[BrokerId, int] = field(default_factory=dict)
+    """Replicas outside the ISR, and when this broker heard of it."""
+    isr: tuple[BrokerId, ...] = ()
+    """As the image last said; empty before its first word."""
+    leader_high_watermark: Offset = -1
+    """What the leader said with its last answer; only for people."""
+    repair: LogRepair | None = None
+    """Replaces damaged records with those of the leader (upkeep/repairs.py)."""
+
+    def note_isr(
+        self, replicas: Iterable[BrokerId], isr: Collection[BrokerId], now_ms: int
+    ) -> None:
+        """Keep in mind since when who is outside."""
+        before = self.out_since_ms
+        self.out_since_ms = {b: before.get(b, now_ms) for b in replicas if b not in isr}
