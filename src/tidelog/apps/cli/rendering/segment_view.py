@@ -196,6 +196,7 @@ def _batch_line(position: int, batch: RecordBatch, problems: tuple[str, ...]) ->
 
 
 def codec_name(codec: int) -> str:
+    """Return the name of a compression codec."""
     return _CODECS.get(codec) or f"codec {codec}"
 
 

@@ -149,7 +149,7 @@ EVENTS: dict[str, Event] = {
     ),
     "controller_gained": Event(INFO, ("controller_epoch",), "is the controller now"),
     "controller_lost": Event(WARN, ("reason",), "is the controller no more: {reason}"),
-    "session_lost": Event(WARN, (), "its session with the metadata store is gone: registers anew"),
+    "session_lost": Event(WARN, (), "lost its session with the metadata store; registering again"),
     "unregistered": Event(
         WARN, (), "was unregistered by an administrator: stays out of the cluster until restarted"
     ),
