@@ -21,8 +21,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from tidelog.core.controller.metadata.metadata_store import Batch, Guard, Put, TxnResult
+from tidelog.shell.clock import boot_ms
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.boot_clock import boot_ms
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
 VALUE = b"x" * 200

@@ -14,10 +14,9 @@ import pytest
 
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LogDirLock
-from tidelog.shell.supervisor import cluster_plan, process_identity, up_file
+from tidelog.shell.supervisor import cluster_plan, data_folder, ports, process_identity, up_file
 from tidelog.shell.supervisor.cluster_plan import ClusterPlan
-from tidelog.shell.supervisor.preflight import data_folder, ports
-from tidelog.shell.supervisor.preflight.refusal import Refusal
+from tidelog.shell.supervisor.data_folder import Refusal
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
 
 

@@ -23,7 +23,7 @@ from tidelog.core.storage.cleaning.plan import (
 from tidelog.core.storage.log import Log
 from tidelog.shell.broker import cleaner as cleaner_module
 from tidelog.shell.broker.cleaner import Cleaner
-from tidelog.shell.net.clock import Clock
+from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.os_disk import OsDisk
 

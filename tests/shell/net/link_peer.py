@@ -15,7 +15,7 @@ from tidelog.core.api.handshake import (
 from tidelog.core.api_table import HELLO, HELLO_VERSION
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.frames import parse_request_header
-from tidelog.shell.net.clock import Clock
+from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import bind

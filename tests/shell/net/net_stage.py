@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tidelog.shell.clock import Clock
 from tidelog.shell.net.admission import Admission, ConnectionLimits
-from tidelog.shell.net.answer_slot import Slot
-from tidelog.shell.net.clock import Clock
-from tidelog.shell.net.connection import Connection
+from tidelog.shell.net.connection import Connection, Slot
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import Limits, Listener, Shares, UnprovenLimits, bind

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 
 from tidelog.core.record.crc32c import Buffer
-from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Watched
+from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, SocketHandler
 from tidelog.shell.net.transport import copy_file
 
 GREETING = b"sealed 1"
@@ -39,9 +39,9 @@ class SealedTransport:
         self._wanted = 0
         self._scheduled = False
         self._loop: EventLoop
-        self._owner: Watched
+        self._owner: SocketHandler
 
-    def attach(self, loop: EventLoop, owner: Watched, events: int = READABLE) -> None:
+    def attach(self, loop: EventLoop, owner: SocketHandler, events: int = READABLE) -> None:
         self._loop, self._owner, self._wanted = loop, owner, events
         loop.watch(self._sock, self, READABLE | WRITABLE)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tidelog.shell.net.clock import Clock
+from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import READABLE, EventLoop
 
 
@@ -114,7 +114,7 @@ class Asking(Listed):
 
 def test_a_loop_looks_for_the_next_request_after_a_small_one_that_came_alone() -> None:
     loop = EventLoop(Clock())
-    loop.lookout.us = 2000
+    loop.busy_poll.us = 2000
     plain, asking, waits = Listed(loop), Asking(loop), Waits(loop)
     for one in (plain, asking):
         one.there.send(b"x")
@@ -137,7 +137,7 @@ def test_a_loop_looks_for_the_next_request_after_a_small_one_that_came_alone() -
 @pytest.mark.parametrize("by_thread", [False, True])
 def test_a_loop_does_not_look_past_what_is_due(by_thread: bool) -> None:
     loop = EventLoop(Clock())
-    loop.lookout.us = 60_000_000
+    loop.busy_poll.us = 60_000_000
     asking, began = Asking(loop), time.monotonic()
     asking.there.send(b"x")
     loop.turn()

@@ -12,8 +12,8 @@ import pytest
 from link_peer import handshake_to
 from net_stage import FRAME_MAX, Stage, finish, framed
 
+from tidelog.shell.clock import Clock
 from tidelog.shell.net import same_host
-from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import Limits, Listener, bind
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink

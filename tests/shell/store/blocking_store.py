@@ -22,8 +22,8 @@ from tidelog.core.controller.metadata.metadata_store import (
     TxnResult,
     Unavailable,
 )
+from tidelog.shell.clock import boot_ms
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.boot_clock import boot_ms
 from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient

@@ -7,8 +7,8 @@ from queue import SimpleQueue
 
 import pytest
 
+from tidelog.shell.clock import boot_ms
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.boot_clock import boot_ms
 from tidelog.shell.store.cluster_file import StoreError, StoreMissing
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirLock
 from tidelog.shell.store.metadata_store_client import SessionGrant

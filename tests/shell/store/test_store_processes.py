@@ -19,7 +19,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 )
 from tidelog.shell.store import cluster_file, sqlite_store_client
 from tidelog.shell.store.log_dir_lock import LogDirLock
-from tidelog.shell.store.wake_socket import WakeSocket
+from tidelog.shell.store.sqlite_store_client import WakeSocket
 from tidelog.shell.store.write_lock_holder import Process, holds_write_lock, this_process
 
 linux_only = pytest.mark.skipif(

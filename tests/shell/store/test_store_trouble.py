@@ -10,7 +10,7 @@ from blocking_store import LocalClient
 
 from tidelog.core.controller.metadata.metadata_store import Put, TxnResult, Unavailable
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.store_trouble import StoreTrouble
+from tidelog.shell.store.sqlite_store_client import StoreFailureLog
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_store_that_went_back_under_a_running_broker_is_told(
 
 def test_a_failing_disk_is_told_once_and_so_is_its_recovery(path: Path) -> None:
     told: list[str] = []
-    trouble = StoreTrouble(str(path), told.append)
+    trouble = StoreFailureLog(str(path), told.append)
     trouble.over()
     for _ in range(10):
         trouble.failed(OSError(28, "No space left on device"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tidelog.core.controller.metadata.metadata_store import KV
-    from tidelog.shell.store.rescue.replacement import Outcome
+    from tidelog.shell.store.rebuild_store import Outcome
     from tidelog.shell.store.store_contents import StoreContents
 
 FILE_NAME = "cluster.db"
@@ -153,7 +153,7 @@ def _replace(
 ) -> int:
     from tidelog.apps.cli import output
     from tidelog.shell.store.cluster_file import StoreError
-    from tidelog.shell.store.rescue.replacement import replace_store
+    from tidelog.shell.store.rebuild_store import replace_store
 
     try:
         outcome = replace_store(_file(path), list(log_dirs), backup, plan=plan)

@@ -4,7 +4,7 @@ Events come from sockets, the store, the clock and the flusher; each is one step
 node. Effects are carried out in the order in which the node gave them, also when carrying
 one out leads to another step: those effects come after.
 
-The host decides nothing. What it adds is the proof of death (death_watch.py).
+The host decides nothing. What it adds is the proof of death (death_detector.py).
 """
 
 import os
@@ -33,12 +33,12 @@ from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.types import BrokerId
-from tidelog.shell.broker.chronicle import Chronicle, Tell
 from tidelog.shell.broker.cleaner import Cleaner
-from tidelog.shell.broker.death_watch import DeathWatch
+from tidelog.shell.broker.death_detector import DeathDetector
+from tidelog.shell.broker.event_log import EventLog, WriteLine
 from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
 from tidelog.shell.broker.flusher import Flusher
-from tidelog.shell.broker.store_keeper import StoreKeeper
+from tidelog.shell.broker.store_session import StoreSession
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import Listener
@@ -65,7 +65,7 @@ class BrokerHost:
         identity: ClusterIdentity,
         store: OpenedStore,
         halted: Halted,
-        tell: Tell,
+        tell: WriteLine,
     ) -> None:
         self.node = node
         self.brokers = BrokerService(self)
@@ -83,13 +83,13 @@ class BrokerHost:
         self._unsettled = False
         """Events were taken in this turn."""
         self._settle_soon = self._settle
-        self._keeper = StoreKeeper(loop, store.client, self.step)
+        self._store_session = StoreSession(loop, store.client, self.step)
         self._flusher = Flusher(loop, disk, self.step)
         self._cleaner = Cleaner(loop, disk.root, self._cleaned)
         self.listeners: list[Listener] = []
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
-        self.chronicle = Chronicle(loop, node, tell)
+        self.event_log = EventLog(loop, node, tell)
         self.times = RequestTimes(perf_counter_ns, loop.turns)
         self.ended: dict[str, int] = {}
         """Connections that this broker closed, by reason."""
@@ -104,8 +104,8 @@ class BrokerHost:
             lambda: disk_space(settings.log_dir),
         )
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
-        self._deaths = DeathWatch(loop, node, store.deaths)
-        settled, later, fault = self._deaths.when_settled, loop.next_turn, self.chronicle.fault
+        self._deaths = DeathDetector(loop, node, store.deaths)
+        settled, later, fault = self._deaths.when_settled, loop.next_turn, self.event_log.fault
         self.dispatch = Dispatch(broker, self.take, now_ms, settled, later, self.times, fault)
         self.clients = ClientService(self)
         self.internal_dispatch = InternalDispatch(
@@ -125,11 +125,11 @@ class BrokerHost:
             do.CleanLog: self._cleaner.clean,
             do.StopCleaning: self._cleaner.stop,
             do.Halt: self._halt,
-            do.OpenSession: self._keeper.open_session,
-            do.CloseSession: self._keeper.close_session,
-            do.ReadStore: self._keeper.read,
-            do.WatchStore: self._keeper.watch,
-            StoreTransaction: self._keeper.transact,
+            do.OpenSession: self._store_session.open_session,
+            do.CloseSession: self._store_session.close_session,
+            do.ReadStore: self._store_session.read,
+            do.WatchStore: self._store_session.watch,
+            StoreTransaction: self._store_session.transact,
         }
 
     # -- the node --------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class BrokerHost:
         self._drain()
         if isinstance(event, on.StoreChanged | on.StoreRead):
             self._departed.note(self.node.image, event.now_ms)
-            self.chronicle.image_advanced()
+            self.event_log.image_advanced()
             self._deaths.image_advanced()
 
     def _drain(self) -> None:
@@ -213,7 +213,7 @@ class BrokerHost:
     def close(self) -> None:
         """Let go of sockets, threads and files. The node must have halted, or be done for."""
         self._loop.remove_ticker(self)
-        self.chronicle.close()
+        self.event_log.close()
         for link in self._links.values():
             link.silent = True
             link.close()
@@ -256,7 +256,7 @@ class BrokerHost:
             ),
             lambda number: self.step(on.RequestFailed(number, clock.now_ms())),
             self.peer_lost,
-            lambda reason: self.chronicle.peer_unproven(broker, address_of(), reason),
+            lambda reason: self.event_log.peer_unproven(broker, address_of(), reason),
         )
 
         def handshake(address: tuple[str, int]) -> ConnectingHandshake:
@@ -280,12 +280,12 @@ class BrokerHost:
 
     def connection_ended(self, connection: Connection) -> None:
         """Count and log a connection that this broker closed."""
-        from tidelog.shell.metrics.endings import reason_of
+        from tidelog.shell.broker.event_log import close_reason
 
-        reason = reason_of(connection.broken_by)
+        reason = close_reason(connection.broken_by)
         if reason is not None:
             self.ended[reason] = self.ended.get(reason, 0) + 1
-            self.chronicle.connection_ended(connection.peer_name, reason, connection.broken_by)
+            self.event_log.connection_ended(connection.peer_name, reason, connection.broken_by)
 
     def _isolate(self, isolated: bool) -> None:
         """A fault switch: nothing passes between this broker and the others."""

@@ -26,9 +26,9 @@ from tidelog.core.storage.log_directory import RecoveryProgress
 from tidelog.core.wall_clock import ClockReading
 from tidelog.shell.broker.fault_switches import FaultyDisk
 from tidelog.shell.broker.host import BrokerHost
-from tidelog.shell.metrics.exposure import Exposure
+from tidelog.shell.clock import Clock, boot_id, boot_ms
+from tidelog.shell.metrics.endpoint import MetricsEndpoint
 from tidelog.shell.net.admission import Admission, ConnectionLimits
-from tidelog.shell.net.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import (
     NEVER,
@@ -43,7 +43,6 @@ from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemo
 from tidelog.shell.net.same_host import listen_beside
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.private_files import make_folders, warning_if_open
-from tidelog.shell.store.boot_clock import boot_id, boot_ms
 from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirInUse, LogDirLock
 from tidelog.shell.store.open_store import BrokerSide, store_at
@@ -94,7 +93,7 @@ class BrokerRun:
                 self._note("WARN", warning)
         self._check_properties(properties, identity, store.place)
         clients, internal = self._bind()
-        self._exposure = Exposure(loop, settings.metrics_listener)
+        self._metrics = MetricsEndpoint(loop, settings.metrics_listener)
         self._node = self._open_node(clients[0], internal[0])
         self._warn()
         if properties is None:
@@ -120,14 +119,14 @@ class BrokerRun:
         )
         self._listen(clients, internal)
         counts = (self._connections, self._ended)
-        self._exposure.open(self._node, self._host.times, *counts, identity.cluster_id)
+        self._metrics.open(self._node, self._host.times, *counts, identity.cluster_id)
         config = self._node.config
         self._tell(
             "listening",
             host=config.host,
             port=config.port,
             internal_port=config.internal_port,
-            metrics=self._exposure.address,
+            metrics=self._metrics.address,
         )
 
     def _check_properties(
@@ -256,7 +255,7 @@ class BrokerRun:
     def next_deadline_ms(self) -> int | None:
         """None: it only wants to see every turn's end."""
         if self._node.journal.notes:
-            self._host.chronicle.tell_journal()
+            self._host.event_log.log_journal()
         if self._node.acting != self._acting:
             self._acting = self._node.acting
             self._tell("acting" if self._acting else "not acting")
@@ -271,8 +270,8 @@ class BrokerRun:
         self._loop.remove_ticker(self)
         for listener in self._listeners:
             listener.close()
-        self._exposure.close()
-        self._host.chronicle.tell_journal()
+        self._metrics.close()
+        self._host.event_log.log_journal()
         self._host.close()
         self._loop.at_end_of_turn(self._end)
 
@@ -343,7 +342,7 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, lambda _number, _frame: loop.call_from_thread(stop))
     starting = settings[0].node_id
-    loop.lookout.us = max(one.get("tidelog.busy.poll.us") for one in settings)
+    loop.busy_poll.us = max(one.get("tidelog.busy.poll.us") for one in settings)
     try:
         for one in settings:
             starting = one.node_id

@@ -1,5 +1,8 @@
 """The pages of a broker: its metrics, whether it is well, and a list of both."""
 
+import os
+import resource
+import time
 from collections.abc import Callable, Iterator
 
 from tidelog.core.metrics.exposition import CONTENT_TYPE, slices
@@ -7,8 +10,7 @@ from tidelog.core.metrics.families import FAMILIES
 from tidelog.core.metrics.scrape import Scrape, Surroundings
 from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
-from tidelog.shell.metrics.http_door import Page
-from tidelog.shell.metrics.process_facts import process_facts
+from tidelog.shell.metrics.http_connection import Page
 
 _TEXT = "text/plain; charset=utf-8"
 OK, UNAVAILABLE = "200 OK", "503 Service Unavailable"
@@ -56,3 +58,30 @@ class MetricsPages:
         who = f"Tidelog, broker {self._info['broker']}"
         what = "/metrics  for Prometheus\n/healthz  200 while it serves\n"
         return f"{who} of cluster {self._info['cluster_id']}\n\n{what}"
+
+
+def process_facts() -> dict[str, float]:
+    """Metrics by name."""
+    times = os.times()
+    facts: dict[str, float] = {"process_cpu_seconds_total": times.user + times.system}
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        facts["process_max_fds"] = soft
+    try:
+        facts["process_open_fds"] = len(os.listdir("/proc/self/fd"))
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            # The name of the program may hold anything, so count from behind it.
+            fields = file.read().rpartition(")")[2].split()
+        facts["process_virtual_memory_bytes"] = int(fields[20])
+        facts["process_resident_memory_bytes"] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+        ticks = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        facts["process_start_time_seconds"] = _boot_time_s() + ticks
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        facts.setdefault("process_resident_memory_bytes", peak)
+    return facts
+
+
+def _boot_time_s() -> float:
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.time() - time.clock_gettime(clock)

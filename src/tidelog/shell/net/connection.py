@@ -12,18 +12,64 @@ amount. In one turn of the loop a peer gets a few milliseconds, however much it 
 
 import select
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic_ns
 
 from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.storage.disk import DiskError
-from tidelog.shell.net.answer_slot import Slot, any_awaited
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
 from tidelog.shell.net.memory_budget import Bounds
-from tidelog.shell.net.outbox import Chunk, Outbox
+from tidelog.shell.net.outbox import Chunk, Outbox, Stretch
 from tidelog.shell.net.transport import Transport
 from tidelog.shell.os_disk import OsDisk
+
+
+class Slot:
+    """The place of one answer in the line."""
+
+    __slots__ = ("_connection", "chunks", "size")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection: Connection | None = connection
+        self.chunks: Sequence[Chunk | Stretch] | None = None
+        """The answer, once it is there."""
+        self.size = 0
+        """What the answer takes in memory, or a little more."""
+
+    @property
+    def abandoned(self) -> bool:
+        return self._connection is None
+
+    def fill(self, chunks: list[Chunk]) -> None:
+        """The answer; an empty one only gives the place free (acks=0)."""
+        if self._connection is not None:
+            self.chunks = chunks
+            # A stretch of a file counts as a few bytes, which is near enough.
+            self.size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
+            self._connection.answered(self)
+
+    def refuse(self, reason: str) -> None:
+        if self._connection is not None:
+            self._connection.close(reason)
+
+    def abandon(self) -> None:
+        """The connection is gone. Who works on the answer may still do so for long, and must
+        not keep the connection's memory."""
+        for chunk in self.chunks or ():
+            if isinstance(chunk, Stretch):
+                chunk.release()
+        self._connection = self.chunks = None
+
+    def hold_files(self, outbox: Outbox) -> None:
+        if self.chunks is not None:
+            self.chunks = outbox.hold_files(self.chunks)
+
+
+def any_awaited(slots: Iterable[Slot]) -> bool:
+    """Whether a request of these slots is not answered yet."""
+    return any(slot.chunks is None for slot in slots)
+
 
 UNSENT_MAX = 16 * 1024 * 1024
 UNSENT_MADE_MAX = 2 * 1024 * 1024

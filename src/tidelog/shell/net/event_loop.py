@@ -15,8 +15,8 @@ from time import perf_counter_ns
 from typing import Any, Protocol, TypeAlias
 
 from tidelog.core.node.measuring.request_times import TurnTimes
-from tidelog.shell.net.clock import Clock
-from tidelog.shell.net.lookout import Lookout
+from tidelog.shell.clock import Clock
+from tidelog.shell.net.busy_poll import BusyPoll
 
 READABLE = select.POLLIN
 WRITABLE = select.POLLOUT
@@ -32,7 +32,7 @@ SHARED_NS = 50_000_000
 many such, but for one request of each."""
 
 
-class Watched(Protocol):
+class SocketHandler(Protocol):
     """Something with a socket."""
 
     def ready(self, events: int) -> None:
@@ -74,7 +74,7 @@ class EventLoop:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.turns = TurnTimes(perf_counter_ns)
-        self._watched: dict[int, Watched] = {}
+        self._watched: dict[int, SocketHandler] = {}
         self._timers: list[tuple[int, int, Timer]] = []
         self._order = count()
         self._left_by_threads: list[Act] = []
@@ -85,7 +85,7 @@ class EventLoop:
         self._due_ms = 0
         """When a timer or a ticker is due: asked for before each wait."""
         self._stopped = False
-        self.lookout = Lookout()
+        self.busy_poll = BusyPoll()
         self.lone_request = False
         """One came in this turn that was small and whole, with nothing behind it."""
         self.busy = 1
@@ -109,7 +109,7 @@ class EventLoop:
 
     # -- sockets ---------------------------------------------------------------------------
 
-    def watch(self, sock: socket.socket, watched: Watched, events: int = READABLE) -> None:
+    def watch(self, sock: socket.socket, watched: SocketHandler, events: int = READABLE) -> None:
         self._watched[sock.fileno()] = watched
         self._poller.register(sock.fileno(), events)
 
@@ -214,7 +214,7 @@ class EventLoop:
         patience_ms = self._patience_ms()
         lone, self.lone_request = self.lone_request, False
         if lone and self.busy == 1 and patience_ms:
-            ready = self.lookout.look(self._poll, patience_ms)
+            ready = self.busy_poll.look(self._poll, patience_ms)
             if ready:
                 return ready
             if ready is not None:  # some of the time is over

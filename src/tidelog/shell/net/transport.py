@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
-from tidelog.shell.net.event_loop import READABLE, EventLoop, Watched
+from tidelog.shell.net.event_loop import READABLE, EventLoop, SocketHandler
 from tidelog.shell.net.same_host import connect_beside
 
 COPY_BYTES = 64 * 1024
@@ -62,7 +62,7 @@ class Transport(Protocol):
         """Send at most `count` bytes of a file; 0 if the file ends at `position`."""
         ...
 
-    def attach(self, loop: EventLoop, owner: Watched, events: int = READABLE) -> None:
+    def attach(self, loop: EventLoop, owner: SocketHandler, events: int = READABLE) -> None:
         """Call the owner's `ready` when it can do what it wants. Once, before all else."""
         ...
 
@@ -106,7 +106,7 @@ class SocketTransport:
                 raise
             return copy_file(self.send, fd, position, count)
 
-    def attach(self, loop: EventLoop, owner: Watched, events: int = READABLE) -> None:
+    def attach(self, loop: EventLoop, owner: SocketHandler, events: int = READABLE) -> None:
         self._loop = loop
         loop.watch(self.sock, owner, events)
 

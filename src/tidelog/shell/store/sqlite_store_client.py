@@ -8,6 +8,8 @@ that got lost and for a broker whose death nobody noticed.
 """
 
 import _thread
+import select
+import socket
 import sqlite3
 import time
 from collections import deque
@@ -30,8 +32,8 @@ from tidelog.core.controller.metadata.metadata_store import (
     Unavailable,
     check_limits,
 )
-from tidelog.shell.store.boot_clock import boot_ms
-from tidelog.shell.store.cluster_file import StoreError
+from tidelog.shell.clock import boot_ms
+from tidelog.shell.store.cluster_file import StoreError, unusable
 from tidelog.shell.store.metadata_store_client import (
     Opened,
     ReadAnswered,
@@ -42,8 +44,6 @@ from tidelog.shell.store.metadata_store_client import (
 )
 from tidelog.shell.store.proof_of_death import Probed, ProofOfDeath
 from tidelog.shell.store.sqlite_store import CommitUnknown, SqliteStore, StoreBusy
-from tidelog.shell.store.store_trouble import StoreTrouble
-from tidelog.shell.store.wake_socket import WakeSocket
 from tidelog.shell.store.write_transaction import WriteTransaction
 
 PATIENCE_S = 1.0
@@ -100,7 +100,7 @@ class SqliteStoreClient:
         self._next_expiry_ms: int | None = None
         self._probe_s = 0.0
         self._wake = WakeSocket()
-        self._trouble = StoreTrouble(path, self._tell)
+        self._trouble = StoreFailureLog(path, self._tell)
         self._store = SqliteStore(path, proof, self._wake.port, stuck_after_ms, self._tell)
         self._ended = _thread.allocate_lock()  # cheaper to import than threading
         self._ended.acquire()
@@ -291,7 +291,7 @@ class SqliteStoreClient:
         self._wake_others()
 
     def _pull(self) -> None:
-        """Tell the watch what is new."""
+        """WriteLine the watch what is new."""
         if self._watch is None:
             return
         news = self._store.changes_after(self._watch.after, time.monotonic())
@@ -353,3 +353,67 @@ def _fail(error: Exception) -> None:
 def _ignoring(done: Callable[[], None] | None) -> Callable[[object], None]:
     """A caller that wants to know when, not what."""
     return lambda _answer: None if done is None else done()
+
+
+class WakeSocket:
+    """A datagram socket on the loopback interface, at a port of the system's choice."""
+
+    __slots__ = ("_poll", "_socket", "port")
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until somebody wakes us or the time is over."""
+        if self._poll.poll(max(0.0, timeout_s * 1000)):
+            with suppress(BlockingIOError):
+                while True:
+                    self._socket.recv(1)
+
+    def wake(self, port: int) -> None:
+        """Wake whoever waits at that port, if anybody does."""
+        with suppress(OSError):
+            self._socket.sendto(b"", ("127.0.0.1", port))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+AGAIN_S = 60.0
+
+
+class StoreFailureLog:
+    """Logs each cause once a minute."""
+
+    __slots__ = ("_failing", "_path", "_tell", "_told")
+
+    def __init__(self, path: str, tell: Callable[[str], None]) -> None:
+        self._path = path
+        self._tell = tell
+        self._told: dict[str, float] = {}
+        """When each line was last logged: two causes may alternate."""
+        self._failing = False
+
+    def failed(self, error: BaseException | None) -> None:
+        """Log a failed call. Only failures of the file itself are logged."""
+        if isinstance(error, OSError | sqlite3.Error):
+            error = unusable(self._path, error)
+        if not isinstance(error, StoreError):
+            return
+        text, now = str(error), time.monotonic()
+        self._failing = True
+        self._told = {cause: at for cause, at in self._told.items() if now - at < AGAIN_S}
+        if text not in self._told:
+            self._told[text] = now
+            self._tell(f"{text}; retrying; this broker is fenced when its session ends")
+
+    def over(self) -> None:
+        """A write succeeded."""
+        if self._failing:
+            self._failing = False
+            self._tell(f"metadata store {self._path}: works again")

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from tidelog.core.controller.metadata.metadata_store import KV, Revision, SessionId
-from tidelog.shell.store.boot_clock import boot_id, boot_ms
+from tidelog.shell.clock import boot_id, boot_ms
 from tidelog.shell.store.cluster_file import (
     IDENTITY_KEY,
     SCHEMA_VERSION,

@@ -13,13 +13,12 @@ from types import TracebackType
 from typing import Any
 
 from tidelog.core.api_table import DESCRIBE_STATE, SET_FAULTS
-from tidelog.shell.supervisor import cluster_plan, metadata_probe
+from tidelog.shell.supervisor import cluster_plan, data_folder, metadata_probe
 from tidelog.shell.supervisor.broker_child import ENTRY
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
-from tidelog.shell.supervisor.held_ports import HeldPorts
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
-from tidelog.shell.supervisor.preflight import data_folder
+from tidelog.shell.supervisor.ports import HeldPorts
 
 ANSWER_S = 2.0
 STOP_S = 30.0

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.shell.settings_sources import variable_to_name
-from tidelog.shell.supervisor.preflight import data_folder
-from tidelog.shell.supervisor.preflight.refusal import WrongSetting
+from tidelog.shell.supervisor import data_folder
+from tidelog.shell.supervisor.data_folder import WrongSetting
 
 HOST = "localhost"
 METRICS = "tidelog.metrics.listener"

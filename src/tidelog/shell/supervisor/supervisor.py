@@ -11,17 +11,71 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
-from tidelog.shell.supervisor import broker_child, metadata_probe, process_identity, up_file
+from tidelog.shell.supervisor import (
+    broker_child,
+    data_folder,
+    metadata_probe,
+    process_identity,
+    up_file,
+)
 from tidelog.shell.supervisor.broker_child import Run
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
+from tidelog.shell.supervisor.control_pipe import ControlPipe
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
-from tidelog.shell.supervisor.operating.control_pipe import ControlPipe
-from tidelog.shell.supervisor.preflight import data_folder
-from tidelog.shell.supervisor.stop_signals import StopSignals
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StopSignals:
+    """How often somebody asked this process to stop."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self.fd, self._out = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._out, False)
+        self._before: dict[int, Any] = {}
+
+    @property
+    def fds(self) -> list[int]:
+        """Both ends, for a fork to close."""
+        return [self.fd, self._out]
+
+    def install(self) -> None:
+        """From now on they are counted."""
+        signal.set_wakeup_fd(self._out, warn_on_full_buffer=False)
+        for number in NUMBERS:
+            if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
+                self._before[number] = signal.signal(number, self._note)
+
+    def wake_for_children(self) -> None:
+        """Make `fd` readable too when a child of this process ends."""
+        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+
+    def restore(self) -> None:
+        """As it was before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+        for file in self.fds:
+            os.close(file)
+
+    def drain(self) -> None:
+        """Make `fd` wait for the next one."""
+        try:
+            while os.read(self.fd, 256):
+                pass
+        except BlockingIOError:
+            return
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(number)
+
 
 PROBE_TIMEOUT_S = 0.5
 PROBE_PAUSE_S, PROBE_PAUSE_MAX_S = 0.001, 0.05

@@ -18,10 +18,9 @@ from tidelog.apps.cli.local import up_text
 from tidelog.apps.cli.local.up_options import UpOptions
 from tidelog.apps.cli.local.up_text import warn
 from tidelog.shell.settings_sources import load_settings
-from tidelog.shell.supervisor import broker_child, cluster_plan, up_file
+from tidelog.shell.supervisor import broker_child, cluster_plan, data_folder, ports, up_file
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
-from tidelog.shell.supervisor.preflight import data_folder, ports
-from tidelog.shell.supervisor.preflight.refusal import Refusal, WrongSetting
+from tidelog.shell.supervisor.data_folder import Refusal, WrongSetting
 from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor, broker_names
 
 DATA = "tidelog-data"

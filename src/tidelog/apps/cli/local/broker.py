@@ -44,9 +44,9 @@ def start(brokers: tuple[int, ...], data: str, wait: float, form: str) -> int:
     The running `tidelog up` restarts them, with the same configs and ports. Exit code 0 means that
     all of them rejoined the cluster.
     """
-    from tidelog.shell.supervisor.operating import one_broker
+    from tidelog.shell.supervisor import broker_control
 
-    return _each(brokers, form, lambda broker: one_broker.start(_folder(data), broker, wait))
+    return _each(brokers, form, lambda broker: broker_control.start(_folder(data), broker, wait))
 
 
 @click.command(epilog=examples("tidelog broker kill 2", "tidelog broker kill 1 --data my-data"))
@@ -55,9 +55,9 @@ def start(brokers: tuple[int, ...], data: str, wait: float, form: str) -> int:
 @format_option()
 def kill(brokers: tuple[int, ...], data: str, form: str) -> int:
     """Kill brokers with SIGKILL, like a crash. Returns when their processes have ended."""
-    from tidelog.shell.supervisor.operating import one_broker
+    from tidelog.shell.supervisor import broker_control
 
-    return _each(brokers, form, lambda broker: one_broker.kill(_folder(data), broker))
+    return _each(brokers, form, lambda broker: broker_control.kill(_folder(data), broker))
 
 
 @click.command(epilog=examples("tidelog broker pause 2"))
@@ -66,9 +66,9 @@ def kill(brokers: tuple[int, ...], data: str, form: str) -> int:
 @format_option()
 def pause(brokers: tuple[int, ...], data: str, form: str) -> int:
     """Pause brokers with SIGSTOP: they hang, and their connections stay open."""
-    from tidelog.shell.supervisor.operating import one_broker
+    from tidelog.shell.supervisor import broker_control
 
-    return _each(brokers, form, lambda broker: one_broker.pause(_folder(data), broker))
+    return _each(brokers, form, lambda broker: broker_control.pause(_folder(data), broker))
 
 
 @click.command(epilog=examples("tidelog broker resume 2"))
@@ -77,9 +77,9 @@ def pause(brokers: tuple[int, ...], data: str, form: str) -> int:
 @format_option()
 def resume(brokers: tuple[int, ...], data: str, form: str) -> int:
     """Resume paused brokers with SIGCONT."""
-    from tidelog.shell.supervisor.operating import one_broker
+    from tidelog.shell.supervisor import broker_control
 
-    return _each(brokers, form, lambda broker: one_broker.resume(_folder(data), broker))
+    return _each(brokers, form, lambda broker: broker_control.resume(_folder(data), broker))
 
 
 COMMANDS: dict[str, click.Command] = {
@@ -98,7 +98,7 @@ def _each(brokers: tuple[int, ...], form: str, act: Callable[[int], str]) -> int
     """Apply `act` to each broker in turn; return the exit code."""
     from tidelog.apps.changes.outcome import Change, done
     from tidelog.apps.cli.output import conclude_changes
-    from tidelog.shell.supervisor.preflight.refusal import Refusal
+    from tidelog.shell.supervisor.data_folder import Refusal
 
     changes = []
     for broker in dict.fromkeys(brokers):
@@ -172,7 +172,7 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
     from tidelog.shell.broker.process import run_brokers
     from tidelog.shell.settings_sources import load_settings
     from tidelog.shell.store.open_store import store_at
-    from tidelog.shell.supervisor.preflight import data_folder
+    from tidelog.shell.supervisor import data_folder
     from tidelog.shell.supervisor.report_line import line_writer
 
     try:

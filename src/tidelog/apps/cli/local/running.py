@@ -10,7 +10,7 @@ from tidelog.apps.cli.usage import examples, format_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidelog.shell.supervisor.operating.look_after import BrokerState, Standing
+    from tidelog.shell.supervisor.cluster_control import BrokerState, Standing
 
 DATA = "tidelog-data"
 
@@ -31,7 +31,7 @@ def status(data: str, form: str) -> int:
     Exit code 0 means that all of them are up.
     """
     from tidelog.apps.cli import output
-    from tidelog.shell.supervisor.operating.look_after import look
+    from tidelog.shell.supervisor.cluster_control import look
 
     standing = look(os.path.abspath(data))
     return output.conclude(
@@ -82,7 +82,7 @@ def down(data: str, wait: float, form: str) -> int:
     stopped cleanly.
     """
     from tidelog.apps.cli import output
-    from tidelog.shell.supervisor.operating.look_after import take_down
+    from tidelog.shell.supervisor.cluster_control import take_down
 
     folder = os.path.abspath(data)
     if not os.path.isdir(folder):

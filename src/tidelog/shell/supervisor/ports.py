@@ -6,9 +6,11 @@ back within this call.
 
 import errno
 import os
+import socket
+import sys
 
 from tidelog.shell.net.listener import CannotListen, bind
-from tidelog.shell.supervisor.preflight.refusal import Refusal
+from tidelog.shell.supervisor.data_folder import Refusal
 
 PORT_MAX = 65535
 LISTENING = "0A"
@@ -45,7 +47,7 @@ def _refusal(port: int, error: CannotListen) -> Refusal:
 def _cluster(pid: int) -> str:
     """Of which cluster of ours this process is a broker, and what to do; empty: of none."""
     from tidelog.shell.supervisor import up_file
-    from tidelog.shell.supervisor.operating.live_brokers import places_of
+    from tidelog.shell.supervisor.live_brokers import places_of
 
     for data, broker in places_of(pid):
         where = up_file.option(data)
@@ -101,3 +103,53 @@ def _program(pid: int) -> str:
             return file.read().strip()
     except OSError:
         return "?"
+
+
+_TRIES = 20
+
+
+class HeldPorts:
+    """Sockets that only keep their ports."""
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def hold(self, host: str, port: int) -> int:
+        """Keep this port, or any free one for 0; what could be kept, else what was asked for."""
+        if sys.platform != "linux":
+            return port
+        for _ in range(1 if port else _TRIES):
+            held = _bound(host, port)
+            if held:
+                self._sockets += held
+                return int(held[0].getsockname()[1])
+        return port
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
+
+
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """On all addresses of the host, the same port; none if it is taken on one of them."""
+    found: list[socket.socket] = []
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE
+    ):
+        wanted = found[0].getsockname()[1] if found else port
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((address[0], wanted, *address[2:]))
+            found.append(sock)
+        except OSError as error:
+            sock.close()
+            if error.errno == errno.EADDRNOTAVAIL:
+                continue
+            for each in found:
+                each.close()
+            return []
+    return found

@@ -20,16 +20,16 @@ LINES_MAX = 20
 FAULT_CHARACTERS_MAX = 4000
 
 
-class Tell(Protocol):
+class WriteLine(Protocol):
     """Hears a level, a line, what kind of event it is, and its fields."""
 
     def __call__(self, level: str, text: str, event: str = "note", **fields: object) -> None: ...
 
 
-class Chronicle:
+class EventLog:
     """Compares the image with what was told last, and tells what is in the node's journal."""
 
-    def __init__(self, loop: EventLoop, node: Node, tell: Tell) -> None:
+    def __init__(self, loop: EventLoop, node: Node, tell: WriteLine) -> None:
         self._loop = loop
         self._node = node
         self._tell = tell
@@ -65,7 +65,7 @@ class Chronicle:
                 self._tell("INFO", text, "broker_alive", other=broker, alive=alive)
             self._count_soon()
 
-    def tell_journal(self) -> None:
+    def log_journal(self) -> None:
         """What the node noted since the last time."""
         notes, more = self._node.journal.take()
         for note in notes:
@@ -142,3 +142,30 @@ class Chronicle:
 
 def _listed(brokers: frozenset[BrokerId]) -> str:
     return ", ".join(map(str, sorted(brokers))) or "nobody"
+
+
+_BY_BEGINNING = (
+    ("malformed request", "malformed"),
+    ("a request of", "too large"),
+    ("a frame of", "too large"),
+    ("API ", "not offered"),
+    ("silent for too long", "idle"),
+    ("a request that did not come", "slow request"),
+    ("only brokers are replicas", "no broker"),
+    ("failed handshake", "no broker"),
+    ("a produce without acks", "failed produce"),
+)
+_NO_NEWS = ("the peer", "the broker stops", "it was cut off", "[Errno")
+ANSWERS_NOT_TAKEN = "answers not taken"
+
+
+def close_reason(said: str) -> str | None:
+    """The kind of ending; None where the broker did not end it."""
+    if said.startswith(_NO_NEWS) or not said:
+        return None
+    if said.endswith("were not taken"):
+        return ANSWERS_NOT_TAKEN
+    for beginning, reason in _BY_BEGINNING:
+        if said.startswith(beginning):
+            return reason
+    return "refused"

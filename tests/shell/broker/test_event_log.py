@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidelog.core.node.measuring.journal import KEPT_MAX, Journal
-from tidelog.shell.broker.chronicle import LINES_MAX, WINDOW_MS, Chronicle
+from tidelog.shell.broker.event_log import LINES_MAX, WINDOW_MS, EventLog
 from tidelog.shell.net.event_loop import Timer
 
 
@@ -38,27 +38,27 @@ class Log:
         self.lines.append((level, text, event, fields))
 
 
-def made() -> tuple[Chronicle, Journal, Loop, Log]:
+def made() -> tuple[EventLog, Journal, Loop, Log]:
     journal, loop, log = Journal(), Loop(), Log()
     node: Any = SimpleNamespace(measured=SimpleNamespace(journal=journal))
     of: Any = loop
-    return Chronicle(of, node, log), journal, loop, log
+    return EventLog(of, node, log), journal, loop, log
 
 
 def test_a_note_is_a_line_with_its_fields() -> None:
-    chronicle, journal, _, log = made()
+    event_log, journal, _, log = made()
     journal.note("isr_shrunk", "orders", 3, 7, (1, 2), (3,))
-    chronicle.tell_journal()
+    event_log.log_journal()
     fields = {"topic": "orders", "partition": 3, "leader_epoch": 7, "isr": (1, 2), "left": (3,)}
     text = "ISR of orders-3 shrank to [1, 2]: without [3]"
     assert log.lines == [("WARN", text, "isr_shrunk", fields)]
 
 
 def test_a_thousand_notes_are_a_few_lines_and_a_count() -> None:
-    chronicle, journal, loop, log = made()
+    event_log, journal, loop, log = made()
     for partition in range(1000):
         journal.note("leadership_lost", "orders", partition, 7, 2)
-    chronicle.tell_journal()
+    event_log.log_journal()
     assert len(log.lines) == KEPT_MAX == LINES_MAX
     loop.ring()
     assert log.lines[-1] == (
@@ -70,10 +70,10 @@ def test_a_thousand_notes_are_a_few_lines_and_a_count() -> None:
 
 
 def test_the_next_second_begins_anew() -> None:
-    chronicle, _, loop, log = made()
+    event_log, _, loop, log = made()
     for _ in range(2):
         for number in range(LINES_MAX + 5):
-            chronicle.connection_ended(f"peer {number}", "idle", "silent for too long")
+            event_log.connection_ended(f"peer {number}", "idle", "silent for too long")
         assert [delay for delay, _ in loop.timers] == [WINDOW_MS]
         loop.ring()
     assert len(log.lines) == 2 * (LINES_MAX + 1)
@@ -82,11 +82,11 @@ def test_the_next_second_begins_anew() -> None:
 
 
 def test_after_its_end_it_says_nothing() -> None:
-    chronicle, _, loop, log = made()
+    event_log, _, loop, log = made()
     for number in range(LINES_MAX + 5):
-        chronicle.connection_ended(f"peer {number}", "idle", "silent for too long")
+        event_log.connection_ended(f"peer {number}", "idle", "silent for too long")
     told = len(log.lines)
-    chronicle.close()
+    event_log.close()
     loop.ring()
     assert len(log.lines) == told
 
@@ -103,16 +103,16 @@ ALWAYS = {
 
 @pytest.mark.parametrize("event", ALWAYS)
 def test_every_damaged_log_has_its_line(event: str) -> None:
-    chronicle, journal, loop, log = made()
+    event_log, journal, loop, log = made()
     for _ in range(3 * LINES_MAX):
         journal.note(event, *ALWAYS[event])
-    chronicle.tell_journal()
+    event_log.log_journal()
     loop.ring()
     assert [line[2] for line in log.lines] == [event] * 3 * LINES_MAX
 
 
 def test_an_unclean_election_without_any_replica_in_sync_before() -> None:
-    chronicle, journal, _, log = made()
+    event_log, journal, _, log = made()
     journal.note("unclean_election", *ALWAYS["unclean_election"])
-    chronicle.tell_journal()
+    event_log.log_journal()
     assert log.lines[0][1].endswith("may be lost; the old ISR was empty, the old ELR empty")

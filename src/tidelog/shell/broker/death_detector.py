@@ -24,7 +24,7 @@ Act: TypeAlias = Callable[[], None]
 Unsettled: TypeAlias = Callable[[], bool]
 
 
-class DeathWatch:
+class DeathDetector:
     """Looks whether brokers are dead, and holds back answers that would be wrong then."""
 
     def __init__(self, loop: EventLoop, node: Node, probe: DeathProbe) -> None:

@@ -7,14 +7,18 @@ for a request, or, where all are being answered, one that has not read for `STAL
 """
 
 import socket
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from tidelog.core.node.measuring.request_times import RequestTimes
+from tidelog.core.node.node import Node
+from tidelog.core.settings.listeners import Listener
 from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.listener import CannotListen, bind
 from tidelog.shell.net.transport import SocketTransport
 
 if TYPE_CHECKING:
-    from tidelog.shell.metrics.http_exchange import HttpConnection
+    from tidelog.shell.metrics.http_connection import HttpConnection, Page, Pages
 
 CONNECTIONS_MAX = 16
 ACCEPTS_PER_TURN = 16
@@ -22,22 +26,10 @@ OUT_OF_FILES_PAUSE_MS = 1000
 STALLED_MS = 1000
 
 
-class Page(NamedTuple):
-    """What is told at one path; the text is made while it is sent."""
-
-    status: str
-    content_type: str
-    slices: Iterator[str]
-
-
-Pages: TypeAlias = Callable[[str], Page | None]
-"""By path; None where there is none."""
-
-
-class HttpDoor:
+class HttpListener:
     """Takes connections in, for one broker."""
 
-    def __init__(self, loop: EventLoop, sock: socket.socket, pages: Pages) -> None:
+    def __init__(self, loop: EventLoop, sock: socket.socket, pages: "Pages") -> None:
         self.connections: dict[HttpConnection, None] = {}
         """Oldest first."""
         self._loop = loop
@@ -46,7 +38,7 @@ class HttpDoor:
         loop.watch(sock, self)
 
     def ready(self, _events: int) -> None:
-        from tidelog.shell.metrics.http_exchange import HttpConnection
+        from tidelog.shell.metrics.http_connection import HttpConnection
 
         for _ in range(ACCEPTS_PER_TURN):
             try:
@@ -83,3 +75,53 @@ class HttpDoor:
     def _listen_again(self) -> None:
         if self._sock.fileno() >= 0:
             self._loop.watch(self._sock, self)
+
+
+SETTING = "tidelog.metrics.listener"
+
+
+class MetricsEndpoint:
+    """The sockets, bound before the broker is; the doors, opened when it is there."""
+
+    def __init__(self, loop: EventLoop, listener: Listener | None) -> None:
+        self._loop = loop
+        self._sockets: list[socket.socket] = []
+        self._doors: list[HttpListener] = []
+        self.address: str | None = None
+        """host:port, for whoever scrapes; None if it is off."""
+        if listener is None:
+            return
+        try:
+            self._sockets = bind(listener.host, listener.port)
+        except CannotListen as reason:
+            raise CannotListen(f"{SETTING}: {reason}") from reason
+        host = socket.gethostname() if listener.everywhere else listener.host
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"{shown}:{self._sockets[0].getsockname()[1]}"
+
+    def open(
+        self,
+        node: Node,
+        times: RequestTimes,
+        connections: Callable[[], dict[str, int]],
+        ended: Callable[[], dict[str, int]],
+        cluster_id: str,
+    ) -> None:
+        made: list[Pages] = []
+
+        def pages(path: str) -> "Page | None":
+            if not made:
+                from tidelog.shell.metrics.pages import MetricsPages
+
+                now_ms = self._loop.clock.now_ms
+                who = {"cluster_id": cluster_id, "broker": str(node.config.broker_id)}
+                made.append(MetricsPages(node, times, now_ms, connections, ended, who))
+            return made[0](path)
+
+        self._doors = [HttpListener(self._loop, sock, pages) for sock in self._sockets]
+
+    def close(self) -> None:
+        for door in self._doors:
+            door.close()
+        for sock in self._sockets:
+            sock.close()

@@ -20,7 +20,15 @@ from tidelog.core.storage.checkpoint import CheckpointError, DamagedProperties, 
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
 from tidelog.shell.supervisor import up_file
-from tidelog.shell.supervisor.preflight.refusal import Refusal
+
+
+class Refusal(Exception):
+    """Nothing was touched. The text is one line for whoever typed the command."""
+
+
+class WrongSetting(Refusal):
+    """It is what was typed that is wrong, not the machine."""
+
 
 STORE = "cluster.db"
 BROKER = "broker-"

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tidelog.shell.metrics import http_door, http_exchange
-from tidelog.shell.metrics.http_door import CONNECTIONS_MAX, HttpDoor, Page
-from tidelog.shell.net.clock import Clock
+from tidelog.shell.clock import Clock
+from tidelog.shell.metrics import endpoint, http_connection
+from tidelog.shell.metrics.endpoint import CONNECTIONS_MAX, HttpListener
+from tidelog.shell.metrics.http_connection import Page
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import bind
 
@@ -26,7 +27,7 @@ class Server:
         self.loop = EventLoop(Clock())
         (sock,) = bind("127.0.0.1", 0)
         self.port: int = sock.getsockname()[1]
-        self.door = HttpDoor(self.loop, sock, self.page)
+        self.door = HttpListener(self.loop, sock, self.page)
         self.made = 0
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
@@ -160,7 +161,7 @@ def test_who_does_not_read_is_not_written_for(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is made is what the system's buffers take; then the reader is dropped."""
-    monkeypatch.setattr(http_exchange, "ANSWER_MS", 500)
+    monkeypatch.setattr(http_connection, "ANSWER_MS", 500)
     with server.connect() as sock:
         sock.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         until = time.monotonic() + 10
@@ -174,7 +175,7 @@ def test_who_does_not_read_is_not_written_for(
 def test_who_does_not_ask_is_dropped(
     server: Server, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(http_exchange, "REQUEST_MS", 200)
+    monkeypatch.setattr(http_connection, "REQUEST_MS", 200)
     assert exchange(server, begun) == b""
 
 
@@ -217,10 +218,10 @@ def test_scrapers_that_do_not_read_keep_no_other_out(
     try:
         for sock in socks:
             sock.sendall(b"GET /large HTTP/1.1\r\n\r\n")
-        monkeypatch.setattr(http_door, "STALLED_MS", 600_000)
+        monkeypatch.setattr(endpoint, "STALLED_MS", 600_000)
         _wait(lambda: sum(one.answering for one in list(server.door.connections)) == len(socks))
         assert exchange(server, b"") == b"", "all are being answered"
-        monkeypatch.setattr(http_door, "STALLED_MS", 0)
+        monkeypatch.setattr(endpoint, "STALLED_MS", 0)
         assert exchange(server, b"GET / HTTP/1.0\r\n\r\n").endswith(b"one\ntwo\n")
     finally:
         for sock in socks:

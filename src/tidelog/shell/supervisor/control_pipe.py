@@ -7,7 +7,7 @@ request fails at once.
 
 import os
 
-from tidelog.shell.supervisor.preflight.refusal import Refusal
+from tidelog.shell.supervisor.data_folder import Refusal
 
 NAME = "up.control"
 _START = b"start "

@@ -9,11 +9,9 @@ import os
 import signal
 import time
 
-from tidelog.shell.supervisor import process_identity, up_file
-from tidelog.shell.supervisor.operating import control_pipe
-from tidelog.shell.supervisor.operating.live_brokers import live_brokers
-from tidelog.shell.supervisor.preflight import data_folder
-from tidelog.shell.supervisor.preflight.refusal import Refusal
+from tidelog.shell.supervisor import control_pipe, data_folder, process_identity, up_file
+from tidelog.shell.supervisor.data_folder import Refusal
+from tidelog.shell.supervisor.live_brokers import live_brokers
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
 
 LOOK_S = 0.02

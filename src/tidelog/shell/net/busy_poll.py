@@ -27,7 +27,7 @@ RESTS = 32
 _give_way = getattr(os, "sched_yield", lambda: None)
 
 
-class Lookout:
+class BusyPoll:
     """How long to look, and whether that was worth it lately."""
 
     __slots__ = ("_credit", "_rest", "us")

@@ -34,7 +34,7 @@ CHANGES_A_TURN = 300
 """Of keys, but for one batch: they are never split."""
 
 
-class StoreKeeper:
+class StoreSession:
     """Turns a node's wishes into store calls, and answers into events."""
 
     def __init__(

@@ -12,15 +12,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from tidelog.shell.supervisor import metadata_probe, process_identity, up_file
-from tidelog.shell.supervisor.metadata_probe import ProbeFailed
-from tidelog.shell.supervisor.operating import control_pipe
-from tidelog.shell.supervisor.operating.live_brokers import (
+from tidelog.shell.supervisor import (
+    control_pipe,
+    data_folder,
+    metadata_probe,
+    process_identity,
+    up_file,
+)
+from tidelog.shell.supervisor.live_brokers import (
     clusters,
     live_brokers,
     registered_address,
 )
-from tidelog.shell.supervisor.preflight import data_folder
+from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
 
 ANSWER_S = 2.0

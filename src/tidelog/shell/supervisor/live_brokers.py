@@ -16,7 +16,7 @@ from tidelog.core.controller.metadata.registrations import decode_broker
 from tidelog.shell.store.cluster_file import StoreError
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
 from tidelog.shell.store.store_contents import read_contents
-from tidelog.shell.supervisor.preflight import data_folder
+from tidelog.shell.supervisor import data_folder
 
 PROC = "/proc"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.shell.metrics.endings import reason_of
+from tidelog.shell.broker.event_log import close_reason
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from tidelog.shell.metrics.endings import reason_of
     ],
 )
 def test_reasons(said: str, reason: str | None) -> None:
-    assert reason_of(said) == reason
+    assert close_reason(said) == reason

@@ -1,6 +1,6 @@
 """Looking for the next request before sleeping, while that pays."""
 
-from tidelog.shell.net.lookout import CREDIT_MAX, LOSS, RESTS, Lookout, Ready
+from tidelog.shell.net.busy_poll import CREDIT_MAX, LOSS, RESTS, BusyPoll, Ready
 
 FOUND: Ready = [(7, 1)]
 
@@ -18,22 +18,22 @@ class Polled:
         return FOUND if self.tells else []
 
 
-def lookout() -> Lookout:
-    one = Lookout()
+def busy_poll() -> BusyPoll:
+    one = BusyPoll()
     one.us = 50
     return one
 
 
 def test_nobody_looks_who_was_not_told_to() -> None:
-    assert Lookout().look(Polled(), 1000) is None
+    assert BusyPoll().look(Polled(), 1000) is None
 
 
 def test_what_comes_is_found_without_sleep() -> None:
-    assert lookout().look(Polled(), 1000) == FOUND
+    assert busy_poll().look(Polled(), 1000) == FOUND
 
 
 def test_after_a_look_in_vain_it_rests_then_looks_again() -> None:
-    one, poll = lookout(), Polled(tells=False)
+    one, poll = busy_poll(), Polled(tells=False)
     assert one.look(poll, 1000) == []
     poll.asked = 0
     assert [one.look(poll, 1000) for _ in range(RESTS)] == [None] * RESTS
@@ -43,7 +43,7 @@ def test_after_a_look_in_vain_it_rests_then_looks_again() -> None:
 
 
 def test_finds_pay_for_some_looks_in_vain() -> None:
-    one, poll = lookout(), Polled()
+    one, poll = busy_poll(), Polled()
     for _ in range(2 * CREDIT_MAX):
         assert one.look(poll, 1000) == FOUND
     poll.tells = False
@@ -53,7 +53,7 @@ def test_finds_pay_for_some_looks_in_vain() -> None:
 
 
 def test_a_client_that_pauses_after_every_second_request_is_not_looked_for() -> None:
-    one, poll, looks = lookout(), Polled(), 0
+    one, poll, looks = busy_poll(), Polled(), 0
     for turn in range(300):
         poll.tells = turn % 3 != 2
         looks += one.look(poll, 1000) is not None
@@ -61,4 +61,4 @@ def test_a_client_that_pauses_after_every_second_request_is_not_looked_for() -> 
 
 
 def test_nothing_that_is_due_waits_for_it() -> None:
-    assert lookout().look(Polled(), 0) == []
+    assert busy_poll().look(Polled(), 0) == []

@@ -10,8 +10,8 @@ is closed; a request that is too long or makes no sense is answered once and clo
 
 import select
 from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
 
-from tidelog.shell.metrics.http_door import Page, Pages
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 from tidelog.shell.net.transport import Transport
 
@@ -24,6 +24,18 @@ IDLE_MS = 150_000
 _GONE = select.POLLERR | select.POLLHUP
 _PLAIN = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
+
+
+class Page(NamedTuple):
+    """The response for one path; its text is produced while it is sent."""
+
+    status: str
+    content_type: str
+    slices: Iterator[str]
+
+
+Pages: TypeAlias = Callable[[str], Page | None]
+"""The page at a path; None if there is none."""
 
 
 class _Refused(Exception):

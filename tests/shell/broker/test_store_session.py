@@ -11,8 +11,8 @@ from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata.metadata_store import OPERATIONS_MAX, Put
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
-from tidelog.shell.broker.store_keeper import CHANGES_A_TURN, StoreKeeper
-from tidelog.shell.net.clock import Clock
+from tidelog.shell.broker.store_session import CHANGES_A_TURN, StoreSession
+from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LockProof
@@ -31,7 +31,7 @@ class Stage:
         now_ms = self.loop.clock.now_ms
         self._delivered = 0
         self.store = SqliteStoreClient(path, LockProof(), now_ms, self._deliver)
-        self.keeper = StoreKeeper(self.loop, self.store, self._step)
+        self.keeper = StoreSession(self.loop, self.store, self._step)
         self.told: list[tuple[int, on.Event]] = []
         self._turn = 0
 

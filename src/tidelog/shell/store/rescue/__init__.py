@@ -1,1 +1,0 @@
-"""Replace a metadata store that is lost, damaged or too old."""

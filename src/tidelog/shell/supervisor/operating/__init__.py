@@ -1,1 +1,0 @@
-"""Control a running cluster of this machine from outside its `tidelog up`."""

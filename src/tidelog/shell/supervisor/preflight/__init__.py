@@ -1,1 +1,0 @@
-"""What is looked at before a cluster is started, while nothing is touched."""
