@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tidelog.apps.cli.files import segment_file
-from tidelog.apps.cli.files.read_only_file import ReadOnlyFile
-from tidelog.apps.cli.files.segment_file import SegmentFile
 from tidelog.apps.cli.main import cli
+from tidelog.apps.log_files import segment_file
+from tidelog.apps.log_files.read_only_file import ReadOnlyFile
+from tidelog.apps.log_files.segment_file import SegmentFile
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Header, Record

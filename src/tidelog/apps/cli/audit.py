@@ -65,8 +65,8 @@ def audit(
     except NothingThere as error:
         raise click.UsageError(str(error), click.get_current_context()) from error
     try:
-        from tidelog.apps.audit.report.view import AuditView
         from tidelog.apps.audit.run import audit as make_audit
+        from tidelog.apps.cli.rendering.audit import AuditView
     except ImportError as error:
         raise click.ClickException(
             f"the audit needs Spark ({error.name} is missing): {install_advice.SPARK}"

@@ -47,8 +47,8 @@ def segment_command(path: str, records: bool, form: str) -> int:
     a folder, all its segments are shown. Exit code 0 means that every checksum is right and no
     problem was found.
     """
-    from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished
     from tidelog.apps.cli.rendering import segment_view
+    from tidelog.apps.log_files.read_only_file import CannotRead, Vanished
 
     _check_exists(path)
     paths = _segment_files(path)
@@ -98,9 +98,9 @@ def _segment_files(path: str) -> list[str]:
 
 
 def _show_file(shown: "Printer", path: str, records: bool) -> bool:
-    from tidelog.apps.cli.files.index_files import read_index_file
-    from tidelog.apps.cli.files.read_only_file import ReadOnlyFile
-    from tidelog.apps.cli.files.segment_file import SegmentFile
+    from tidelog.apps.log_files.index_files import read_index_file
+    from tidelog.apps.log_files.read_only_file import ReadOnlyFile
+    from tidelog.apps.log_files.segment_file import SegmentFile
     from tidelog.core.storage import layout
 
     name = layout.parse_file(os.path.basename(path))
@@ -130,9 +130,9 @@ def epochs_command(path: str, form: str) -> int:
     PATH is a partition's folder, or its leader-epoch-checkpoint.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.files.checkpoint_files import read_epochs
-    from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished
     from tidelog.apps.cli.rendering.checkpoint_view import EpochsView
+    from tidelog.apps.log_files.checkpoint_files import read_epochs
+    from tidelog.apps.log_files.read_only_file import CannotRead, Vanished
 
     _check_exists(path)
     try:
@@ -164,9 +164,9 @@ def checkpoints_command(path: str, form: str) -> int:
     cleaner-offset-checkpoint, meta.properties, .kafka_cleanshutdown.
     """
     from tidelog.apps.cli import output
-    from tidelog.apps.cli.files import checkpoint_files
-    from tidelog.apps.cli.files.read_only_file import CannotRead
     from tidelog.apps.cli.rendering.checkpoint_view import CheckpointsView
+    from tidelog.apps.log_files import checkpoint_files
+    from tidelog.apps.log_files.read_only_file import CannotRead
 
     _check_exists(path)
     if not os.path.isdir(path) and not checkpoint_files.is_checkpoint(os.path.basename(path)):

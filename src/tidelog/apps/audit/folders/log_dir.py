@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from tidelog.apps.audit.folders.discovery import FoundLogDir
 from tidelog.apps.audit.scan.summary import Remark
-from tidelog.apps.cli.files.checkpoint_files import OFFSET_FILES
-from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
+from tidelog.apps.log_files.checkpoint_files import OFFSET_FILES
+from tidelog.apps.log_files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.types import TopicPartition

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tidelog.apps.audit.scan.summary import Remark
-from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
+from tidelog.apps.log_files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.core.lineage.producer_state import CorruptSnapshot, ProducerState
 from tidelog.core.lineage.transaction_index import (
     ENTRY_SIZE,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tidelog.apps.audit.scan.headers import Longs
 from tidelog.apps.audit.scan.summary import Remark
 from tidelog.apps.audit.scan.walk import Framed
-from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
+from tidelog.apps.log_files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.core.storage import layout
 
 OFFSET_ENTRY = np.dtype([("relative", ">i4"), ("position", ">i4")])

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.apps.audit.source.planning import Unit
-from tidelog.apps.cli.files.index_files import read_index_file
-from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
+from tidelog.apps.log_files.index_files import read_index_file
+from tidelog.apps.log_files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 

@@ -17,7 +17,7 @@ from tidelog.apps.audit.folders.discovery import FoundFolder, find_log_dirs, rep
 from tidelog.apps.audit.folders.log_dir import LogDirFacts, read_log_dir
 from tidelog.apps.audit.scan.index_check import OFFSET_ENTRY
 from tidelog.apps.audit.scan.stretch_scan import Stretch
-from tidelog.apps.cli.files.read_only_file import CannotRead, read_whole
+from tidelog.apps.log_files.read_only_file import CannotRead, read_whole
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.record_batch import CRC_FROM, HEADER, HEADER_SIZE, MAGIC, PREFIX_SIZE
 from tidelog.core.storage import layout

@@ -21,7 +21,7 @@ from tidelog.apps.audit.scan.walk import Framed
 from tidelog.apps.audit.source.batch_rows import Damaged, codec_name, framed_pieces
 from tidelog.apps.audit.source.planning import Unit
 from tidelog.apps.audit.source.record_view import READ_COMMITTED, RecordView
-from tidelog.apps.cli.files.read_only_file import CannotRead, Vanished, read_whole
+from tidelog.apps.log_files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.apps.spark.columns import ARROW_TYPES, OFFSET
 from tidelog.apps.spark.decoding.batch_headers import Selected
 from tidelog.apps.spark.decoding.decoder import Decoder

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from tidelog.apps.cli import output
-from tidelog.apps.cli.files.checkpoint_files import OFFSET_FILES, Checkpoints, Epochs
+from tidelog.apps.log_files.checkpoint_files import OFFSET_FILES, Checkpoints, Epochs
 
 NOTHING = "–"
 

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Protocol, TextIO
 
-from tidelog.apps.cli.files.index_files import IndexFile
-from tidelog.apps.cli.files.segment_file import Seen
+from tidelog.apps.log_files.index_files import IndexFile
+from tidelog.apps.log_files.segment_file import Seen
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.control import ControlType, TransactionMarker
 from tidelog.core.record.decoder import LogRecord, decode

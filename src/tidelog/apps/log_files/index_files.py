@@ -9,7 +9,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
-from tidelog.apps.cli.files.read_only_file import ReadOnlyFile, read_whole
+from tidelog.apps.log_files.read_only_file import ReadOnlyFile, read_whole
 from tidelog.core.lineage.producer_state import CorruptSnapshot, ProducerState
 from tidelog.core.lineage.transaction_index import CorruptTransactionIndex, decode_transactions
 from tidelog.core.record.record_batch import HEADER, HEADER_SIZE

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.apps.cli.files.read_only_file import CannotRead, ReadOnlyFile
+from tidelog.apps.log_files.read_only_file import CannotRead, ReadOnlyFile
 from tidelog.core.record.record_batch import (
     HEADER_SIZE,
     PREFIX_SIZE,

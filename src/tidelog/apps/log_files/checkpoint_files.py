@@ -8,7 +8,7 @@ import json
 import os
 from typing import NamedTuple
 
-from tidelog.apps.cli.files.read_only_file import read_whole
+from tidelog.apps.log_files.read_only_file import read_whole
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.types import EpochEntry, Offset, TopicPartition
