@@ -193,7 +193,7 @@ def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         unpacking, "decompress", lambda codec, packed: decompress(codec, packed, 9999)
     )
-    with pytest.raises(CorruptRecord, match="unpacks to more than"):
+    with pytest.raises(CorruptRecord, match="decompresses to more than"):
         rows_of(data)
 
 

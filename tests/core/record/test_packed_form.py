@@ -66,7 +66,7 @@ def test_what_is_cut_off_or_not_packed_is_seen(codec: Codec, body: bytes) -> Non
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
 def test_rubbish_and_another_codec_are_seen(codec: Codec) -> None:
     for body in (b"\xff" * 50, bytes(50), bytes(cramjam.snappy.compress_raw(bytes(50)))):
-        assert "not packed as" in str(packing_fault(packed(codec, body)))
+        assert "not compressed as" in str(packing_fault(packed(codec, body)))
 
 
 def test_a_claim_of_more_records_than_the_bytes_can_hold_is_doubtful() -> None:

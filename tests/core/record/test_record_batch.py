@@ -132,7 +132,11 @@ def test_a_flipped_sign_is_damage_and_not_a_producers_mistake() -> None:
 
 
 BAD = {
-    "no header": (b"\x00" * 60, "60 bytes are no batch header", ErrorCode.INVALID_RECORD),
+    "no header": (
+        b"\x00" * 60,
+        "60 bytes are too few for a batch header",
+        ErrorCode.INVALID_RECORD,
+    ),
     "old magic": (with_field(">b", 16, 1), "magic 1", ErrorCode.INVALID_RECORD),
     "smaller than its header": (
         with_field(">i", 8, 48),

@@ -74,7 +74,7 @@ BAD = {
     "header runs over": ("10 00 00 00 01 01 02 00 04", 1, 0, "2 bytes promised, 0 bytes left"),
     "bytes after the last": (MINIMAL + "ff", 1, 0, "1 bytes after the last record"),
     "fewer records than counted": (MINIMAL, 2, 1, "varint"),
-    "negative count": ("", -1, 0, "-1 records"),
+    "negative count": ("", -1, 0, "record count is -1"),
     "offset above the last": ("0c 00 00 02 01 01 00", 1, 0, "offset 11 out of place"),
     "offset below the base": ("0c 00 00 01 01 01 00", 1, 0, "offset 9 out of place"),
     "offsets that do not rise": (MINIMAL * 2, 2, 1, "offset 10 out of place"),

@@ -48,5 +48,5 @@ BAD = {
 
 @pytest.mark.parametrize(("encoded", "bits"), BAD.values(), ids=BAD)
 def test_bad_varints_are_refused(encoded: str, bits: int) -> None:
-    with pytest.raises(CorruptRecord, match=f"no {bits}-bit varint at byte 0"):
+    with pytest.raises(CorruptRecord, match=f"invalid {bits}-bit varint at byte 0"):
         read_varint(bytes.fromhex(encoded), 0, bits)

@@ -130,7 +130,7 @@ def test_packing_costs_what_its_codec_takes(codec: Codec, level: int | None, pri
 def test_only_the_first_batch_of_a_slow_codec_is_packed_whatever_it_costs() -> None:
     small, large = (batch_of(Record(b"k", bytes(size), 0)) for size in (500_000, 1_100_000))
     budget = WorkBudget()
-    with pytest.raises(CorruptRecord, match="too many to pack") as raised:
+    with pytest.raises(CorruptRecord, match="too many to compress") as raised:
         OpenedBatch(large, budget).repack(Codec.ZSTD, 22)
     assert raised.value.error is ErrorCode.MESSAGE_TOO_LARGE
     budget = WorkBudget()

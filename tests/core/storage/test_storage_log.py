@@ -453,7 +453,7 @@ def test_after_a_failed_write_the_log_takes_no_more() -> None:
     assert log.log_end_offset == 3
     recovered, report = reopen(disk)
     assert recovered.log_end_offset == 3
-    assert [cut.reason for cut in report.cuts] == ["39 bytes are no batch header"]
+    assert [cut.reason for cut in report.cuts] == ["39 bytes are too few for a batch header"]
 
 
 @pytest.mark.parametrize("changes", range(6))

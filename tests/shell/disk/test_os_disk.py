@@ -112,7 +112,9 @@ def test_a_log_on_a_real_disk(tmp_path: Path) -> None:
         file.write(b"torn")
     again = LogDirectory.open(OsDisk(str(tmp_path)), 0)
     assert again.logs[orders].log_end_offset == 1000
-    assert [cut.reason for cut in again.reports[orders].cuts] == ["4 bytes are no batch header"]
+    assert [cut.reason for cut in again.reports[orders].cuts] == [
+        "4 bytes are too few for a batch header"
+    ]
     again.close({orders: 900}, broker_epoch=3)
     last = LogDirectory.open(OsDisk(str(tmp_path)), 0)
     assert (last.clean, last.high_watermarks) == (True, {orders: 900})

@@ -87,7 +87,7 @@ class SegmentFile:
         if self._have(position) < PREFIX_SIZE:
             self._await_writer(position, HEADER_SIZE)
         if self._have(position) < PREFIX_SIZE:
-            return f"{self._have(position)} bytes are no batch header"
+            return f"{self._have(position)} bytes are too few for a batch header"
         size = _PREFIX.unpack_from(self._chunk, position - self._chunk_at)[1] + PREFIX_SIZE
         if size == PREFIX_SIZE and self._only_zeros(position):
             return f"{self._end - position} bytes of zeros: space reserved, or lost in a crash"

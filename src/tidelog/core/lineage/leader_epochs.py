@@ -111,15 +111,15 @@ class LeaderEpochs:
         return None
 
     def freeze(self) -> tuple[int, ...]:
-        """A hashable picture: epochs and starts, alternating."""
+        """A hashable frozen: epochs and starts, alternating."""
         return tuple(n for pair in zip(self._epochs, self._starts, strict=True) for n in pair)
 
     @classmethod
-    def thaw(cls, picture: tuple[int, ...]) -> "LeaderEpochs":
+    def thaw(cls, frozen: tuple[int, ...]) -> "LeaderEpochs":
         """The cache that `freeze` pictured."""
         twin = cls()
-        twin._epochs = list(picture[::2])
-        twin._starts = list(picture[1::2])
+        twin._epochs = list(frozen[::2])
+        twin._starts = list(frozen[1::2])
         return twin
 
     def copy(self) -> "LeaderEpochs":

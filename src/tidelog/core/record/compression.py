@@ -1,16 +1,16 @@
-"""The four codecs of a batch's records, with a limit on what they may unpack to.
+"""The four compression codecs, with a limit on the decompressed size.
 
-A batch of a kilobyte can unpack to gigabytes. Whoever opens one names the most memory it
-may take; past that the batch counts as corrupt.
+A batch of a kilobyte can decompress to gigabytes. The caller gives the most bytes it may take; a
+larger batch counts as corrupt.
 
-LZ4 is written as frames of blocks that stand alone; all frames are read.
+LZ4 is written as frames of independent blocks; all kinds of frames are read.
 
-Snappy comes in two shapes under one codec id: a raw block (librdkafka) and the stream of
-snappy-java, which wraps blocks in a frame of its own (the Java client). Both are read; raw
-blocks are written, which every client reads.
+Snappy has two formats under one codec id: a raw block (librdkafka) and the stream of snappy-java,
+which frames several blocks (the Java client). Both are read; raw blocks are written, because every
+client reads them.
 
-The library behind the codecs is loaded when the first batch is opened or made: a broker
-passes batches on closed and may never need it.
+The codec library is imported when the first batch is compressed or decompressed: many brokers
+never do that.
 """
 
 from collections.abc import Callable
@@ -30,27 +30,27 @@ XERIAL_HEADER_SIZE = 16
 """The magic, then two int32 versions that readers ignore."""
 
 LZ4_HARD_LEVEL_MIN = 3
-"""Below it, every level is the fast one."""
+"""Lower levels all mean the fast mode."""
 _LZ4_HEADS: Final = (
     (bytes.fromhex("04224d18604082"), 64 * 1024),
     (bytes.fromhex("04224d186050fb"), 256 * 1024),
     (bytes.fromhex("04224d18606051"), 1024 * 1024),
     (bytes.fromhex("04224d18607073"), 4 * 1024 * 1024),
 )
-"""Magic, flags (version 1, blocks stand alone), block size, checksum of these two; and the size
-in bytes. A reader keeps that much memory for a block, so it is no larger than it must be."""
+"""Frame headers: magic, flags (version 1, independent blocks), block size and a checksum; and the
+block size in bytes. A reader allocates that much for a block, so the smallest that fits is used."""
 _LZ4_HEAD_SIZE = 7
 _LZ4_BLOCK_SIZE = Struct("<I")
-_LZ4_AS_IT_IS = 1 << 31
+_LZ4_UNCOMPRESSED = 1 << 31
 _BLOCK_SIZE = Struct(">i")
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
 _OUTPUT_FULL: Final = "failed to write whole buffer"
-"""How cramjam says that the output buffer is too small; it has no error type of its own."""
+"""cramjam's message for a too small output buffer; it has no error type for that."""
 
 
 class Codec(IntEnum):
-    """What the three lowest attribute bits say."""
+    """The codec in the three lowest attribute bits."""
 
     NONE = 0
     GZIP = 1
@@ -60,11 +60,11 @@ class Codec(IntEnum):
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The records behind `codec`. Raises CorruptRecord: unknown codec, bad data, over `limit`."""
+    """Decompress `data`. Raises CorruptRecord: unknown codec, invalid data, more than `limit`."""
     if codec == Codec.NONE:
         return data
     if codec > Codec.ZSTD:
-        raise CorruptRecord(f"codec {codec}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        raise CorruptRecord(f"unknown codec {codec}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     import cramjam
 
     if codec == Codec.SNAPPY:
@@ -74,8 +74,8 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
 
 
 def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
-    """Unpack where there is room already: how many bytes, or None if it is too little. Raises
-    CorruptRecord as `decompress` does."""
+    """Decompress into `output`; return the number of bytes, or None if `output` is too small.
+    Raises CorruptRecord as `decompress` does."""
     if codec not in (Codec.GZIP, Codec.LZ4, Codec.ZSTD):
         opened = decompress(codec, data)
         if len(opened) > len(output):
@@ -103,9 +103,9 @@ def _undecodable(codec: int, error: Exception, unpacked_bytes: int = 0) -> Corru
 
 
 def _lz4_blocks_into(frame: memoryview, output: memoryview) -> int | None:
-    """A frame as Kafka's clients write it, block by block: that takes two thirds of the time that
-    a reader of all frames takes. None: the frame is of another kind, or odd, or too large; the
-    reader of all frames has to say."""
+    """Decompress a frame as Kafka's clients write it, block by block, in two thirds of the time of
+    the general function. None if the frame is of another kind, invalid or too large: then the
+    general function decides."""
     import cramjam
 
     block_bytes = dict(_LZ4_HEADS).get(bytes(frame[:_LZ4_HEAD_SIZE]))
@@ -117,10 +117,10 @@ def _lz4_blocks_into(frame: memoryview, output: memoryview) -> int | None:
         at += _LZ4_BLOCK_SIZE.size
         if not size:
             return used if at == len(frame) else None
-        block = frame[at : at + (size & ~_LZ4_AS_IT_IS)]
+        block = frame[at : at + (size & ~_LZ4_UNCOMPRESSED)]
         at += len(block)
         room = output[used : used + block_bytes]
-        if size & _LZ4_AS_IT_IS:
+        if size & _LZ4_UNCOMPRESSED:
             if len(block) > len(room):
                 return None
             room[: len(block)] = block
@@ -134,7 +134,7 @@ def _lz4_blocks_into(frame: memoryview, output: memoryview) -> int | None:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
-    """`level` is how hard to try; None is the codec's default."""
+    """Compress `data`; a `level` of None is the codec's default."""
     if codec == Codec.NONE:
         return data
     import cramjam
@@ -149,7 +149,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def _lz4_frame(data: Buffer, level: int | None) -> Buffer:
-    """Blocks that stand alone: Java's client refuses those that refer to earlier ones."""
+    """Return a frame of independent blocks: Java's client rejects linked blocks."""
     import cramjam
 
     head, block_bytes = next(
@@ -166,7 +166,7 @@ def _lz4_frame(data: Buffer, level: int | None) -> Buffer:
             frame += _LZ4_BLOCK_SIZE.pack(len(packed))
             frame += memoryview(packed)
         else:
-            frame += _LZ4_BLOCK_SIZE.pack(len(block) | _LZ4_AS_IT_IS)
+            frame += _LZ4_BLOCK_SIZE.pack(len(block) | _LZ4_UNCOMPRESSED)
             frame += block
     return frame + _LZ4_BLOCK_SIZE.pack(0)
 
@@ -174,7 +174,7 @@ def _lz4_frame(data: Buffer, level: int | None) -> Buffer:
 def _stream(
     codec: Codec, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
 ) -> Buffer:
-    """A codec that does not say beforehand how long its output is: try larger and larger."""
+    """Decompress with larger and larger buffers: the format does not tell the output size."""
     import cramjam
 
     room = min(limit, max(_FIRST_GUESS_BYTES, len(data) * _GROWTH))
@@ -193,7 +193,7 @@ def _stream(
 
 
 def _too_large(limit: int, unpacked_bytes: int) -> CorruptRecord:
-    reason = f"unpacks to more than {limit} bytes"
+    reason = f"decompresses to more than {limit} bytes"
     return CorruptRecord(reason, ErrorCode.MESSAGE_TOO_LARGE, unpacked_bytes)
 
 
@@ -205,18 +205,20 @@ def _snappy(data: Buffer, limit: int) -> Buffer:
     while position < len(data):
         start = position + _BLOCK_SIZE.size
         if start > len(data):
-            raise CorruptRecord("snappy: a block's size is cut off", unpacked_bytes=len(output))
+            raise CorruptRecord(
+                "snappy: the size of a block is incomplete", unpacked_bytes=len(output)
+            )
         (size,) = _BLOCK_SIZE.unpack_from(data, position)
         position = start + size
         if not start < position <= len(data):
-            reason = f"snappy: a block of {size} bytes"
+            reason = f"snappy: invalid block size {size}"
             raise CorruptRecord(reason, unpacked_bytes=len(output))
         output += _snappy_block(data[start:position], limit, len(output))
     return output
 
 
 def _snappy_block(data: Buffer, limit: int, before: int) -> Buffer:
-    """`before`: how many bytes the blocks before this one unpacked to."""
+    """`before` is the decompressed size of the blocks before this one."""
     import cramjam
 
     size = 0

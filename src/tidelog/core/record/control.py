@@ -1,8 +1,8 @@
-"""Control records: what brokers write into a log for each other and applications never see.
+"""Control records, which brokers write into a log and clients do not return to applications.
 
-A control batch holds one record. Its key says which kind, its value belongs to the kind;
-only the markers that end a transaction are read here. Kinds not known are kept as numbers:
-a newer broker may write them, and readers skip them.
+A control batch has one record. Its key holds the type, its value depends on the type; only the
+markers that end a transaction are decoded here. Unknown types are kept as numbers: newer brokers
+may write them, and readers skip them.
 """
 
 from enum import IntEnum
@@ -17,7 +17,7 @@ MARKER_VERSION = 0
 
 
 class ControlType(IntEnum):
-    """The kinds of control record."""
+    """The types of control records."""
 
     ABORT = 0
     COMMIT = 1
@@ -30,17 +30,17 @@ class ControlType(IntEnum):
 
 @slotted
 class ControlRecord:
-    """What a control record says."""
+    """A decoded control record."""
 
     type: int
 
 
 @slotted
 class TransactionMarker(ControlRecord):
-    """The end of a producer's transaction."""
+    """The marker that ends a producer's transaction."""
 
     coordinator_epoch: int
-    """Of the transaction coordinator that wrote the marker."""
+    """The epoch of the transaction coordinator that wrote the marker."""
 
     @property
     def is_abort(self) -> bool:
@@ -48,25 +48,27 @@ class TransactionMarker(ControlRecord):
 
 
 def read_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Raises CorruptRecord when the bytes are too short or of a negative version."""
+    """Decode a control record. Raises CorruptRecord for too few bytes or a negative version."""
     if key is None or len(key) < _KEY.size:
         raise CorruptRecord("control record without a type")
     version, kind = _KEY.unpack_from(key)
     if version < 0:
-        raise CorruptRecord(f"control record of version {version}")
+        raise CorruptRecord(f"control record has invalid version {version}")
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         return ControlRecord(kind)
     if value is None or len(value) < _MARKER.size:
         raise CorruptRecord("transaction marker without a coordinator epoch")
     version, coordinator_epoch = _MARKER.unpack_from(value)
     if version < 0:
-        raise CorruptRecord(f"transaction marker of version {version}")
+        raise CorruptRecord(f"transaction marker has invalid version {version}")
     return TransactionMarker(kind, coordinator_epoch)
 
 
 def marker_key(kind: ControlType) -> bytes:
+    """Return the key of a transaction marker."""
     return _KEY.pack(MARKER_VERSION, kind)
 
 
 def marker_value(coordinator_epoch: int) -> bytes:
+    """Return the value of a transaction marker."""
     return _MARKER.pack(MARKER_VERSION, coordinator_epoch)

@@ -1,8 +1,7 @@
-"""CRC-32C from the `crc32c` package, without the price of importing that package.
+"""CRC-32C from the C extension of the `crc32c` package, without importing the package.
 
-Its `__init__` asks importlib.metadata for a version, which costs more than the rest of a
-broker's start. The C extension beside it is all that is needed, so it is loaded alone;
-where there is no extension to be found the package is imported as usual.
+Its `__init__` reads its version through importlib.metadata, which takes longer than the rest of a
+broker's startup. So only the C extension is loaded; if there is none, the package is imported.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ class Checksum(Protocol):
 
 
 def load(search_path: Sequence[str] | None = None) -> Checksum:
-    """The checksum; `search_path` is where to look for the package (None: as import does)."""
+    """Return the checksum function; `search_path` replaces the import path if given."""
     package = PathFinder.find_spec("crc32c", search_path)
     if package is not None:
         extension = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)

@@ -1,11 +1,11 @@
-"""Opening a batch: its records one by one.
+"""Decoding of a batch into records.
 
-For tools, clients and tests. The broker keeps batches closed. Every length is checked
-against what is there, so bytes from anywhere give records or CorruptRecord, nothing else.
+For tools, clients and tests; the broker does not decode records. Every length is checked against
+the bytes present, so any input returns records or raises CorruptRecord.
 
-In a decoded batch offsets rise and lie between `base_offset` and `last_offset`, with gaps
-where compaction took records out. In a batch of LogAppendTime every record has the batch's
-`max_timestamp`, whatever its own delta says.
+In a decoded batch offsets rise and lie between `base_offset` and `last_offset`, with gaps where
+compaction removed records. In a batch with LogAppendTime every record has the batch's
+`max_timestamp`, whatever its own delta is.
 """
 
 from enum import StrEnum
@@ -20,7 +20,7 @@ from tidelog.core.types import LeaderEpoch, Offset
 
 
 class TimestampType(StrEnum):
-    """Whose clock a timestamp is from, in Kafka's spelling."""
+    """Whether the producer or the broker set a timestamp, in Kafka's spelling."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -28,7 +28,7 @@ class TimestampType(StrEnum):
 
 @slotted(kw_only=True)
 class LogRecord(Record):
-    """A record and its place in the log."""
+    """A record with its offset and leader epoch."""
 
     offset: Offset
     leader_epoch: LeaderEpoch
@@ -38,11 +38,11 @@ class LogRecord(Record):
 
 
 def decode(batch: RecordBatch, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LogRecord]:
-    """The records of a batch; `limit` bounds the bytes they may unpack to."""
+    """Return the records of a batch; `limit` is the most bytes they may decompress to."""
     if batch.count < 0:
-        raise CorruptRecord(f"{batch.count} records")
+        raise CorruptRecord(f"record count is {batch.count}")
     if batch.count == 0 and batch.size == HEADER_SIZE:
-        return []  # compaction took all of them, and what they were packed with
+        return []  # compaction removed all records
     data = bytes(decompress(batch.codec, batch.view()[HEADER_SIZE:], limit))
     records = []
     position = 0
@@ -59,7 +59,8 @@ def decode(batch: RecordBatch, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LogR
 
 
 def decode_marker(batch: RecordBatch) -> TransactionMarker | None:
-    """The marker in a control batch; None if it ends no transaction, or was compacted away."""
+    """Return the transaction marker in a control batch; None if it has another kind of record, or
+    compaction removed it."""
     for record in decode(batch):
         if isinstance(record.control, TransactionMarker):
             return record.control
@@ -101,7 +102,7 @@ def _decode_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header,
     count, position = read_varint(data, position)
     if count == 0:
         return (), position
-    # A header takes two bytes at least, so the count bounds nothing that is not there.
+    # A header takes at least two bytes; this limits the loop below.
     if not 0 < count <= (end - position) // 2:
         raise CorruptRecord(f"{count} headers in {end - position} bytes")
     headers = []

@@ -1,11 +1,11 @@
-"""Making a batch out of records, as a producer does.
+"""Encoding of records into a batch, as a producer does.
 
-For clients, tools, the lab and tests; a broker writes what it was sent. The one batch a
-broker makes itself is a transaction marker. A batch leaves here with base offset and leader
-epoch still to be assigned by a leader, unless they are given.
+For clients, tools, the lab and tests: a broker writes the batches that it receives. Only
+transaction markers, and headers without records in a repair, are encoded by a broker. Unless base
+offset and leader epoch are given, a leader sets them later.
 
-A batch of one plain record has a way of its own (`encode_value`): the simulator makes
-hundreds of thousands of them.
+`encode_value` is a faster way for a batch of one record without key and headers: the simulator
+creates hundreds of thousands of them.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ NO_LEADER_EPOCH = -1
 
 
 class Producer(NamedTuple):
-    """Who wrote a batch, and the sequence number of its first record. -1 is none."""
+    """The producer of a batch, and the sequence number of its first record; -1 means none."""
 
     id: int = -1
     epoch: int = -1
@@ -53,8 +53,8 @@ def encode_batch(
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     offset_deltas: Sequence[int] | None = None,
 ) -> bytearray:
-    """One batch. `attributes` are the bits of record_batch and a codec; `offset_deltas` place
-    the records of a compacted batch, whose offsets have gaps."""
+    """Encode one batch. `attributes` are bits of record_batch.py and a codec; `offset_deltas` are
+    for a compacted batch, whose offsets have gaps."""
     assert records, "a batch holds at least one record"
     deltas = range(len(records)) if offset_deltas is None else offset_deltas
     base_timestamp = records[0].timestamp
@@ -85,7 +85,7 @@ def encode_batch(
 def encode_value(
     value: bytes, timestamp: int = NO_TIMESTAMP, producer: Producer = NO_PRODUCER
 ) -> bytearray:
-    """A batch of one record without key and headers, in half the time."""
+    """Encode a batch of one record without key and headers, in half the time."""
     body = bytearray(b"\x00\x00\x00\x01")  # attributes, both deltas, no key
     write_varint(body, len(value))
     body += value
@@ -103,7 +103,7 @@ def encode_value(
 
 
 def encode_emptied(offset: Offset, leader_epoch: LeaderEpoch) -> bytearray:
-    """A header without records, as compaction leaves it where a segment has to end."""
+    """Encode a header without records, as compaction leaves at the end of a segment."""
     batch = bytearray(HEADER_SIZE)
     size, times = HEADER_SIZE - PREFIX_SIZE, (NO_TIMESTAMP, NO_TIMESTAMP)
     HEADER.pack_into(batch, 0, offset, size, leader_epoch, MAGIC, 0, 0, 0, *times, *NO_PRODUCER, 0)
@@ -114,7 +114,7 @@ def encode_emptied(offset: Offset, leader_epoch: LeaderEpoch) -> bytearray:
 def encode_marker(
     kind: ControlType, producer: Producer, coordinator_epoch: int, timestamp: int
 ) -> bytearray:
-    """The control batch that ends a producer's transaction. Markers carry no sequence."""
+    """Encode the control batch that ends a transaction. Markers have no sequence number."""
     record = Record(marker_key(kind), marker_value(coordinator_epoch), timestamp)
     writer = producer._replace(sequence=-1)
     return encode_batch([record], attributes=TRANSACTIONAL | CONTROL, producer=writer)

@@ -1,9 +1,8 @@
-"""What a reader of committed data gets out of fetched batches.
+"""The isolation level `read_committed`: remove aborted transactions from fetched batches.
 
-The broker hands over everything below the last stable offset, with the list of aborted
-transactions that touch it; leaving their records out is the reader's work. A producer's
-transactional batches are skipped from the first offset of its aborted transaction to the
-abort marker that ends it.
+The broker returns all records below the last stable offset, with the list of aborted transactions
+in that range; the client must remove their records. A producer's transactional batches are skipped
+from the first offset of its aborted transaction to the abort marker that ends it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from tidelog.core.types import Offset
 def read_committed(
     batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, Offset]]
 ) -> Iterator[RecordBatch]:
-    """The data batches that were committed; `aborted` are (producer id, first offset)."""
+    """Yield the committed data batches; `aborted` are pairs of producer id and first offset."""
     pending = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()
     for batch in batches:

@@ -6,8 +6,8 @@ end where the batch ends; this takes a microsecond. It finds truncated data, a w
 uncompressed data. A valid frame with invalid content passes; `tidelog.produced.records.check`
 finds that too.
 
-The number of records that a batch claims moves the log's end, so it must be plausible. Packed
-well, identical records take nearly a byte each; a batch that claims far more is opened.
+The record count in the header advances the log end, so it must be plausible. Identical records that
+compress well take nearly one byte each; a batch with a far higher count is decompressed.
 """
 
 from struct import Struct
@@ -26,14 +26,14 @@ _GZIP_SIZE_MIN = 18
 _GZIP_HEAD = Struct("<HBB")
 _GZIP_MAGIC, _GZIP_DEFLATE, _GZIP_RESERVED = 0x8B1F, 8, 0xE0
 _FRAME_HEAD = Struct("<IB")
-"""Of zstd and lz4: the magic number, and which fields follow."""
+"""For zstd and lz4: the magic number, and flags for the fields that follow."""
 _WORD = Struct("<I")
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_FIELDS_SIZES = tuple(
     (1 - (flags >> 5 & 1)) + (0, 1, 2, 4)[flags & 3] + ((0, 2, 4, 8)[flags >> 6] or flags >> 5 & 1)
     for flags in range(256)
 )
-"""Of the window, the dictionary and the content's size, by the flags."""
+"""The size of the window, dictionary and content size fields, by flags."""
 _ZSTD_CHECKSUM, _ZSTD_RLE, _ZSTD_RESERVED_BLOCK = 4, 1, 3
 _LZ4_MAGIC = 0x184D2204
 _LZ4_STORED = 1 << 31
@@ -42,8 +42,8 @@ _SNAPPY_LENGTH_SIZE_MAX = 5
 
 
 def is_plausible(batch: RecordBatch) -> bool:
-    """Whether a packed batch need not be opened: it seems to have a sound frame, and room for the
-    records that it claims."""
+    """Whether a compressed batch need not be decompressed: its frame looks valid, and it is large
+    enough for its record count."""
     at, size = batch.position, batch.size
     if batch.count > RECORDS_PER_PACKED_BYTE * (size - HEADER_SIZE):
         return False
@@ -60,7 +60,7 @@ def packing_fault(batch: RecordBatch) -> str | None:
         sound = _CHECKS[codec](batch.buffer, at + HEADER_SIZE, at + batch.size)
     except (OutOfBytes, IndexError):
         sound = False
-    return None if sound else f"the records are not packed as {codec.name.lower()}"
+    return None if sound else f"the records are not compressed as {codec.name.lower()}"
 
 
 def _gzip(data: Buffer, at: int, end: int) -> bool:
@@ -75,7 +75,7 @@ def _zstd(data: Buffer, at: int, end: int) -> bool:
         return False
     at += _FRAME_HEAD.size + _ZSTD_FIELDS_SIZES[flags]
     for _ in range(BLOCKS_MAX):
-        # A block's head has three bytes; its last byte may be the batch's last but one.
+        # A block header has three bytes; it is read as the upper bytes of a word of four.
         (head,) = _WORD.unpack_from(data, at - 1)
         head >>= 8
         kind = head >> 1 & 3
@@ -120,10 +120,10 @@ def _snappy(data: Buffer, at: int, end: int) -> bool:
             at += 4 + size
         return at <= end
     for place in range(at, min(at + _SNAPPY_LENGTH_SIZE_MAX, end)):
-        if data[place] < 0x80:  # the last byte of the length of what is packed
+        if data[place] < 0x80:  # the last byte of the decompressed length
             return end > place + 1
     return False
 
 
 _CHECKS = (lambda *_: True, _gzip, _snappy, _lz4, _zstd)
-"""By codec: whether the bytes of a buffer from one place to another are packed so."""
+"""By codec: a check whether the bytes between two positions have this format."""

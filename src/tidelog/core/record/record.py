@@ -1,4 +1,4 @@
-"""What an application hands to a log: key, value, timestamp, headers."""
+"""A record as applications see it: key, value, timestamp, headers."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ NO_TIMESTAMP = -1
 
 
 class Header(NamedTuple):
-    """One header; keys may repeat, and their order counts.
+    """One header. Keys may repeat, and the order of headers is kept.
 
-    A key is text, but nothing stops a client from sending other bytes. Those survive the
-    way through a str and back (surrogateescape).
+    A key should be UTF-8, but clients can send other bytes. Those survive decoding and encoding
+    (surrogateescape).
     """
 
     key: str
@@ -27,7 +27,7 @@ class Header(NamedTuple):
 
 @slotted
 class Record:
-    """One record. A None key or value is not the same as an empty one."""
+    """One record. A key or value of None differs from an empty one."""
 
     key: bytes | None
     value: bytes | None

@@ -1,13 +1,13 @@
-"""A record batch read in place: its 61-byte header, never its records.
+"""The record batch: its 61-byte header, parsed in place; the records stay encoded.
 
-The broker handles batches closed. A produced batch is one slice of a request; the broker
-patches two fields that the checksum leaves out (base offset, leader epoch) and writes the
-same bytes. So a `RecordBatch` is a picture of the header plus the buffer it was read from.
+The broker does not decode records. A produced batch is one slice of a request; the broker sets two
+fields that the checksum does not cover (base offset, leader epoch) and writes the same bytes. So a
+`RecordBatch` has the fields of the header and the buffer that they were read from.
 
-Always true of a parsed batch: its bytes lie whole inside the buffer, its magic is 2, and
-`last_offset >= base_offset`. The checksum is checked only when asked (`crc_ok`): followers
-and recovery ask, a reader that trusts its own disk does not. `count` may be smaller than
-the span of offsets, even 0, after compaction.
+Invariants of a parsed batch: all its bytes are in the buffer, its magic is 2, and
+`last_offset >= base_offset`. Only `crc_ok` compares the checksum: followers and recovery call it,
+reads of verified segments do not. After compaction `count` may be smaller than the range of
+offsets, even 0.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tidelog.core.types import LeaderEpoch, Offset
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 PREFIX_SIZE = 12
-"""Base offset and batch length, which the length itself does not count."""
+"""Size of base offset and batch length, which the batch length does not include."""
 MAGIC = 2
 CRC_FROM = 21
 """The checksum covers everything from the attributes to the end."""
@@ -45,11 +45,11 @@ _MAX_TIMESTAMP_AT = 35
 
 
 class CorruptRecord(Exception):
-    """Bytes that are no valid batch.
+    """Invalid bytes in a batch or a record.
 
-    `reason` says what is wrong; `error` is what a producer that sent them is told: a client
-    retries CORRUPT_MESSAGE and gives up on INVALID_RECORD. `unpacked_bytes` is how much was
-    unpacked, at most, before that was known.
+    `reason` says what is wrong. `error` is the error code for the producer that sent them: a client
+    retries CORRUPT_MESSAGE, but not INVALID_RECORD. `unpacked_bytes` is the most that was
+    decompressed before the error was found.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class CorruptRecord(Exception):
 
 @slotted
 class RecordBatch:
-    """The header of one batch, and where its bytes are."""
+    """The header of one batch, and the position of its bytes in a buffer."""
 
     buffer: Buffer
     position: int
     size: int
-    """Of the whole batch, prefix included."""
+    """Size of the whole batch, including the prefix."""
     base_offset: Offset
     last_offset: Offset
     leader_epoch: LeaderEpoch
@@ -80,7 +80,7 @@ class RecordBatch:
     base_timestamp: int
     max_timestamp: int
     producer_id: int
-    """-1 for none, as are the epoch and the sequence: they are compared, never computed with."""
+    """-1 if the producer is not idempotent; then epoch and sequence are -1 too."""
     producer_epoch: int
     base_sequence: int
     count: int
@@ -91,7 +91,7 @@ class RecordBatch:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record; -1 if the batch carries none."""
+        """The sequence number of the last record; -1 if the batch has none."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset - self.base_offset) & MAX_SEQUENCE
@@ -114,7 +114,7 @@ class RecordBatch:
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Then `base_timestamp` is the time from which tombstones may go."""
+        """Whether `base_timestamp` is the time from which compaction may remove tombstones."""
         return self.attributes & DELETE_HORIZON != 0
 
     @property
@@ -129,7 +129,7 @@ class RecordBatch:
         return crc32c(memoryview(self.buffer)[at + CRC_FROM : at + self.size]) == self.crc
 
     def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-        """Give the batch its place in the log, in the buffer itself. The CRC stays valid."""
+        """Set base offset and leader epoch in the buffer. The checksum stays valid."""
         buffer = _writable(self.buffer)
         _INT64.pack_into(buffer, self.position, base_offset)
         _INT32.pack_into(buffer, self.position + _LEADER_EPOCH_AT, leader_epoch)
@@ -138,7 +138,7 @@ class RecordBatch:
         self.leader_epoch = leader_epoch
 
     def stamp_log_append_time(self, now_ms: int) -> None:
-        """Make every record read as written at `now_ms`, in the buffer itself."""
+        """Set `now_ms` as the timestamp of every record, in the buffer."""
         buffer = _writable(self.buffer)
         self.attributes |= LOG_APPEND_TIME
         self.max_timestamp = now_ms
@@ -149,7 +149,7 @@ class RecordBatch:
 
 
 def patch_packing(batch: bytearray, length: int, attributes: int) -> None:
-    """Write what changes when a batch is packed anew; the checksum is the caller's."""
+    """Set length and attributes of a batch that was compressed again; not the checksum."""
     _INT32.pack_into(batch, _LENGTH_AT, length)
     _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes)
 
@@ -160,10 +160,12 @@ def _writable(buffer: Buffer) -> bytearray | memoryview:
 
 
 def parse(buffer: Buffer, position: int = 0) -> RecordBatch:
-    """Read the header at `position`. Raises CorruptRecord unless a whole batch lies there."""
+    """Parse the header at `position`. Raises CorruptRecord unless a whole batch is there."""
     present = len(buffer) - position
     if present < HEADER_SIZE:
-        raise CorruptRecord(f"{present} bytes are no batch header", ErrorCode.INVALID_RECORD)
+        raise CorruptRecord(
+            f"{present} bytes are too few for a batch header", ErrorCode.INVALID_RECORD
+        )
     (
         base_offset,
         length,
@@ -189,7 +191,7 @@ def parse(buffer: Buffer, position: int = 0) -> RecordBatch:
         raise CorruptRecord(reason, ErrorCode.INVALID_RECORD)
     if last_offset_delta < 0:
         body = memoryview(buffer)[position + CRC_FROM : position + size]
-        # A flipped bit is worth a retry; a producer that counts backwards is not.
+        # A retry helps against a flipped bit, but not against a producer that sends this.
         meant = crc32c(body) == crc
         error = ErrorCode.INVALID_RECORD if meant else ErrorCode.CORRUPT_MESSAGE
         raise CorruptRecord(f"last offset delta {last_offset_delta}", error)
@@ -212,8 +214,8 @@ def parse(buffer: Buffer, position: int = 0) -> RecordBatch:
 
 
 def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
-    """Every whole batch from `position` on. A batch cut off at the end ends the iteration,
-    as the last one of a fetch answer may be; a bad header raises CorruptRecord."""
+    """Yield every whole batch from `position` on. An incomplete batch at the end, as in a fetch
+    response, ends the iteration; an invalid header raises CorruptRecord."""
     end = len(buffer)
     while end - position >= PREFIX_SIZE:
         size = _INT32.unpack_from(buffer, position + _LENGTH_AT)[0] + PREFIX_SIZE

@@ -1,11 +1,11 @@
-"""What a leader checks of a produced batch before it goes into the log.
+"""The leader's checks of a produced batch before it is appended.
 
-Only the header is read, and the checksum taken: no record is opened. So a few of Kafka's
-checks are weaker here: timestamps are judged by the first and the largest one the header
-names, and inner offsets are trusted. How records are packed, and keys on compacted topics, are
-checked in record/opening.
+They read only the header and the checksum, not the records. So a few checks are weaker than
+Kafka's: of the timestamps only the first and the largest one are checked, from the header, and
+the offsets of records are not. packed_form.py checks the compressed form, opened_batch.py the keys
+on compacted topics.
 
-Checks stand in Kafka's order, for a batch with two faults must get Kafka's answer.
+The order of the checks is Kafka's, so that a batch with two faults gets the same error.
 """
 
 from tidelog.core.errors import ErrorCode
@@ -28,28 +28,28 @@ TIMESTAMP_AFTER_MAX_MS = 3_600_000
 TIMESTAMP_BEFORE_MAX_MS = 2**63 - 1
 ZSTD_PRODUCE_VERSION = 7
 RECORD_SIZE_MIN = 7
-"""Length, attributes, timestamp, offset, key, value, headers: a byte each."""
+"""One byte each for length, attributes, timestamp, offset, key, value, headers."""
 _ZSTD = int(Codec.ZSTD)
 _NONE = ErrorCode.NONE
-"""A look-up in an enumeration takes as long as a call."""
+"""A lookup in an enumeration takes as long as a call."""
 
 
 @slotted
 class BatchRules:
-    """What a topic's settings say about its batches."""
+    """The settings of a topic that apply to its batches."""
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
     log_append_time: bool = False
     timestamp_before_max_ms: int = TIMESTAMP_BEFORE_MAX_MS
     timestamp_after_max_ms: int = TIMESTAMP_AFTER_MAX_MS
     codec: Codec | None = None
-    """What batches are packed with in the log; None keeps what each producer chose."""
+    """The codec of batches in the log; None keeps the producer's."""
     level: int | None = None
-    """How hard that codec tries; None is its default."""
+    """The compression level; None is the codec's default."""
     keys_needed: bool = False
     """The topic is compacted."""
     records_checked: bool = False
-    """Every batch is opened and looked through, as Kafka does."""
+    """Decompress every batch and check all records, as Kafka does."""
 
 
 def validate(
@@ -60,13 +60,13 @@ def validate(
     produce_version: int,
     refusal: ErrorCode = _NONE,
 ) -> RecordBatch | ErrorCode:
-    """The one batch in `records` (a partition's share of a produce request), or the error.
+    """Return the one batch in `records` (a partition's part of a produce request), or an error.
 
-    The time is between `earliest_now_ms` and `latest_now_ms`. They differ while the clock is in
-    doubt (wall_clock.py), and a timestamp that may be valid is accepted.
+    The current time is between `earliest_now_ms` and `latest_now_ms`. They differ while the clock
+    is not trusted (wall_clock.py); a timestamp that may be valid is accepted.
 
-    `refusal` is why the partition takes no batch at all now: it comes after what is wrong
-    with the request, and before what is wrong with the batch.
+    `refusal` is why the partition accepts no batch now. It has precedence over errors of the
+    batch, but not over errors of the request.
     """
     try:
         batch = parse(records)

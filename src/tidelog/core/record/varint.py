@@ -1,7 +1,7 @@
-"""Zig-zag varints: how lengths and deltas are written inside a batch.
+"""Zig-zag varints, which encode lengths and deltas inside a batch.
 
-Seven bits a byte, the low group first; small numbers of either sign are short. The reader
-is bounded: it never runs past the buffer, nor past the bytes an int32 or int64 can take.
+Each byte has seven bits, the lowest first; small numbers of either sign are short. `read_varint`
+never reads past the buffer, nor more bytes than an int32 or int64 can have.
 """
 
 from tidelog.core.record.crc32c import Buffer
@@ -12,10 +12,10 @@ INT64_BITS = 64
 
 
 def read_varint(data: Buffer, position: int, bits: int = INT32_BITS) -> tuple[int, int]:
-    """The number at `position` and the position after it."""
+    """Return the number at `position` and the position after it. Raises CorruptRecord."""
     try:
         byte = data[position]
-        if byte < 0x80:  # nearly all are this short
+        if byte < 0x80:  # most varints have one byte
             return (byte >> 1) ^ -(byte & 1), position + 1
         raw = shift = 0
         at = position
@@ -31,10 +31,11 @@ def read_varint(data: Buffer, position: int, bits: int = INT32_BITS) -> tuple[in
             shift += 7
     except IndexError:
         pass
-    raise CorruptRecord(f"no {bits}-bit varint at byte {position} of the records")
+    raise CorruptRecord(f"invalid {bits}-bit varint at byte {position} of the records")
 
 
 def write_varint(output: bytearray, number: int) -> None:
+    """Append a number to `output`."""
     if 0 <= number < 0x40:
         output.append(number << 1)
         return

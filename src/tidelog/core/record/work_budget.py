@@ -1,10 +1,10 @@
 """The budget of one request for decompression, compression and record scans.
 
 One thread serves all clients. A kilobyte may decompress to gigabytes, and a megabyte may hold a
-million records, so both are counted: bytes that go through a codec, and steps over records
-and their headers. Core has no clock; these two numbers stand for the time that they take.
+million records. So both are counted: bytes that a codec processes, and steps over records and their
+headers. Core has no clock; these two numbers stand for the time that the work takes.
 
-Invariant: work is charged when it is done, also when the batch is refused afterwards. So all
+Invariant: work is charged when it is done, also if the batch is rejected afterwards. So all
 batches of one request together cost no more than one budget.
 """
 
@@ -15,16 +15,16 @@ from tidelog.core.record.record_batch import CorruptRecord
 
 UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 STEPS_MAX = 400_000
-"""Each of the two takes about a third of a second."""
+"""Using up either of the two takes about a third of a second."""
 RECORD_STEPS = 2
 BATCH_STEPS = 20
 """A record takes as long as two headers, and finding a batch as long as ten records."""
 ALWAYS_PACKED_BYTES = 1024 * 1024
-"""The first batch of a request may be packed if it is no larger, however slow its codec is."""
+"""The first batch of a request may be compressed up to this size, however slow its codec is."""
 _SLOW_FRAMES = frozenset({Codec.GZIP, Codec.SNAPPY})
 _FRAMES_PRICE = 8
-"""A packed byte costs as much as so many unpacked ones at least: of these two a megabyte can be
-fifty thousand frames that are all but empty."""
+"""A compressed byte costs at least this many decompressed ones: with these two codecs a megabyte
+can be fifty thousand nearly empty frames."""
 _GZIP_PRICE = 6
 _ZSTD_PRICES = ((3, 2), (9, 10), (14, 50))
 """Highest level, and the price of a byte in decompressed bytes: 114, 26 and 10 MB/s of text,
@@ -34,7 +34,7 @@ _LZ4_PRICE = 1
 
 
 class WorkBudget:
-    """What is left for one request."""
+    """The remaining budget of one request."""
 
     __slots__ = ("_bytes", "_first", "_steps", "bytes_left", "steps_left")
 
@@ -54,20 +54,19 @@ class WorkBudget:
         return self._steps - self.steps_left
 
     def begin_batch(self) -> None:
-        """Note whether this is the first batch that costs anything: if it does not fit, it
-        never will."""
+        """Start a batch. If the first one of a request exceeds the budget, a retry would too."""
         self._first = self.bytes_left == self._bytes and self.steps_left == self._steps
         self.steps_left -= BATCH_STEPS
 
     def charge_steps(self, steps: int) -> None:
-        """Raises CorruptRecord if fewer are left; then none are."""
+        """Use up steps. Raises CorruptRecord if fewer are left, and sets the rest to 0."""
         if steps > self.steps_left:
             self.steps_left = 0
             raise self._refusal(f"more than {self._steps // RECORD_STEPS} records and headers")
         self.steps_left -= steps
 
     def unpack(self, codec: int, packed: Buffer) -> Buffer:
-        """Raises CorruptRecord: bad data, or more bytes than are left."""
+        """Decompress data. Raises CorruptRecord: invalid data, or more bytes than are left."""
         if codec == Codec.NONE:
             return packed
         least = len(packed) * _FRAMES_PRICE if codec in _SLOW_FRAMES else 0
@@ -84,18 +83,19 @@ class WorkBudget:
         return records
 
     def charge_packing(self, size: int, codec: Codec, level: int | None) -> None:
-        """Raises CorruptRecord if packing so many bytes takes too long."""
+        """Use up bytes for compression. Raises CorruptRecord if that takes too long."""
         price = size * _price(codec, level)
         fits = price <= self.bytes_left or (self._first and size <= ALWAYS_PACKED_BYTES)
         self.bytes_left -= price if fits else self.bytes_left
         if not fits:
-            raise self._refusal(f"{size} bytes are too many to pack as {codec.name.lower()}")
+            raise self._refusal(f"{size} bytes are too many to compress as {codec.name.lower()}")
 
     def _too_large(self) -> CorruptRecord:
-        return self._refusal(f"unpacks to more than {self._bytes} bytes")
+        return self._refusal(f"decompresses to more than {self._bytes} bytes")
 
     def _refusal(self, reason: str) -> CorruptRecord:
-        """The error of a batch over budget: producers split one that never fits, retry others."""
+        """Return the error of a batch over budget: producers split a batch that never fits, and
+        retry others."""
         if self._first:
             reason = f"{reason}; send fewer records at once"
             return CorruptRecord(reason, ErrorCode.MESSAGE_TOO_LARGE)

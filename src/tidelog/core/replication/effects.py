@@ -1,7 +1,7 @@
-"""Everything a replica can ask for, in the order in which it must be done.
+"""The effects that a replica returns; the node carries them out in order.
 
-The first seven change the replica's log; if one of them fails, nothing after it in the
-same list may be carried out, and the replica is told LogFailed.
+The first seven change the replica's log. If one of them fails, the node carries out none of the
+later ones in the list and sends LogFailed to the replica.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from tidelog.core.types import BrokerEpoch, BrokerId, EpochEnd, LeaderEpoch, Off
 
 @slotted
 class AppendRecords:
-    """Write these batches, already stamped, at the end of the log."""
+    """Append these batches, whose offsets and epochs are set."""
 
     batches: Sequence[Batch]
 
 
 @slotted
 class TruncateTo:
-    """Cut the log so that it ends at `offset`; the last two fields say what was there."""
+    """Truncate the log to `offset`; the last two fields are from before the truncation."""
 
     offset: Offset
     log_end_offset: Offset
@@ -47,7 +47,7 @@ class AbandonRepair:
 
 @slotted
 class RestartAt:
-    """Throw the whole log away; it starts anew at `offset`."""
+    """Delete the whole log and start an empty one at `offset`."""
 
     offset: Offset
     log_end_offset: Offset
@@ -63,12 +63,12 @@ class DropBefore:
 
 @slotted
 class WriteEpochs:
-    """Write the leader-epoch checkpoint before anything else is served."""
+    """Write the leader-epoch checkpoint before any later effect."""
 
 
 @slotted
 class AnswerProduce:
-    """Tell the producer; `base_offset` is None on error."""
+    """Respond to a produce request; `base_offset` is None on error."""
 
     request: Request
     error: ErrorCode
@@ -85,7 +85,7 @@ class DuplicateFound:
 
 @slotted
 class AwaitCommit:
-    """Tell the producer once the high watermark has reached `offset`."""
+    """Respond to a produce request when the high watermark has reached `offset`."""
 
     request: Request
     offset: Offset
@@ -94,7 +94,7 @@ class AwaitCommit:
 
 @slotted
 class AwaitFlush:
-    """Tell the producer once everything below `offset` is on this replica's disk."""
+    """Respond to a produce request when all records below `offset` are flushed here."""
 
     request: Request
     offset: Offset
@@ -103,7 +103,7 @@ class AwaitFlush:
 
 @slotted
 class AnswerFetch:
-    """Tell the fetcher: records from `offset` up to `upto`, or why there are none."""
+    """Respond to a fetch with the records from `offset` up to `upto`, or with an error."""
 
     request: Request
     error: ErrorCode
@@ -117,7 +117,7 @@ class AnswerFetch:
 
 @slotted
 class AnswerEpochEnd:
-    """Tell where the epoch ends; None when nothing can be said."""
+    """Respond to OffsetForLeaderEpoch; `end` is None if the epoch is unknown here."""
 
     request: Request
     error: ErrorCode
@@ -126,19 +126,19 @@ class AnswerEpochEnd:
 
 @slotted
 class AnswerOffsets:
-    """Tell where the log starts and ends, for this asker."""
+    """Respond to ListOffsets; a client gets the end that it may read up to."""
 
     request: Request
     error: ErrorCode
     log_start_offset: Offset
     end_offset: Offset
     end_known: bool
-    """False while a new leader can't yet know the high watermark (KIP-207)."""
+    """False while a new leader does not know the high watermark yet (KIP-207)."""
 
 
 @slotted
 class AnswerDeleteRecords:
-    """Tell why records can't be deleted."""
+    """Respond to DeleteRecords with an error."""
 
     request: Request
     error: ErrorCode
@@ -146,7 +146,7 @@ class AnswerDeleteRecords:
 
 @slotted
 class AwaitLowWatermark:
-    """Tell the client once every live replica's log starts at or after `offset`."""
+    """Respond to DeleteRecords when every live replica's log starts at or after `offset`."""
 
     request: Request
     offset: Offset
@@ -154,26 +154,26 @@ class AwaitLowWatermark:
 
 @slotted
 class AdvanceHighWatermark:
-    """Wake whoever waits for commits or for committed records."""
+    """Complete produce requests and fetches that wait for the high watermark."""
 
     offset: Offset
 
 
 @slotted
 class AdvanceFlushed:
-    """Wake whoever waits for this leader's own disk."""
+    """Complete produce requests that wait for this leader's flush."""
 
     offset: Offset
 
 
 @slotted
 class AdvanceLowWatermark:
-    """Some follower's log start moved: wake whoever waits for deletion."""
+    """A follower's log start has changed: check the DeleteRecords requests that wait."""
 
 
 @slotted
 class ProposeIsr:
-    """Ask the controller for this ISR (AlterPartition)."""
+    """Propose this ISR to the controller (AlterPartition)."""
 
     isr: tuple[tuple[BrokerId, BrokerEpoch | None], ...]
     leader_epoch: LeaderEpoch
@@ -187,7 +187,7 @@ class ProposeIsr:
 
 @slotted
 class TakeLeadership:
-    """Serve clients: this replica leads from `start_offset` on."""
+    """Serve clients: this replica is the leader, and its epoch starts at `start_offset`."""
 
     leader_epoch: LeaderEpoch
     start_offset: Offset
@@ -205,13 +205,13 @@ class FollowLeader:
 
 @slotted
 class StopFollowing:
-    """Fetch no more until the controller says whom to follow."""
+    """Stop fetching until the controller names a leader."""
 
 
 @slotted
 class RefuseTruncation:
-    """Report the leader to the controller: it lacks the records of this log from `offset` on,
-    and those below the high watermark were committed."""
+    """Report to the controller that the leader lacks committed records: those of this log from
+    `offset` up to the high watermark."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
@@ -221,14 +221,14 @@ class RefuseTruncation:
 
 @slotted
 class FailWaiters:
-    """This replica no longer leads: nobody who waits here will be served."""
+    """Fail all requests that wait on this replica: it no longer leads, or leads a new epoch."""
 
     error: ErrorCode
 
 
 @slotted
 class FetchPosition:
-    """What a follower would ask its leader now: the next records."""
+    """A follower's next request: a fetch from this position."""
 
     offset: Offset
     leader_epoch: LeaderEpoch
@@ -238,7 +238,7 @@ class FetchPosition:
 
 @slotted
 class EpochQuestion:
-    """What a follower would ask its leader now: where does this epoch end?"""
+    """A follower's next request: where does this epoch end? (OffsetForLeaderEpoch)"""
 
     epoch: LeaderEpoch
     leader_epoch: LeaderEpoch
@@ -246,7 +246,7 @@ class EpochQuestion:
 
 @slotted
 class OffsetsQuestion:
-    """What a follower would ask its leader now: where does your log start and end?"""
+    """A follower's next request: where does the leader's log start and end? (ListOffsets)"""
 
     leader_epoch: LeaderEpoch
 

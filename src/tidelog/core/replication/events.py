@@ -1,10 +1,10 @@
-"""Everything that can happen to one replica of a partition.
+"""The events that a replica of a partition handles.
 
-Events are nouns and past participles; their counterpart, what a replica asks for in
-return, is effects.py. They are mutable slotted classes for speed (a frozen one costs
-six times as much to make), and nobody changes one after making it.
+An event is a noun and a past participle. The effects that a replica returns are in effects.py.
+Events are mutable slotted classes for speed (creating a frozen one takes six times as long), but
+no code changes an event after it is created.
 
-`request` is an opaque token: whoever asked gets it back in the answer.
+`request` is an opaque token that the response carries back to the sender.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ ACKS_LEADER = 1
 ACKS_ALL = -1
 
 NO_PROGRESS: Offset = -1
-"""The log start in a fetch that says nothing of the follower's log: a repair fetches records
-that it has yet to put in place (follower.py)."""
+"""The log start in a fetch of a repair, which reports no progress: the fetched records are not in
+the follower's log yet (follower.py)."""
 
 
 class Batch(Protocol):
-    """What replication needs to know of a record batch; record.RecordBatch is one."""
+    """The fields of a record batch that replication reads; see record.RecordBatch."""
 
     base_offset: Offset
     last_offset: Offset
@@ -34,12 +34,12 @@ class Batch(Protocol):
     producer_id: int
 
     def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-        """Stamp the batch with its place in the log."""
+        """Set the batch's base offset and leader epoch."""
 
 
 @slotted
 class PartitionChanged:
-    """The controller's word on this partition, as the metadata store has it."""
+    """The controller registered this leader, ISR and replica set in the metadata store."""
 
     leader: BrokerId | None
     leader_epoch: LeaderEpoch
@@ -47,7 +47,7 @@ class PartitionChanged:
     isr: Sequence[BrokerId]
     replicas: Sequence[BrokerId]
     recovering: bool
-    """True when this leader was elected uncleanly and has not yet said so was noted."""
+    """Whether this leader was elected uncleanly and has not yet confirmed its recovery."""
     now_ms: int
     unclean_epoch: LeaderEpoch = -1
     """The leader epoch of the last unclean election; -1 if there was none."""
@@ -55,7 +55,7 @@ class PartitionChanged:
 
 @slotted
 class ProduceReceived:
-    """A client's batch, already checked by itself (record/validation.py)."""
+    """A client's batch, whose header and checksum are valid (record/validation.py)."""
 
     request: Request
     batch: Batch
@@ -67,7 +67,7 @@ class ProduceReceived:
 
 @slotted
 class FollowerFetchReceived:
-    """A follower asks for what comes next, and thereby tells how far it has come."""
+    """A follower fetches records; the fetch offset tells its log end offset."""
 
     request: Request
     replica: BrokerId
@@ -81,7 +81,7 @@ class FollowerFetchReceived:
 
 @slotted
 class ConsumerFetchReceived:
-    """A consumer asks for committed records."""
+    """A consumer fetches committed records."""
 
     request: Request
     offset: Offset
@@ -89,12 +89,12 @@ class ConsumerFetchReceived:
     last_fetched_epoch: LeaderEpoch | None
     read_committed: bool
     any_replica: bool
-    """True when the client knows that followers may serve it too (KIP-392)."""
+    """Whether the client supports fetching from followers (KIP-392)."""
 
 
 @slotted
 class EpochEndRequested:
-    """OffsetForLeaderEpoch: where does this epoch end in your log?"""
+    """OffsetForLeaderEpoch: a replica asks where an epoch ends in this log."""
 
     request: Request
     leader_epoch: LeaderEpoch | None
@@ -103,7 +103,7 @@ class EpochEndRequested:
 
 @slotted
 class OffsetsRequested:
-    """ListOffsets: where does your log start and end?"""
+    """ListOffsets: a client or replica asks where this log starts and ends."""
 
     request: Request
     leader_epoch: LeaderEpoch | None
@@ -113,7 +113,7 @@ class OffsetsRequested:
 
 @slotted
 class DeleteRecordsRequested:
-    """A client asks to drop what lies before `offset`; None means up to the HW."""
+    """A client deletes the records before `offset`; None means up to the high watermark."""
 
     request: Request
     offset: Offset | None
@@ -121,11 +121,11 @@ class DeleteRecordsRequested:
 
 @slotted
 class FetchAnswered:
-    """The leader's reply to this follower's fetch.
+    """The leader's response to this follower's fetch.
 
-    `leader_epoch` and `offset` are those of the request: a reply to a question that this
-    replica would no longer ask is void. The node has one fetch of a replica under way at a
-    time and passes each reply once.
+    `leader_epoch` and `offset` are those of the request: a response to a request that this
+    replica would no longer send is ignored. The node has one fetch of a replica in flight at a
+    time and passes each response once.
     """
 
     leader_epoch: LeaderEpoch
@@ -140,7 +140,7 @@ class FetchAnswered:
 
 @slotted
 class EpochEndAnswered:
-    """The leader's reply to OffsetForLeaderEpoch; asked by historical policies only."""
+    """The leader's response to OffsetForLeaderEpoch; only historical policies send it."""
 
     leader_epoch: LeaderEpoch
     epoch: LeaderEpoch
@@ -151,7 +151,7 @@ class EpochEndAnswered:
 
 @slotted
 class OffsetsAnswered:
-    """The leader's log start and end, asked after an OFFSET_OUT_OF_RANGE."""
+    """The leader's log start and end, requested after an OFFSET_OUT_OF_RANGE."""
 
     leader_epoch: LeaderEpoch
     error: ErrorCode
@@ -162,7 +162,7 @@ class OffsetsAnswered:
 
 @slotted
 class IsrChangeAnswered:
-    """The controller's reply to ProposeIsr; the first two fields repeat the proposal."""
+    """The controller's response to ProposeIsr; the first two fields repeat the proposal."""
 
     proposed_isr: frozenset[BrokerId]
     proposed_at: int
@@ -177,8 +177,8 @@ class IsrChangeAnswered:
 class RecordsFlushed:
     """Everything below `offset` is on stable storage.
 
-    Never the completion of a flush that began before the log was last cut: the node asks
-    the log how far it is durable (storage's flush generation).
+    It never stems from a flush that began before the last truncation: the node reads the
+    recovery point from the log (storage's flush generation).
     """
 
     offset: Offset
@@ -187,30 +187,30 @@ class RecordsFlushed:
 
 @slotted
 class RetentionReached:
-    """Old segments of this replica are due to go: everything before `offset`."""
+    """Retention allows this replica to delete everything before `offset`."""
 
     offset: Offset
 
 
 @slotted
 class LogEndMoved:
-    """The log could only be cut at a batch boundary, and ends earlier than asked."""
+    """A truncation ended at a batch boundary, below the requested offset."""
 
     offset: Offset
 
 
 @slotted
 class DamageFound:
-    """From `offset` on this replica lacks records that it once held; a leader has them."""
+    """This replica lacks records from `offset` on that it once had; a leader has them."""
 
     offset: Offset
 
 
 @slotted
 class RepairNeeded:
-    """Records from `start` to `end` (exclusive) are damaged here: fetch these and no others.
+    """Records from `start` to `end` (exclusive) are damaged: fetch only these.
 
-    If both are the same, fetch nothing for now: the log is whole only below `start`.
+    If both are equal, fetch nothing for now: the log is complete only below `start`.
     """
 
     start: Offset
@@ -224,19 +224,19 @@ class RepairEnded:
 
 @slotted
 class BrokersChanged:
-    """Some broker was fenced or unfenced, so another high watermark may be due."""
+    """A broker was fenced or unfenced, so the high watermark may change."""
 
     now_ms: int
 
 
 @slotted
 class LogFailed:
-    """The disk under this replica refused; nothing more may be promised."""
+    """A disk error: this replica is offline and confirms nothing more."""
 
 
 @slotted
 class Ticked:
-    """Time to look for followers that have fallen behind."""
+    """A timer tick: check for followers that have fallen behind."""
 
     now_ms: int
 

@@ -1,9 +1,8 @@
-"""Fencing: whoever speaks from an older epoch is refused.
+"""Fencing: requests from an older epoch are rejected.
 
-Each request names the leader epoch its sender believes in (KIP-320). Without it a
-follower that missed an election goes on copying from a leader that was deposed, and
-the two agree on records that nobody else will ever have
-(scenarios/fencing/zombie-leader.txt).
+Each request carries the leader epoch that its sender knows (KIP-320). Without it a follower that
+missed an election would continue to copy from the former leader, and the two would have records
+that no other replica ever gets (scenarios/fencing/zombie-leader.txt).
 """
 
 from tidelog.core.errors import ErrorCode
@@ -14,10 +13,10 @@ _NONE = ErrorCode.NONE
 
 
 def leader_epoch_error(known: LeaderEpoch, sent: LeaderEpoch | None) -> ErrorCode:
-    """Compare the epoch in a request with ours; old clients send none.
+    """Compare the leader epoch in a request with the known one; old clients send none.
 
-    Always checked before leadership, so that a stale client learns that it is stale and
-    not merely that it asked the wrong broker.
+    This is checked before leadership: a client with stale metadata gets an error that says so,
+    not NOT_LEADER_OR_FOLLOWER.
     """
     if sent is None or sent == known:
         return _NONE
@@ -25,12 +24,12 @@ def leader_epoch_error(known: LeaderEpoch, sent: LeaderEpoch | None) -> ErrorCod
 
 
 def leadership_error(replica: Replica) -> ErrorCode:
-    """Why this replica can't act as leader, if it can't."""
+    """Return why this replica can't serve as leader; NONE if it can."""
     if replica.offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     return _NONE if replica.leader == replica.local else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def is_stale_incarnation(known: BrokerEpoch | None, sent: BrokerEpoch | None) -> bool:
-    """Whether a fetch comes from a broker's life before its last restart (KIP-903)."""
+    """Whether a broker sent this fetch before its last restart (KIP-903)."""
     return sent is not None and known is not None and sent < known

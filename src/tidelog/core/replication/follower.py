@@ -1,13 +1,13 @@
-"""What a follower does with a new leader, a reply, and a log that has gone astray.
+"""The follower: how it fetches, truncates, repairs its log, and handles errors.
 
-A follower asks its leader, drops what the leader does not have, and copies the rest. A reply
-counts only if it answers the question this follower would still ask: same leader epoch, same
-offset. Late replies from an older epoch have deleted committed records in Kafka (KAFKA-7786,
-KAFKA-18991).
+A follower fetches from its leader, truncates the records that the leader does not have, and
+appends the others. It ignores a response unless it would still send the same request: same
+leader epoch, same offset. Late responses from an older epoch have deleted committed records in
+Kafka (KAFKA-7786, KAFKA-18991).
 
-A follower drops no committed record. A leader that was elected cleanly has every record below
-any replica's high watermark. One that lacks some has lost them: the follower keeps its log,
-stops fetching and reports the leader (ADR 40).
+A follower truncates no committed record. A leader that was elected cleanly has every record
+below any replica's high watermark. If it lacks some, it has lost them: the follower keeps its
+log, stops fetching and reports the leader (ADR 40).
 """
 
 from tidelog.core.errors import ErrorCode
@@ -25,12 +25,12 @@ _DOUBLINGS_MAX = 16
 
 
 def backoff_ms(failures: int, most_ms: int) -> int:
-    """How long to wait after so many failures in a row before the latest."""
+    """Return the wait before the next retry, after this many earlier failures in a row."""
     return min(FIRST_RETRY_MS << min(failures, _DOUBLINGS_MAX), most_ms)
 
 
 def begin_following(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
-    """Follow whom the controller names, from a new leader epoch on."""
+    """Follow the leader of a new leader epoch, or stop if there is none."""
     replica.isr = NO_ISR
     replica.followers = {}
     replica.epoch_start_offset = None
@@ -55,17 +55,17 @@ def begin_following(replica: Replica, event: on.PartitionChanged) -> list[do.Eff
 
 
 def next_question(replica: Replica, now_ms: int) -> do.Question | None:
-    """What to ask the leader now, or None.
+    """Return the next request to the leader, or None.
 
-    With flush-before-ack the next fetch, which tells the leader how far this replica has
-    come, waits until that much is flushed.
+    With flush-before-ack the next fetch waits for the flush, because the leader counts its offset
+    as this replica's log end.
     """
     if replica.retry_at_ms is not None and now_ms < replica.retry_at_ms:
         return None
     if replica.following is Following.NOTHING:
         return None
     if replica.following is Following.ASKING_EPOCH:
-        assert replica.epochs.latest is not None, "asked only about an epoch it has"
+        assert replica.epochs.latest is not None, "the epoch in the request is in the cache"
         return do.EpochQuestion(replica.epochs.latest, replica.leader_epoch)
     if replica.following is Following.ASKING_OFFSETS:
         return do.OffsetsQuestion(replica.leader_epoch)
@@ -82,8 +82,8 @@ def next_question(replica: Replica, now_ms: int) -> do.Question | None:
 
 
 def _repair_position(replica: Replica, repair: Repair) -> do.FetchPosition | None:
-    """Ask for the damaged records only. The leader compares the epoch of the record before them.
-    The fetch does not count as progress: what it brings has yet to be put in place."""
+    """Return a fetch of damaged records; None if none are needed now. It carries the epoch of the
+    record before them. It reports no progress: the fetched records are not in the log yet."""
     if repair.start == repair.end:
         return None
     return do.FetchPosition(
@@ -95,7 +95,7 @@ def _repair_position(replica: Replica, repair: Repair) -> do.FetchPosition | Non
 
 
 def fetch_answered(replica: Replica, event: on.FetchAnswered) -> list[do.Effect]:
-    """Take the leader's reply: records, a divergence, or an error."""
+    """Handle a fetch response: records, a divergence, or an error."""
     if replica.following is not Following.FETCHING or event.leader_epoch != replica.leader_epoch:
         return []
     if replica.repair is not None:
@@ -111,7 +111,7 @@ def fetch_answered(replica: Replica, event: on.FetchAnswered) -> list[do.Effect]
     replica.refusals = 0
     effects: list[do.Effect] = []
     if event.diverging is not None:
-        # The high watermark in this reply belongs to a log that is not yet ours (KAFKA-14704).
+        # Ignore the high watermark in this response: the logs still differ (KAFKA-14704).
         cut = replica.policy.cut_on_answer(
             event.diverging, replica.epochs, replica.log_end_offset, replica.high_watermark
         )
@@ -137,14 +137,14 @@ def fetch_answered(replica: Replica, event: on.FetchAnswered) -> list[do.Effect]
 
 
 def _has_nothing_of(replica: Replica, event: on.FetchAnswered) -> bool:
-    """Whether this replica has no record that the leader still keeps."""
+    """Whether this replica has none of the records that the leader still has."""
     end = replica.log_end_offset
     return end == replica.log_start_offset or end <= event.log_start_offset
 
 
 def _ends_inside(replica: Replica, event: on.FetchAnswered) -> bool:
-    """Whether this log ends inside a batch of the leader. Only damage can do that: the header of
-    its last batch was wrong. That batch has to be fetched again."""
+    """Whether this log ends inside a batch of the leader. Only damage causes that: the header of
+    the last batch was wrong, and the batch must be fetched again."""
     first = event.batches[0]
     if first.leader_epoch > event.leader_epoch or _has_nothing_of(replica, event):
         return False
@@ -154,18 +154,18 @@ def _ends_inside(replica: Replica, event: on.FetchAnswered) -> bool:
 
 
 def _append(replica: Replica, event: on.FetchAnswered, effects: list[do.Effect]) -> bool:
-    """Append what continues this log; False when the reply makes no sense here.
+    """Append the batches that continue this log; return False if none does.
 
-    Batches of an epoch newer than the one asked under come from a leader that was deposed
-    and truncated while it was answering: they and all after them are left (KAFKA-18723).
+    Batches of a newer epoch than the request's come from a former leader that truncated its log
+    while it sent the response: they and all later ones are ignored (KAFKA-18723).
     """
     end = replica.log_end_offset
     first = event.batches[0]
     if first.leader_epoch > event.leader_epoch:
         return False
     if _has_nothing_of(replica, event) and first.base_offset < end <= first.last_offset:
-        # The leader's log starts inside its first batch, and this replica has nothing that
-        # the leader still keeps: an empty log (KAFKA-6975), or one that was cut back to there.
+        # The leader's log starts inside its first batch, and this replica has no record that
+        # the leader has: its log is empty (KAFKA-6975), or was truncated to that offset.
         _restart(replica, first.base_offset, effects)
         end = first.base_offset
     taken: list[on.Batch] = []
@@ -188,10 +188,10 @@ def _append(replica: Replica, event: on.FetchAnswered, effects: list[do.Effect])
 
 
 def _repair_answered(replica: Replica, repair: Repair, event: on.FetchAnswered) -> list[do.Effect]:
-    """Replace damaged records with the leader's, if those are the records that were here.
+    """Replace damaged records with the leader's, if these are the same records.
 
     Records with the same offset and leader epoch are the same: a leader writes each offset once.
-    Where the logs diverge before the damage, the usual truncation rules apply.
+    If the logs diverge before the damage, the usual truncation rules apply.
     """
     if event.offset != repair.start or repair.start == repair.end:
         return []
@@ -199,7 +199,7 @@ def _repair_answered(replica: Replica, repair: Repair, event: on.FetchAnswered) 
     if event.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         if not repair.end <= event.log_start_offset <= replica.high_watermark:
             return [do.AbandonRepair()]
-        # The leader has deleted these records since then.
+        # The leader has deleted these records.
         replica.repair = None
         drop_before(replica, event.log_start_offset, effects)
         return effects
@@ -229,10 +229,10 @@ def _repair_answered(replica: Replica, repair: Repair, event: on.FetchAnswered) 
 
 
 def repair_needed(replica: Replica, event: on.RepairNeeded) -> list[do.Effect]:
-    """Fetch only damaged records from now on."""
+    """Fetch only damaged records until the repair ends."""
     if not replica.is_leader:
         replica.repair = Repair(event.start, event.end)
-        # The log may lack its first segments: then it starts with what is fetched.
+        # If the first segments are missing, the log starts with the fetched records.
         replica.log_start_offset = min(replica.log_start_offset, event.start)
         if replica.following is Following.ASKING_OFFSETS:
             replica.following = Following.FETCHING
@@ -246,10 +246,10 @@ def repair_ended(replica: Replica, _event: on.RepairEnded) -> list[do.Effect]:
 
 
 def _refused(replica: Replica, error: ErrorCode, now_ms: int) -> list[do.Effect]:
-    """Stop if the leader is ahead of the controller's word to us; otherwise try again later.
+    """Stop if the leader has a newer epoch than this replica; otherwise retry later.
 
-    A new leader that has not heard of its office yet will in a moment: so soon at first,
-    then less and less often.
+    A new leader that does not know of its election yet soon will. So the first retry is quick, and
+    later ones are less and less frequent.
     """
     if error is ErrorCode.FENCED_LEADER_EPOCH:
         replica.following = Following.NOTHING
@@ -262,7 +262,7 @@ def _refused(replica: Replica, error: ErrorCode, now_ms: int) -> list[do.Effect]
 
 
 def epoch_end_answered(replica: Replica, event: on.EpochEndAnswered) -> list[do.Effect]:
-    """Historical policies: cut where the leader's answer says, perhaps ask again."""
+    """Truncate by the leader's end of an epoch, as historical policies do; maybe ask again."""
     if (
         replica.following is not Following.ASKING_EPOCH
         or event.leader_epoch != replica.leader_epoch
@@ -282,7 +282,7 @@ def epoch_end_answered(replica: Replica, event: on.EpochEndAnswered) -> list[do.
 
 
 def offsets_answered(replica: Replica, event: on.OffsetsAnswered) -> list[do.Effect]:
-    """Out of range: find a place where both logs are, or begin anew at the leader's start."""
+    """Continue after OFFSET_OUT_OF_RANGE: truncate to the leader's end, or restart at its start."""
     if (
         replica.following is not Following.ASKING_OFFSETS
         or event.leader_epoch != replica.leader_epoch
@@ -297,17 +297,17 @@ def offsets_answered(replica: Replica, event: on.OffsetsAnswered) -> list[do.Eff
     elif event.log_start_offset > replica.log_end_offset:
         _restart(replica, event.log_start_offset, effects)
     else:
-        # Nothing to mend: don't ask the same thing in a tight loop.
+        # Both logs have this offset: fetch again after a pause, not in a tight loop.
         replica.retry_at_ms = event.now_ms + replica.config.replica_fetch_backoff_ms
     return effects
 
 
 def _truncate_unless_committed(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
-    """Truncate the log to where the leader's ends, unless that drops committed records."""
+    """Truncate the log to `offset`, unless that drops committed records."""
     if offset >= replica.high_watermark or _may_lack_committed(replica):
         truncate(replica, offset, effects)
         return
-    assert replica.leader is not None, "only a follower is asked to truncate its log"
+    assert replica.leader is not None, "only a follower truncates its log"
     replica.refused_leader = replica.leader
     replica.following = Following.NOTHING
     effects.append(do.StopFollowing())
@@ -317,15 +317,18 @@ def _truncate_unless_committed(replica: Replica, offset: Offset, effects: list[d
 
 
 def _may_lack_committed(replica: Replica) -> bool:
-    """Whether a sound leader may lack records below this replica's high watermark: after an
-    unclean election that this log has not followed, or if the high watermark may be wrong."""
+    """Whether a correct leader may lack records below this replica's high watermark: after an
+    unclean election that is newer than this log, or if the high watermark may be wrong."""
     latest = replica.epochs.latest
-    given_up = replica.unclean_epoch > (NO_EPOCH if latest is None else latest)
-    return given_up or replica.high_watermark_uncertain or not replica.policy.fetches_with_epoch
+    unclean_since = replica.unclean_epoch > (NO_EPOCH if latest is None else latest)
+    return (
+        unclean_since or replica.high_watermark_uncertain or not replica.policy.fetches_with_epoch
+    )
 
 
 def truncate(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
-    """Cut the tail. Epochs that hold no record go even if no record does (KAFKA-10706)."""
+    """Truncate records, and epochs without records, even if no record is dropped
+    (KAFKA-10706)."""
     if offset < replica.log_end_offset:
         effects.append(do.TruncateTo(offset, replica.log_end_offset, replica.high_watermark))
         set_log_end(replica, offset)
@@ -334,7 +337,7 @@ def truncate(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None
 
 
 def set_log_end(replica: Replica, offset: Offset) -> None:
-    """Let every other offset follow when the log ends earlier."""
+    """Set a lower log end, and limit all other offsets to it."""
     replica.log_end_offset = offset
     if replica.repair is not None and offset <= replica.repair.start:
         replica.repair = None
@@ -344,7 +347,7 @@ def set_log_end(replica: Replica, offset: Offset) -> None:
 
 
 def _restart(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
-    """Drop everything; the high watermark goes along (KAFKA-9491)."""
+    """Delete the whole log; the high watermark moves too (KAFKA-9491)."""
     effects.append(do.RestartAt(offset, replica.log_end_offset, replica.high_watermark))
     replica.log_start_offset = replica.log_end_offset = offset
     replica.high_watermark = replica.flushed_offset = offset

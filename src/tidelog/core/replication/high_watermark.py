@@ -1,15 +1,15 @@
-"""The high watermark (HW): how much of the log is committed and may be shown.
+"""The high watermark (HW): the offset up to which the log is committed and can be read.
 
-A record is committed once every replica that could become leader holds it. Those are
-the maximal ISR (isr.py), and any follower that has caught up and is about to join: if
-the HW did not wait for such a follower, it might run away from it for ever.
+A record is committed when every replica that could become leader has it. Those are the maximal
+ISR (isr.py) and any follower that has caught up and is about to join: if the HW did not wait for
+such a follower, the follower might never reach it.
 
-Always true, and checked again from outside by lab/spec/invariants.py:
+Invariants, also checked by lab/spec/invariants.py:
 
     high watermark <= log end offset
     a leader's high watermark never moves back
 
-A follower's may: it takes what its leader says, and a new leader may know less.
+A follower's may: it is what the leader sends, and a new leader's may be lower.
 Scenarios: scenarios/basics/
 """
 
@@ -32,11 +32,11 @@ def leader_high_watermark(
     now_ms: int,
     lag_ms_max: int,
 ) -> Offset:
-    """The leader's HW after some log end offset or the ISR has changed.
+    """Return the leader's HW after a log end offset or the ISR has changed.
 
-    `durable_end_offset` is the leader's own contribution: its LEO, or how far it has
-    flushed where flush-before-ack is on. Below `min_isr` nothing more commits: otherwise
-    the last replica standing would commit alone what its own crash can lose (KIP-966).
+    `durable_end_offset` is the leader's own log end offset, or its flushed offset with
+    flush-before-ack. With fewer than `min_isr` in-sync replicas the HW stays: otherwise the last
+    one would commit records alone, and its crash could lose them (KIP-966).
     """
     if len(isr.members) < min_isr:
         return current
@@ -57,12 +57,12 @@ def leader_high_watermark(
             )
         ):
             slowest = reached
-    # A replica that joins may still trail what was already shown: that stays shown.
+    # A replica that joins may be behind the current HW, which never moves back.
     return max(current, slowest)
 
 
 def follower_high_watermark(
-    told: Offset, *, log_start_offset: Offset, log_end_offset: Offset
+    received: Offset, *, log_start_offset: Offset, log_end_offset: Offset
 ) -> Offset:
-    """A follower's HW after it has appended a reply that carries the leader's."""
-    return max(log_start_offset, min(told, log_end_offset))
+    """Return a follower's HW after a fetch response with the leader's HW."""
+    return max(log_start_offset, min(received, log_end_offset))

@@ -1,12 +1,12 @@
-"""The in-sync replicas (ISR), and a change of it that is under way.
+"""The in-sync replicas (ISR), and a pending change of them.
 
-Only the controller changes the ISR; the leader proposes (AlterPartition) and waits.
-While it waits it can't know which of the two sets a future leader will be chosen from,
-so it must satisfy both: that is the *maximal* ISR.
+Only the controller changes the ISR; the leader proposes a change (AlterPartition) and waits.
+Until the response, a future leader may be elected from the old or from the proposed ISR, so the
+leader must satisfy both: that is the *maximal* ISR.
 
     Committed        maximal = members
-    PendingExpand    maximal = members + the one that joins   (being stricter is safe)
-    PendingShrink    maximal = members                        (the shrink may yet fail)
+    PendingExpand    maximal = members + the joining replica   (stricter than needed is safe)
+    PendingShrink    maximal = members                         (the shrink may still fail)
 
 The high watermark and acks=all use `maximal`; the check before an append
 (`min.insync.replicas`) uses `members`. Scenario: scenarios/isr/shrink-then-expand.txt
@@ -21,7 +21,7 @@ from tidelog.core.types import BrokerEpoch, BrokerId
 
 @slotted(frozen=True)
 class Committed:
-    """The ISR as the controller last confirmed it; nothing is under way."""
+    """The ISR as the controller last confirmed it, without a pending change."""
 
     members: frozenset[BrokerId]
 
@@ -33,16 +33,16 @@ class Committed:
 
 @slotted(frozen=True)
 class PendingExpand:
-    """A follower has caught up and the controller was asked to let it in."""
+    """A follower has caught up, and the leader proposed to add it."""
 
     members: frozenset[BrokerId]
     joining: BrokerId
     proposed_at: int
-    """The partition epoch on which the proposal stands."""
+    """The partition epoch on which the proposal is based."""
 
     @property
     def proposed(self) -> frozenset[BrokerId]:
-        """The ISR that was asked for."""
+        """The proposed ISR."""
         return self.members | {self.joining}
 
     @property
@@ -53,16 +53,16 @@ class PendingExpand:
 
 @slotted(frozen=True)
 class PendingShrink:
-    """Followers have fallen behind and the controller was asked to let them go."""
+    """Followers have fallen behind, and the leader proposed to remove them."""
 
     members: frozenset[BrokerId]
     leaving: frozenset[BrokerId]
     proposed_at: int
-    """The partition epoch on which the proposal stands."""
+    """The partition epoch on which the proposal is based."""
 
     @property
     def proposed(self) -> frozenset[BrokerId]:
-        """The ISR that was asked for."""
+        """The proposed ISR."""
         return self.members - self.leaving
 
     @property
@@ -75,7 +75,7 @@ Pending: TypeAlias = PendingExpand | PendingShrink
 Isr: TypeAlias = Committed | PendingExpand | PendingShrink
 
 NO_ISR = Committed(frozenset())
-"""What a follower keeps: the ISR is its leader's business."""
+"""The ISR field of a follower: only the leader tracks the ISR."""
 
 
 def may_join(
@@ -83,17 +83,17 @@ def may_join(
     incarnation: BrokerEpoch | None,
     eligible: Mapping[BrokerId, BrokerEpoch | None],
 ) -> bool:
-    """Whether the broker that fetched may enter the ISR.
+    """Whether the broker that fetched may join the ISR.
 
-    It must not be fenced or shutting down (KIP-841), and must be the incarnation that is
-    registered, not one from before a restart that may have lost its log (KIP-903). Old
-    followers don't name their incarnation.
+    It must not be fenced or shutting down (KIP-841), and its broker epoch must be the registered
+    one: a fetch from before a restart does not count, because the restart may have lost the log
+    (KIP-903). Old followers send no broker epoch.
     """
     return broker in eligible and incarnation in (None, eligible[broker])
 
 
 def freeze_isr(isr: Isr) -> tuple[object, ...]:
-    """The ISR as nested tuples of ints: hashable, and ordered."""
+    """Return the ISR as nested tuples of ints, which can be hashed and ordered."""
     members = tuple(sorted(isr.members))
     if isinstance(isr, Committed):
         return (members,)
@@ -102,12 +102,12 @@ def freeze_isr(isr: Isr) -> tuple[object, ...]:
     return (members, (), tuple(sorted(isr.leaving)), isr.proposed_at)
 
 
-def thaw_isr(picture: tuple[Any, ...]) -> Isr:
-    """What `freeze_isr` pictured."""
-    members = frozenset(picture[0])
-    if len(picture) == 1:
+def thaw_isr(frozen: tuple[Any, ...]) -> Isr:
+    """Return the ISR that `freeze_isr` encoded."""
+    members = frozenset(frozen[0])
+    if len(frozen) == 1:
         return Committed(members)
-    _, joining, leaving, proposed_at = picture
+    _, joining, leaving, proposed_at = frozen
     if joining:
         return PendingExpand(members, joining[0], proposed_at)
     return PendingShrink(members, frozenset(leaving), proposed_at)

@@ -1,6 +1,6 @@
-"""What a leader does with a produce, a fetch, a tick, and the controller's answers.
+"""The leader: produce requests, follower fetches, the ISR and the high watermark.
 
-Each function takes the replica's state, changes it, and returns effects in order.
+Each function changes the replica's state and returns effects in order.
 """
 
 from tidelog.core.errors import ErrorCode
@@ -21,11 +21,11 @@ from tidelog.core.replication.replica import Following, Replica
 from tidelog.core.types import BrokerId, Offset
 
 _NONE = ErrorCode.NONE
-"""A look-up in an enumeration takes as long as a call, and this one is needed at every step."""
+"""A lookup in an enumeration takes as long as a call, and every step needs this one."""
 _ACKS = (on.ACKS_ALL, on.ACKS_LEADER, on.ACKS_NONE)
 
 _ROLL_BACK = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-"""The controller surely did not apply the proposal: the last committed ISR stands."""
+"""The controller certainly did not apply the proposal: the last committed ISR is valid."""
 
 _WAIT_FOR_METADATA = frozenset(
     {
@@ -37,15 +37,15 @@ _WAIT_FOR_METADATA = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""Something newer exists: stay strict (pending) until it arrives."""
+"""The metadata is newer than this leader's: the change stays pending until it arrives."""
 
 
 def become_leader(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
-    """Begin to lead in a new epoch.
+    """Start to lead in a new epoch.
 
-    The high watermark stays what this replica last heard; everything above it must be
-    confirmed anew by fetches in this epoch. The epoch is cached before the first write
-    (KAFKA-7415), or a follower asking about it would be told nothing.
+    The high watermark stays the last one that this replica received; records above it must be
+    confirmed by fetches in this epoch. The epoch is cached before the first write (KAFKA-7415), so
+    that followers can ask for it.
     """
     start = replica.log_end_offset
     replica.epoch_start_offset = start
@@ -67,7 +67,7 @@ def become_leader(replica: Replica, event: on.PartitionChanged) -> list[do.Effec
 
 
 def update_leadership(replica: Replica, event: on.PartitionChanged) -> list[do.Effect]:
-    """Take a newer ISR or assignment within the same leader epoch."""
+    """Apply a newer ISR or assignment within the same leader epoch."""
     replica.isr = Committed(frozenset(event.isr))
     replica.followers = {
         broker: replica.followers.get(broker)
@@ -81,7 +81,7 @@ def update_leadership(replica: Replica, event: on.PartitionChanged) -> list[do.E
 
 
 def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
-    """Append a client's batch and answer as its acks ask."""
+    """Append a client's batch and respond as `acks` requires."""
     if not event.admitted:
         error = append_error(replica, event.acks)
         if error is not _NONE:
@@ -106,7 +106,7 @@ def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
 
 
 def append_error(replica: Replica, acks: int) -> ErrorCode:
-    """Why nothing can be appended, in Kafka's order of checks."""
+    """Return why no batch can be appended, checked in Kafka's order; NONE if one can."""
     if acks not in _ACKS:
         return ErrorCode.INVALID_REQUIRED_ACKS
     if replica.leader != replica.local or replica.offline:
@@ -129,17 +129,17 @@ def _acknowledge(
 
 
 def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do.Effect]:
-    """Answer a follower, and learn from its question how far it has come.
+    """Respond to a follower's fetch, and record its progress.
 
-    A fetch that fails or diverges teaches nothing: its offset says nothing about records
-    that the two logs share (KAFKA-13141).
+    A fetch that fails or diverges is not progress: its offset does not show which records the two
+    logs share (KAFKA-13141).
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
     if error is _NONE:
         error = leadership_error(replica)
     follower = replica.followers.get(event.replica)
     if error is _NONE and follower is None:
-        # Its assignment is newer than what we know, if it knows our epoch at all.
+        # A follower that knows our epoch and is not assigned here has newer metadata.
         error = (
             ErrorCode.NOT_LEADER_OR_FOLLOWER
             if event.leader_epoch is None
@@ -194,10 +194,10 @@ def _note_progress(
 def _maybe_expand(
     replica: Replica, broker: BrokerId, follower: FollowerProgress, effects: list[do.Effect]
 ) -> None:
-    """Propose a follower that has everything committed, under this very leader.
+    """Propose to add a follower that has all committed records and the leader's epoch start.
 
-    Reaching the high watermark is not enough: a new leader's is out of date until its own
-    epoch has begun to commit (KAFKA-7128, scenarios/isr/rejoin-past-the-epoch-start.txt).
+    Reaching the high watermark is not enough: a new leader's is outdated until records of its own
+    epoch are committed (KAFKA-7128, scenarios/isr/rejoin-past-the-epoch-start.txt).
     """
     assert replica.epoch_start_offset is not None, "a leader knows where its epoch starts"
     assert follower.log_end_offset is not None, "it has just fetched"
@@ -212,10 +212,9 @@ def _maybe_expand(
 
 
 def expire_followers(replica: Replica, event: on.Ticked) -> list[do.Effect]:
-    """Propose to drop followers that have not caught up for too long.
+    """Propose to remove followers that have not caught up for too long.
 
-    One rule covers the stuck and the slow, and nothing is proposed while another change
-    is under way.
+    One rule covers stuck and slow followers. Nothing is proposed while another change is pending.
     """
     if not replica.is_leader or not isinstance(replica.isr, Committed):
         return []
@@ -240,7 +239,7 @@ def expire_followers(replica: Replica, event: on.Ticked) -> list[do.Effect]:
 
 
 def propose(replica: Replica, pending: PendingExpand | PendingShrink) -> do.ProposeIsr:
-    """Name each member with the incarnation of it that is meant."""
+    """Return the proposal, which names each member with its broker epoch."""
     members = tuple(
         (
             broker,
@@ -254,7 +253,7 @@ def propose(replica: Replica, pending: PendingExpand | PendingShrink) -> do.Prop
 
 
 def isr_change_answered(replica: Replica, event: on.IsrChangeAnswered) -> list[do.Effect]:
-    """Take the controller's answer, if it is to the proposal that still stands."""
+    """Apply the controller's response, if it is to the pending proposal."""
     pending: Isr = replica.isr
     if isinstance(pending, Committed) or not replica.is_leader:
         return []
@@ -277,10 +276,10 @@ def isr_change_answered(replica: Replica, event: on.IsrChangeAnswered) -> list[d
 
 
 def advance(replica: Replica, now_ms: int, effects: list[do.Effect]) -> None:
-    """Raise the high watermark if it may rise, and say so."""
+    """Advance the high watermark if possible, with an effect."""
     durable_end = replica.durable_end_offset
     if durable_end <= replica.high_watermark:
-        return  # whoever else is in sync, it can't pass the own log
+        return  # it can't pass the leader's own log
     advanced = leader_high_watermark(
         replica.high_watermark,
         durable_end_offset=durable_end,
@@ -293,13 +292,13 @@ def advance(replica: Replica, now_ms: int, effects: list[do.Effect]) -> None:
         lag_ms_max=replica.config.replica_lag_time_max_ms,
     )
     if advanced > replica.high_watermark:
-        assert advanced <= replica.log_end_offset, "nothing commits that is not in the log"
+        assert advanced <= replica.log_end_offset, "only records in the log are committed"
         replica.high_watermark = advanced
         effects.append(do.AdvanceHighWatermark(advanced))
 
 
 def delete_records(replica: Replica, event: on.DeleteRecordsRequested) -> list[do.Effect]:
-    """Drop committed records at the head on a client's wish."""
+    """Delete committed records at the start of the log for a client."""
     if not replica.is_leader:
         return [do.AnswerDeleteRecords(event.request, leadership_error(replica))]
     offset = replica.high_watermark if event.offset is None else event.offset
@@ -312,10 +311,10 @@ def delete_records(replica: Replica, event: on.DeleteRecordsRequested) -> list[d
 
 
 def drop_before(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
-    """Move the log start up, and the epochs first: they prove where a log once began."""
+    """Advance the log start. Epochs come first: they prove where the log began (damage.py)."""
     if offset <= replica.log_start_offset:
         return
-    assert offset <= replica.high_watermark, "only committed records may go (KAFKA-5634)"
+    assert offset <= replica.high_watermark, "only committed records may be deleted (KAFKA-5634)"
     replica.log_start_offset = offset
     if replica.epochs.drop_before(offset):
         effects.append(do.WriteEpochs())

@@ -1,41 +1,41 @@
-"""The log end offset (LEO): where the next record goes, on this replica and the others.
+"""The log end offset (LEO): the offset of the next record, on this replica and its followers.
 
-A replica knows its own LEO. Of a follower's, the leader knows only what the follower's
-fetches reveal: a fetch at offset n says "I hold everything below n". Never what was
-sent to it: that may not have arrived.
+A replica knows its own LEO. The leader learns a follower's LEO only from the follower's fetches: a
+fetch at offset n means that the follower has every record below n. Records that were sent do not
+count: they may not have arrived.
 
-A follower counts as caught up by *time*, not by distance: a follower that is always one
-round trip behind a busy leader is healthy, one that stands ten records behind a silent
-leader is not. (A rule by message count, `replica.lag.max.messages`, existed once; every
-burst threw healthy followers out.) Scenarios: scenarios/isr/
+A follower counts as caught up by *time*, not by distance: a follower that is always one round trip
+behind a busy leader is healthy, one that stays ten records behind an idle leader is not. (A limit
+by message count, `replica.lag.max.messages`, existed once; every burst removed healthy followers
+from the ISR.) Scenarios: scenarios/isr/
 """
 
 from tidelog.core.slotted import replace, slotted
 from tidelog.core.types import BrokerEpoch, Offset
 
 NEVER_MS = -(1 << 60)
-"""Stands for "not caught up at any time that counts", whatever the clock says."""
+"""The time of the last catch-up for a follower that has never caught up."""
 
 
 @slotted
 class FollowerProgress:
-    """What a leader knows of one follower, in the current leader epoch only."""
+    """The leader's view of one follower, in the current leader epoch only."""
 
     log_end_offset: Offset | None
-    """None until the follower has fetched in this epoch: it could hold anything."""
+    """None until the follower has fetched in this epoch: its log is unknown before."""
     log_start_offset: Offset
     leader_log_end_offset: Offset
     """The leader's own LEO when the follower last fetched."""
     last_fetch_ms: int
     last_caught_up_ms: int
     broker_epoch: BrokerEpoch | None
-    """Which incarnation of the broker fetched (KIP-903)."""
+    """The broker epoch in the follower's last fetch (KIP-903)."""
 
     def fetched(self, offset: Offset, *, leader_log_end_offset: Offset, now_ms: int) -> None:
-        """Note a fetch at `offset`, made when the leader's log ended where it says.
+        """Record a fetch at `offset`; the leader's log ended at `leader_log_end_offset` then.
 
-        A follower that has now reached what the leader had at the *previous* fetch was
-        caught up then: that is the credit for being one round trip behind.
+        A follower that has now reached the leader's log end of the *previous* fetch was caught up
+        at that fetch: so being one round trip behind counts as caught up.
         """
         if offset >= leader_log_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -53,17 +53,17 @@ class FollowerProgress:
         )
 
     def copy(self) -> "FollowerProgress":
-        """An independent copy."""
+        """Return an independent copy."""
         return replace(self)
 
 
 def unknown_follower(*, in_sync: bool, now_ms: int) -> FollowerProgress:
-    """Progress at the start of a leader epoch, whoever led before.
+    """Return a follower's progress at the start of a leader epoch.
 
-    Kafka keeps what it knew when the same broker leads again under a newer epoch. That
-    is not safe: the follower may have truncated under the epoch in between, and the high
-    watermark would pass records it no longer has. So we forget on every epoch change,
-    for the price of one fetch (scenarios/epochs/forget-what-followers-had.txt).
+    Kafka keeps the progress if the same broker leads again in a newer epoch. That is not safe:
+    the follower may have truncated its log in an epoch in between, and the high watermark would
+    pass records that it no longer has. So progress is reset at every epoch change, which costs
+    one fetch (scenarios/epochs/forget-what-followers-had.txt).
     """
     return FollowerProgress(
         log_end_offset=None,

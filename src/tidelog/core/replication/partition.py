@@ -1,9 +1,9 @@
 """One replica of one partition: `step(event) -> effects`.
 
-This file only chooses: which role the controller's word means, and which function takes
-which event. What a leader does is in leader.py, what a follower does in follower.py,
-what both answer in reading.py. Nothing here touches a disk, a socket or a clock; the
-node (core/node) carries the effects out in order, before the next step.
+This module chooses the role that the controller assigned, and the function that handles an
+event. leader.py has what a leader does, follower.py what a follower does, reading.py the
+requests that both serve. Nothing here uses a disk, a socket or a clock: the node (core/node)
+carries out the effects in order, before the next step.
 """
 
 from collections.abc import Callable
@@ -22,36 +22,36 @@ _NONE = ErrorCode.NONE
 
 
 class Partition(Replica):
-    """A replica that can take a step."""
+    """A replica and its `step` function."""
 
     __slots__ = ()
 
     def step(self, event: on.Event) -> list[do.Effect]:
-        """Take one event, change state, say what is to be done, in order."""
+        """Apply one event to the state; return the effects to carry out, in order."""
         return _HANDLERS[type(event)](self, event)
 
     def next_question(self, now_ms: int) -> do.Question | None:
-        """What this replica, as a follower, would ask its leader now."""
+        """Return the next request to the leader, if this replica follows one."""
         return follower.next_question(self, now_ms)
 
     def fetch_again(
         self, answer: do.AnswerFetch, reader: BrokerId | None, *, read_committed: bool = False
     ) -> do.AnswerFetch:
-        """The answer to a fetch that was parked, as it is now."""
+        """Return the response to a fetch that waited, as of now."""
         return reading.fetch_again(self, answer, reader, read_committed=read_committed)
 
     def produce_error(self, acks: int) -> ErrorCode:
-        """Why no batch at all can be appended now, if none can."""
+        """Return why no batch can be appended now; NONE if one can."""
         return leader.append_error(self, acks)
 
     def commit_error(self) -> ErrorCode:
-        """What a producer is told once its records are below the high watermark."""
+        """Return the error for a producer whose records are below the high watermark."""
         if self.is_below_min_isr(len(self.isr.maximal)):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return _NONE
 
     def copy(self) -> "Partition":
-        """An independent twin; config, brokers, policy and producers are shared, not copied."""
+        """Return an independent copy; config, brokers, policy and producers are shared."""
         twin = Partition.__new__(Partition)
         for slot in Replica.__slots__:
             setattr(twin, slot, getattr(self, slot))
@@ -61,10 +61,10 @@ class Partition(Replica):
 
 
 def _partition_changed(partition: Partition, event: on.PartitionChanged) -> list[do.Effect]:
-    """Take the controller's word, unless a newer one is known.
+    """Apply the controller's registration of this partition, unless a newer one is known.
 
-    The same partition epoch means the same content: taking it again would forget a
-    proposal that is under way, and with it a replica that may already be in the ISR.
+    The same partition epoch means the same content: applying it again would forget a
+    pending proposal, and with it a replica that may already be in the ISR.
     """
     if partition.offline or event.partition_epoch <= partition.partition_epoch:
         return []
@@ -77,11 +77,11 @@ def _partition_changed(partition: Partition, event: on.PartitionChanged) -> list
     partition.unclean_epoch = event.unclean_epoch
     effects: list[do.Effect] = []
     if new_epoch:
-        # Even a leader that stays one: a fetch parked under the older epoch is fenced, and a
-        # producer can't tell whether another leader came in between.
+        # Also if this replica stays the leader: a fetch that waits under the older epoch is
+        # fenced, and a producer can't know whether there was another leader in between.
         effects.append(do.FailWaiters(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     if event.leader == partition.local:
-        # What is damaged stays damaged: a leader reports it and hands over, or serves the rest.
+        # A leader does not repair its log: it reports the damage and resigns, or serves the rest.
         partition.repair = None
         change = leader.become_leader if new_epoch else leader.update_leadership
         return effects + change(partition, event)
@@ -104,7 +104,7 @@ def _records_flushed(partition: Partition, event: on.RecordsFlushed) -> list[do.
 
 
 def _brokers_changed(partition: Partition, event: on.BrokersChanged) -> list[do.Effect]:
-    """A broker that is gone holds neither watermark back."""
+    """Recompute both watermarks: a fenced broker no longer limits them."""
     effects: list[do.Effect] = []
     if partition.is_leader:
         effects.append(do.AdvanceLowWatermark())
@@ -126,7 +126,7 @@ def _log_end_moved(partition: Partition, event: on.LogEndMoved) -> list[do.Effec
 
 
 def _damage_found(partition: Partition, event: on.DamageFound) -> list[do.Effect]:
-    """Truncate to where the log is whole. The records are not lost: the leader has them."""
+    """Truncate to the first damaged record. The leader has the records."""
     effects: list[do.Effect] = []
     partition.high_watermark = min(partition.high_watermark, event.offset)
     follower.truncate(partition, event.offset, effects)

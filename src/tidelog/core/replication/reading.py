@@ -1,8 +1,8 @@
-"""What a replica answers out of its log without changing anything.
+"""Requests that read a replica's log or offsets and change nothing.
 
-Consumers read below the high watermark, or below the last stable offset; a follower may
-serve them too (KIP-392), up to its own high watermark. Followers read to the end: that is
-how the high watermark moves.
+Consumers read below the high watermark, or below the last stable offset; a follower may serve
+them too (KIP-392), up to its own high watermark. Followers read up to the log end, which lets the
+high watermark advance.
 """
 
 from tidelog.core.errors import ErrorCode
@@ -19,10 +19,10 @@ _FINE = (_NONE, None)
 def check_position(
     replica: Replica, offset: Offset, last_fetched_epoch: int | None
 ) -> tuple[ErrorCode, EpochEnd | None]:
-    """Compare a fetcher's position with this log: fine, out of range, or diverging.
+    """Check a fetch position against this log: valid, out of range, or diverging.
 
-    Below the log start it is out of range even when it diverges: the answer to a
-    divergence would lead nowhere (KAFKA-12996).
+    Below the log start it is out of range even if it diverges: after a diverging response the
+    follower could not continue (KAFKA-12996).
     """
     if (
         last_fetched_epoch == replica.epochs.latest
@@ -46,7 +46,7 @@ def check_position(
 def failed_fetch(
     replica: Replica, request: on.Request, offset: Offset, error: ErrorCode
 ) -> do.AnswerFetch:
-    """No records, and the reason."""
+    """Return a fetch response with an error and no records."""
     return do.AnswerFetch(
         request,
         error,
@@ -60,10 +60,10 @@ def failed_fetch(
 
 
 def consumer_fetch(replica: Replica, event: on.ConsumerFetchReceived) -> list[do.Effect]:
-    """Answer a consumer with committed records only.
+    """Respond to a consumer with committed records only.
 
-    Between the high watermark and the log end there is nothing to see yet, and that is
-    no error; beyond the end there is.
+    A position between the high watermark and the log end returns no records and no error; beyond
+    the log end it is out of range.
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
     if error is _NONE:
@@ -81,7 +81,8 @@ def consumer_fetch(replica: Replica, event: on.ConsumerFetchReceived) -> list[do
 
 
 def serving_error(replica: Replica, *, any_replica: bool) -> ErrorCode:
-    """Why this replica can't answer a reader: only the leader does, unless told otherwise."""
+    """Return why this replica can't serve a consumer; NONE if it can. With `any_replica` a
+    follower can, too."""
     error = leadership_error(replica)
     if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and any_replica and replica.leader is not None:
         return ErrorCode.NONE
@@ -91,11 +92,10 @@ def serving_error(replica: Replica, *, any_replica: bool) -> ErrorCode:
 def fetch_again(
     replica: Replica, answer: do.AnswerFetch, reader: BrokerId | None, *, read_committed: bool
 ) -> do.AnswerFetch:
-    """Renew the answer to a fetch that was parked; its progress was noted the first time. It
-    is the same object: nobody else has it yet.
+    """Update the response to a fetch that waited, in place; its progress was recorded at first.
 
-    A change of leader epoch fails whoever is parked, so only the range can have become
-    wrong meanwhile.
+    A change of leader epoch fails all fetches that wait, so only the range can have become
+    invalid meanwhile.
     """
     offset = answer.offset
     answer.error = _NONE
@@ -115,14 +115,14 @@ def fetch_again(
 
 
 def readable_end(replica: Replica, reader: BrokerId | None, *, read_committed: bool) -> Offset:
-    """Up to where this reader may read: a follower to the end, a consumer to the HW or LSO."""
+    """Return where a reader must stop: a follower at the log end, a consumer at the HW or LSO."""
     if reader is not None:
         return replica.log_end_offset
     return replica.last_stable_offset if read_committed else replica.high_watermark
 
 
 def epoch_end(replica: Replica, event: on.EpochEndRequested) -> list[do.Effect]:
-    """Answer OffsetForLeaderEpoch."""
+    """Respond to OffsetForLeaderEpoch."""
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
     if error is _NONE:
         error = leadership_error(replica)
@@ -133,11 +133,10 @@ def epoch_end(replica: Replica, event: on.EpochEndRequested) -> list[do.Effect]:
 
 
 def offsets(replica: Replica, event: on.OffsetsRequested) -> list[do.Effect]:
-    """Answer ListOffsets for the two ends of the log.
+    """Respond to ListOffsets with the start and the end of the log.
 
-    A new leader's high watermark may lag what its predecessor showed. Until it has passed
-    the start of the own epoch, the end is not known to clients, or offsets would be seen
-    going backwards (KIP-207).
+    A new leader's high watermark may be below its predecessor's. Until it has passed the start of
+    the leader's epoch, clients get no end: they would see offsets going backwards (KIP-207).
     """
     error = leader_epoch_error(replica.leader_epoch, event.leader_epoch)
     if error is _NONE:

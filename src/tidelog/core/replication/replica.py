@@ -1,9 +1,9 @@
-"""One replica of one partition as plain data: what leader.py and follower.py act upon.
+"""The state of one replica of one partition, which leader.py and follower.py change.
 
-Nothing here decides. The state is mutable for speed; `freeze()` gives a hashable picture
-of all of it and `copy()` a twin, so that the model checker runs this very state.
+This module makes no decisions. The state is mutable for speed. `freeze()` returns all of it as a
+hashable tuple, so that the model checker can run the shipped code.
 
-Always true: log_start_offset <= high_watermark <= log_end_offset.
+Invariant: log_start_offset <= high_watermark <= log_end_offset.
 """
 
 from collections.abc import Mapping
@@ -18,37 +18,37 @@ from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-Picture: TypeAlias = tuple[Any, ...]
+FrozenState: TypeAlias = tuple[Any, ...]
 
 NO_EPOCH = -1
-"""Before the controller's first word; any real epoch is newer."""
+"""The epoch before the first registration; any real epoch is newer."""
 
 
 @slotted
 class PartitionConfig:
-    """The settings that replication itself needs, under Kafka's names."""
+    """The settings that replication uses, under Kafka's names."""
 
     min_insync_replicas: int = 1
     replica_lag_time_max_ms: int = 30_000
     replica_fetch_backoff_ms: int = 1_000
     flush_before_ack: bool = False
-    """Count a record for the HW only once it is on stable storage, on every replica."""
+    """Count a record for the HW only when it is flushed, on every replica."""
 
 
 class Following(Enum):
-    """What a follower does next."""
+    """The next request of a follower."""
 
     NOTHING = auto()
-    """Not a follower, or waiting for the controller's word."""
+    """No request: not a follower, or waiting for the controller."""
     FETCHING = auto()
     ASKING_EPOCH = auto()
-    """Historical policies: where does my last epoch end?"""
+    """OffsetForLeaderEpoch: where does my last epoch end? Only historical policies use it."""
     ASKING_OFFSETS = auto()
-    """Out of range: where does the leader's log start and end?"""
+    """ListOffsets, after OFFSET_OUT_OF_RANGE: where does the leader's log start and end?"""
 
 
 class Repair(NamedTuple):
-    """Damaged records from `start` to `end`; the log is whole below `start`."""
+    """The range of damaged records to fetch; the log is complete below `start`."""
 
     start: Offset
     end: Offset
@@ -109,7 +109,7 @@ class Replica:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.high_watermark = max(log_start_offset, min(high_watermark, log_end_offset))
-        # Recovery has read everything below, but only a flush makes it durable again.
+        # Recovery has read the log, but after a crash only a flush makes it durable.
         self.flushed_offset = log_start_offset if config.flush_before_ack else log_end_offset
         self.leader: BrokerId | None = None
         self.leader_epoch: LeaderEpoch = NO_EPOCH
@@ -121,12 +121,12 @@ class Replica:
         """Where this leader's epoch starts; None on a follower."""
         self.following = Following.NOTHING
         self.retry_at_ms: int | None = None
-        """A follower asks nothing before this time."""
+        """A follower sends no request before this time."""
         self.refusals = 0
-        """How often in a row the leader refused: only how long to wait hangs on it."""
+        """Consecutive errors from the leader; they only determine the backoff."""
         self.repair: Repair | None = None
-        """Set while damaged records of this follower are being replaced. It fetches only these,
-        and its leader does not count these fetches as progress."""
+        """Set while damaged records of this follower are replaced. It fetches only these, and
+        the leader does not count these fetches as progress."""
         self.unclean_epoch: LeaderEpoch = NO_EPOCH
         """The leader epoch of the last unclean election, which may have lost committed records."""
         self.high_watermark_uncertain = high_watermark_uncertain
@@ -138,12 +138,12 @@ class Replica:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica takes itself for the leader."""
+        """Whether this replica leads in the leader epoch that it knows."""
         return self.leader == self.local and not self.offline
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Read-committed consumers read below this: no open transaction lies before it."""
+        """The offset below which no transaction is open: the limit for read-committed consumers."""
         producers = self.producers
         if producers is None or not (producers.open_transactions or producers.ended):
             return self.high_watermark
@@ -154,7 +154,7 @@ class Replica:
 
     @property
     def low_watermark(self) -> Offset:
-        """The smallest log start of all live replicas: what DeleteRecords answers."""
+        """The smallest log start of all live replicas, which DeleteRecords returns."""
         return min(
             [self.log_start_offset]
             + [f.log_start_offset for b, f in self.followers.items() if b in self.brokers]
@@ -162,22 +162,23 @@ class Replica:
 
     @property
     def min_isr(self) -> int:
-        """How many replicas must be in sync before anything commits."""
+        """How many replicas must be in sync for records to be committed."""
         return min(self.config.min_insync_replicas, len(self.replicas))
 
     def is_below_min_isr(self, members: int) -> bool:
-        """Whether an ISR of so many is too small: `members < min_isr`, the rare case last."""
+        """Whether an ISR of this size is too small: `members < min_isr`, with the rarely needed
+        comparison last."""
         return members < self.config.min_insync_replicas and members < len(self.replicas)
 
     @property
     def durable_end_offset(self) -> Offset:
-        """How far this replica's own log counts towards the high watermark."""
+        """The end of this replica's own log as it counts for the high watermark."""
         return self.flushed_offset if self.config.flush_before_ack else self.log_end_offset
 
-    def freeze(self) -> Picture:
-        """Everything that can influence a later step, as nested tuples of ints.
+    def freeze(self) -> FrozenState:
+        """Return all state that can influence a later step, as nested tuples of ints.
 
-        Producers are left out: a replica that has them is not pictured.
+        Producers are left out: the model checker has none.
         """
         return (
             self.log_start_offset,
@@ -212,8 +213,8 @@ class Replica:
             _frozen(self.refused_leader),
         )
 
-    def thaw(self, picture: Picture) -> None:
-        """Take the state that `freeze` pictured."""
+    def thaw(self, frozen: FrozenState) -> None:
+        """Restore the state that `freeze` returned."""
         (
             self.log_start_offset,
             self.log_end_offset,
@@ -234,7 +235,7 @@ class Replica:
             self.unclean_epoch,
             high_watermark_uncertain,
             refused_leader,
-        ) = picture
+        ) = frozen
         self.epochs = LeaderEpochs.thaw(epochs)
         self.leader = _thawed(leader)
         self.isr = thaw_isr(isr)

@@ -1,15 +1,14 @@
-"""Truncation: what a replica throws away when it begins to follow another.
+"""Truncation: which records a replica deletes when it starts to follow a leader.
 
-Its log may end in records that the new leader never had. The question is where the two
-logs part. The high watermark can't answer it: a follower's is one fetch late, so cutting
-there drops records that were acknowledged, or keeps records that differ. Leader epochs
-can: the leader names the end of the follower's last epoch, and what lies beyond is not
-in the leader's log (scenarios/truncation/).
+Its log may end in records that the new leader never had, so it must find where the two logs
+diverge. The high watermark does not show that: a follower's is one fetch late, so truncating
+there drops acknowledged records, or keeps records that differ. Leader epochs do: the leader
+returns the end of the follower's last epoch, and records beyond it are not in the leader's log
+(scenarios/truncation/).
 
-The shipped rule asks inline with Fetch (KIP-595): each fetch carries the epoch of the
-follower's last record; a leader whose log disagrees answers with the *diverging* epoch
-and where that ends. The rules Kafka used before live in lab/historical_truncation.py,
-for comparison only.
+The shipped rule compares epochs in each fetch (KIP-595): the fetch carries the epoch of the
+follower's last record, and a leader whose log differs returns the *diverging* epoch and its end.
+The rules that Kafka used before are in lab/historical_truncation.py, for comparison only.
 """
 
 from typing import NamedTuple, Protocol
@@ -19,18 +18,18 @@ from tidelog.core.types import EpochEnd, Offset
 
 
 class Cut(NamedTuple):
-    """Where to truncate, and whether the two logs then agree or must be compared again."""
+    """Where to truncate; unless `done`, the two logs must be compared again afterwards."""
 
     offset: Offset
     done: bool
 
 
 def diverging_cut(end: EpochEnd, epochs: LeaderEpochs, log_end_offset: Offset) -> Cut:
-    """Where a follower cuts when the leader says that `end.epoch` ends at `end.end_offset`.
+    """Return where a follower truncates if `end.epoch` ends at `end.end_offset` on the leader.
 
-    The leader's epoch may be unknown here; then the largest epoch before it is where the
-    logs can still agree, and after cutting to its end the leader must be asked again
-    (KIP-279: consecutive fast elections leave epochs that only one side has).
+    If this epoch is unknown here, the logs can agree at most up to the end of the largest epoch
+    before it; after that truncation they are compared again (KIP-279: several elections in short
+    time leave epochs that only one of the two logs has).
     """
     mine = epochs.end_offset_for(end.epoch, log_end_offset)
     if mine is None:
@@ -41,19 +40,19 @@ def diverging_cut(end: EpochEnd, epochs: LeaderEpochs, log_end_offset: Offset) -
 
 
 class TruncationPolicy(Protocol):
-    """How a replica makes its log a prefix of its leader's."""
+    """A rule by which a replica makes its log a prefix of its leader's."""
 
     name: str
 
     def cut_on_following(
         self, epochs: LeaderEpochs, log_end_offset: Offset, high_watermark: Offset, /
     ) -> Offset:
-        """Where to cut at once when a leader is given, before anything is asked."""
+        """Return where to truncate when the leader is known, before the first request."""
         ...
 
     @property
     def asks_first(self) -> bool:
-        """Whether OffsetForLeaderEpoch is asked before the first fetch."""
+        """Whether OffsetForLeaderEpoch is sent before the first fetch."""
         ...
 
     @property
@@ -69,12 +68,12 @@ class TruncationPolicy(Protocol):
         high_watermark: Offset,
         /,
     ) -> Cut:
-        """Where to cut when the leader has said where an epoch ends."""
+        """Return where to truncate, from the leader's end of an epoch."""
         ...
 
 
 class LeaderEpochTruncation:
-    """The shipped rule: never by the own high watermark, always by the leader's epochs."""
+    """The shipped rule: truncate by the leader's epochs, not by the own high watermark."""
 
     name = "leader-epoch"
     asks_first = False
@@ -83,7 +82,7 @@ class LeaderEpochTruncation:
     def cut_on_following(
         self, epochs: LeaderEpochs, log_end_offset: Offset, high_watermark: Offset
     ) -> Offset:
-        """Keep everything; but a log without any epoch has only its high watermark."""
+        """Keep all records; a log without epochs is truncated to its high watermark."""
         return high_watermark if epochs.latest is None else log_end_offset
 
     def cut_on_answer(
@@ -93,8 +92,8 @@ class LeaderEpochTruncation:
         log_end_offset: Offset,
         _high_watermark: Offset,
     ) -> Cut:
-        """Cut what the leader does not have."""
-        assert end is not None, "a diverging reply always names an epoch"
+        """Truncate the records that the leader does not have."""
+        assert end is not None, "a diverging response always names an epoch"
         return diverging_cut(end, epochs, log_end_offset)
 
 

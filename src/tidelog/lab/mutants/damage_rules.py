@@ -184,8 +184,9 @@ RULES: tuple[Mutant, ...] = (
         (
             Change(
                 _FOLLOWER,
-                "    given_up = replica.unclean_epoch > (NO_EPOCH if latest is None else latest)\n",
-                "    given_up = False\n",
+                "    unclean_since = replica.unclean_epoch >"
+                " (NO_EPOCH if latest is None else latest)\n",
+                "    unclean_since = False\n",
             ),
         ),
     ),

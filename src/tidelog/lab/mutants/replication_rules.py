@@ -260,8 +260,8 @@ RULES: tuple[Mutant, ...] = (
         (
             _in(
                 "high_watermark",
-                "return max(log_start_offset, min(told, log_end_offset))",
-                "return max(log_start_offset, told + 0 * log_end_offset)",
+                "return max(log_start_offset, min(received, log_end_offset))",
+                "return max(log_start_offset, received + 0 * log_end_offset)",
             ),
         ),
         TWO,

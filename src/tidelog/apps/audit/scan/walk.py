@@ -213,7 +213,7 @@ class SegmentWalk:
     def _skip_broken(self, position: int) -> Broken:
         have = os.pread(self._fd, HEADER_SIZE, position)
         if len(have) < HEADER_SIZE:
-            reason = f"{len(have)} bytes are no batch header"
+            reason = f"{len(have)} bytes are too few for a batch header"
         else:
             length, magic = _LENGTH_AND_MAGIC.unpack_from(have)
             reason = f"magic {magic}" if magic != MAGIC else f"length {length}"
