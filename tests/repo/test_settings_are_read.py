@@ -14,10 +14,7 @@ from tidelog.core.settings.topic_keys import SYNONYMS
 SOURCES = Path(__file__).parents[2] / "src" / "tidelog"
 TABLES = {
     "broker_keys.py",
-    "cleaner_keys.py",
-    "group_keys.py",
     "ignored_keys.py",
-    "running_keys.py",
     "topic_keys.py",
 }
 TEXT = "\n".join(path.read_text() for path in SOURCES.rglob("*.py") if path.name not in TABLES)
@@ -35,6 +32,6 @@ def is_read(name: str) -> bool:
     return name in IN_NODE_CONFIG or name in TOPIC_DEFAULTS or f'"{name}"' in TEXT
 
 
-@pytest.mark.parametrize("name", [row.name for row in BROKER.values() if row.heeded])
+@pytest.mark.parametrize("name", [row.name for row in BROKER.values() if row.has_effect])
 def test_setting_is_read(name: str) -> None:
     assert is_read(name)

@@ -212,7 +212,7 @@ log.retention.hours=168
     assert resolved.settings.listener == ("PLAINTEXT", "", 9092)
     assert resolved.settings.advertised(9092, "h") == ("PLAINTEXT", "localhost", 9092)
     assert resolved.warnings == [
-        "Kafka's settings that Tidelog does not heed: controller.quorum.bootstrap.servers,"
+        "settings of Kafka without effect in Tidelog: controller.quorum.bootstrap.servers,"
         " inter.broker.listener.name, num.network.threads,"
         " process.roles"
     ]

@@ -1,7 +1,7 @@
-"""The reference pages of settings, written from the tables.
+"""The reference pages of settings, written from the tables in `core/settings/`.
 
-`python -m tidelog.apps.settings_page docs/reference` writes them; a test fails when they are
-behind the code.
+`python -m tidelog.apps.settings_page docs/reference` writes them; a test fails when they are out of
+date.
 """
 
 import sys
@@ -18,19 +18,21 @@ _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 _BROKER_INTRO = """# Broker settings
 
-Every setting that a broker heeds, under Kafka's names. Defaults are those of Kafka 4 unless a
-row says otherwise. They are given in a file, in the environment or on the command line: see
+All settings of a broker, under Kafka's names. Defaults are those of Kafka 4 unless a row says
+otherwise. Set them in a file, in the environment or on the command line: see
 [Configure a broker](../how-to/configure-a-broker.md).
 
-"Cluster-wide" can be changed while brokers run, for one broker or for all, with
-IncrementalAlterConfigs (`kafka-configs --alter --entity-type brokers`). "Read-only" needs a
-restart. More pages: [defaults for topics](topic-defaults.md), [Tidelog's own](own-settings.md), and
-[Kafka's settings without effect here](ignored-settings.md). A name that is on none of them, or on
-the last one, warns at start and changes nothing; with `tidelog broker --strict` it ends the start.
-A wrong value ends the start with the reason.
+- "Read-only" settings need a restart.
+- "Cluster-wide" settings can be changed at run time, for one broker or for all, with
+  IncrementalAlterConfigs (`kafka-configs --alter --entity-type brokers`).
+
+More pages: [defaults for topics](topic-defaults.md), [Tidelog's own settings](own-settings.md), and
+[Kafka's settings without effect](ignored-settings.md). An unknown name, or one without effect,
+causes a warning at startup; with `tidelog broker --strict` the broker does not start. With an
+invalid value it does not start either, and prints the reason.
 
 Settings that protect a Kafka broker (`ssl.keystore.location`, `sasl.enabled.mechanisms`,
-`authorizer.class.name`, `security.inter.broker.protocol=SSL`, …) end the start too, because
+`authorizer.class.name`, `security.inter.broker.protocol=SSL`, …) are refused at startup, because
 Tidelog has no TLS, authentication or access control yet.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
@@ -38,8 +40,8 @@ This page is written from the code: `python -m tidelog.apps.settings_page docs/r
 
 _OWN_INTRO = """# Tidelog's own settings
 
-What Kafka has no name for. They are given like [the others](broker-settings.md), and need a
-restart.
+Settings that Kafka does not have. They are set like [the others](broker-settings.md), and a change
+needs a restart.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 
@@ -47,9 +49,9 @@ This page is written from the code: `python -m tidelog.apps.settings_page docs/r
 
 _DEFAULTS_INTRO = """# A broker's defaults for topics
 
-What a topic gets that says nothing: see [topic settings](topic-settings.md). They are given like
-[the broker's other settings](broker-settings.md); "cluster-wide" ones can be changed while
-brokers run.
+Values for topics that do not set [the topic setting](topic-settings.md) themselves. They are set
+like [the broker's other settings](broker-settings.md); "cluster-wide" ones can be changed at run
+time.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 
@@ -57,9 +59,9 @@ This page is written from the code: `python -m tidelog.apps.settings_page docs/r
 
 _IGNORED_INTRO = """# Kafka's settings without effect
 
-Broker settings of Kafka 4.3.1 that Tidelog has no use for. They are read, kept and shown by
-DescribeConfigs as Kafka shows them, and have no effect. Those in bold can be changed while brokers
-run. Those that protect a broker are refused unless they are empty or at their default.
+Broker settings of Kafka 4.3.1 that Tidelog does not need. They are parsed, stored and shown by
+DescribeConfigs as in Kafka, and have no effect. Those in bold can be changed at run time. Those
+that protect a broker are refused unless they are empty or at their default.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 
@@ -73,23 +75,22 @@ _APART = {
 
 _TOPIC_INTRO = """# Topic settings
 
-Every setting that a topic can have, under Kafka's names. All can be changed at any time. Where
-a topic says nothing, the [broker's setting](broker-settings.md) in the last column holds; of
-several, the first that is set. A name that is not here, or a wrong value, is refused with
-INVALID_CONFIG.
+All settings of a topic, under Kafka's names. All can be changed at any time. A topic that does not
+set one uses the [broker's setting](broker-settings.md) in the last column; of several, the first
+one that is set. An unknown name or an invalid value is refused with INVALID_CONFIG.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 """
 
-_KEPT_INTRO = """
-## Kept without effect
+_WITHOUT_EFFECT_INTRO = """
+## Without effect
 
-Kafka's tools set these. They are checked, kept and shown, and do nothing so far.
+Kafka's tools set these. They are validated, stored and shown, and have no effect so far.
 """
 
 
 def pages() -> dict[str, str]:
-    """File name -> text."""
+    """The text of each page, by file name."""
     return {
         "broker-settings.md": _broker_page(),
         "topic-settings.md": _topic_page(),
@@ -123,17 +124,18 @@ def _ignored_page() -> str:
 
 def _topic_page() -> str:
     head = ("setting", "type", "default", "allowed", "what it does", "broker's setting")
-    heeded = [
+    with_effect = [
         (
             *_common(row),
             _meaning(row),
             ", ".join(f"`{name}`" for name in SYNONYMS.get(row.name, ())),
         )
         for row in TOPIC.values()
-        if row.heeded
+        if row.has_effect
     ]
-    kept = [(*_common(row), _meaning(row)) for row in TOPIC.values() if not row.heeded]
-    return f"{_TOPIC_INTRO}\n{_table(head, heeded)}{_KEPT_INTRO}\n{_table(head[:-1], kept)}"
+    without = [(*_common(row), _meaning(row)) for row in TOPIC.values() if not row.has_effect]
+    tables = _table(head, with_effect), _table(head[:-1], without)
+    return f"{_TOPIC_INTRO}\n{tables[0]}{_WITHOUT_EFFECT_INTRO}\n{tables[1]}"
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -154,7 +156,7 @@ def _default(row: Setting) -> str:
 
 
 def _readable(unit: str, value: Value) -> str:
-    """The same in larger units, where it comes out even."""
+    """The same value in a larger unit, if it is a whole number."""
     if value in (INT_MAX, LONG_MAX):
         return " (no limit)"
     scales = _TIMES if unit == "ms" else _SIZES if unit == "bytes" else ()

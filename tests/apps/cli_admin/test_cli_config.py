@@ -99,7 +99,7 @@ WRONG = {
         1,
         "must be a whole number",
     ),
-    "what is fixed": (["alter", "broker", "1", "--set", "log.dirs=x"], 1, "can't be changed"),
+    "what is fixed": (["alter", "broker", "1", "--set", "log.dirs=x"], 1, "cannot be changed"),
     "no such broker": (["describe", "broker", "9"], 2, "broker '9' is not in the cluster"),
     "nobody": (["describe", "topic"], 2, "name the topic"),
     "all and one": (["describe", "brokers", "1"], 2, "for one write: broker 1"),

@@ -33,7 +33,7 @@ def test_a_limit_that_names_no_address_or_no_count(text: str) -> None:
 
 
 def test_memory_for_requests_holds_the_largest() -> None:
-    """As Kafka wants it; and -1 is no limit."""
+    """As Kafka wants it; and -1: no limit."""
     with pytest.raises(InvalidSettings, match="104857600"):
         settings_of({**NODE, "queued.max.request.bytes": "104857599"})
     settings_of({**NODE, "queued.max.request.bytes": "104857600"})

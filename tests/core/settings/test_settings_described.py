@@ -89,7 +89,7 @@ def test_a_default_is_a_default() -> None:
 def test_what_is_kept_without_effect_is_shown_and_says_so() -> None:
     found = topic("remote.storage.enable", {}, {})
     assert (found.value, found.source, found.synonyms) == ("false", 5, ())
-    assert found.documentation.endswith("Kept, without effect so far.")
+    assert found.documentation.endswith("Stored, but without effect so far.")
     found = topic("delete.retention.ms", {"delete.retention.ms": "7"}, {})
     assert (found.value, found.source) == ("7", 1)
 
@@ -130,7 +130,7 @@ def test_a_setting_that_is_ignored_is_shown_as_kafka_shows_it() -> None:
         Synonym("num.io.threads", "16", 4),
         Synonym("num.io.threads", "8", 5),
     )
-    assert threads.documentation == "Kept, without effect so far."
+    assert threads.documentation == "Stored, but without effect so far."
     assert (found["num.network.threads"].value, found["num.network.threads"].source) == ("3", 5)
     assert found["ssl.keystore.password"].sensitive
     assert found["ssl.keystore.password"].type == 9

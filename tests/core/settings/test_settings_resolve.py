@@ -60,8 +60,8 @@ def test_all_problems_are_told_at_once() -> None:
     assert str(raised.value).splitlines() == [
         "file:num.partitions: num.partitions=0: must be at least 1 (partitions)",
         "file:delete.topic.enable: delete.topic.enable=no: must be true or false",
-        "settings: node.id: every broker needs a number of its own; set node.id",
-        "file:log.dirs: log.dirs=a,b: Tidelog keeps its logs in one folder; name one",
+        "settings: node.id: every broker needs its own id; set node.id",
+        "file:log.dirs: log.dirs=a,b: Tidelog uses one log directory; name only one",
     ]
 
 
@@ -74,10 +74,9 @@ def test_unknown_keys_warn() -> None:
     texts = {"num_io_threads": "8", "ssl_cipher_suites": "x", "log_retension_ms": "1"}
     warnings = resolve([layer("file", node_id="1", colour="blue", **texts)]).warnings
     assert warnings == [
-        "Kafka's settings that Tidelog does not heed: num.io.threads, ssl.cipher.suites",
-        "file:colour: no setting is called colour",
-        "file:log.retension.ms: no setting is called log.retension.ms;"
-        " did you mean log.retention.ms?",
+        "settings of Kafka without effect in Tidelog: num.io.threads, ssl.cipher.suites",
+        "file:colour: unknown setting colour",
+        "file:log.retension.ms: unknown setting log.retension.ms; did you mean log.retention.ms?",
     ]
 
 
@@ -103,7 +102,7 @@ def test_a_setting_that_protects_kafka_is_refused(name: str) -> None:
         settings_of({"node.id": "1", name: PROTECTING[name]})
     [problem] = raised.value.problems
     assert problem.name == name
-    assert "yet, and the broker would run without it" in problem.reason
+    assert "yet, and the broker would run unprotected" in problem.reason
 
 
 def test_a_secret_is_not_repeated() -> None:

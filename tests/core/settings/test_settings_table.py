@@ -109,7 +109,7 @@ def test_texts_are_read_as_kafka_reads_them() -> None:
     assert parse(TOPIC["min.cleanable.dirty.ratio"], "1e-2") == 0.01
     with pytest.raises(WrongValue):
         parse(TOPIC["min.cleanable.dirty.ratio"], "nan")
-    with pytest.raises(WrongValue, match="twice"):
+    with pytest.raises(WrongValue, match="duplicate"):
         parse(BROKER["log.cleanup.policy"], "delete,delete")
     with pytest.raises(WrongValue, match="at most"):
         parse(BROKER["num.partitions"], "9" * 10_000)
@@ -131,7 +131,7 @@ def test_a_topic_setting_and_the_brokers_behind_it_agree() -> None:
 
 def test_a_topic_setting_that_is_heeded_has_a_broker_setting() -> None:
     kept = {"local.retention.bytes", "local.retention.ms"}
-    assert {row.name for row in TOPIC.values() if row.heeded} == set(SYNONYMS) - kept
+    assert {row.name for row in TOPIC.values() if row.has_effect} == set(SYNONYMS) - kept
     assert BROKER["log.flush.interval.ms"].default is None, "as Kafka shows it"
 
 

@@ -1,15 +1,12 @@
-"""Every setting of a broker that Tidelog heeds, by what it is about.
+"""All settings of a broker that have an effect, in the sections of the reference page.
 
-Defaults are those of Kafka 4.x; a note says where not. A broker's defaults for topics are
-made from the topics' own rows, so that the two never differ.
+Defaults are those of Kafka 4.x; a note says where they differ. A broker's defaults for topics are
+derived from the rows of topic settings, so that the two never differ.
 """
 
 from collections.abc import Iterator
 
-from tidelog.core.settings.cleaner_keys import CLEANER
-from tidelog.core.settings.group_keys import GROUPS
-from tidelog.core.settings.running_keys import CLUSTER, NETWORK, REPLICATION, UPKEEP
-from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, LOW, READ_ONLY, Setting
+from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, INT_MAX, LOW, READ_ONLY, Setting
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
 UNIT_MS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
@@ -19,7 +16,7 @@ _PLACE = (
         "node.id",
         "int",
         None,
-        "The broker's number in the cluster. It must be set, here or as `broker.id`.",
+        "The broker's id in the cluster. It must be set, here or as `broker.id`.",
         least=0,
         importance=HIGH,
         note="`tidelog up` numbers its brokers from 1.",
@@ -29,24 +26,24 @@ _PLACE = (
         "broker.rack",
         "string",
         None,
-        "Where the broker stands: replicas of a partition are spread over racks, and consumers"
-        " may read from their own.",
+        "The broker's rack: replicas of a partition are spread over racks, and consumers may"
+        " read from replicas in their own rack.",
     ),
     Setting(
         "listeners",
         "list",
         ("PLAINTEXT://localhost:9092",),
-        "Where clients connect, as NAME://host:port. Without a host on every address; port 0"
-        " takes a free one.",
+        "The address for clients, as NAME://host:port. No host: all addresses of the machine;"
+        " port 0: a free port.",
         importance=HIGH,
-        note="Kafka listens on every address by default, Tidelog on this machine only. One"
-        " listener for clients. Those of `controller.listener.names` are left out.",
+        note="Kafka listens on all addresses by default, Tidelog on this machine only. One listener"
+        " for clients; those of `controller.listener.names` are ignored.",
     ),
     Setting(
         "advertised.listeners",
         "list",
         None,
-        "Where clients are told to connect, if that differs from `listeners`.",
+        "The address that clients are told to connect to, if it is not `listeners`.",
         importance=HIGH,
     ),
     Setting(
@@ -55,31 +52,521 @@ _PLACE = (
         (),
         "Names in `listeners` that are not for clients.",
         importance=HIGH,
-        note="They are not opened: Tidelog's controller needs no listener of its own.",
+        note="They are not opened: Tidelog's controller needs no listener.",
     ),
     Setting(
         "listener.security.protocol.map",
         "list",
         (),
-        "What each listener speaks, as NAME:PROTOCOL.",
+        "The protocol of each listener, as NAME:PROTOCOL.",
         importance=LOW,
-        note="PLAINTEXT only so far.",
+        note="Only PLAINTEXT so far.",
     ),
     Setting(
         "log.dirs",
         "list",
         None,
-        "The folder for the partitions' files.",
+        "The directory for the files of partitions.",
         importance=HIGH,
-        note="One folder.",
+        note="One directory only.",
     ),
     Setting(
         "log.dir",
         "string",
         None,
-        "The same, if `log.dirs` is not set.",
+        "The directory for the files of partitions, if `log.dirs` is not set.",
         importance=HIGH,
-        note="Default: tidelog-data/broker-<node.id> in the current folder.",
+        note="Default: tidelog-data/broker-<node.id> in the current directory.",
+    ),
+)
+
+_REPLICATION = (
+    Setting(
+        "unclean.recovery.strategy",
+        "string",
+        "balanced",
+        "Which log leads if no replica is known to have all committed records: the longest of"
+        " the replicas that were in sync (balanced), the longest of the live replicas"
+        " (aggressive), or an administrator's choice (none).",
+        choices=("none", "balanced", "aggressive"),
+        note="From KIP-966; no Kafka release has it. `unclean.leader.election.enable` means"
+        " aggressive.",
+    ),
+    Setting(
+        "unclean.recovery.timeout.ms",
+        "long",
+        30_000,
+        "How long the controller waits for reports from replicas that were in sync before it"
+        " elects among the logs that it knows.",
+        "ms",
+        0,
+        note="From KIP-966, which proposes 300000.",
+    ),
+    Setting(
+        "replica.fetch.backoff.ms",
+        "int",
+        1000,
+        "How long a follower waits after a failed fetch.",
+        "ms",
+        0,
+    ),
+    Setting(
+        "replica.fetch.max.bytes",
+        "int",
+        2_097_152,
+        "How many bytes a follower requests of one partition. A larger batch is still sent.",
+        "bytes",
+        0,
+        note="Kafka's default is 1048576, one batch of a busy producer.",
+    ),
+    Setting(
+        "replica.fetch.min.bytes",
+        "int",
+        1,
+        "The leader responds to a follower as soon as it has this many bytes.",
+        "bytes",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "replica.fetch.response.max.bytes",
+        "int",
+        10_485_760,
+        "How many bytes a follower requests in one fetch.",
+        "bytes",
+        0,
+    ),
+    Setting(
+        "replica.fetch.wait.max.ms",
+        "int",
+        500,
+        "How long a leader holds a follower's fetch if there are no new records. At most"
+        " `replica.lag.time.max.ms`.",
+        "ms",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "replica.high.watermark.checkpoint.interval.ms",
+        "long",
+        5000,
+        "How often the high watermarks are written to disk.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "replica.lag.time.max.ms",
+        "long",
+        30_000,
+        "A follower that has not caught up for this long is removed from the in-sync replicas.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "replica.selector.class",
+        "string",
+        None,
+        "Which replica a consumer reads from: the leader, or with `RackAwareReplicaSelector` a"
+        " follower in the consumer's rack.",
+        choices=(
+            "org.apache.kafka.common.replica.LeaderSelector",
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        ),
+        note="Only Kafka's two classes; others cannot be loaded.",
+    ),
+    Setting(
+        "replica.socket.timeout.ms",
+        "int",
+        30_000,
+        "How long a follower waits for a response. At least `replica.fetch.wait.max.ms`.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "request.timeout.ms",
+        "int",
+        30_000,
+        "How long a broker waits for another broker's response.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+)
+
+_CLUSTER = (
+    Setting(
+        "auto.leader.rebalance.enable",
+        "boolean",
+        True,
+        "Whether the controller elects preferred leaders by itself.",
+        importance=HIGH,
+        note="After the whole cluster starts, a preferred replica is elected as soon as it is in"
+        " sync; Kafka waits for the next check.",
+    ),
+    Setting(
+        "broker.heartbeat.interval.ms",
+        "int",
+        2000,
+        "How often a broker sends a heartbeat to the controller. Must be well below"
+        " `broker.session.timeout.ms`.",
+        "ms",
+        1,
+    ),
+    Setting(
+        "broker.session.timeout.ms",
+        "int",
+        9000,
+        "A broker without a heartbeat for this long counts as dead. The end of a broker's"
+        " process is detected at once, without this wait.",
+        "ms",
+        1000,
+    ),
+    Setting(
+        "controlled.shutdown.enable",
+        "boolean",
+        True,
+        "Whether a broker hands over its leaderships before it stops.",
+    ),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        "long",
+        300,
+        "How often the controller elects preferred leaders.",
+        "s",
+        1,
+        importance=HIGH,
+    ),
+)
+
+_NETWORK = (
+    Setting(
+        "connections.max.idle.ms",
+        "long",
+        600_000,
+        "A connection without requests for this long is closed; -1: never.",
+        "ms",
+        -1,
+    ),
+    Setting(
+        "max.request.partition.size.limit",
+        "int",
+        2000,
+        "The largest number of partitions in one response to DescribeTopicPartitions. The"
+        " client requests the rest page by page.",
+        "partitions",
+        1,
+    ),
+    Setting(
+        "fetch.max.bytes",
+        "int",
+        57_671_680,
+        "The largest number of bytes in the response to a client's fetch.",
+        "bytes",
+        1024,
+    ),
+    Setting(
+        "max.connection.creation.rate",
+        "int",
+        INT_MAX,
+        "How many new connections a broker accepts per second; more have to wait.",
+        "connections a second",
+        0,
+    ),
+    Setting(
+        "max.connections",
+        "int",
+        INT_MAX,
+        "The largest number of connections of a broker.",
+        "connections",
+        0,
+    ),
+    Setting(
+        "max.connections.per.ip",
+        "int",
+        INT_MAX,
+        "The largest number of connections from one address.",
+        "connections",
+        0,
+    ),
+    Setting(
+        "max.connections.per.ip.overrides",
+        "string",
+        "",
+        "The largest number of connections from some addresses or host names, as"
+        " 10.0.0.1:100,example.org:200.",
+    ),
+    Setting(
+        "max.incremental.fetch.session.cache.slots",
+        "int",
+        1000,
+        "The largest number of fetch sessions of a broker.",
+        "sessions",
+        0,
+    ),
+    Setting(
+        "queued.max.request.bytes",
+        "long",
+        268_435_456,
+        "Memory for requests that are not fully received. While it is used up, large requests"
+        " are read one at a time; -1: no limit. At least `socket.request.max.bytes`.",
+        "bytes",
+        -1,
+        note="Kafka's default is -1.",
+    ),
+    Setting(
+        "socket.listen.backlog.size",
+        "int",
+        4096,
+        "How many connections may wait to be accepted. The operating system has its own limit too.",
+        "connections",
+        1,
+        note="Kafka's default is 50. If many clients connect at once, the rest would wait for a"
+        " second or more until TCP retries.",
+    ),
+    Setting(
+        "socket.receive.buffer.bytes",
+        "int",
+        -1,
+        "The receive buffer of a connection; -1: the operating system chooses.",
+        "bytes",
+        -1,
+        importance=HIGH,
+        note="Kafka's default is 102400, which disables the system's automatic sizing.",
+    ),
+    Setting(
+        "socket.request.max.bytes",
+        "int",
+        104_857_600,
+        "The largest request that is accepted. A connection with a larger request is closed.",
+        "bytes",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "socket.send.buffer.bytes",
+        "int",
+        -1,
+        "The send buffer of a connection; -1: the operating system chooses.",
+        "bytes",
+        -1,
+        importance=HIGH,
+        note="Kafka's default is 102400, which disables the system's automatic sizing.",
+    ),
+)
+
+
+_UPKEEP = (
+    Setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        "int",
+        60_000,
+        "How often the recovery points are written to disk. Up to its recovery point, a log is"
+        " known to be on disk.",
+        "ms",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "log.flush.scheduler.interval.ms",
+        "long",
+        1000,
+        "How often `flush.ms` is checked.",
+        "ms",
+        1,
+        importance=HIGH,
+        note="Kafka's default is never, so `flush.ms` alone has no effect there.",
+    ),
+    Setting(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "int",
+        60_000,
+        "How often the log start offsets are written to disk.",
+        "ms",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "log.retention.check.interval.ms",
+        "long",
+        300_000,
+        "How often a broker looks for segments to delete.",
+        "ms",
+        1,
+    ),
+    Setting(
+        "producer.id.expiration.check.interval.ms",
+        "int",
+        600_000,
+        "How often a broker looks for expired producer ids.",
+        "ms",
+        1,
+        importance=LOW,
+    ),
+    Setting(
+        "producer.id.expiration.ms",
+        "int",
+        86_400_000,
+        "After this long without a batch, the sequence numbers of an idempotent producer are"
+        " deleted.",
+        "ms",
+        1,
+        importance=LOW,
+    ),
+)
+
+_GROUPS = (
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        "int",
+        3000,
+        "How long an empty group waits for more members before its first assignment.",
+        "ms",
+        0,
+        note="`tidelog up` sets 0, as Kafka's own server.properties does: a first consumer gets"
+        " records 3 s sooner, but members that start together rebalance more than once.",
+    ),
+    Setting(
+        "group.max.session.timeout.ms",
+        "int",
+        1_800_000,
+        "The longest session time-out that a member may request.",
+        "ms",
+        0,
+    ),
+    Setting(
+        "group.max.size",
+        "int",
+        INT_MAX,
+        "The largest number of members of a group.",
+        "members",
+        1,
+    ),
+    Setting(
+        "group.min.session.timeout.ms",
+        "int",
+        6000,
+        "The shortest session time-out that a member may request.",
+        "ms",
+        0,
+    ),
+    Setting(
+        "offset.metadata.max.bytes",
+        "int",
+        4096,
+        "The longest text that may be committed with an offset.",
+        "bytes",
+        0,
+        importance=HIGH,
+    ),
+    Setting(
+        "offsets.commit.timeout.ms",
+        "int",
+        5000,
+        "How long an offset commit waits for the replicas of `__consumer_offsets`.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        "long",
+        600_000,
+        "How often a broker looks for expired offsets.",
+        "ms",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "offsets.retention.minutes",
+        "int",
+        10_080,
+        "How long offsets are kept after their group has become empty.",
+        "minutes",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "offsets.topic.num.partitions",
+        "int",
+        50,
+        "Partition count of `__consumer_offsets`. Set it before the first group is created.",
+        "partitions",
+        1,
+        importance=HIGH,
+    ),
+    Setting(
+        "offsets.topic.replication.factor",
+        "short",
+        3,
+        "Replication factor of `__consumer_offsets`. Groups wait until this many brokers are"
+        " registered.",
+        "replicas",
+        1,
+        importance=HIGH,
+        note="`tidelog up` sets the number of brokers, at most 3.",
+    ),
+    Setting(
+        "offsets.topic.segment.bytes",
+        "int",
+        104_857_600,
+        "Segment size of `__consumer_offsets`. Small segments are compacted sooner.",
+        "bytes",
+        1,
+        importance=HIGH,
+    ),
+)
+
+_UNLIMITED = 1.7976931348623157e308
+
+_CLEANER = (
+    Setting(
+        "log.cleaner.backoff.ms",
+        "long",
+        15_000,
+        "How long the cleaner waits if no log needs cleaning.",
+        "ms",
+        1,
+        dynamic=CLUSTER_WIDE,
+    ),
+    Setting(
+        "log.cleaner.dedupe.buffer.size",
+        "long",
+        134_217_728,
+        "Memory for the keys of all logs that are being cleaned. A key takes 24 bytes, and a"
+        " quarter stays free; a log with more keys is cleaned in several rounds.",
+        "bytes",
+        1_048_576,
+        dynamic=CLUSTER_WIDE,
+    ),
+    Setting(
+        "log.cleaner.enable",
+        "boolean",
+        True,
+        "Whether logs are compacted. If false, compacted topics grow without limit,"
+        " `__consumer_offsets` among them.",
+    ),
+    Setting(
+        "log.cleaner.io.max.bytes.per.second",
+        "double",
+        _UNLIMITED,
+        "How many bytes per second the cleaner reads and writes at most.",
+        "bytes a second",
+        1024,
+        dynamic=CLUSTER_WIDE,
+    ),
+    Setting(
+        "log.cleaner.threads",
+        "int",
+        1,
+        "How many logs are cleaned at the same time.",
+        "logs",
+        1,
+        64,
+        dynamic=CLUSTER_WIDE,
+        note="Each cleaning is a separate process of low priority.",
     ),
 )
 
@@ -88,30 +575,30 @@ _OWN = (
         "tidelog.metadata.store",
         "string",
         None,
-        "Where the cluster keeps its metadata, as sqlite:PATH. The brokers of one cluster name"
-        " the same file. Default: cluster.db beside the log folder.",
+        "The metadata store of the cluster, as sqlite:PATH. All brokers of a cluster use the same"
+        " file. Default: cluster.db beside the log directory.",
         importance=HIGH,
     ),
     Setting(
         "tidelog.internal.listener",
         "string",
         "127.0.0.1:0",
-        "Where other brokers connect, as host:port.",
+        "The address for other brokers, as host:port.",
     ),
     Setting(
         "tidelog.metrics.listener",
         "string",
         None,
-        "Where Prometheus asks for `/metrics`, as host:port; port 0 takes a free one. Empty:"
-        " nowhere. There is no password: keep it on this machine or behind a firewall.",
-        note="`tidelog up` sets 127.0.0.1:0. A port that is set there is the first broker's, the"
-        " others follow.",
+        "The address for Prometheus (`/metrics`), as host:port; port 0: a free port; empty: no"
+        " metrics. It has no password: keep it on this machine or behind a firewall.",
+        note="`tidelog up` sets 127.0.0.1:0. A port that is set there is the first broker's; the"
+        " others use the following ports.",
     ),
     Setting(
         "tidelog.log.format",
         "string",
         "text",
-        "How a broker's log is written: lines for people, or a JSON object on each line.",
+        "The format of a broker's log: lines of text, or one JSON object per line.",
         choices=("text", "json"),
         importance=LOW,
     ),
@@ -119,7 +606,7 @@ _OWN = (
         "tidelog.controlled.shutdown.timeout.ms",
         "long",
         300_000,
-        "How long a broker that stops waits for others to take over what it leads.",
+        "How long a stopping broker waits for other brokers to take over its leaderships.",
         "ms",
         0,
     ),
@@ -127,7 +614,8 @@ _OWN = (
         "tidelog.scrub.max.bytes.per.second",
         "long",
         8_388_608,
-        "How much of its segments a broker reads each second to check their checksums; 0: never.",
+        "How many bytes of its segments a broker reads per second to verify their checksums;"
+        " 0: none.",
         "bytes",
         0,
     ),
@@ -135,7 +623,7 @@ _OWN = (
         "tidelog.scrub.interval.ms",
         "long",
         604_800_000,
-        "How long after a pass over all segments the next one begins.",
+        "How long after a pass over all segments the next pass starts.",
         "ms",
         1000,
     ),
@@ -143,8 +631,8 @@ _OWN = (
         "tidelog.high.watermark.linger.ms",
         "int",
         5,
-        "How long a leader puts off telling a follower of a new high watermark: the next"
-        " records tell it as well.",
+        "How long a leader delays a response that only carries a new high watermark to a"
+        " follower. New records carry it too.",
         "ms",
         0,
     ),
@@ -154,15 +642,16 @@ _OWN = (
         False,
         "Decompress every produced batch and check each record, as Kafka does. If false, a batch is"
         " refused only if its header or framing shows that no client can decompress it.",
-        note="A batch of a hundred records then takes 0.15 ms more.",
+        note="A batch of a hundred records then takes 0.15 ms longer.",
         importance=LOW,
     ),
     Setting(
         "tidelog.partitions.at.once",
         "int",
         16,
-        "How many logs are made, dropped or given another leader before requests are served"
-        " again. More make a topic of thousands sooner, and let others wait for longer.",
+        "How many logs are created, deleted or given another leader before requests are served"
+        " again. More create a topic of thousands of partitions sooner, but delay other"
+        " requests longer.",
         "",
         1,
     ),
@@ -170,9 +659,9 @@ _OWN = (
         "tidelog.clock.hold.ms",
         "long",
         86_400_000,
-        "How long the machine's clock must run without a jump of more than a minute to be trusted."
-        " Until then records, producer ids and offsets age by the earlier of the clock and the last"
-        " confirmed time.",
+        "How long the machine's clock must run without a jump of more than a minute to be"
+        " trusted. Until then, the age of records, producer ids and offsets is computed from"
+        " the earlier of the clock and the last confirmed time.",
         "ms",
         0,
         note="0 trusts every clock, as Kafka does.",
@@ -181,8 +670,8 @@ _OWN = (
         "tidelog.busy.poll.us",
         "int",
         100,
-        "How long a broker that has served a small request looks for the next one before it sleeps,"
-        " while that pays: a sleeping core wakes late. 0 is not at all.",
+        "How long a broker that has served a small request polls for the next one before it"
+        " sleeps, while this is worth it: a sleeping core wakes up late. 0: not at all.",
         "us",
         0,
         1_000_000,
@@ -192,8 +681,8 @@ _OWN = (
         "tidelog.request.receive.timeout.ms",
         "int",
         60_000,
-        "A request that has begun must have come to its end after so long, else its connection is"
-        " closed; -1 is never.",
+        "How long a client may take to send one request. After that its connection is closed;"
+        " -1: no limit.",
         "ms",
         -1,
     ),
@@ -201,8 +690,8 @@ _OWN = (
         "tidelog.max.in.flight.requests.per.connection",
         "int",
         128,
-        "How many requests of one connection are worked on; the next one is read when the first is"
-        " answered.",
+        "How many requests of one connection may be in progress. The next request is read when"
+        " the first one is answered.",
         "requests",
         1,
     ),
@@ -210,8 +699,8 @@ _OWN = (
         "tidelog.queued.max.response.bytes",
         "long",
         268_435_456,
-        "How much memory answers take that clients have asked for and do not read. Past it the"
-        " connection with the most of them is closed; -1 is no limit.",
+        "Memory for responses that clients do not read. Beyond it, the connection with the"
+        " most unread bytes is closed; -1: no limit.",
         "bytes",
         -1,
     ),
@@ -219,7 +708,7 @@ _OWN = (
         "tidelog.fault.switches",
         "boolean",
         False,
-        "Let the internal listener take orders to fail on purpose, for `tidelog verify`.",
+        "Whether the internal listener accepts requests to inject faults, for `tidelog verify`.",
         importance=LOW,
     ),
 )
@@ -229,14 +718,14 @@ _TOPICS = (
         "auto.create.topics.enable",
         "boolean",
         True,
-        "Make a topic when a client asks for one that is not there.",
+        "Whether a topic is created when a client requests metadata of a missing one.",
         importance=HIGH,
     ),
     Setting(
         "default.replication.factor",
         "int",
         1,
-        "How many replicas a partition gets when nobody says.",
+        "The replication factor of topics that are created without one.",
         "replicas",
         1,
         32_767,
@@ -253,7 +742,7 @@ _TOPICS = (
         "num.partitions",
         "int",
         1,
-        "How many partitions a topic gets when nobody says.",
+        "The partition count of topics that are created without one.",
         "partitions",
         1,
     ),
@@ -265,32 +754,33 @@ def _throttle(name: str, what: str) -> Setting:
         name,
         "long",
         None,
-        f"How fast {what} may go, set by Kafka's reassignment tool.",
+        f"The largest rate of {what}, set by Kafka's reassignment tool.",
         "bytes a second",
         0,
         dynamic=CLUSTER_WIDE,
-        heeded=False,
+        has_effect=False,
     )
 
 
 _THROTTLES = (
-    _throttle("follower.replication.throttled.rate", "following of throttled replicas"),
-    _throttle("leader.replication.throttled.rate", "leading of throttled replicas"),
-    _throttle("replica.alter.log.dirs.io.max.bytes.per.second", "moving between folders"),
+    _throttle("follower.replication.throttled.rate", "fetches of throttled followers"),
+    _throttle("leader.replication.throttled.rate", "responses to throttled followers"),
+    _throttle("replica.alter.log.dirs.io.max.bytes.per.second", "moves between log directories"),
 )
 
 
 def unit_of(name: str) -> str:
-    """The unit at the end of a time's name: one time may have several names."""
+    """The unit at the end of a setting's name (`log.retention.hours`)."""
     return name.rpartition(".")[2]
 
 
 _NO_DEFAULT = ("log.flush.interval.ms",)
-"""Kafka shows none for the broker; the topic's is never."""
+"""Broker settings that Kafka shows without a default; the topic's default is never."""
 
 
 def _topic_defaults() -> Iterator[Setting]:
-    """Of several names for one time the last holds Kafka's default; the first is dynamic."""
+    """The broker settings behind topic settings. Of several names for one time, the last has
+    Kafka's default; the first can be changed at run time."""
     for topic, names in SYNONYMS.items():
         row = TOPIC[topic]
         for name in names:
@@ -308,23 +798,23 @@ def _topic_defaults() -> Iterator[Setting]:
 
 
 SECTIONS: dict[str, tuple[Setting, ...]] = {
-    "Who and where": _PLACE,
+    "Identity and addresses": _PLACE,
     "Topics": _TOPICS,
     "Defaults for topics": tuple(sorted(_topic_defaults())),
-    "Replication": REPLICATION,
-    "Cluster": CLUSTER,
-    "Consumer groups": GROUPS,
-    "Network": NETWORK,
-    "Upkeep of logs": (*UPKEEP, *CLEANER),
+    "Replication": _REPLICATION,
+    "Cluster": _CLUSTER,
+    "Consumer groups": _GROUPS,
+    "Network": _NETWORK,
+    "Log maintenance": (*_UPKEEP, *_CLEANER),
     "Tidelog's own": _OWN,
-    "Kept without effect": _THROTTLES,
+    "Without effect": _THROTTLES,
 }
 
 BROKER: dict[str, Setting] = {row.name: row for rows in SECTIONS.values() for row in rows}
 
 
 def broker_setting(name: str) -> Setting | None:
-    """A setting of the table, or one of Kafka's that is kept without effect."""
+    """A row of this table, or one of Kafka's settings without effect; None if unknown."""
     found = BROKER.get(name)
     if found is None:
         from tidelog.core.settings.ignored_keys import IGNORED

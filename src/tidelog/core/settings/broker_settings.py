@@ -1,10 +1,10 @@
 """One broker's settings: every value, and where it comes from.
 
-Layers lie on one another, the last one on top. All that is wrong is told at once, and each
-problem names the place to mend; what is unknown only warns, unless it is meant to protect the
-broker (protection.py).
+Layers override one another; the last one takes precedence. All errors are reported at once, each
+with the place to fix it. An unknown setting only causes a warning, unless it is meant to protect
+the broker (protection.py).
 
-Always true: settings that exist are sound, each by itself and those that must fit together.
+Invariant: the values of a BrokerSettings are valid, each by itself and in combination.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ _SQLITE = "sqlite:"
 
 
 class Entry(NamedTuple):
-    """One setting as it was found; `place` is a file and line, a variable or an option."""
+    """One setting as given; `place` is a file and line, a variable or an option."""
 
     name: str
     text: str
@@ -37,7 +37,7 @@ class Layer(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a value comes from."""
+    """The kind and place that a value comes from."""
 
     kind: str
     place: str = ""
@@ -47,7 +47,7 @@ DEFAULT = Source("default")
 
 
 class InvalidSetting(NamedTuple):
-    """What is wrong with one setting."""
+    """One invalid setting and the reason."""
 
     name: str
     value: str
@@ -60,7 +60,7 @@ class InvalidSetting(NamedTuple):
 
 
 class InvalidSettings(ValueError):
-    """Everything that is wrong, one line each."""
+    """All invalid settings, one line each."""
 
     def __init__(self, problems: Iterable[InvalidSetting]) -> None:
         self.problems = tuple(problems)
@@ -68,7 +68,7 @@ class InvalidSettings(ValueError):
 
 
 class BrokerSettings:
-    """Values by Kafka's names, with the types of the table."""
+    """The values by Kafka's names, with the types of the table."""
 
     __slots__ = ("_given", "_sources")
 
@@ -83,12 +83,12 @@ class BrokerSettings:
         return self._sources.get(name, DEFAULT)
 
     def overrides(self) -> dict[str, str]:
-        """What was set, and is not empty."""
+        """The settings that were given and are not empty."""
         texts = {name: spell(value) for name, value in sorted(self._given.items())}
         return {name: text for name, text in texts.items() if text is not None}
 
     def topic_default(self, topic_key: str) -> Any:
-        """What a topic that says nothing gets from this broker."""
+        """The value of a topic setting for topics that do not set it."""
         for name in SYNONYMS.get(topic_key, ()):
             value = self._given.get(name)
             if value is not None:
@@ -102,7 +102,7 @@ class BrokerSettings:
 
     @property
     def log_dir(self) -> str:
-        """The one folder for partitions."""
+        """The directory for partitions."""
         folders = self.get("log.dirs")
         if folders:
             return str(folders[0])
@@ -110,7 +110,7 @@ class BrokerSettings:
 
     @property
     def metadata_store(self) -> str:
-        """As sqlite:PATH."""
+        """The metadata store, as sqlite:PATH."""
         store = self.get("tidelog.metadata.store")
         if store is not None:
             return str(store)
@@ -119,7 +119,7 @@ class BrokerSettings:
 
     @property
     def listener(self) -> Listener:
-        """Where clients connect."""
+        """The listener for clients."""
         return addresses.client_listener(
             self.get("listeners"),
             self.get("controller.listener.names"),
@@ -128,36 +128,36 @@ class BrokerSettings:
 
     @property
     def internal_listener(self) -> Listener:
-        """Where brokers connect."""
+        """The listener for other brokers."""
         text = self.get("tidelog.internal.listener")
         return Listener(_INTERNAL, *addresses.parse_address(text))
 
     @property
     def connection_overrides(self) -> dict[str, int]:
-        """How many connections some hosts may have."""
+        """The largest number of connections by host, for some hosts."""
         return addresses.parse_overrides(self.get("max.connections.per.ip.overrides"))
 
     @property
     def metrics_listener(self) -> Listener | None:
-        """Where Prometheus connects; None: nowhere."""
+        """The listener for Prometheus; None if there is none."""
         text = self.get("tidelog.metrics.listener")
         return None if not text else Listener(_METRICS, *addresses.parse_address(text))
 
     def advertised(self, bound_port: int, hostname: str) -> Listener:
-        """What clients are told, once the port is known."""
-        told = self.get("advertised.listeners") or ()
-        return addresses.advertised_listener(self.listener, told, bound_port, hostname)
+        """The address for clients, once the port is known."""
+        advertised = self.get("advertised.listeners") or ()
+        return addresses.advertised_listener(self.listener, advertised, bound_port, hostname)
 
 
 class Resolved(NamedTuple):
-    """Settings, and what their owner should hear about them."""
+    """Valid settings, and warnings about them."""
 
     settings: BrokerSettings
     warnings: list[str]
 
 
 def resolve(layers: Iterable[Layer]) -> Resolved:
-    """Lay the layers on one another; raises InvalidSettings."""
+    """Merge layers, the last one on top, and validate the result. Raises InvalidSettings."""
     found: dict[str, tuple[Entry, str]] = {}
     for layer in layers:
         for entry in layer.entries:
@@ -165,13 +165,13 @@ def resolve(layers: Iterable[Layer]) -> Resolved:
     problems: list[InvalidSetting] = []
     given: dict[str, Value] = {}
     sources: dict[str, Source] = {}
-    strange = []
+    unknown = []
     for name, (entry, kind) in found.items():
         setting = broker_setting(name)
-        if setting is None or not setting.heeded:
-            problems += _unmet(entry, setting)
+        if setting is None or not setting.has_effect:
+            problems += _unmet_protection(entry, setting)
             if name not in BROKER:
-                strange.append(entry)
+                unknown.append(entry)
         if setting is None:
             continue
         try:
@@ -180,14 +180,14 @@ def resolve(layers: Iterable[Layer]) -> Resolved:
         except WrongValue as wrong:
             problems.append(InvalidSetting(name, entry.text, entry.place, str(wrong)))
     settings = BrokerSettings(given, sources)
-    problems += _misfits(settings, {problem.name for problem in problems})
+    problems += _conflicts(settings, {problem.name for problem in problems})
     if problems:
         raise InvalidSettings(problems)
-    return Resolved(settings, [*_strangers(strange), *_doubts(settings)])
+    return Resolved(settings, [*_warn_unknown(unknown), *_warn_unlikely(settings)])
 
 
-def _unmet(entry: Entry, setting: Setting | None) -> Iterator[InvalidSetting]:
-    """A setting that would protect the broker, if Tidelog could; secrets are not repeated."""
+def _unmet_protection(entry: Entry, setting: Setting | None) -> Iterator[InvalidSetting]:
+    """Report a setting that asks for protection Tidelog does not have, without secret values."""
     from tidelog.core.settings.protection import unmet_protection
 
     reason = unmet_protection(entry.name, entry.text)
@@ -197,25 +197,25 @@ def _unmet(entry: Entry, setting: Setting | None) -> Iterator[InvalidSetting]:
 
 
 def settings_of(texts: Mapping[str, str]) -> BrokerSettings:
-    """Settings from a few texts, where there is nobody to warn."""
+    """Settings from texts, without warnings (for tests and tools)."""
     entries = [Entry(name, text, f"--set {name}") for name, text in texts.items()]
     return resolve([Layer("command line", entries)]).settings
 
 
 def fencing_margin_ms(session_timeout_ms: int) -> int:
-    """How long before its session may end a broker stops acting as leader."""
+    """How long before the possible end of its session a broker stops acting as leader."""
     return max(500, session_timeout_ms // 10)
 
 
 def in_topic_unit(broker_key: str, topic_key: str, value: Value) -> Value:
-    """A broker's default as the topic's setting counts it: hours become milliseconds."""
+    """Convert a broker's default to the unit of the topic setting: hours to milliseconds."""
     if len(SYNONYMS[topic_key]) == 1 or not isinstance(value, int):
         return value
     return max(value * UNIT_MS[unit_of(broker_key)], -1)
 
 
-def _misfits(settings: BrokerSettings, wrong: set[str]) -> Iterator[InvalidSetting]:
-    """What each is sound by itself and does not fit together."""
+def _conflicts(settings: BrokerSettings, wrong: set[str]) -> Iterator[InvalidSetting]:
+    """Report settings that are valid by themselves but not in combination."""
     for names, reason in _RULES:
         if not wrong.intersection(names) and (text := reason(settings)) is not None:
             name = next((n for n in names if settings.source(n) != DEFAULT), names[0])
@@ -226,7 +226,7 @@ def _misfits(settings: BrokerSettings, wrong: set[str]) -> Iterator[InvalidSetti
 def _node_id(settings: BrokerSettings) -> str | None:
     number, older = settings.get("node.id"), settings.get("broker.id")
     if number is None and older is None:
-        return "every broker needs a number of its own; set node.id"
+        return "every broker needs its own id; set node.id"
     if None not in (number, older) and number != older:
         return f"node.id is {number} and broker.id is {older}; set one of them"
     return None
@@ -235,7 +235,7 @@ def _node_id(settings: BrokerSettings) -> str | None:
 def _one_folder(settings: BrokerSettings) -> str | None:
     folders = settings.get("log.dirs") or ()
     if len(folders) > 1:
-        return "Tidelog keeps its logs in one folder; name one"
+        return "Tidelog uses one log directory; name only one"
     return None
 
 
@@ -273,7 +273,8 @@ def _store(settings: BrokerSettings) -> str | None:
 
 
 def _heartbeat(settings: BrokerSettings) -> str | None:
-    """A broker stops to lead a while before its session may end: heartbeats come sooner."""
+    """Heartbeats must be sent before a broker stops leading, `fencing_margin_ms` before the end
+    of its session."""
     session = settings.get("broker.session.timeout.ms")
     longest = session - fencing_margin_ms(session)
     if settings.get("broker.heartbeat.interval.ms") < longest:
@@ -286,7 +287,7 @@ def _heartbeat(settings: BrokerSettings) -> str | None:
 
 def _overrides(settings: BrokerSettings) -> str | None:
     try:
-        settings.connection_overrides  # noqa: B018 - whether it can be read
+        settings.connection_overrides  # noqa: B018 - raises if it is invalid
     except WrongValue as wrong:
         return str(wrong)
     return None
@@ -298,14 +299,14 @@ def _request_memory(settings: BrokerSettings) -> str | None:
     )
     if settings.source("queued.max.request.bytes") == DEFAULT or not 0 <= queued < largest:
         return None
-    return f"must not be below socket.request.max.bytes ({largest}); -1 is no limit"
+    return f"must be at least socket.request.max.bytes ({largest}); -1: no limit"
 
 
 def _fetch_wait(settings: BrokerSettings) -> str | None:
     wait = settings.get("replica.fetch.wait.max.ms")
     for name in ("replica.lag.time.max.ms", "replica.socket.timeout.ms"):
         if wait > settings.get(name):
-            return f"replica.fetch.wait.max.ms ({wait}) must not be above {name}"
+            return f"replica.fetch.wait.max.ms ({wait}) must be at most {name}"
     return None
 
 
@@ -334,28 +335,28 @@ _RULES = (
 )
 
 
-def _strangers(entries: list[Entry]) -> Iterator[str]:
-    """What is in no table: Kafka's names together in one line, others with a guess."""
+def _warn_unknown(entries: list[Entry]) -> Iterator[str]:
+    """Warn about settings without effect: Kafka's in one line, unknown ones with a suggestion."""
     if not entries:
         return
     from tidelog.core.settings.ignored_keys import is_kafkas, nearest
 
     kafkas = sorted(entry.name for entry in entries if is_kafkas(entry.name))
     if kafkas:
-        yield f"Kafka's settings that Tidelog does not heed: {', '.join(kafkas)}"
+        yield f"settings of Kafka without effect in Tidelog: {', '.join(kafkas)}"
     for entry in entries:
         if not is_kafkas(entry.name):
             guess = nearest(entry.name)
             hint = "" if guess is None else f"; did you mean {guess}?"
-            yield f"{entry.place}: no setting is called {entry.name}{hint}"
+            yield f"{entry.place}: unknown setting {entry.name}{hint}"
 
 
-def _doubts(settings: BrokerSettings) -> Iterator[str]:
-    """What is allowed and hardly meant."""
+def _warn_unlikely(settings: BrokerSettings) -> Iterator[str]:
+    """Warn about values that are allowed but hardly intended."""
     factor = settings.get("default.replication.factor")
     minimum = settings.get("min.insync.replicas")
     if minimum > factor > 1:
         yield (
-            f"min.insync.replicas is {minimum} and default.replication.factor {factor}:"
-            " topics made without a factor take no produce with acks=all"
+            f"min.insync.replicas is {minimum} and default.replication.factor {factor}: a produce"
+            " with acks=all fails on topics that are created with the default factor"
         )

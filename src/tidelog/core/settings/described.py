@@ -1,8 +1,8 @@
-"""Settings as DescribeConfigs shows them: value, source, and whatever stands behind it.
+"""Settings as DescribeConfigs returns them: value, source, and the synonyms behind it.
 
-A topic's value comes from the topic, else from what was changed for this broker, else for
-all brokers, else from the broker's file, else from the table. Synonyms are listed in that
-order; the first is the one that holds.
+A topic's value comes from the topic, else from a dynamic setting of this broker, else from a
+dynamic setting of all brokers, else from the broker's file, else from the table. Synonyms are
+listed in that order; the first one is in effect.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,11 +23,11 @@ DEFAULT_SOURCE = 5
 _COARSER = {
     name: names[place + 1 :] for names in SYNONYMS.values() for place, name in enumerate(names[:-1])
 }
-"""Settings that say the same in larger units, and hold where the finer one says nothing."""
+"""The same settings in larger units, which are in effect if the finer one is not set."""
 
 
 class Synonym(NamedTuple):
-    """One place that gives the setting a value."""
+    """One source that gives the setting a value."""
 
     name: str
     value: str | None
@@ -58,8 +58,8 @@ def describe_topic(
     names: Collection[str] | None = None,
     broker: Mapping[str, str] | None = None,
 ) -> list[Described]:
-    """`own`, `cluster` and `broker` are what the store has for the topic, for all brokers and
-    for the one that answers."""
+    """Describe a topic's settings. `own`, `cluster` and `broker` are the dynamic settings in the
+    store: of the topic, of all brokers and of this broker."""
     described = []
     for name in _wanted(TOPIC, names):
         behind = [Synonym(name, own[name], TOPIC_SOURCE)] if name in own else []
@@ -78,7 +78,8 @@ def describe_broker(
     cluster: Mapping[str, str],
     names: Collection[str] | None = None,
 ) -> list[Described]:
-    """`own` and `cluster` are what the store has for this broker and for all of them."""
+    """Describe a broker's settings. `own` and `cluster` are its dynamic settings and those of all
+    brokers, from the store."""
     described = []
     table = _all_settings()
     for name in _wanted(table, names):
@@ -93,7 +94,7 @@ def describe_broker(
 def describe_cluster(
     cluster: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[Described]:
-    """What was changed for all brokers, and nothing else."""
+    """Describe the dynamic settings of all brokers, and nothing else."""
     table = _all_settings()
     return [
         _described(
@@ -105,7 +106,7 @@ def describe_cluster(
 
 
 def _all_settings() -> Mapping[str, Setting]:
-    """A broker's settings, with those of Kafka's that are kept without effect."""
+    """A broker's settings, including those of Kafka's that have no effect."""
     from tidelog.core.settings.ignored_keys import IGNORED
 
     return {**BROKER, **IGNORED}
@@ -121,17 +122,17 @@ def _of_family(
     own: Mapping[str, str],
     cluster: Mapping[str, str],
 ) -> list[Synonym]:
-    """What brokers say of a topic's setting under all of their names for it. The default of a
-    coarser one is shown, as by Kafka, only behind something that was said."""
+    """The values of a topic's setting under all broker names of it. As in Kafka, the default of a
+    coarser name is shown only behind a value that was set."""
     found = [s for name in names for s in _behind(BROKER[name], settings, own, cluster)]
-    said = any(s.name == names[0] or s.source != DEFAULT_SOURCE for s in found)
-    return found if said else []
+    is_set = any(s.name == names[0] or s.source != DEFAULT_SOURCE for s in found)
+    return found if is_set else []
 
 
 def _behind(
     setting: Setting, settings: BrokerSettings, own: Mapping[str, str], cluster: Mapping[str, str]
 ) -> Iterator[Synonym]:
-    """Every place that gives a broker's setting a value, the one that holds first."""
+    """All sources of a broker's setting; the one in effect is first."""
     name = setting.name
     if name in own:
         yield Synonym(name, own[name], DYNAMIC_BROKER)
@@ -160,5 +161,5 @@ def _described(setting: Setting, value: str | None, behind: list[Synonym]) -> De
 
 
 def _documentation(setting: Setting) -> str:
-    kept = "" if setting.heeded else "Kept, without effect so far."
+    kept = "" if setting.has_effect else "Stored, but without effect so far."
     return " ".join(filter(None, (setting.doc, setting.note, kept)))

@@ -1,8 +1,7 @@
-"""Kafka's broker settings without effect here: read, kept, and shown as Kafka shows them.
+"""Kafka's broker settings without effect here: parsed, stored, and shown as Kafka shows them.
 
-Names, types and defaults are those of Kafka 4.3.1. This table is loaded only when a setting is
-found that is in no other table, or when all settings of a broker are described: it costs a broker
-nothing at startup.
+Names, types and defaults are those of Kafka 4.3.1. This module is imported only if a setting is in
+no other table, or if all settings of a broker are described: it costs nothing at startup.
 """
 
 from tidelog.core.settings.broker_keys import BROKER
@@ -259,8 +258,8 @@ transaction.two.phase.commit.enable boolean false
 transactional.id.expiration.ms int 604800000
 unstable.api.versions.enable boolean false
 """  # noqa: E501 - one row a line
-"""Name, type and default; `dynamic` if it can be changed while a broker runs. `~` is Kafka's
-package, `null` no default and `""` an empty one."""
+"""Name, type and default; `dynamic` if it can be changed at run time. `~` is Kafka's package,
+`null` means no default and `""` an empty one."""
 
 _FORMER = """
 advertised.host.name advertised.port broker.id.generation.enable control.plane.listener.name
@@ -271,7 +270,7 @@ log.message.timestamp.difference.max.ms offsets.commit.required.acks port reserv
 zookeeper.connect zookeeper.connection.timeout.ms zookeeper.metadata.migration.enable
 zookeeper.session.timeout.ms zookeeper.set.acl
 """
-"""Gone from Kafka 4, and still in many files."""
+"""Removed in Kafka 4, but still in many files."""
 
 
 _PREFIXES = ("listener.name.", "log.cleaner.", "quota.", "sasl.", "ssl.", "zookeeper.")
@@ -286,25 +285,25 @@ def _setting(row: str) -> Setting:
         text,
         "",
         dynamic=CLUSTER_WIDE if dynamic else READ_ONLY,
-        heeded=False,
+        has_effect=False,
     )
 
 
 IGNORED: dict[str, Setting] = {
     setting.name: setting for setting in map(_setting, _ROWS.strip().split("\n"))
 }
-"""Defaults are texts here, as Kafka spells them."""
+"""Defaults are texts here, in Kafka's spelling."""
 
 _NAMES = frozenset(IGNORED).union(_FORMER.split())
 
 
 def is_kafkas(name: str) -> bool:
-    """Whether Kafka knows the setting; some names hold a listener's or a plug-in's own."""
+    """Whether Kafka has this setting; some names contain the name of a listener or a plug-in."""
     return name in _NAMES or name.startswith(_PREFIXES)
 
 
 def nearest(name: str) -> str | None:
-    """The known setting that is spelled most like it."""
+    """The known setting with the most similar name, or None."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, [*BROKER, *_NAMES], n=1, cutoff=0.8)

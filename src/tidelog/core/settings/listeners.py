@@ -1,7 +1,7 @@
-"""Listeners as Kafka spells them: NAME://host:port, several between commas.
+"""Listeners in Kafka's form: NAME://host:port, several separated by commas.
 
-Tidelog opens one for clients. Those meant for Kafka's controllers are left out, so that
-Kafka's own files can be used as they are.
+Tidelog opens one for clients. Listeners for Kafka's controllers are ignored, so that Kafka's own
+files can be used unchanged.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 class Listener(NamedTuple):
-    """An empty host is every address of the machine; port 0 a free one."""
+    """A listener. An empty host means all addresses of the machine; port 0 means a free port."""
 
     name: str
     host: str
@@ -30,19 +30,19 @@ class Listener(NamedTuple):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """host:port, with an IPv6 host in brackets."""
+    """Parse host:port, with an IPv6 host in brackets. Raises WrongValue."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port[:6]) > 65535:
         raise WrongValue(f"{text!r} must end in :port, a number up to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host or "/" in host or "[" in host:
-        raise WrongValue(f"{host!r} is no host; an IPv6 address goes in brackets, as [::1]:9092")
+        raise WrongValue(f"{host!r} is not a host; put an IPv6 address in brackets: [::1]:9092")
     return host, int(port)
 
 
 def parse_listener(text: str) -> Listener:
-    """One listener; its name may be in any case."""
+    """Parse one listener; its name may be in any case. Raises WrongValue."""
     name, separator, address = text.partition("://")
     if not separator or not name:
         raise WrongValue(f"{text!r} must look like {PLAINTEXT}://host:port")
@@ -50,7 +50,7 @@ def parse_listener(text: str) -> Listener:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """host:count between commas; an IPv6 address needs no brackets here."""
+    """Parse host:count pairs; an IPv6 address needs no brackets. Raises WrongValue."""
     counts: dict[str, int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         host, _, count = item.rpartition(":")
@@ -65,27 +65,27 @@ def client_listener(
     for_controllers: tuple[str, ...],
     protocols: tuple[str, ...],
 ) -> Listener:
-    """The one that clients use; raises WrongValue where there is none, or more."""
-    left_out = {name.upper() for name in for_controllers}
-    found = [one for text in listeners if (one := parse_listener(text)).name not in left_out]
+    """The listener for clients. Raises WrongValue if there is none or more than one."""
+    ignored = {name.upper() for name in for_controllers}
+    found = [one for text in listeners if (one := parse_listener(text)).name not in ignored]
     if not found:
-        raise WrongValue(f"names no listener for clients; add {PLAINTEXT}://:9092")
+        raise WrongValue(f"has no listener for clients; add {PLAINTEXT}://:9092")
     if len(found) > 1:
         names = ", ".join(one.name for one in found)
         raise WrongValue(
-            f"names several listeners for clients ({names}); keep one, and put those of"
-            " controllers into controller.listener.names"
+            f"has several listeners for clients ({names}); keep one, and list those of"
+            " controllers in controller.listener.names"
         )
-    spoken = parse_protocols(protocols)
+    by_name = parse_protocols(protocols)
     for name in (found[0].name, *(parse_listener(text).name for text in listeners)):
-        protocol = spoken.get(name, name)
+        protocol = by_name.get(name, name)
         if protocol in _PROTOCOLS and protocol != PLAINTEXT:
             raise WrongValue(f"{name} uses {protocol}; Tidelog supports only {PLAINTEXT} so far")
     return found[0]
 
 
 def parse_protocols(texts: tuple[str, ...]) -> dict[str, str]:
-    """NAME:PROTOCOL pairs."""
+    """Parse NAME:PROTOCOL pairs. Raises WrongValue."""
     protocols = {}
     for text in texts:
         name, _, protocol = text.upper().partition(":")
@@ -98,19 +98,19 @@ def parse_protocols(texts: tuple[str, ...]) -> dict[str, str]:
 def advertised_listener(
     listener: Listener, advertised: tuple[str, ...], bound_port: int, hostname: str
 ) -> Listener:
-    """What clients are told: what is configured, else the host that is listened on."""
+    """The address for clients: the configured one, else the host that the broker listens on."""
     for text in advertised:
-        told = parse_listener(text)
-        if told.name == listener.name:
-            return told._replace(port=told.port or bound_port)
+        one = parse_listener(text)
+        if one.name == listener.name:
+            return one._replace(port=one.port or bound_port)
     host = hostname if listener.everywhere else listener.host
     return Listener(listener.name, host, bound_port)
 
 
 def check_advertised(listener: Listener, advertised: tuple[str, ...]) -> None:
-    """Raises WrongValue where clients would be sent astray."""
-    told = [one for text in advertised if (one := parse_listener(text)).name == listener.name]
-    if advertised and not told:
+    """Raise WrongValue if clients would get an address that they cannot reach."""
+    named = [one for text in advertised if (one := parse_listener(text)).name == listener.name]
+    if advertised and not named:
         raise WrongValue(f"must name the listener {listener.name}")
-    if told and told[0].everywhere:
-        raise WrongValue(f"{told[0]} must have a host that clients can reach")
+    if named and named[0].everywhere:
+        raise WrongValue(f"{named[0]} must have a host that clients can reach")

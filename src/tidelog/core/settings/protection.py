@@ -33,7 +33,7 @@ _REASONS = (
     ("principal.builder.class", _NO_AUTHORISER),
     ("*.policy.class.name", _NO_POLICY),
 )
-_HOLDS_ANYWAY = {
+_NO_PROTECTION = {
     "security.inter.broker.protocol": "PLAINTEXT",
     "ssl.client.auth": "none",
     "ssl.keystore.type": "JKS",
@@ -50,11 +50,11 @@ _HOLDS_ANYWAY = {
 
 
 def unmet_protection(name: str, text: str) -> str | None:
-    """Why the setting is refused; None if it requests no protection."""
+    """The reason why the setting is refused; None if it requests no protection."""
     text = text.strip()
-    if not text or text == _HOLDS_ANYWAY.get(name):
+    if not text or text == _NO_PROTECTION.get(name):
         return None
     for pattern, reason in _REASONS:
         if fnmatchcase(name, pattern):
-            return f"{reason}, and the broker would run without it; remove the setting"
+            return f"{reason}, and the broker would run unprotected; remove the setting"
     return None

@@ -1,7 +1,7 @@
-"""One setting: its name, what it may be, what it is when nobody says, and what it does.
+"""One setting: name, type, default, allowed values, and what it does.
 
-Texts are read as Kafka reads them: blanks around a value do not count, booleans in any case,
-lists between commas. A setting whose default is None may be left empty.
+Texts are parsed as in Kafka: surrounding blanks are ignored, booleans may be in any case, lists are
+separated by commas. A setting whose default is None may be empty.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ LONG_MAX = 2**63 - 1
 
 READ_ONLY = "read-only"
 CLUSTER_WIDE = "cluster-wide"
-"""Can be changed while brokers run, for one of them or for all."""
+"""Can be changed at run time, for one broker or for all."""
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 
@@ -28,7 +28,7 @@ TYPE_CODES = {
     "class": 8,
     "password": 9,
 }
-"""The types, with the number that DescribeConfigs has for each."""
+"""The types, with their codes in DescribeConfigs."""
 
 _LIMITS = {
     "short": (-(2**15), 2**15 - 1),
@@ -38,11 +38,11 @@ _LIMITS = {
 
 
 class WrongValue(ValueError):
-    """A text that a setting can't have; the message says why, without the setting's name."""
+    """An invalid value; the message is the reason, without the setting's name."""
 
 
 class Setting(NamedTuple):
-    """One row of the table. `least` and `most` are allowed themselves."""
+    """One row of a table of settings. `least` and `most` are inclusive."""
 
     name: str
     type: str
@@ -55,13 +55,13 @@ class Setting(NamedTuple):
     importance: str = MEDIUM
     dynamic: str = READ_ONLY
     note: str = ""
-    """How Tidelog's default or meaning differs from Kafka's."""
-    heeded: bool = True
-    """False: kept and shown, because Kafka's tools set it, and without effect so far."""
+    """The difference from Kafka's default or meaning."""
+    has_effect: bool = True
+    """False: stored and shown because Kafka's tools set it, but without effect so far."""
 
     @property
     def range(self) -> tuple[float | None, float | None]:
-        """What a number must lie between; that of its type where nothing narrower is said."""
+        """The smallest and largest allowed number; the type's range if the row has none."""
         least, most = _LIMITS.get(self.type, (None, None))
         return (
             least if self.least is None else self.least,
@@ -70,7 +70,7 @@ class Setting(NamedTuple):
 
 
 def parse(setting: Setting, text: str) -> Value:
-    """The value that a text stands for; raises WrongValue."""
+    """Parse a value. Raises WrongValue."""
     text = text.strip()
     if not text and setting.default is None:
         return None
@@ -89,7 +89,7 @@ def parse(setting: Setting, text: str) -> Value:
 
 
 def spell(value: Value) -> str | None:
-    """A value as Kafka writes it; `parse` reads it back."""
+    """Format a value as Kafka does; the inverse of `parse`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -110,7 +110,7 @@ def _number(setting: Setting, text: str) -> int | float:
         digits = text[1:] if text[:1] in ("-", "+") else text
         if not (digits.isascii() and digits.isdigit()):
             raise WrongValue("must be a whole number" + _of(setting.unit))
-        # int() refuses thousands of digits; twenty are above every limit already.
+        # int() rejects thousands of digits; twenty digits already exceed every limit.
         number = int(text) if len(digits) <= 20 else LONG_MAX + 1
     least, most = setting.range
     if least is not None and not number >= least:
@@ -125,11 +125,12 @@ def _list(setting: Setting, text: str) -> tuple[str, ...]:
     if "" in items:
         raise WrongValue("has an empty item between its commas")
     if setting.choices:
-        strange = [item for item in items if item not in setting.choices]
-        if strange:
-            raise WrongValue(f"may hold {' and '.join(setting.choices)} only, not {strange[0]!r}")
+        unknown = [item for item in items if item not in setting.choices]
+        if unknown:
+            allowed = " and ".join(setting.choices)
+            raise WrongValue(f"may contain only {allowed}, not {unknown[0]!r}")
         if len(set(items)) < len(items):
-            raise WrongValue("names something twice")
+            raise WrongValue("has a duplicate item")
     return items
 
 

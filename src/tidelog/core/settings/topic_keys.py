@@ -1,7 +1,7 @@
-"""Every setting of a topic, and the broker's setting that stands in where a topic says nothing.
+"""All settings of a topic, and the broker setting that is the default of each.
 
-Always true: each name is one of Kafka's 4.x topic settings, and each of those is here, so
-that whatever Kafka's tools ask for is understood. `heeded` tells which have an effect.
+Invariant: the names are exactly the topic settings of Kafka 4.x, so that Kafka's tools can set all
+of them. `has_effect` says which have an effect.
 """
 
 from tidelog.core.settings.setting import CLUSTER_WIDE, LONG_MAX, Setting
@@ -13,15 +13,15 @@ _ROWS = (
         "cleanup.policy",
         "list",
         ("delete",),
-        "What happens to old records: `delete` removes whole segments by age and size, `compact`"
-        " keeps the latest record of each key. Empty, nothing is ever removed.",
+        "What happens to old records: `delete` removes whole segments by age and size,"
+        " `compact` keeps the latest record of each key. Empty: nothing is ever removed.",
         choices=("delete", "compact"),
     ),
     Setting(
         "compression.gzip.level",
         "int",
         -1,
-        "How hard gzip tries, where the leader compresses; -1 is gzip's own choice.",
+        "The gzip level if the leader compresses; -1: gzip's default.",
         least=-1,
         most=9,
     ),
@@ -29,7 +29,7 @@ _ROWS = (
         "compression.lz4.level",
         "int",
         9,
-        "How hard lz4 tries, where the leader compresses.",
+        "The lz4 level if the leader compresses.",
         least=1,
         most=17,
     ),
@@ -37,7 +37,7 @@ _ROWS = (
         "compression.zstd.level",
         "int",
         3,
-        "How hard zstd tries, where the leader compresses.",
+        "The zstd level if the leader compresses.",
         least=-131_072,
         most=22,
     ),
@@ -45,17 +45,17 @@ _ROWS = (
         "compression.type",
         "string",
         "producer",
-        "How batches are stored. `producer` keeps them as they came; any other value makes the"
-        " leader compress anew what came differently.",
+        "The compression of stored batches. `producer` keeps the producer's; with any other"
+        " value, the leader recompresses batches that differ.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
     Setting(
         "delete.retention.ms",
         "long",
         86_400_000,
-        "How long the mark of a deleted key (a record without a value) stays in a compacted log,"
-        " counted from the first cleaning that meets it. A reader that is slower than that may"
-        " not hear of the deletion.",
+        "How long a tombstone (a record without a value) stays in a compacted log, counted"
+        " from the first cleaning that finds it. A consumer that is slower may miss the"
+        " deletion.",
         "ms",
         0,
     ),
@@ -63,7 +63,7 @@ _ROWS = (
         "file.delete.delay.ms",
         "long",
         60_000,
-        "How long the files of a deleted segment stay on disk under another name.",
+        "How long the renamed files of a deleted segment stay on disk.",
         "ms",
         0,
     ),
@@ -71,8 +71,8 @@ _ROWS = (
         "flush.messages",
         "long",
         _NEVER,
-        "Flush to disk after so many records. With 1 a record counts as replicated only where it"
-        " is on disk, so acknowledged records survive a power cut of all brokers.",
+        "Flush to disk after this many records. With 1, a record counts as replicated only"
+        " where it is on disk, so acknowledged records survive a power cut of all brokers.",
         "records",
         1,
     ),
@@ -80,7 +80,7 @@ _ROWS = (
         "flush.ms",
         "long",
         _NEVER,
-        "Flush to disk when the oldest record not yet flushed is so old. Looked at every"
+        "Flush to disk when the oldest unflushed record is this old. Checked every"
         " `log.flush.scheduler.interval.ms`.",
         "ms",
         0,
@@ -89,8 +89,8 @@ _ROWS = (
         "index.interval.bytes",
         "int",
         4096,
-        "One index entry for so many bytes of records. Less finds an offset faster and makes"
-        " larger indexes.",
+        "One index entry per this many bytes of records. A smaller value finds offsets faster"
+        " and makes larger indexes.",
         "bytes",
         0,
     ),
@@ -98,8 +98,8 @@ _ROWS = (
         "max.compaction.lag.ms",
         "long",
         _NEVER,
-        "A log with a record that has waited for so long is compacted, however little of it is"
-        " new. The active segment ends in time for that.",
+        "A log with a record that has waited this long is compacted, however small its new"
+        " part is. The active segment is closed in time for that.",
         "ms",
         1,
     ),
@@ -107,7 +107,7 @@ _ROWS = (
         "max.message.bytes",
         "int",
         1_048_588,
-        "The largest batch that is taken, compressed as it came.",
+        "The largest batch that is accepted, in its compressed size.",
         "bytes",
         0,
     ),
@@ -131,15 +131,16 @@ _ROWS = (
         "message.timestamp.type",
         "string",
         "CreateTime",
-        "Whose time a record carries: the producer's (`CreateTime`) or that of the append.",
+        "The timestamp of a record: the producer's (`CreateTime`) or the time of the append"
+        " (`LogAppendTime`).",
         choices=("CreateTime", "LogAppendTime"),
     ),
     Setting(
         "min.cleanable.dirty.ratio",
         "double",
         0.5,
-        "A log is compacted when more than this share of it is new. Less means fewer superseded"
-        " records and more work.",
+        "A log is compacted when more than this share of it is new. A smaller value leaves"
+        " fewer superseded records and needs more work.",
         least=0,
         most=1,
     ),
@@ -147,7 +148,7 @@ _ROWS = (
         "min.compaction.lag.ms",
         "long",
         0,
-        "For so long every record stays, superseded or not.",
+        "Every record is kept for at least this long, superseded or not.",
         "ms",
         0,
     ),
@@ -155,8 +156,7 @@ _ROWS = (
         "min.insync.replicas",
         "int",
         1,
-        "How many replicas must be in sync, leader included, for a produce with acks=all to be"
-        " taken.",
+        "The number of in-sync replicas, leader included, that a produce with acks=all needs.",
         "replicas",
         1,
         note="`tidelog up` sets 2.",
@@ -165,14 +165,14 @@ _ROWS = (
         "preallocate",
         "boolean",
         False,
-        "Reserve the disk space of a whole segment with its first record.",
-        note="If false, Tidelog reserves in small steps that grow with the segment.",
+        "Whether the disk space of a whole segment is reserved with its first record.",
+        note="If false, Tidelog reserves small amounts that grow with the segment.",
     ),
     Setting(
         "retention.bytes",
         "long",
         -1,
-        "How large a partition may be before its oldest segments go; -1 is without limit.",
+        "The largest size of a partition; beyond it the oldest segments are deleted; -1: no limit.",
         "bytes",
         -1,
     ),
@@ -180,7 +180,7 @@ _ROWS = (
         "retention.ms",
         "long",
         604_800_000,
-        "How old a segment's newest record may be before the segment goes; -1 is for ever.",
+        "A segment is deleted when its newest record is this old; -1: never.",
         "ms",
         -1,
     ),
@@ -188,16 +188,16 @@ _ROWS = (
         "segment.bytes",
         "int",
         1_073_741_824,
-        "How large a segment grows before the next one begins.",
+        "The size at which a new segment is started.",
         "bytes",
         14,
-        note="Kafka 4 takes no less than 1048576.",
+        note="Kafka 4 accepts no less than 1048576.",
     ),
     Setting(
         "segment.index.bytes",
         "int",
         10_485_760,
-        "How large an index may grow; a full one begins the next segment.",
+        "The largest size of an index. When it is full, a new segment is started.",
         "bytes",
         4,
     ),
@@ -205,8 +205,8 @@ _ROWS = (
         "segment.jitter.ms",
         "long",
         0,
-        "At most so much is taken off `segment.ms`, by chance, so that not all segments end at"
-        " once.",
+        "The largest random time that is subtracted from `segment.ms`, so that not all"
+        " segments end at once.",
         "ms",
         0,
     ),
@@ -214,7 +214,7 @@ _ROWS = (
         "segment.ms",
         "long",
         604_800_000,
-        "How old a segment may be before the next one begins, full or not.",
+        "The age at which a new segment is started, even if the old one is not full.",
         "ms",
         1,
     ),
@@ -222,29 +222,29 @@ _ROWS = (
         "unclean.leader.election.enable",
         "boolean",
         False,
-        "Whether a replica that may lack acknowledged records may lead when no other is left."
-        " True gives availability for lost records.",
+        "Whether a replica that may lack acknowledged records can become leader if no other is"
+        " left. True trades lost records for availability.",
     ),
 )
 
-_KEPT = (
+_WITHOUT_EFFECT = (
     Setting(
         "follower.replication.throttled.replicas",
         "list",
         (),
-        "Replicas whose following is slowed down, as partition:broker, or `*`.",
+        "Replicas whose fetching is throttled, as partition:broker, or `*`.",
     ),
     Setting(
         "leader.replication.throttled.replicas",
         "list",
         (),
-        "Replicas whose leading is slowed down, as partition:broker, or `*`.",
+        "Replicas whose leader is throttled, as partition:broker, or `*`.",
     ),
     Setting(
         "local.retention.bytes",
         "long",
         -2,
-        "Tiered storage: how much stays on the broker's own disk.",
+        "Tiered storage: how many bytes stay on the broker's own disk.",
         "bytes",
         -2,
     ),
@@ -260,19 +260,19 @@ _KEPT = (
         "remote.log.copy.disable",
         "boolean",
         False,
-        "Tiered storage: copy nothing more.",
+        "Tiered storage: stop copying.",
     ),
     Setting(
         "remote.log.delete.on.disable",
         "boolean",
         False,
-        "Tiered storage: delete the remote copy when it is turned off.",
+        "Tiered storage: delete the remote copy when tiered storage is disabled.",
     ),
     Setting(
         "remote.storage.enable",
         "boolean",
         False,
-        "Tiered storage for this topic.",
+        "Whether this topic uses tiered storage.",
     ),
 )
 
@@ -280,7 +280,7 @@ TOPIC: dict[str, Setting] = {
     row.name: row
     for row in sorted(
         [row._replace(dynamic=CLUSTER_WIDE) for row in _ROWS]
-        + [row._replace(dynamic=CLUSTER_WIDE, heeded=False) for row in _KEPT]
+        + [row._replace(dynamic=CLUSTER_WIDE, has_effect=False) for row in _WITHOUT_EFFECT]
     )
 }
 
@@ -314,7 +314,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
     "unclean.leader.election.enable": ("unclean.leader.election.enable",),
 }
-"""By topic setting, the broker's: the first of them that is set holds."""
+"""The broker settings behind each topic setting; the first one that is set is in effect."""
 
 BROKER_NAME: dict[str, str] = {topic: names[0] for topic, names in SYNONYMS.items()}
-"""The one of them that can be changed while brokers run."""
+"""The broker setting that can be changed at run time, by topic setting."""

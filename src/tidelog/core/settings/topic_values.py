@@ -1,7 +1,7 @@
-"""Which settings a topic may get, and which of a broker's may change while it runs.
+"""Validation of dynamic settings: of topics, and of brokers at run time.
 
-Whatever gets into the metadata store is read by every broker, at once and at each start. So
-a value has one spelling there, `normal`, and nothing that a broker can't read is let in.
+Every broker reads the values in the metadata store, at once and at each start. So a value has one
+spelling there (`normal`), and a value that brokers cannot parse is refused.
 """
 
 from tidelog.core.settings.broker_keys import broker_setting
@@ -9,35 +9,36 @@ from tidelog.core.settings.setting import READ_ONLY, Setting, WrongValue, parse,
 from tidelog.core.settings.topic_keys import TOPIC
 
 NOT_FOR_ONE = ("min.insync.replicas", "unclean.leader.election.enable")
-"""Leaders come and go; what is committed, and who may lead, must not depend on which."""
+"""Refused for a single broker: leaders change, and neither what counts as committed nor who may
+lead must depend on the current leader."""
 
 
 def topic_problem(name: str, text: str) -> str | None:
-    """Why a topic can't have the setting."""
+    """The reason why a topic cannot have this setting; None if it can."""
     setting = TOPIC.get(name)
-    return f"no topic setting is called {name}" if setting is None else _problem(setting, text)
+    return f"unknown topic setting {name}" if setting is None else _problem(setting, text)
 
 
 def broker_problem(name: str, text: str | None, broker: int | None = None) -> str | None:
-    """Why a setting of one broker, or of all (None), can't be changed now; a text of None
-    takes a change back."""
+    """The reason why a setting of one broker, or of all (None), cannot be changed at run time;
+    None if it can. A text of None deletes the dynamic setting."""
     setting = broker_setting(name)
     if setting is None:
-        return f"no broker setting is called {name}"
+        return f"unknown broker setting {name}"
     if setting.dynamic == READ_ONLY:
         whose = "the brokers'" if broker is None else f"broker {broker}'s"
-        return f"{name} can't be changed while a broker runs; change {whose} file and restart"
+        return f"{name} cannot be changed at run time; change {whose} file and restart"
     if text is None:
         return None
-    if not setting.heeded and (reason := _unmet_protection(name, text)) is not None:
+    if not setting.has_effect and (reason := _unmet_protection(name, text)) is not None:
         return reason
     if broker is not None and name in NOT_FOR_ONE:
-        return f"{name} can be changed for a topic or for all brokers, not for one"
+        return f"{name} can be changed for a topic or for all brokers, not for one broker"
     return _problem(setting, text)
 
 
 def normal(name: str, text: str) -> str:
-    """The one spelling of a sound value; others are left as they are."""
+    """The one spelling of a valid value; invalid values are returned unchanged."""
     setting = TOPIC.get(name) or broker_setting(name)
     if setting is None:
         return text
