@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.core.groups.config import GroupConfig
-from tidelog.core.node import config_from_settings
+from tidelog.core.node import config as node_config
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.settings.broker_keys import BROKER
 from tidelog.core.settings.topic_keys import SYNONYMS
@@ -19,8 +19,7 @@ TABLES = {
 }
 TEXT = "\n".join(path.read_text() for path in SOURCES.rglob("*.py") if path.name not in TABLES)
 IN_NODE_CONFIG = {
-    config_from_settings._NAMES.get(field.name, field.name.replace("_", "."))
-    for field in fields(NodeConfig)
+    node_config._NAMES.get(field.name, field.name.replace("_", ".")) for field in fields(NodeConfig)
 }
 IN_GROUP_CONFIG = {name.replace("_", ".") for name in GroupConfig._fields}
 TOPIC_DEFAULTS = {name for names in SYNONYMS.values() for name in names}

@@ -5,8 +5,7 @@ from dataclasses import fields
 import pytest
 
 from tidelog.core.groups.config import GroupConfig
-from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.config_from_settings import node_config
+from tidelog.core.node.config import NodeConfig, node_config
 from tidelog.core.settings.broker_keys import BROKER
 from tidelog.core.settings.broker_settings import fencing_margin_ms, settings_of
 from tidelog.core.settings.setting import Setting

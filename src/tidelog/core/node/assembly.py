@@ -9,7 +9,7 @@ from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.coordinating.coordinators import Coordinators
 from tidelog.core.node.coordinating.tenant import CoordinatorHost
-from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
+from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.followed_partitions import FollowedPartitions
 from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.replicas import Replicas

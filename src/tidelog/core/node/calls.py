@@ -1,8 +1,8 @@
-"""Requests to other brokers that are not answered yet.
+"""Requests to other brokers that wait for a response.
 
-Every request gets a number that is never used again, so an answer that comes late, twice or
-after a time-out finds nobody waiting and is dropped. The time-out is the node's own: it does
-not depend on a host noticing that a connection is dead.
+Every request gets a new correlation id, so a response that arrives late, twice or after a time-out
+matches no open call and is discarded. The time-out is the node's own: it does not depend on the
+host noticing that a connection is dead.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId
 
 Answered = Callable[[Any], None]
-"""Called with the response, which is of the kind that belongs to the request."""
+"""Called with the response, whose type belongs to the request."""
 Failed = Callable[[], None]
-"""Called when no answer will come."""
+"""Called when no response will arrive."""
 
 
 @slotted(eq=False)
 class Call:
-    """One request on its way."""
+    """One open request."""
 
     answered: Answered
     failed: Failed
@@ -30,7 +30,7 @@ class Call:
 
 
 class Calls:
-    """Sends, and hands each answer to whoever asked."""
+    """Sends requests, and passes each response to the callback of its request."""
 
     __slots__ = ("_next", "_open", "_turn", "deadlines")
 
@@ -48,7 +48,7 @@ class Calls:
         answered: Answered,
         failed: Failed,
     ) -> int:
-        """Ask a broker; the request's number."""
+        """Send a request to a broker; return its correlation id."""
         correlation = self._next
         self._next += 1
         call = Call(answered, failed, self._turn.now_ms + timeout_ms)
@@ -58,21 +58,23 @@ class Calls:
         return correlation
 
     def answer(self, correlation: int, response: object) -> None:
+        """Pass on a response."""
         call = self._take(correlation)
         if call is not None:
             call.answered(response)
 
     def fail(self, correlation: int) -> None:
+        """Report that a request has failed."""
         call = self._take(correlation)
         if call is not None:
             call.failed()
 
     def abandon(self, correlation: int) -> None:
-        """Nobody cares for this answer any more."""
+        """Forget a request; its response is discarded."""
         self._take(correlation)
 
     def tick(self) -> None:
-        """Give up what was not answered in time."""
+        """Fail the requests that have timed out."""
         for correlation in self.deadlines.due(self._turn.now_ms):
             self.fail(correlation)
 

@@ -1,10 +1,10 @@
-"""What is due when, for many things of which most never come due.
+"""Deadlines of many items, most of which are removed before they are due.
 
-Nearly every produce and fetch is answered long before its time-out, so taking an entry away
-must cost as little as adding one; a heap alone would keep thirty seconds of dead entries.
+Nearly every produce and fetch is answered long before its time-out, so removing an entry must cost
+as little as adding one; a heap alone would keep thirty seconds of dead entries.
 Entries of the same millisecond share a bucket, and the heap holds only milliseconds.
 
-Always true: a bucket's millisecond is in the heap exactly once.
+Invariant: a bucket's millisecond is in the heap exactly once.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ Item = TypeVar("Item")
 FAR_MS = 1 << 62
 
 NextMs: TypeAlias = Callable[[], int | None]
-"""When there is something to do; None if nothing is known of."""
+"""Returns when there is something to do; None if nothing is scheduled."""
 
 
 class Deadlines(Generic[Item]):
-    """Items by the time they are due, each in at most one place."""
+    """Items by deadline, each at most once."""
 
     __slots__ = ("_buckets", "_order", "earliest_ms")
 
     def __init__(self) -> None:
         self.earliest_ms = FAR_MS
-        """Nothing is due before this; `next_ms` makes it exact again."""
+        """Nothing is due before this; `next_ms` makes it exact."""
         self._buckets: dict[int, dict[Item, None]] = {}
         self._order: list[int] = []
 
@@ -43,13 +43,13 @@ class Deadlines(Generic[Item]):
         bucket[item] = None
 
     def remove(self, item: Item, at_ms: int) -> None:
-        """Forget an item added for `at_ms`; one that came due already is fine."""
+        """Remove an item added for `at_ms`, if it is not due yet."""
         bucket = self._buckets.get(at_ms)
         if bucket is not None:
             bucket.pop(item, None)
 
     def due(self, now_ms: int) -> list[Item]:
-        """Take out everything due by now, the earliest first."""
+        """Remove and return all items due by now, the earliest first."""
         found: list[Item] = []
         while self._order and self._order[0] <= now_ms:
             found += self._buckets.pop(heappop(self._order))
@@ -68,10 +68,10 @@ class Deadlines(Generic[Item]):
 
 
 class WakeTime:
-    """When a node with many clocks has something to do: exactly, or for less not too late.
+    """When a node has something to do: exactly, or a cheap lower bound.
 
-    Frequent events only add to the deadlines in `often`, and may change what `ask` says. After
-    any other event `forget` is to be called.
+    Frequent events only add to the deadlines in `often`, and may change the result of `ask`. After
+    any other event `forget` must be called.
     """
 
     __slots__ = ("_ask", "_clocks", "_known_ms", "_often")
@@ -85,10 +85,11 @@ class WakeTime:
         self._known_ms = 0
 
     def forget(self) -> None:
-        """Anything may be due now."""
+        """Discard the known time: anything may be due now."""
         self._known_ms = 0
 
     def exact(self) -> int:
+        """Return when the next thing is due."""
         soonest = FAR_MS
         for next_ms in self._clocks:
             at = next_ms()
@@ -98,7 +99,7 @@ class WakeTime:
         return soonest
 
     def bound(self, now_ms: int) -> int:
-        """Nothing is due before this."""
+        """Return a time before which nothing is due."""
         soonest = self._known_ms
         for deadlines in self._often:
             if deadlines.earliest_ms < soonest:

@@ -1,8 +1,8 @@
-"""What a broker knows, for people: plain values that become a table or JSON.
+"""Describe a broker and its replicas as plain values, for tables and JSON.
 
-Nothing is decided by it. Of a follower the leader knows only what its fetches told; why one
-is not in the ISR is said as the leader sees it. Times are the host's clock in milliseconds,
-as the events bring it; None where there never was such a time.
+Nothing is decided by it. The leader knows of a follower only what its fetches say, so the reason
+why one is not in the ISR is the leader's view. Times are in milliseconds of the host's monotonic
+clock; None for an event that never happened.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def describe(node: Node, topic: str | None = None, partition: int | None = None) -> Json:
-    """The broker, and its replicas of all topics, of one, or one replica."""
+    """Describe the broker, with all its replicas, those of one topic, or one replica."""
     image, now_ms = node.image, node.now_ms
     claim = image.controller
     return {
@@ -41,7 +41,7 @@ def describe(node: Node, topic: str | None = None, partition: int | None = None)
 
 
 def _scrub(node: Node) -> Json:
-    """How far the scrubber has got since the broker started."""
+    """The progress of the scrubber since the broker started."""
     scrubber = node.scrubber
     last_ms = scrubber.last_pass_ms
     return {
@@ -135,8 +135,8 @@ def _follower(node: Node, replica: HostedReplica, broker: BrokerId, now_ms: int)
 def last_times(
     replica: HostedReplica, broker: BrokerId, progress: FollowerProgress
 ) -> tuple[int | None, int | None]:
-    """The last fetch, and when it last had all. A follower that rests fetches without the
-    partition being told, and has all there is."""
+    """Return the time of the last fetch, and when the follower was last caught up. The fetches of a
+    follower that rests are not passed to the partition; such a follower is caught up."""
     fetched, caught_up = progress.last_fetch_ms, progress.last_caught_up_ms
     for session in replica.resting.values():
         if session.request.replica == broker:
@@ -150,7 +150,7 @@ def _time(at_ms: int) -> int | None:
 
 
 def _why_out(node: Node, replica: HostedReplica, broker: BrokerId, now_ms: int) -> str:
-    """The first thing that keeps it out of the ISR."""
+    """The first reason why the follower is not in the ISR."""
     registered = node.image.brokers.get(broker)
     if registered is None:
         return "not registered"
@@ -193,7 +193,7 @@ def _losses(node: Node, topic: str | None, partition: int | None) -> list[Json]:
 
 
 def _unclean_elections(node: Node, topic: str | None, partition: int | None) -> list[Json]:
-    """Those that this broker's controller made; the last of each partition is with it."""
+    """The unclean elections made by this broker's controller."""
     found = []
     for elected in node.unclean_elections:
         name = node.image.name_of(elected.key)
@@ -204,6 +204,6 @@ def _unclean_elections(node: Node, topic: str | None, partition: int | None) -> 
 
 
 def _slots(value: Any) -> Json:
-    """The fields of a small value; tuples become lists."""
+    """The fields of a slotted value; tuples become lists."""
     fields = {name: getattr(value, name) for name in type(value).__annotations__}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}

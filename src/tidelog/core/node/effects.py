@@ -1,7 +1,7 @@
-"""Everything a broker can ask of its host, in the order in which it must be done.
+"""Effects: everything a broker asks of its host, to be carried out in order.
 
-What concerns its own log directory is not here: the node writes to its Disk itself, and an
-answer in this list may rely on all that was written before it.
+Writes to the log directory are not here: the node writes to its Disk itself, and a response in
+this list may depend on everything that was written before it.
 """
 
 from typing import TypeAlias
@@ -16,7 +16,7 @@ from tidelog.core.types import BrokerId
 
 @slotted
 class Send:
-    """Ask another broker; its answer comes back as ResponseReceived."""
+    """Send a request to another broker; its response arrives as ResponseReceived."""
 
     broker: BrokerId
     correlation: int
@@ -25,7 +25,7 @@ class Send:
 
 @slotted
 class Respond:
-    """Answer a RequestReceived."""
+    """Respond to a RequestReceived."""
 
     peer: Peer
     correlation: int
@@ -34,7 +34,8 @@ class Respond:
 
 @slotted
 class Close:
-    """Close the connection to that peer: the only way to refuse what asks for no answer."""
+    """Close the connection to a peer: the only way to report the error of a request without a
+    response (acks=0)."""
 
     peer: Peer
 
@@ -48,26 +49,26 @@ class OpenSession:
 
 @slotted
 class CloseSession:
-    """End the session now, and all keys put with it."""
+    """End the session now; the store deletes all keys that were put with it."""
 
 
 @slotted
 class ReadStore:
-    """Take a snapshot of the whole store, with the checksum that its history had earlier."""
+    """Read a snapshot of the whole store, with the checksum of its history at `earlier`."""
 
     earlier: Revision = 0
 
 
 @slotted
 class WatchStore:
-    """Tell every change after this revision; replaces an earlier watch."""
+    """Report every change after this revision; replaces an earlier watch."""
 
     after: Revision
 
 
 @slotted
 class Flush:
-    """Make these files, then these directories' entries, survive a power failure."""
+    """Sync these files, then the entries of these directories."""
 
     flush: int
     files: tuple[str, ...]
@@ -76,9 +77,9 @@ class Flush:
 
 @slotted
 class CleanLog:
-    """Carry out a cleaning, away from the node: it may take long. Each group is told when it is
-    ready, then the end (LogCleaned); before that answers that were given must be out. At most
-    so many bytes are to be read and written in a second."""
+    """Run a cleaning outside the node: it may take long. LogCleaned reports each group that is
+    ready, then the end; responses given before must be sent first. At most `bytes_per_second` are
+    read and written."""
 
     cleaning: int
     plan: CleaningPlan
@@ -87,14 +88,14 @@ class CleanLog:
 
 @slotted
 class StopCleaning:
-    """End that cleaning, wherever it is: nobody waits for it any more."""
+    """Stop a cleaning; its result is not used."""
 
     cleaning: int
 
 
 @slotted
 class Halt:
-    """End the process. Not `clean` means that something broke."""
+    """End the process; `clean` is False after an error."""
 
     reason: str
     clean: bool

@@ -1,6 +1,6 @@
-"""Everything that can happen to a broker. `now_ms` is monotonic: it never goes back.
+"""Events: everything that can happen to a broker. `now_ms` is monotonic.
 
-What a broker asks for in return is in effects.py.
+What a broker asks of its host is in effects.py.
 """
 
 from collections.abc import Callable, Hashable
@@ -25,14 +25,14 @@ RequestHandler: TypeAlias = Callable[[Peer, int, Any], None]
 
 @slotted
 class Started:
-    """The process is up, its logs are recovered."""
+    """The process has started and its logs are recovered."""
 
     now_ms: int
 
 
 @slotted
 class RequestReceived:
-    """A client or another broker asks something (messages.py, controller/events.py)."""
+    """A request of a client or another broker (messages.py, controller/events.py)."""
 
     peer: Peer
     correlation: int
@@ -42,7 +42,7 @@ class RequestReceived:
 
 @slotted
 class ResponseReceived:
-    """The answer to a Send."""
+    """The response to a Send."""
 
     correlation: int
     response: object
@@ -51,7 +51,7 @@ class ResponseReceived:
 
 @slotted
 class RequestFailed:
-    """The connection that a Send went over is gone: no answer will come."""
+    """The connection of a Send was closed: no response will arrive."""
 
     correlation: int
     now_ms: int
@@ -59,7 +59,7 @@ class RequestFailed:
 
 @slotted
 class SessionOpened:
-    """The store gave a session, good until `deadline_ms` unless renewed."""
+    """A store session is open, valid until `deadline_ms` unless renewed."""
 
     session: SessionId
     deadline_ms: int
@@ -76,14 +76,14 @@ class SessionRenewed:
 
 @slotted
 class SessionLost:
-    """The session ended, or could not be opened: nothing written with it exists any more."""
+    """The session ended or could not be opened: keys written with it are deleted."""
 
     now_ms: int
 
 
 @slotted
 class StoreRead:
-    """The answer to ReadStore."""
+    """The result of ReadStore."""
 
     answer: Snapshot | Unavailable
     now_ms: int
@@ -91,7 +91,7 @@ class StoreRead:
 
 @slotted
 class StoreChanged:
-    """The watch brought one revision."""
+    """The watch reported the changes of one revision."""
 
     batch: Batch
     now_ms: int
@@ -99,14 +99,14 @@ class StoreChanged:
 
 @slotted
 class WatchLost:
-    """The watch was cut or fell behind compaction: only a new snapshot helps."""
+    """The watch was closed or fell behind compaction: a new snapshot is needed."""
 
     now_ms: int
 
 
 @slotted
 class TransactionAnswered:
-    """What became of a StoreTransaction."""
+    """The outcome of a StoreTransaction."""
 
     tag: int
     answer: TxnAnswer
@@ -115,7 +115,7 @@ class TransactionAnswered:
 
 @slotted
 class FlushCompleted:
-    """The files of a Flush are on stable storage; or not, and `error` says why."""
+    """The files of a Flush are on stable storage; if not, `error` is the reason."""
 
     flush: int
     error: str | None
@@ -124,8 +124,8 @@ class FlushCompleted:
 
 @slotted
 class LogCleaned:
-    """What came of a CleanLog so far: a group is ready to be put in place, or it is done, or it
-    can't be done, and the text says why."""
+    """Progress of a CleanLog: a group of segments is ready, the cleaning ended, or it failed for
+    the reason in the text."""
 
     cleaning: int
     told: CleaningMessage
@@ -134,7 +134,7 @@ class LogCleaned:
 
 @slotted
 class BrokerDied:
-    """Proof that a broker's process is gone, from the host (a lock that the kernel freed)."""
+    """Proof of the host that a broker's process died (the kernel released its lock)."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -143,7 +143,7 @@ class BrokerDied:
 
 @slotted
 class Ticked:
-    """Time passed: `next_deadline_ms` was reached."""
+    """`next_deadline_ms` was reached."""
 
     now_ms: int
 
@@ -159,7 +159,7 @@ class WallClockRead:
 
 @slotted
 class ShutdownRequested:
-    """Hand over what this broker leads, then stop."""
+    """Move leadership to other brokers, then stop."""
 
     now_ms: int
 

@@ -1,12 +1,11 @@
-"""What clients and brokers say to each other, apart from how it looks on the wire.
+"""Requests and responses of clients and brokers, without their encoding.
 
-Kafka's requests and responses under Kafka's names, with None where the wire says -1 for
-"not known". What goes to the controller (AlterPartition, BrokerHeartbeat, ...) is in
-core/controller.
+They have Kafka's names, and None where the wire has -1 for "unknown". Requests to the controller
+(AlterPartition, BrokerHeartbeat, ...) are in core/controller.
 
-`records` in a fetch answer is a Region of the answering broker's disk, so that the host can
-let the kernel move the bytes; the one who receives the answer finds bytes there. They are
-mutable slotted classes for speed; nobody changes one after it was sent.
+`records` in a fetch response is a Region of the leader's disk, so that the host can let the kernel
+copy the bytes; the receiver of the response gets bytes. The classes are mutable and slotted for
+speed; a message is never changed after it was sent.
 """
 
 from typing import TypeAlias
@@ -27,27 +26,27 @@ from tidelog.core.types import (
 )
 
 LATEST = -1
-"""A ListOffsets timestamp: the end of what the asker may read."""
+"""A ListOffsets timestamp: the end of what the client may read."""
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 HIGH_WATERMARK = -1
-"""A DeleteRecords offset: everything committed."""
+"""A DeleteRecords offset: delete everything that is committed."""
 
 SESSIONLESS = -1
-"""A fetch session epoch: a full fetch outside any session; with an id, it closes that one."""
+"""A fetch session epoch: a full fetch outside any session; with a session id, it closes that
+session."""
 NEW_SESSION = 0
 """A fetch session epoch: a full fetch that asks for a session."""
 SESSION_EPOCH_MAX = 2**31 - 1
 """The largest fetch session epoch; the next one is 1."""
 
 UNRESOLVED = "?"
-"""The name of a topic begins so that was named by an id which nobody here knows; no legal name
-does."""
+"""Prefix of the name of a topic whose id is unknown on this broker; legal names never have it."""
 
 
 @slotted
 class ProducePartition:
-    """The records for one partition, in a buffer that the broker may patch."""
+    """The records for one partition, in a buffer that the broker may modify."""
 
     topic_partition: TopicPartition
     records: bytearray | memoryview
@@ -56,20 +55,20 @@ class ProducePartition:
 
 @slotted
 class Produce:
-    """Append these; `acks` says when to answer."""
+    """A request to append records; `acks` decides when the response is sent."""
 
     acks: int
     timeout_ms: int
     partitions: list[ProducePartition]
     version: int = 13
-    """Of the request on the wire: old ones may not carry every codec."""
+    """The version of the request: old ones may not use every codec."""
     internal_topics_allowed: bool = False
-    """Whether this may write into the topics that the brokers keep for themselves."""
+    """Whether it may write to internal topics."""
 
 
 @slotted
 class ProducePartitionResponse:
-    """Where the records went, or why not."""
+    """The offset of the records of one partition, or the error."""
 
     topic_partition: TopicPartition
     error: ErrorCode
@@ -77,20 +76,20 @@ class ProducePartitionResponse:
     log_append_time_ms: int | None = None
     log_start_offset: Offset | None = None
     record_errors: tuple[tuple[int, str], ...] = ()
-    """Which records were refused: their index in the batch, and why (KIP-467)."""
+    """The rejected records: index in the batch and reason (KIP-467)."""
     error_message: str | None = None
 
 
 @slotted
 class ProduceResponse:
-    """One answer for each partition asked, in the same order."""
+    """One result for each partition of the request, in the same order."""
 
     partitions: list[ProducePartitionResponse]
 
 
 @slotted
 class FetchPartition:
-    """From where one partition is to be read, and what the reader believes."""
+    """The position from which to read one partition, and the epochs that the reader knows."""
 
     topic_partition: TopicPartition
     topic_id: TopicId | None
@@ -99,12 +98,12 @@ class FetchPartition:
     leader_epoch: LeaderEpoch | None = None
     last_fetched_epoch: LeaderEpoch | None = None
     log_start_offset: Offset = -1
-    """A follower's own; -1 from a consumer."""
+    """The follower's log start offset; -1 from a consumer."""
 
 
 @slotted
 class Fetch:
-    """Give me what comes next. `replica` is None for a consumer."""
+    """A request for the next records. `replica` is None for a consumer."""
 
     replica: BrokerId | None
     broker_epoch: BrokerEpoch | None
@@ -117,14 +116,14 @@ class Fetch:
     forgotten: list[TopicPartition] = field(default_factory=list)
     read_committed: bool = False
     any_replica: bool = True
-    """False for clients that know nothing of reading from followers (before KIP-392)."""
+    """Whether followers may serve it; False for old clients (before KIP-392)."""
     rack_id: str = ""
-    """Where the reader is, if it says so."""
+    """The reader's rack, or empty."""
 
 
 @slotted
 class FetchPartitionResponse:
-    """What comes next, or why there is nothing."""
+    """The next records of one partition, or the error."""
 
     topic_partition: TopicPartition
     topic_id: TopicId | None
@@ -134,16 +133,16 @@ class FetchPartitionResponse:
     log_start_offset: Offset
     diverging: EpochEnd | None
     records: Region | Buffer | None
-    """None when there are none."""
+    """None if there are no records."""
     aborted: list[AbortedTransaction] | None = None
-    """What a read-committed reader has to skip."""
+    """Transactions that a read-committed reader must skip."""
     preferred_read_replica: BrokerId | None = None
-    """Who is nearer to the reader and should be asked instead; there are no records then."""
+    """A nearer replica that the reader should use instead; then there are no records."""
 
 
 @slotted
 class FetchResponse:
-    """In a session only the partitions that have something to say."""
+    """The results of a fetch; in a session only partitions with changes."""
 
     error: ErrorCode
     session_id: int
@@ -152,17 +151,17 @@ class FetchResponse:
 
 @slotted
 class EpochPartition:
-    """Where does `epoch` end?"""
+    """A question for the end offset of `epoch`."""
 
     topic_partition: TopicPartition
     leader_epoch: LeaderEpoch | None
-    """What the asker believes to be the current one."""
+    """The current leader epoch that the client or follower knows."""
     epoch: LeaderEpoch | None
 
 
 @slotted
 class OffsetForLeaderEpoch:
-    """`replica` is None for a consumer."""
+    """A request for the end offsets of leader epochs. `replica` is None for a consumer."""
 
     replica: BrokerId | None
     partitions: list[EpochPartition]
@@ -170,7 +169,7 @@ class OffsetForLeaderEpoch:
 
 @slotted
 class EpochPartitionResponse:
-    """`end` is None when nothing can be said."""
+    """The end of the epoch; None if it is unknown."""
 
     topic_partition: TopicPartition
     error: ErrorCode
@@ -179,14 +178,14 @@ class EpochPartitionResponse:
 
 @slotted
 class OffsetForLeaderEpochResponse:
-    """One answer for each partition asked, in the same order."""
+    """One result for each partition of the request, in the same order."""
 
     partitions: list[EpochPartitionResponse]
 
 
 @slotted
 class ListOffsetsPartition:
-    """`timestamp` is a time, LATEST, EARLIEST or MAX_TIMESTAMP."""
+    """One search: `timestamp` is a time, LATEST, EARLIEST or MAX_TIMESTAMP."""
 
     topic_partition: TopicPartition
     leader_epoch: LeaderEpoch | None
@@ -195,7 +194,7 @@ class ListOffsetsPartition:
 
 @slotted
 class ListOffsets:
-    """`replica` is None for a client."""
+    """A request for offsets by timestamp. `replica` is None for a client."""
 
     replica: BrokerId | None
     partitions: list[ListOffsetsPartition]
@@ -204,7 +203,7 @@ class ListOffsets:
 
 @slotted
 class ListOffsetsPartitionResponse:
-    """`offset` is None when no record is that young, or on error."""
+    """The offset found; None if no record is that new, or on error."""
 
     topic_partition: TopicPartition
     error: ErrorCode
@@ -215,15 +214,15 @@ class ListOffsetsPartitionResponse:
 
 @slotted
 class ListOffsetsResponse:
-    """One answer for each partition asked, in the same order. If it takes much to find records
-    by their timestamps, the last partitions are left out, and to be asked for again."""
+    """One result for each partition of the request, in the same order. If the searches by timestamp
+    are expensive, the last partitions are missing and have to be requested again."""
 
     partitions: list[ListOffsetsPartitionResponse]
 
 
 @slotted
 class DeleteRecordsPartition:
-    """Drop what lies before `offset`, or before the high watermark."""
+    """Delete the records before `offset`, or before the high watermark."""
 
     topic_partition: TopicPartition
     offset: Offset
@@ -231,7 +230,8 @@ class DeleteRecordsPartition:
 
 @slotted
 class DeleteRecords:
-    """Answered once every live replica has done it, or after `timeout_ms`."""
+    """A request to delete records; the response is sent once every live replica has deleted them,
+    or after `timeout_ms`."""
 
     timeout_ms: int
     partitions: list[DeleteRecordsPartition]
@@ -239,7 +239,7 @@ class DeleteRecords:
 
 @slotted
 class DeleteRecordsPartitionResponse:
-    """`low_watermark`: the smallest log start of the live replicas."""
+    """The low watermark: the smallest log start offset of the live replicas; or the error."""
 
     topic_partition: TopicPartition
     error: ErrorCode
@@ -248,19 +248,19 @@ class DeleteRecordsPartitionResponse:
 
 @slotted
 class DeleteRecordsResponse:
-    """One answer for each partition asked, in the same order."""
+    """One result for each partition of the request, in the same order."""
 
     partitions: list[DeleteRecordsPartitionResponse]
 
 
 @slotted
 class InitProducerId:
-    """A producer id for an idempotent producer."""
+    """A request for the id of an idempotent producer."""
 
 
 @slotted
 class InitProducerIdResponse:
-    """The id, which no other producer has; its epoch is 0."""
+    """A producer id that is given only once; its epoch is 0."""
 
     error: ErrorCode
     producer_id: int = -1
@@ -269,10 +269,10 @@ class InitProducerIdResponse:
 
 @slotted
 class Forwarded:
-    """A client's request to the controller, brought by the broker that it reached.
+    """A client's request to the controller, forwarded by the broker that received it.
 
-    It is answered as if the client had asked itself, and never forwarded again: two
-    brokers that take each other for the controller would send it to and fro.
+    It is never forwarded again: two brokers that each take the other for the controller would send
+    it back and forth.
     """
 
     request: object

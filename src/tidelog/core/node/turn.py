@@ -1,7 +1,6 @@
-"""One step under way: what time it is, and what is to be done so far.
+"""The current step: its time, and its effects so far.
 
-All parts of a node share one Turn, so that each can add to the same ordered list of effects
-without handing it around.
+All parts of a node share one Turn, so that each adds to the same ordered list of effects.
 """
 
 from typing import Protocol
@@ -13,7 +12,7 @@ from tidelog.core.wall_clock import WallClock
 
 
 class Timed(Protocol):
-    """A part of a node that has something to do by the clock."""
+    """A part of a node with timers."""
 
     def tick(self) -> None:
         """Do what is due."""
@@ -25,7 +24,7 @@ class Timed(Protocol):
 
 
 class Turn:
-    """The time of the event, and the effects in order."""
+    """The time of the event, the effects in order, counters and journal."""
 
     __slots__ = ("counters", "effects", "journal", "now_ms", "wall")
 
@@ -36,29 +35,30 @@ class Turn:
         self.effects: list[Effect] = []
         self.counters = Counters()
         self.journal = Journal()
-        """These two are for people; nothing is decided by them."""
+        """Counters and journal are for people; nothing is decided by them."""
 
     @property
     def wall_ms(self) -> int:
-        """The wall clock as it is now."""
+        """The current wall clock time."""
         return self.wall.at_ms(self.now_ms)
 
     def emit(self, effect: Effect) -> None:
+        """Add an effect."""
         self.effects.append(effect)
 
     def take_back_answers(self) -> None:
-        """Nobody is told anything of this step."""
+        """Remove the responses of this step."""
         self.effects = [effect for effect in self.effects if not isinstance(effect, Respond)]
 
     def take_answers(self) -> list[Effect]:
-        """The effects so far, if all of them are answers."""
+        """Return and clear the effects so far, if all of them are responses."""
         for effect in self.effects:
             if type(effect) is not Respond:
                 return []
         return self.take()
 
     def take(self) -> list[Effect]:
-        """The effects of this step; the next one begins with none."""
+        """Return and clear the effects of this step."""
         effects = self.effects
         self.effects = []
         return effects

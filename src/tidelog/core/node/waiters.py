@@ -1,12 +1,11 @@
 """Requests that are answered later: Kafka's purgatory.
 
-A request over several partitions has one part for each; it is answered when its last part
-is settled, or when its time is over. A part waits at its replica: for the high watermark
-(acks=all) or for the low watermark (DeleteRecords). Long polls are in serving/long_poll.py,
-for they are woken, not settled.
+A request for several partitions has one part for each; the response is sent when the last part is
+settled, or at the time-out. A part waits at its replica: for the high watermark (acks=all) or for
+the low watermark (DeleteRecords). Long polls are in serving/long_poll.py.
 
-Always true: a pending request is answered exactly once; a part that is settled later finds
-its request done and changes nothing.
+Invariant: a pending request is answered exactly once; a part that is settled after that changes
+nothing.
 """
 
 from collections import deque
@@ -20,19 +19,20 @@ from tidelog.core.types import Offset
 
 @slotted(eq=False)
 class Pending:
-    """A request of which some parts are not settled."""
+    """A request with parts that are not settled."""
 
     peer: Peer
     correlation: int
     answers: list[Any]
-    """One for each part; what is preset is what a time-out answers."""
+    """One for each part; the preset values are the response at a time-out."""
     left: int
     deadline_ms: int
     finish: Callable[["Pending"], None]
-    """Called once, when nothing is left or the time is over."""
+    """Called once, when all parts are settled or at the time-out."""
     done: bool = False
 
     def settle(self, index: int, answer: object) -> None:
+        """Set the result of one part; the last one finishes the request."""
         if self.done:
             return
         self.answers[index] = answer
@@ -42,6 +42,7 @@ class Pending:
             self.finish(self)
 
     def time_out(self) -> None:
+        """Finish with the preset results of unsettled parts."""
         if not self.done:
             self.done = True
             self.finish(self)
@@ -54,15 +55,15 @@ class Part:
     pending: Pending
     index: int
     append_time_ms: int | None = None
-    """What the records were stamped with, where the broker stamps them."""
+    """The append time of the records, if the broker sets it or the batch is a duplicate."""
     offset: Offset = 0
-    """What the watermark it waits for has to reach."""
+    """The offset that the watermark must reach."""
     base_offset: Offset | None = None
 
 
 @slotted(eq=False)
 class LonePart(Pending):
-    """A request of one part, and that part: most produces are for one partition."""
+    """A request with one part, and that part: most produces are for one partition."""
 
     append_time_ms: int | None = None
     offset: Offset = 0
@@ -79,13 +80,13 @@ AnyPart: TypeAlias = Part | LonePart
 
 
 class PartQueue:
-    """Parts that wait for one watermark, in the order of what they wait for.
+    """Parts that wait for one watermark, ordered by offset.
 
-    Offsets of new produces only grow, so a part nearly always goes to the end; a retry of
-    an older batch waits for less than those before it.
+    Offsets of new produces only grow, so a new part nearly always goes to the end; a retry of an
+    older batch waits for a smaller offset.
 
-    Every replica has three of these and most never use them, so the deque, which takes most
-    of a kilobyte, comes with the first part.
+    Every replica has three queues and most never use them, so the deque, which takes most of a
+    kilobyte, is created with the first part.
     """
 
     __slots__ = ("_parts",)
@@ -97,6 +98,7 @@ class PartQueue:
         return 0 if self._parts is None else len(self._parts)
 
     def add(self, part: AnyPart) -> None:
+        """Insert a part by its offset."""
         parts = self._parts
         if parts is None:
             parts = self._parts = deque()
@@ -109,7 +111,7 @@ class PartQueue:
         parts.insert(at, part)
 
     def reached(self, watermark: Offset) -> list[AnyPart]:
-        """Take out those who have waited long enough."""
+        """Remove and return the parts whose offset the watermark has reached."""
         parts = self._parts
         if not parts or parts[0].offset > watermark:
             return []
@@ -119,13 +121,13 @@ class PartQueue:
         return found
 
     def clear(self) -> list[AnyPart]:
-        """Take out all."""
+        """Remove and return all parts."""
         found = list(self._parts or ())
         self._parts = None
         return found
 
     def forget_done(self) -> None:
-        """Drop the oldest, as far as their requests timed out: the queue stays bounded."""
+        """Drop the first parts whose requests timed out, so that the queue stays bounded."""
         parts = self._parts
         while parts and parts[0].pending.done:
             parts.popleft()

@@ -23,7 +23,7 @@ from tidelog.core.controller.metadata.metadata_store import Compacted
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
-from tidelog.core.node.config_from_settings import node_config
+from tidelog.core.node.config import node_config
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import settings_of
 from tidelog.core.storage.disk import Region

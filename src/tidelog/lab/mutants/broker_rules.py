@@ -21,7 +21,7 @@ RULES: tuple[Mutant, ...] = (
         "own: folders were set aside on the word of a store without its write-ahead log",
         (
             Change(
-                f"{_NODE}.membership.store_history",
+                f"{_NODE}.membership.store_follower",
                 "    if snapshot.rev < seen.revision:\n",
                 "    if snapshot.rev < seen.revision * 0:\n",
             ),

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from tidelog.core.controller.metadata.history import WAY_OUT
 from tidelog.core.node import effects as do
-from tidelog.core.node.config_from_settings import node_config
+from tidelog.core.node.config import node_config
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.checkpoint import (

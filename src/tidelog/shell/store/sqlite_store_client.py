@@ -266,7 +266,7 @@ class SqliteStoreClient:
     def _keep_house(self) -> None:
         unused = self._watch is None and not self._store.registered
         if unused and self._store.blocked_ms is None:
-            return  # this broker has not accepted the store yet (store_history.py)
+            return  # this broker has not accepted the store yet (store_follower.py)
         now_s = time.monotonic()
         give_up_s = now_s + _RETRY_S
         if self._store.blocked_ms is not None:

@@ -28,7 +28,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
 )
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.following.replica_fetchers import ReplicaFetchers
+from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replica_notes import note_standing
@@ -125,7 +125,7 @@ class ImageApplier:
 
     def set_aside_strays(self) -> None:
         """Logs of topics that were deleted while this broker was away. The store is not behind
-        this broker (store_history.py); as in Kafka the files stay nevertheless."""
+        this broker (store_follower.py); as in Kafka the files stay nevertheless."""
         directory, hosted = self._replicas.directory, self._replicas.hosted
         known = self._image.topic_names
         strays = [
