@@ -85,7 +85,7 @@ def mock() -> Iterator[Target]:
         process.communicate()
 
 
-class Watch:
+class OffsetTracker:
     """How long something took, and who burned how much meanwhile."""
 
     def __init__(self, target: Target, helpers: Sequence[int] = ()) -> None:
@@ -99,7 +99,7 @@ class Watch:
     def _ours(self) -> float:
         return time.process_time() + sum(map(cpu_s, self._helpers))
 
-    def stop(self, ended: float | None = None) -> "Watch":
+    def stop(self, ended: float | None = None) -> "OffsetTracker":
         """`ended`: it was over before now."""
         wall = time.monotonic() - self.began
         self.seconds = wall if ended is None else ended - self.began

@@ -13,7 +13,7 @@ from typing import Any
 
 from tidelog.apps.spark.session import NoJava, spark_session
 from tidelog.apps.spark.source.checkpoint import lag
-from tidelog.apps.spark.source.loss.policy import read_report
+from tidelog.apps.spark.source.data_loss import read_report
 
 __all__ = ["NoJava", "lag", "read_report", "register", "spark_session"]
 

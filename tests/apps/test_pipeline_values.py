@@ -224,7 +224,7 @@ def test_lost_offsets_are_those_of_the_batch() -> None:
 TRACE = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 1, in main
-tidelog.apps.spark.source.loss.policy.DataLost: orders-0: offsets 5 to 9 are gone. Set onDataLoss
+tidelog.apps.spark.source.data_loss.DataLost: orders-0: offsets 5 to 9 are gone. Set onDataLoss
 \tat org.apache.spark.api.python.BasePythonRunner
 """
 JAVA = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.

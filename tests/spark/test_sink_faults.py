@@ -9,16 +9,15 @@ import pyarrow as pa
 import pytest
 from sink_rows import rows_of, values_of
 
-from tidelog.apps.spark.sink.process_client import forget_clients
-from tidelog.apps.spark.sink.replays.found_rows import Starts
-from tidelog.apps.spark.sink.replays.identity import Origin
-from tidelog.apps.spark.sink.row_columns import SinkColumns
+from tidelog.apps.spark.sink.found_rows import Starts
+from tidelog.apps.spark.sink.identity import Origin
 from tidelog.apps.spark.sink.sink_errors import SinkError
-from tidelog.apps.spark.sink.write_options import WriteOptions, write_options
+from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions, write_options
 from tidelog.apps.spark.sink.writing import (
     Attempt,
     Written,
     conclude,
+    forget_clients,
     write_alone,
     write_in_ledger,
 )

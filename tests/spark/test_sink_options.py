@@ -4,11 +4,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tidelog.apps.spark.sink.replays.identity import EPOCHS, Origin, identity_of, task_of
-from tidelog.apps.spark.sink.row_columns import SinkColumns, sink_columns
+from tidelog.apps.spark.client_options import OptionError
+from tidelog.apps.spark.sink.identity import EPOCHS, Origin, identity_of, task_of
 from tidelog.apps.spark.sink.sink_errors import WrongColumns
-from tidelog.apps.spark.sink.write_options import write_options
-from tidelog.apps.spark.source.options.known import OptionError
+from tidelog.apps.spark.sink.write_options import SinkColumns, sink_columns, write_options
 from tidelog.core.record.compression import Codec
 
 BROKER = {"kafka.bootstrap.servers": "localhost:9092"}

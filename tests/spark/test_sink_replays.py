@@ -26,14 +26,18 @@ from sink_tasks import (
     run_task,
 )
 
-from tidelog.apps.spark.sink import routing
-from tidelog.apps.spark.sink.process_client import forget_clients
-from tidelog.apps.spark.sink.replays import found_rows
-from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
-from tidelog.apps.spark.sink.replays.ledger import Ledger, Line, read_line
+from tidelog.apps.spark.sink import found_rows, routing
+from tidelog.apps.spark.sink.identity import Origin, identity_of
+from tidelog.apps.spark.sink.ledger import Ledger, Line, read_line
 from tidelog.apps.spark.sink.sink_errors import Conflict, RowsDiffer, SinkError, TooLate
 from tidelog.apps.spark.sink.write_options import WriteOptions
-from tidelog.apps.spark.sink.writing import Attempt, Written, conclude, write_in_ledger
+from tidelog.apps.spark.sink.writing import (
+    Attempt,
+    Written,
+    conclude,
+    forget_clients,
+    write_in_ledger,
+)
 from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.shell.client.cluster import Cluster

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.apps.spark.source.loss.judging import (
+from tidelog.apps.spark.source.data_loss import (
     EpochsRunBackwards,
     Facts,
+    LossKind,
+    LostRange,
     Place,
     judge,
     judge_new,
     needs_epoch_end,
 )
-from tidelog.apps.spark.source.loss.policy import LossKind, LostRange
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
 from tidelog.core.types import TopicPartition
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.apps.spark.source.loss.policy import OnDataLoss
-from tidelog.apps.spark.source.options.client_settings import READ_BY_SOURCE, READ_HERE
-from tidelog.apps.spark.source.options.known import (
+from tidelog.apps.spark.client_options import (
     BOOTSTRAP,
+    READ_BY_SOURCE,
+    READ_HERE,
     SOURCE_OPTIONS,
     WITHOUT_MEANING,
     OptionError,
 )
-from tidelog.apps.spark.source.options.source_options import (
+from tidelog.apps.spark.source.data_loss import OnDataLoss
+from tidelog.apps.spark.source.source_options import (
     SourceOptions,
     Subscription,
     batch_options,

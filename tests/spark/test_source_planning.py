@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.apps.spark.source.options.source_options import Splitting
 from tidelog.apps.spark.source.planning import (
     GATHERED_OFFSETS_MAX,
     TASK_OFFSETS_MAX,
@@ -12,6 +11,7 @@ from tidelog.apps.spark.source.planning import (
     split_ranges,
 )
 from tidelog.apps.spark.source.range_errors import RangeToRead
+from tidelog.apps.spark.source.source_options import Splitting
 from tidelog.core.types import TopicPartition
 
 

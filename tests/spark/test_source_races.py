@@ -25,8 +25,8 @@ from real_cluster import (
 from topic_data import append, numbered
 
 from tidelog.apps.spark.source import task
-from tidelog.apps.spark.source.loss.policy import DataLost
-from tidelog.apps.spark.source.survey import Landscape, Survey
+from tidelog.apps.spark.source.data_loss import DataLost
+from tidelog.apps.spark.source.partition_lookup import PartitionLookup, SubscribedPartitions
 from tidelog.core.api_table import (
     FETCH,
     LIST_OFFSETS,
@@ -329,10 +329,10 @@ def test_a_run_over_what_is_there_doubts_a_broker_that_knows_no_topic(
 ) -> None:
     make_topic(cluster.bootstrap, name)
     append(cluster.bootstrap, name, numbered(0, 10))
-    look, ignorant = Survey._look_once, [Landscape(frozenset(), {})]
+    look, ignorant = PartitionLookup._find_once, [SubscribedPartitions(frozenset(), {})]
     with Stream(cluster.bootstrap, subscribe=name) as stream:
         monkeypatch.setattr(
-            Survey, "_look_once", lambda self: ignorant.pop() if ignorant else look(self)
+            PartitionLookup, "_find_once", lambda self: ignorant.pop() if ignorant else look(self)
         )
         stream.reader.prepareForTriggerAvailableNow()
         assert stream.read(stream.plan()) == list(range(10))

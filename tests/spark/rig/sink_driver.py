@@ -20,7 +20,7 @@ from pyspark import TaskContext
 
 from tidelog.apps.spark.data_source import TidelogDataSource
 from tidelog.apps.spark.session import spark_session
-from tidelog.apps.spark.sink.stream_writer import BATCH, TaskMessage, TidelogStreamWriter
+from tidelog.apps.spark.sink.spark_writers import BATCH, TaskMessage, TidelogStreamWriter
 
 ROWS_EACH = 50
 """In an Arrow batch, so that a task has a middle."""

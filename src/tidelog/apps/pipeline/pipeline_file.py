@@ -35,9 +35,9 @@ from tidelog.apps.pipeline.plan import (
     Plan,
 )
 from tidelog.apps.pipeline.streaming import source_options
+from tidelog.apps.spark.client_options import BOOTSTRAP, OptionError
 from tidelog.apps.spark.sink.write_options import write_options
-from tidelog.apps.spark.source.options.known import BOOTSTRAP, OptionError
-from tidelog.apps.spark.source.options.source_options import stream_options
+from tidelog.apps.spark.source.source_options import stream_options
 
 _TYPES: dict[str, tuple[type, str]] = {
     "text": (str, "text in quotes"),

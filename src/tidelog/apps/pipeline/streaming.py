@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeAlias
 
 from tidelog.apps.pipeline.plan import AVAILABLE_NOW, AggregatePlan, LandPlan, Origin
 from tidelog.apps.pipeline.report import Progress, Report, Tell
+from tidelog.apps.spark.client_options import BOOTSTRAP
 from tidelog.apps.spark.source.checkpoint import from_json
-from tidelog.apps.spark.source.loss.judging import Place
-from tidelog.apps.spark.source.options.known import BOOTSTRAP
-from tidelog.apps.spark.source.options.source_options import stream_options
-from tidelog.apps.spark.source.survey import Survey
+from tidelog.apps.spark.source.data_loss import Place
+from tidelog.apps.spark.source.partition_lookup import PartitionLookup
+from tidelog.apps.spark.source.source_options import stream_options
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.offsets import LATEST, FoundOffset
@@ -223,7 +223,7 @@ class Lag:
     def __init__(self, options: Mapping[str, str]) -> None:
         found = stream_options({name.lower(): text for name, text in options.items()})
         client = found.client._replace(timeout_s=min(found.client.timeout_s, ANSWER_S))
-        self._survey = Survey(client, found.subscription, found.isolation)
+        self._survey = PartitionLookup(client, found.subscription, found.isolation)
         self._ends: Mapping[TopicPartition, Place] = {}
 
     def behind(self, spoken: Any) -> int | None:

@@ -1,9 +1,12 @@
-"""Topics in Spark, with no jar: what `format("tidelog")` is made of.
+"""The Spark data source `format("tidelog")`, without a jar.
 
-session    a SparkSession with the settings that we recommend, and Java found first
-columns    what a row of a topic has, for Spark and for Arrow
-decoding   record batches to Arrow columns, vectorised
-encoding   Arrow columns to record batches, vectorised
-source     batch and streaming reads: options, offsets, plans, what was lost
-sink       batch and streaming writes, each row once
+session         a SparkSession with recommended settings; finds Java first
+data_source     the class that Spark registers
+client_options  options that source and sink share
+columns         the columns of a topic's row, for Spark and for Arrow
+decoding        record batches to Arrow columns
+encoding        Arrow columns to record batches
+engines         machine code (numba), or core's code where numba is missing
+source          batch and streaming reads
+sink            batch and streaming writes, each row once
 """

@@ -21,7 +21,7 @@ class TidelogDataSource(DataSource):
     def schema(self) -> Any:
         """Of a read, unless a narrower one is asked for."""
         from tidelog.apps.spark.columns import topic_schema
-        from tidelog.apps.spark.source.options.source_options import include_headers
+        from tidelog.apps.spark.source.source_options import include_headers
 
         return topic_schema(include_headers(self._given()))
 
@@ -36,12 +36,12 @@ class TidelogDataSource(DataSource):
         return TidelogStreamReader(self._given(), schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        from tidelog.apps.spark.sink.batch_writer import TidelogWriter
+        from tidelog.apps.spark.sink.spark_writers import TidelogWriter
 
         return TidelogWriter(self._given(), schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from tidelog.apps.spark.sink.stream_writer import TidelogStreamWriter
+        from tidelog.apps.spark.sink.spark_writers import TidelogStreamWriter
 
         return TidelogStreamWriter(self._given(), schema, overwrite)
 

@@ -1,11 +1,12 @@
-"""Rows to topics, batch and streaming, each row once.
+"""Write rows to topics, batch and streaming, each row once.
 
-write_options    what the user asks for
-row_columns      which columns there are, and their types
+write_options    the options of a write and the columns of its rows, checked
 routing          which partition a row goes to
-task_sender      batches to leaders, and whether another attempt wrote them
-replays          who a task is to the brokers, what it wrote before, which batches are done
+task_sender      sends batches to leaders; detects other attempts of the same task
+identity         the producer id and epoch of a task, the same in every attempt
+found_rows       which rows an earlier attempt has written
+ledger           which micro-batches are done
 delivery         one task: begin, append, settle
-writing          one micro-batch: tasks, then the driver
-batch_writer, stream_writer   what Spark calls
+writing          one micro-batch: its tasks, then the driver
+spark_writers    the classes that Spark calls
 """

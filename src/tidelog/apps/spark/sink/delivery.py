@@ -18,19 +18,18 @@ import pyarrow as pa
 
 from tidelog.apps.spark.encoding.encoder import BatchEncoder, EncodedBatch, Rows, timestamps_ms
 from tidelog.apps.spark.encoding.row_columns import as_binary
-from tidelog.apps.spark.sink.replays.found_rows import (
+from tidelog.apps.spark.sink.found_rows import (
     Ends,
     FoundRows,
     Starts,
     find_rows,
     row_digest,
 )
-from tidelog.apps.spark.sink.replays.identity import Origin, identity_of
+from tidelog.apps.spark.sink.identity import Origin, identity_of
 from tidelog.apps.spark.sink.routing import Routing, Targets
-from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import RowsDiffer, RowsGone
 from tidelog.apps.spark.sink.task_sender import TaskSender
-from tidelog.apps.spark.sink.write_options import WriteOptions
+from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 

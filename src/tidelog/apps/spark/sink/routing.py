@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from tidelog.apps.near_names import nearest
 from tidelog.apps.spark.encoding.row_columns import partitions_of_keys
-from tidelog.apps.spark.sink.row_columns import SinkColumns
 from tidelog.apps.spark.sink.sink_errors import SinkError
+from tidelog.apps.spark.sink.write_options import SinkColumns
 from tidelog.core.api_table import METADATA
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic

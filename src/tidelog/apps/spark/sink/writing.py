@@ -1,34 +1,82 @@
-"""A micro-batch from end to end: what its tasks do, and what the driver does after them.
+"""What a Python process keeps between tasks: the connections, and what it read of the ledger.
 
-A task asks the ledger. The batch is there: nothing is written. It is not: the rows go to their
-topics, and if the last line is of another run of the query, or the task was tried before, what is
-there already is found first. When all tasks are done the driver writes the batch into the
-ledger, and only then Spark writes it into its checkpoint.
-
-Always true: whatever dies at whatever moment, the next run finds the batch in the ledger, or its
-rows in the topics from where the ledger's last line says they reached.
+Spark's workers live on from task to task, so a micro-batch does not begin with greetings.
+Always true: after an error the process begins anew, so no answer of a request that was given up
+is ever taken for another one's.
 """
 
+import gc
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tidelog.apps.spark.client_options import ClientSettings
 from tidelog.apps.spark.sink.delivery import Delivered, Delivery
-from tidelog.apps.spark.sink.process_client import (
-    ProcessClient,
-    forget_clients,
-    process_client,
-)
-from tidelog.apps.spark.sink.replays.found_rows import Ends, Starts
-from tidelog.apps.spark.sink.replays.identity import Origin
-from tidelog.apps.spark.sink.replays.ledger import NOTHING_DONE, Line
-from tidelog.apps.spark.sink.row_columns import SinkColumns
+from tidelog.apps.spark.sink.found_rows import Ends, Starts
+from tidelog.apps.spark.sink.identity import Origin
+from tidelog.apps.spark.sink.ledger import NOTHING_DONE, Ledger, Line
 from tidelog.apps.spark.sink.sink_errors import RowsDiffer, SinkError
-from tidelog.apps.spark.sink.write_options import WriteOptions
+from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.offsets import LATEST, FoundOffset, list_offsets
+
+METADATA_AGE_S = 60.0
+
+
+class ProcessClient:
+    """A client of one cluster."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self.cluster: Cluster = options.client.cluster()
+        self.ledger = Ledger(self.cluster, options.ledger_topic)
+        self.connections: dict[str, KafkaConnection] = {}
+        """Those on which batches go to leaders, by address."""
+        self._fresh_until = 0.0
+        self._settled = False
+
+    def close(self) -> None:
+        for connection in self.connections.values():
+            connection.close()
+        self.cluster.close()
+
+    def settle(self) -> None:
+        """After a task. What the first one has imported is never garbage: the collector that
+        Spark calls after each need not look at it."""
+        if not self._settled:
+            self._settled = True
+            gc.collect()
+            gc.freeze()
+
+    def refresh(self, topic: str | None, *, now: bool = False) -> None:
+        """Learn of new partitions now and then, as any producer does; `now`: in any case."""
+        if not now and time.monotonic() < self._fresh_until:
+            return
+        wanted = set(self.cluster.metadata.topics) if self._fresh_until else {self.ledger.topic}
+        self.cluster.refresh(sorted(wanted | ({topic} if topic else set())))
+        self._fresh_until = time.monotonic() + METADATA_AGE_S
+
+
+_clients: dict[tuple[ClientSettings, str], ProcessClient] = {}
+
+
+def process_client(options: WriteOptions) -> ProcessClient:
+    """The client of this process for such options."""
+    key = options.client, options.ledger_topic
+    found = _clients.get(key)
+    if found is None:
+        found = _clients[key] = ProcessClient(options)
+    return found
+
+
+def forget_clients() -> None:
+    """Close all; the next task begins anew."""
+    for client in _clients.values():
+        client.close()
+    _clients.clear()
+
 
 PARTITIONS_LISTED_MAX = 1000
 

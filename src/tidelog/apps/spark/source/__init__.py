@@ -1,12 +1,14 @@
-"""Reading topics in Spark.
+"""Read topics in Spark.
 
-options        what was asked for, understood
-checkpoint     a stream's offset: offsets, leader epochs, topic ids, as JSON
-survey         which partitions there are, where they begin and end: asks the brokers
-planning       ranges of offsets, cut into tasks
-loss           what is gone: retention, truncation, a topic made anew
-batch_reader   `spark.read`
-stream_reader  `spark.readStream`
-task           what runs on executors: one range to rows
-range_reader   fetches, checks, decodes
+source_options    the options of a read, checked
+checkpoint        a stream's offset as JSON: offsets, leader epochs, topic ids
+partition_lookup  requests to the brokers: which partitions are read, where they begin and end
+planning          from options to offsets, and from ranges of offsets to tasks
+data_loss         records that are gone: how the loss is detected, and what is done about it
+batch_reader      `spark.read`
+stream_reader     `spark.readStream`
+offset_tracker    what a stream can read now, and whether its checkpoint still fits the logs
+task              runs on executors: ranges to rows
+range_reader      fetch, check and decode one range
+range_fetch       fetch one range from its leader
 """

@@ -12,17 +12,15 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader
 
 from tidelog.apps.spark.columns import check_schema
-from tidelog.apps.spark.source.loss.judging import Place
-from tidelog.apps.spark.source.loss.policy import LostRange, refuse_loss, tell_loss
-from tidelog.apps.spark.source.options.source_options import (
+from tidelog.apps.spark.source.data_loss import LostRange, Place, refuse_loss, tell_loss
+from tidelog.apps.spark.source.partition_lookup import PartitionLookup
+from tidelog.apps.spark.source.planning import find_bounds, resolve, split_ranges
+from tidelog.apps.spark.source.range_errors import RangeToRead
+from tidelog.apps.spark.source.source_options import (
     SourceOptions,
     batch_options,
     include_headers,
 )
-from tidelog.apps.spark.source.planning import split_ranges
-from tidelog.apps.spark.source.range_errors import RangeToRead
-from tidelog.apps.spark.source.resolving import ask_bounds, resolve
-from tidelog.apps.spark.source.survey import Survey
 from tidelog.apps.spark.source.task import PlannedRanges, read_planned
 
 
@@ -36,21 +34,21 @@ class TidelogBatchReader(DataSourceReader):
     def partitions(self) -> list[PlannedRanges]:
         """Ranges cut into tasks."""
         options = self.options
-        survey = Survey(options.client, options.subscription, options.isolation)
+        lookup = PartitionLookup(options.client, options.subscription, options.isolation)
         try:
-            landscape = survey.look_for_all()
-            bounds = ask_bounds(survey, landscape.partitions)
-            starts = resolve(survey, options.starting, bounds)
-            ends = resolve(survey, options.ending, bounds)
+            subscribed = lookup.find_all()
+            bounds = find_bounds(lookup, subscribed.partitions)
+            starts = resolve(lookup, options.starting, bounds)
+            ends = resolve(lookup, options.ending, bounds)
         finally:
-            survey.close()
+            lookup.close()
         lost = _wanted(starts.lost, ends.lost)
         refuse_loss(lost, options.on_data_loss)
         tell_loss(lost, options.data_loss_path, f"batch {starts}")
         ranges = [
             RangeToRead(
                 key.topic,
-                landscape.ids[key.topic],
+                subscribed.ids[key.topic],
                 key.partition,
                 start.offset,
                 _end(ends.places[key], start),

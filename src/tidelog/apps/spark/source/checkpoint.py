@@ -15,8 +15,13 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidelog.apps.spark.source.loss.judging import UNKNOWN_OFFSET, Place
-from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LostRange, lost_from_json
+from tidelog.apps.spark.source.data_loss import (
+    UNKNOWN_EPOCH,
+    UNKNOWN_OFFSET,
+    LostRange,
+    Place,
+    lost_from_json,
+)
 from tidelog.core.types import Offset, TopicId, TopicPartition
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 

@@ -6,10 +6,15 @@ more than what is there, and while anything is there some share is above zero.
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise, zip_longest
+from typing import NamedTuple
 
-from tidelog.apps.spark.source.options.source_options import Splitting
+from tidelog.apps.spark.client_options import OptionError
+from tidelog.apps.spark.source.data_loss import LossKind, LostRange, Place
+from tidelog.apps.spark.source.partition_lookup import PartitionLookup
 from tidelog.apps.spark.source.range_errors import RangeToRead
-from tidelog.core.types import TopicPartition
+from tidelog.apps.spark.source.source_options import Positions, Splitting
+from tidelog.core.types import Offset, TopicPartition
+from tidelog.shell.client.offsets import EARLIEST, LATEST
 
 TASK_OFFSETS_MAX = 500_000
 """A task has no more offsets than this, unless the user says otherwise: half a second of work."""
@@ -89,3 +94,80 @@ def share_limit(lags: Mapping[TopicPartition, int], limit: int) -> dict[TopicPar
         exact = limit * size / total
         shares[key] = min(size, int(exact) if exact >= 1 else int(exact > 0))
     return shares
+
+
+class Bounds(NamedTuple):
+    """Where logs begin and where readers' data ends in them."""
+
+    starts: Mapping[TopicPartition, Offset]
+    ends: Mapping[TopicPartition, Place]
+
+
+class Resolved(NamedTuple):
+    """Offsets, and what was asked for and is deleted."""
+
+    places: dict[TopicPartition, Place]
+    lost: tuple[LostRange, ...] = ()
+
+
+def find_bounds(lookup: PartitionLookup, keys: Iterable[TopicPartition]) -> Bounds:
+    """Two requests for each leader. Raises ClientError."""
+    keys = list(keys)
+    ends = lookup.ask_all(dict.fromkeys(keys, LATEST))
+    starts = lookup.ask_all(dict.fromkeys(keys, EARLIEST))
+    return Bounds(
+        {key: found.offset for key, found in starts.items()},
+        {key: Place(found.offset, found.leader_epoch) for key, found in ends.items()},
+    )
+
+
+def resolve(lookup: PartitionLookup, wanted: Positions, bounds: Bounds) -> Resolved:
+    """Each partition's place. Its epoch is the leader's now, or that of the end: no record
+    before it can have a newer one. Raises OptionError, ClientError."""
+    wanted.check_partitions(bounds.ends)
+    named = _named(lookup, wanted, bounds)
+    places, lost = {}, []
+    for key, end in bounds.ends.items():
+        offset, start = named[key], bounds.starts[key]
+        if offset == EARLIEST:
+            offset = start
+        elif offset == LATEST:
+            offset = end.offset
+        if offset > end.offset:
+            raise OptionError(
+                f"{wanted.option} of {key} is {offset}, and its log ends at {end.offset};"
+                " give an offset that is there"
+            )
+        if offset < start:
+            lost.append(LostRange(*key, LossKind.RETENTION, offset, start, start))
+            offset = start
+        places[key] = Place(offset, end.epoch)
+    return Resolved(places, tuple(lost))
+
+
+def _named(
+    lookup: PartitionLookup, wanted: Positions, bounds: Bounds
+) -> Mapping[TopicPartition, Offset]:
+    """Offsets as they are named; EARLIEST and LATEST may be among them."""
+    if wanted.offsets is not None:
+        return wanted.offsets
+    if wanted.everywhere is not None:
+        return dict.fromkeys(bounds.ends, wanted.everywhere)
+    if wanted.timestamps is not None:
+        times = dict(wanted.timestamps)
+    else:
+        assert wanted.timestamp is not None
+        times = dict.fromkeys(bounds.ends, wanted.timestamp)
+    found = {key: each.offset for key, each in lookup.ask_all(times).items()}
+    for key, offset in found.items():
+        if offset < 0 and not wanted.else_latest:
+            raise OptionError(
+                f"{wanted.option}: {key} has no record as new as {times[key]};"
+                " set startingOffsetsByTimestampStrategy to latest to begin at its end"
+            )
+    # The record of that time may be beyond what readers may see by now.
+    ends = bounds.ends
+    return {
+        key: LATEST if offset < 0 else min(offset, ends[key].offset)
+        for key, offset in found.items()
+    }

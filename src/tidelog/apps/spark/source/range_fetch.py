@@ -5,13 +5,13 @@ Invariant: when no record arrived for `timeout_s`, an error says why.
 
 import time
 
+from tidelog.apps.spark.source.partition_lookup import is_retriable_or_no_topic, known_by_a_broker
 from tidelog.apps.spark.source.range_errors import (
     RangeOutOfRange,
     RangeToRead,
     RangeUnreachable,
     TopicRecreated,
 )
-from tidelog.apps.spark.source.survey import is_retriable_or_no_topic, somebody_knows
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.client_errors import (
@@ -111,7 +111,7 @@ class RangeFetch(PartitionFetcher):
         planned = {wanted.topic: wanted.topic_id}
         if (
             doubted_s > min(RECREATED_S, self._timeout_s / 2)
-            and somebody_knows(self.cluster, planned) is None
+            and known_by_a_broker(self.cluster, planned) is None
         ):
             raise TopicRecreated(wanted, offset, found_id)
         raise BrokerError(f"topic {wanted.topic!r}", ErrorCode.UNKNOWN_TOPIC_ID)

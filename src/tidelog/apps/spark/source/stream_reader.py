@@ -5,6 +5,7 @@ how far there is data; tasks get copies. Always true: a batch is planned from it
 alone; no broker is asked for that, so the same batch comes out after a restart.
 """
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -19,22 +20,30 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from tidelog.apps.spark.client_options import ClientSettings
 from tidelog.apps.spark.columns import check_schema
 from tidelog.apps.spark.source.checkpoint import StreamOffset, from_json
-from tidelog.apps.spark.source.group_progress import GroupProgress
-from tidelog.apps.spark.source.loss.policy import refuse_loss, tell_loss
-from tidelog.apps.spark.source.options.source_options import (
+from tidelog.apps.spark.source.data_loss import refuse_loss, tell_loss
+from tidelog.apps.spark.source.offset_tracker import OffsetTracker, Target, next_offset, up_to
+from tidelog.apps.spark.source.partition_lookup import PartitionLookup
+from tidelog.apps.spark.source.planning import (
+    find_bounds,
+    gather,
+    resolve,
+    share_limit,
+    split_ranges,
+)
+from tidelog.apps.spark.source.range_errors import RangeToRead
+from tidelog.apps.spark.source.source_options import (
     SourceOptions,
     include_headers,
     stream_options,
 )
-from tidelog.apps.spark.source.planning import gather, share_limit, split_ranges
-from tidelog.apps.spark.source.range_errors import RangeToRead
-from tidelog.apps.spark.source.resolving import ask_bounds, resolve
-from tidelog.apps.spark.source.survey import Survey
 from tidelog.apps.spark.source.task import PlannedRanges, read_planned
-from tidelog.apps.spark.source.watch import Target, Watch, next_offset, up_to
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
+from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -116,59 +125,61 @@ class _Driver:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.survey = Survey(options.client, options.subscription, options.isolation)
-        self.watch = Watch(self.survey)
+        self.lookup = PartitionLookup(options.client, options.subscription, options.isolation)
+        self.tracker = OffsetTracker(self.lookup)
         self.progress = GroupProgress(options.client, options.commit_to_group)
         self._target: Target | None = None
         self._batch_at = float("-inf")
         self._first: StreamOffset | None = None
 
     def close(self) -> None:
-        self.survey.close()
+        self.lookup.close()
         self.progress.close()
 
     def initial(self) -> StreamOffset:
         """Spark asks twice; it must be told the same."""
         if self._first is None:
-            landscape = self.survey.look_for_all()
+            subscribed = self.lookup.find_all()
             found = resolve(
-                self.survey,
+                self.lookup,
                 self.options.starting,
-                ask_bounds(self.survey, landscape.partitions),
+                find_bounds(self.lookup, subscribed.partitions),
             )
             refuse_loss(found.lost, self.options.on_data_loss)
             tell_loss(found.lost, self.options.data_loss_path, f"start {found.places}")
             count = sum(each.offsets for each in found.lost)
-            self._first = StreamOffset(found.places, landscape.ids, lost_offsets=count)
+            self._first = StreamOffset(found.places, subscribed.ids, lost_offsets=count)
         return self._first
 
     def aim(self) -> None:
         """Trigger.AvailableNow: what is there now, and no more."""
-        landscape = self.survey.look_for_named()
-        bounds = ask_bounds(self.survey, landscape.partitions)
-        self._target = Target(bounds.ends, landscape.ids)
+        subscribed = self.lookup.find_named()
+        bounds = find_bounds(self.lookup, subscribed.partitions)
+        self._target = Target(bounds.ends, subscribed.ids)
 
     def latest(self) -> dict[str, Any] | None:
         """For the query's progress."""
-        if not self.watch.latest:
+        if not self.tracker.latest:
             return None
-        return StreamOffset(self.watch.latest, self.watch.ids).to_json()
+        return StreamOffset(self.tracker.latest, self.tracker.ids).to_json()
 
     def advance(
         self, start: StreamOffset, most: int | None = None, *, may_wait: bool = False
     ) -> StreamOffset:
         """The end of the next batch, of about `most` offsets; `start` itself if there is none
         to be. `may_wait`: until enough is there, if the options say so."""
-        outlook = self.watch.look(start, of_all=self._target is not None)
+        available = self.tracker.look(start, of_all=self._target is not None)
         if self._target is not None:
-            outlook = up_to(self._target, start, outlook)
-        lags = {key: max(end.offset - outlook.starts[key], 0) for key, end in outlook.ends.items()}
-        if may_wait and self._is_too_early(sum(lags.values())) and not outlook.lost:
+            available = up_to(self._target, start, available)
+        lags = {
+            key: max(end.offset - available.starts[key], 0) for key, end in available.ends.items()
+        }
+        if may_wait and self._is_too_early(sum(lags.values())) and not available.lost:
             end = start
         else:
             shares = None if most is None else share_limit(lags, most)
-            end = next_offset(start, outlook, shares, is_first=start == self._first)
-        refuse_loss(outlook.lost, self.options.on_data_loss)
+            end = next_offset(start, available, shares, is_first=start == self._first)
+        refuse_loss(available.lost, self.options.on_data_loss)
         self.progress.done(start, busy=end is not start)
         if end is not start:
             self._batch_at = time.monotonic()
@@ -179,3 +190,52 @@ class _Driver:
         if least is None or self._target is not None or available >= least:
             return False
         return time.monotonic() - self._batch_at < self.options.admission.max_delay_s
+
+
+LOG = logging.getLogger("tidelog.spark")
+APART_S = 1.0
+AFTER_FAILURE_S = 30.0
+TIMEOUT_S = 2.0
+
+
+class GroupProgress:
+    """Commits to `group`, if there is one."""
+
+    def __init__(self, client: ClientSettings, group: str | None) -> None:
+        self._client = client._replace(timeout_s=min(client.timeout_s, TIMEOUT_S))
+        self._group = group
+        self._cluster: Cluster | None = None
+        self._committed: StreamOffset | None = None
+        self._tried_at = float("-inf")
+        self._told = False
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def done(self, start: StreamOffset, *, busy: bool) -> None:
+        """Everything before `start` is processed; `busy`: there is a batch to be read now."""
+        if self._group is None or not start.places:
+            return
+        if self._committed is not None and self._committed.places == start.places:
+            return
+        pause_s = AFTER_FAILURE_S if self._told else APART_S if busy else 0.0
+        if time.monotonic() - self._tried_at >= pause_s:
+            self._commit(self._group, start)
+
+    def _commit(self, group: str, place: StreamOffset) -> None:
+        offsets = {key: Committed(at.offset, at.epoch) for key, at in place.places.items()}
+        try:
+            if self._cluster is None:
+                self._cluster = self._client.cluster()
+                self._cluster.refresh([])
+            commit_offsets(self._cluster, group, offsets)
+        except ClientError as error:
+            if not self._told:
+                LOG.warning("progress is not committed to group %s: %s", group, error)
+            self._told = True
+            self.close()
+        else:
+            self._committed, self._told = place, False
+        self._tried_at = time.monotonic()

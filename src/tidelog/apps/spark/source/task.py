@@ -19,17 +19,17 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
+from tidelog.apps.spark.client_options import ClientSettings
 from tidelog.apps.spark.source.checkpoint import id_text
-from tidelog.apps.spark.source.loss.judging import Place
-from tidelog.apps.spark.source.loss.policy import (
+from tidelog.apps.spark.source.data_loss import (
     LossKind,
     LostRange,
+    Place,
     log_loss,
     refuse_loss,
     write_report,
 )
-from tidelog.apps.spark.source.options.client_settings import ClientSettings
-from tidelog.apps.spark.source.options.source_options import SourceOptions
+from tidelog.apps.spark.source.partition_lookup import is_retriable_or_no_topic
 from tidelog.apps.spark.source.range_errors import (
     RangeCorrupt,
     RangeError,
@@ -38,7 +38,7 @@ from tidelog.apps.spark.source.range_errors import (
     TopicRecreated,
 )
 from tidelog.apps.spark.source.range_reader import ReadLimits, read_range, settle_worker
-from tidelog.apps.spark.source.survey import is_retriable_or_no_topic
+from tidelog.apps.spark.source.source_options import SourceOptions
 from tidelog.core.types import Offset
 from tidelog.shell.client.client_errors import CannotConnect, ClientError, Unresolved
 from tidelog.shell.client.cluster import Cluster

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tidelog.apps.spark.sink.replays.identity import Identity, task_of
+from tidelog.apps.spark.sink.identity import Identity, task_of
 from tidelog.apps.spark.sink.sink_errors import NotReadable
 from tidelog.core.api_table import DESCRIBE_PRODUCERS
 from tidelog.core.record.decoder import decode
@@ -147,7 +147,7 @@ def find_rows(
     forgotten = own_times or starts.age_ms > _remembered_ms(cluster) * REMEMBERED_SURELY
     for partition in partitions:
         key = TopicPartition(topic, partition)
-        word = _leaders_word(cluster, key, identity)
+        word = _producer_state(cluster, key, identity)
         found.tasks |= word.tasks
         # A leader that knows this producer, from the batch before, knows that there is no more;
         # so does one that can't have forgotten it.
@@ -168,7 +168,7 @@ def _read_through(
     position = max(start, low)
     retry = Retry(REPLICATION_S)
     while True:
-        written = _leaders_word(cluster, key, identity).next_sequence
+        written = _producer_state(cluster, key, identity).next_sequence
         log_end = -1 if written is None else _log_end(cluster, key)
         end = list_offset(cluster, *key).offset
         if start > end:  # the topic was made anew
@@ -197,7 +197,7 @@ def _log_end(cluster: Cluster, key: TopicPartition) -> Offset:
     return epoch_end(cluster, *key, epoch)[1]
 
 
-class LeadersWord(NamedTuple):
+class ProducerState(NamedTuple):
     """What the leader of a partition remembers of this task, also where followers do not have
     it yet."""
 
@@ -211,10 +211,10 @@ class LeadersWord(NamedTuple):
     """All tasks that have written in this micro-batch."""
 
 
-def _leaders_word(cluster: Cluster, key: TopicPartition, identity: Identity) -> LeadersWord:
-    def ask(leader: KafkaConnection, _: PartitionMetadata) -> LeadersWord:
+def _producer_state(cluster: Cluster, key: TopicPartition, identity: Identity) -> ProducerState:
+    def ask(leader: KafkaConnection, _: PartitionMetadata) -> ProducerState:
         if not leader.offers(DESCRIBE_PRODUCERS):
-            return LeadersWord()
+            return ProducerState()
         request = {"topics": [{"name": key.topic, "partition_indexes": [key.partition]}]}
         answer = leader.call(DESCRIBE_PRODUCERS, request)["topics"][0]["partitions"][0]
         if answer["error_code"]:
@@ -230,7 +230,7 @@ def _leaders_word(cluster: Cluster, key: TopicPartition, identity: Identity) -> 
             if each["producer_epoch"] == identity.epoch
         }
         last = now.get(identity.producer_id)
-        return LeadersWord(
+        return ProducerState(
             True,
             identity.producer_id in siblings,
             None if last is None else (last + 1) & MAX_SEQUENCE,

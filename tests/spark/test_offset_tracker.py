@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from tidelog.apps.spark.client_options import ClientSettings
 from tidelog.apps.spark.source.checkpoint import (
     StreamOffset,
     WrongCheckpoint,
@@ -14,19 +15,18 @@ from tidelog.apps.spark.source.checkpoint import (
     id_text,
     lag,
 )
-from tidelog.apps.spark.source.loss.judging import Place
-from tidelog.apps.spark.source.loss.policy import (
+from tidelog.apps.spark.source.data_loss import (
     DataLost,
     LossKind,
     LostRange,
     OnDataLoss,
+    Place,
     read_report,
     refuse_loss,
     tell_loss,
 )
-from tidelog.apps.spark.source.options.client_settings import ClientSettings
-from tidelog.apps.spark.source.survey import Landscape, Survey
-from tidelog.apps.spark.source.watch import Target, Watch, next_offset, up_to
+from tidelog.apps.spark.source.offset_tracker import OffsetTracker, Target, next_offset, up_to
+from tidelog.apps.spark.source.partition_lookup import PartitionLookup, SubscribedPartitions
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic
@@ -35,7 +35,7 @@ from tidelog.shell.client.offsets import EARLIEST, Found, FoundOffset
 
 
 class Topics:
-    """What a survey would find: answers as a test sets them."""
+    """What a lookup would find: answers as a test sets them."""
 
     def __init__(self) -> None:
         self.client = ClientSettings("nowhere:1", metadata_age_s=0.0, patience_s=0.5)
@@ -46,7 +46,7 @@ class Topics:
         self.floors: dict[TopicPartition, int] = {}
         """The epochs that these are the ends of, if it is not the one asked for."""
         self.epoch_starts: dict[TopicPartition, int] = {}
-        self.dumb: set[TopicPartition] = set()
+        self.unanswered: set[TopicPartition] = set()
         self.epochs_asked = 0
 
     def put(self, name: str, *ends: tuple[int, int], number: int = 1, start: int = 0) -> None:
@@ -63,14 +63,14 @@ class Topics:
     def reads(self, key: TopicPartition) -> bool:
         return key.topic != "other"
 
-    def look(self, _known: Mapping[str, bytes]) -> Landscape:
-        return Landscape(frozenset(self.logs), dict(self.ids))
+    def look(self, _known: Mapping[str, bytes]) -> SubscribedPartitions:
+        return SubscribedPartitions(frozenset(self.logs), dict(self.ids))
 
     def ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
         found: Found = {}
         for key, time in wanted.items():
             start, end = self.logs[key]
-            if key in self.dumb:
+            if key in self.unanswered:
                 found[key] = BrokerError("no leader", ErrorCode.LEADER_NOT_AVAILABLE)
             else:
                 found[key] = FoundOffset(start if time == EARLIEST else end.offset, -1, end.epoch)
@@ -90,8 +90,8 @@ def topics() -> Topics:
 
 
 @pytest.fixture
-def watch(topics: Topics) -> Watch:
-    return Watch(cast(Survey, topics))
+def tracker(topics: Topics) -> OffsetTracker:
+    return OffsetTracker(cast(PartitionLookup, topics))
 
 
 def at(**places: tuple[int, ...]) -> StreamOffset:
@@ -105,98 +105,102 @@ def _split(name: str) -> tuple[str, int]:
     return topic, int(partition)
 
 
-def advance(watch: Watch, start: StreamOffset, limit: int | None = None) -> StreamOffset:
-    outlook = watch.look(start)
-    shares = None if limit is None else dict.fromkeys(outlook.ends, limit)
-    return next_offset(start, outlook, shares)
+def advance(tracker: OffsetTracker, start: StreamOffset, limit: int | None = None) -> StreamOffset:
+    available = tracker.look(start)
+    shares = None if limit is None else dict.fromkeys(available.ends, limit)
+    return next_offset(start, available, shares)
 
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_nothing_new_is_the_same_offset(topics: Topics, watch: Watch) -> None:
+def test_nothing_new_is_the_same_offset(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (10, 3))
     start = at(t_0=(10, 3))
-    assert advance(watch, start) is start
+    assert advance(tracker, start) is start
     topics.put("t", (10, 7))  # a new leader that nobody wrote to
-    assert advance(watch, start) is start
-    assert advance(watch, start) is start
+    assert advance(tracker, start) is start
+    assert advance(tracker, start) is start
     assert topics.epochs_asked == 1
 
 
-def test_data_is_read_up_to_the_end_or_a_limit(topics: Topics, watch: Watch) -> None:
+def test_data_is_read_up_to_the_end_or_a_limit(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (50, 4), (7, 4))
     start = at(t_0=(10, 3), t_1=(7, 2))
-    end = advance(watch, start)
+    end = advance(tracker, start)
     assert end.places == {T0: Place(50, 4), T1: Place(7, 2)}
     assert (end.starts, end.lost) == ({}, ())
-    assert advance(watch, start, 5).places[T0] == Place(15, 4)
+    assert advance(tracker, start, 5).places[T0] == Place(15, 4)
 
 
-def test_a_checkpoint_without_epochs_and_ids_gets_them(topics: Topics, watch: Watch) -> None:
+def test_a_checkpoint_without_epochs_and_ids_gets_them(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("t", (50, 4), (7, 4))
     start = from_json({"t": {"0": 50, "1": 5}})
-    end = advance(watch, start)
+    end = advance(tracker, start)
     assert end.places == {T0: Place(50, 4), T1: Place(7, 4)}
     assert (end.ids, end.starts, end.lost) == ({"t": b"\x01" * 16}, {}, ())
-    assert advance(watch, end) is end
+    assert advance(tracker, end) is end
 
 
-def test_the_first_batch_says_where_it_begins(topics: Topics, watch: Watch) -> None:
+def test_the_first_batch_says_where_it_begins(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (50, 4), (7, 4))
     start = at(t_0=(10, 4), t_1=(7, 4))
-    end = next_offset(start, watch.look(start), is_first=True)
+    end = next_offset(start, tracker.look(start), is_first=True)
     assert end.starts == {T0: 10, T1: 7}
     nothing = at(t_0=(50, 4), t_1=(7, 4))
-    assert next_offset(nothing, watch.look(nothing), is_first=True).starts == {T0: 50, T1: 7}
+    assert next_offset(nothing, tracker.look(nothing), is_first=True).starts == {T0: 50, T1: 7}
 
 
-def test_new_partitions_and_topics_begin_at_their_start(topics: Topics, watch: Watch) -> None:
+def test_new_partitions_and_topics_begin_at_their_start(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("t", (10, 3), (4, 3))
     topics.put("u", (9, 0), number=2, start=5)
-    end = advance(watch, at(t_0=(10, 3)))
+    end = advance(tracker, at(t_0=(10, 3)))
     new = TopicPartition("u", 0)
     assert end.places == {T0: Place(10, 3), T1: Place(4, 3), new: Place(9, 0)}
     assert end.starts == {T1: 0, new: 5}
     assert not end.lost
 
 
-def test_a_cut_log_is_read_again_from_the_cut(topics: Topics, watch: Watch) -> None:
+def test_a_cut_log_is_read_again_from_the_cut(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (95, 5))
     topics.epoch_ends[T0] = 80
-    end = advance(watch, at(t_0=(100, 3)))
+    end = advance(tracker, at(t_0=(100, 3)))
     assert (end.places[T0], end.starts) == (Place(95, 5), {T0: 80})
     assert end.lost == (LostRange("t", 0, LossKind.TRUNCATED, 80, 100, 80, 3),)
     assert end.lost_offsets == 20
     topics.epoch_ends.clear()
-    assert advance(watch, end) is end
+    assert advance(tracker, end) is end
 
 
-def test_an_older_epoch_that_came_back_longer(topics: Topics, watch: Watch) -> None:
+def test_an_older_epoch_that_came_back_longer(topics: Topics, tracker: OffsetTracker) -> None:
     """Its leader died with records that nobody else had; what the next one wrote in their place
     was read. Now the first one leads again."""
     topics.put("t", (100, 3))
     topics.epoch_starts[T0] = 70
-    start = advance(watch, at(t_0=(60, 2)))
+    start = advance(tracker, at(t_0=(60, 2)))
     assert start.places[T0] == Place(100, 3, 70)
     start = from_json(start.to_json())
     topics.put("t", (85, 4))
     topics.floors[T0], topics.epoch_ends[T0], topics.epoch_starts[T0] = 2, 80, 80
-    end = advance(watch, start)
+    end = advance(tracker, start)
     assert end.lost == (LostRange("t", 0, LossKind.TRUNCATED, 70, 100, 70, 3),)
     assert (end.places[T0], end.starts) == (Place(85, 4, 80), {T0: 70})
 
 
-def test_retention_that_passed_the_reader(topics: Topics, watch: Watch) -> None:
+def test_retention_that_passed_the_reader(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (200, 3), start=150)
-    end = advance(watch, at(t_0=(100, 3)), limit=10)
+    end = advance(tracker, at(t_0=(100, 3)), limit=10)
     assert (end.places[T0], end.starts) == (Place(160, 3), {T0: 150})
     assert end.lost == (LostRange("t", 0, LossKind.RETENTION, 100, 150, 150),)
 
 
-def test_a_topic_made_anew(topics: Topics, watch: Watch) -> None:
+def test_a_topic_made_anew(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (5, 0), number=2)
-    end = advance(watch, at(t_0=(100, 3), t_1=(50, 3)))
+    end = advance(tracker, at(t_0=(100, 3), t_1=(50, 3)))
     ids = id_text(b"\x01" * 16), id_text(b"\x02" * 16)
     assert end.lost == (
         LostRange("t", 0, LossKind.RECREATED, 100, None, 0, -1, *ids),
@@ -204,109 +208,115 @@ def test_a_topic_made_anew(topics: Topics, watch: Watch) -> None:
     )
     assert (end.places, end.starts) == ({T0: Place(5, 0)}, {T0: 0})
     assert end.ids == {"t": b"\x02" * 16}
-    assert advance(watch, end) is end
+    assert advance(tracker, end) is end
 
 
 @pytest.mark.parametrize("number", [2, 0])
 def test_a_topic_made_anew_where_nothing_was_read(
-    topics: Topics, watch: Watch, number: int
+    topics: Topics, tracker: OffsetTracker, number: int
 ) -> None:
     """Its place is the old one's; its leaders know nothing of the old one's epoch."""
     topics.put("t", (0, 0), (5, 0), number=number)
     start = at(t_0=(0, 3), t_1=(50, 3))
     start = start._replace(ids={"t": b"\x01" * 16 if number else NO_TOPIC_ID})
-    end = advance(watch, start)
+    end = advance(tracker, start)
     assert [each.kind for each in end.lost] == [LossKind.RECREATED] * 2
     assert end.places == {T0: Place(0, 0), T1: Place(5, 0)}
-    assert advance(watch, end) is end
+    assert advance(tracker, end) is end
 
 
-def test_a_topic_made_anew_since_brokers_have_ids(topics: Topics, watch: Watch) -> None:
+def test_a_topic_made_anew_since_brokers_have_ids(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (5, 0), number=2)
-    end = advance(watch, StreamOffset({T0: Place(100, 3)}, {"t": NO_TOPIC_ID}))
+    end = advance(tracker, StreamOffset({T0: Place(100, 3)}, {"t": NO_TOPIC_ID}))
     assert [each.kind for each in end.lost] == [LossKind.RECREATED]
     assert (end.places[T0], end.starts[T0], end.ids["t"]) == (Place(5, 0), 0, b"\x02" * 16)
 
 
-def test_an_open_transaction_is_waited_for(topics: Topics, watch: Watch) -> None:
+def test_an_open_transaction_is_waited_for(topics: Topics, tracker: OffsetTracker) -> None:
     """What was read may be more than readers of committed data may see."""
     topics.put("t", (90, 3))
     topics.epoch_ends[T0] = 130
     start = at(t_0=(100, 3))
-    assert advance(watch, start) is start
+    assert advance(tracker, start) is start
     topics.put("t", (120, 3))
-    end = advance(watch, start)
+    end = advance(tracker, start)
     assert (end.places[T0], end.starts, end.lost) == (Place(120, 3), {}, ())
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(topics: Topics, watch: Watch) -> None:
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.client = topics.client._replace(metadata_age_s=1000.0)
     topics.put("t", (100, 0))
     start = at(t_0=(100, 0))
-    assert advance(watch, start) is start
+    assert advance(tracker, start) is start
     topics.put("t", (250, 0), number=2)
-    end = advance(watch, start)
+    end = advance(tracker, start)
     assert [each.kind for each in end.lost] == [LossKind.RECREATED]
     assert (end.places[T0], end.starts[T0]) == (Place(250, 0), 0)
 
 
-def test_a_topic_made_anew_is_judged_as_a_whole(topics: Topics, watch: Watch) -> None:
+def test_a_topic_made_anew_is_judged_as_a_whole(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (5, 0), (6, 0), number=2)
-    topics.dumb = {T1}
+    topics.unanswered = {T1}
     start = at(t_0=(100, 3), t_1=(50, 3))
-    assert advance(watch, start) is start
-    topics.dumb = set()
-    assert len(advance(watch, start).lost) == 2
+    assert advance(tracker, start) is start
+    topics.unanswered = set()
+    assert len(advance(tracker, start).lost) == 2
 
 
-def test_a_topic_that_is_gone_or_no_longer_asked_for(topics: Topics, watch: Watch) -> None:
+def test_a_topic_that_is_gone_or_no_longer_read(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("u", (9, 0))
-    end = advance(watch, at(t_0=(100, 3), u_0=(9, 0), other_0=(5, 0)))
+    end = advance(tracker, at(t_0=(100, 3), u_0=(9, 0), other_0=(5, 0)))
     assert [(e.topic, e.kind, e.start, e.end) for e in end.lost] == [
         ("t", LossKind.DELETED, 100, None)
     ]
     assert list(end.places) == [TopicPartition("u", 0)]
 
 
-def test_one_partition_without_a_leader_holds_up_nobody(topics: Topics, watch: Watch) -> None:
+def test_one_partition_without_a_leader_holds_up_nobody(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("t", (50, 4), (70, 4))
-    topics.dumb = {T1}
+    topics.unanswered = {T1}
     start = at(t_0=(10, 4), t_1=(60, 4))
-    end = advance(watch, start)
+    end = advance(tracker, start)
     assert end.places == {T0: Place(50, 4), T1: Place(60, 4)}
-    topics.dumb = set()
-    assert advance(watch, end).places[T1] == Place(70, 4)
+    topics.unanswered = set()
+    assert advance(tracker, end).places[T1] == Place(70, 4)
 
 
-def test_metadata_that_leaves_out_a_partition_is_no_loss(topics: Topics, watch: Watch) -> None:
+def test_metadata_that_leaves_out_a_partition_is_no_loss(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("t", (50, 4))
-    end = advance(watch, at(t_0=(10, 4), t_1=(60, 4)))
+    end = advance(tracker, at(t_0=(10, 4), t_1=(60, 4)))
     assert (end.places, end.lost) == ({T0: Place(50, 4), T1: Place(60, 4)}, ())
 
 
-def test_but_not_for_ever(topics: Topics, watch: Watch) -> None:
+def test_but_not_for_ever(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (50, 4))
-    topics.dumb = {T0}
+    topics.unanswered = {T0}
     topics.client = topics.client._replace(patience_s=-1.0)
     with pytest.raises(ClientError, match=r"t-0 did not answer for .*LEADER_NOT_AVAILABLE"):
-        advance(watch, at(t_0=(50, 4)))
+        advance(tracker, at(t_0=(50, 4)))
 
 
-def test_who_was_not_asked_was_not_silent(topics: Topics, watch: Watch) -> None:
+def test_who_was_not_asked_was_not_silent(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (50, 4))
     topics.put("u", (9, 0))
-    topics.dumb = {T0}
+    topics.unanswered = {T0}
     topics.client = topics.client._replace(patience_s=0.2)
-    advance(watch, at(u_0=(9, 0)))
+    advance(tracker, at(u_0=(9, 0)))
     topics.drop("t")
-    advance(watch, at(u_0=(9, 0)))
+    advance(tracker, at(u_0=(9, 0)))
     sleep(0.3)
     topics.put("t", (0, 0), number=2)
-    assert list(advance(watch, at(u_0=(9, 0))).places) == [TopicPartition("u", 0)]
+    assert list(advance(tracker, at(u_0=(9, 0))).places) == [TopicPartition("u", 0)]
 
 
 def test_a_topic_that_goes_while_its_epochs_are_asked_for(
-    topics: Topics, watch: Watch, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, tracker: OffsetTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.put("t", (50, 5))
 
@@ -315,19 +325,19 @@ def test_a_topic_that_goes_while_its_epochs_are_asked_for(
         raise NoSuchTopic("topic 't'", "t")
 
     monkeypatch.setattr(topics, "epoch_end", gone)
-    assert [each.kind for each in advance(watch, at(t_0=(10, 4))).lost] == [LossKind.DELETED]
+    assert [each.kind for each in advance(tracker, at(t_0=(10, 4))).lost] == [LossKind.DELETED]
 
 
-def test_available_now_stops_where_the_run_began(topics: Topics, watch: Watch) -> None:
+def test_available_now_stops_where_the_run_began(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (50, 4), (70, 4))
     topics.put("u", (9, 0), number=2)
     target = Target({T0: Place(40, 4), T1: Place(70, 4)}, {"t": b"\x01" * 16})
     start = at(t_0=(10, 4), t_1=(70, 4))
-    end = next_offset(start, up_to(target, start, watch.look(start)))
+    end = next_offset(start, up_to(target, start, tracker.look(start)))
     assert end.places == {T0: Place(40, 4), T1: Place(70, 4)}
-    assert next_offset(end, up_to(target, end, watch.look(end))) is end
+    assert next_offset(end, up_to(target, end, tracker.look(end))) is end
     topics.put("t", (5, 0), (1, 0), number=2)  # left to the next run
-    assert next_offset(end, up_to(target, end, watch.look(end))) is end
+    assert next_offset(end, up_to(target, end, tracker.look(end))) is end
 
 
 # -- as JSON ------------------------------------------------------------------------------------

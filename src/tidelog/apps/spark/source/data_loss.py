@@ -1,9 +1,8 @@
-"""A lost range, said in words and as JSON, and what is done about it.
+"""What a source does when records are gone: detect the loss, then fail, report or continue.
 
-`fail` stops the query before a row too few is taken for all rows. `report` goes on and writes
-the ranges where the user asks, `skip` goes on and counts. Always true: a file of the report is
-there whole or not at all, and the same loss found again (a task tried again, a batch played
-again) is written to the same file, not to another.
+Records are lost by retention, by truncation after a leader change, or with a topic that was
+deleted or recreated. The first part is the policy (`onDataLoss`) and the report; the second part
+compares a stream's position with what the brokers say.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from tidelog.core.types import LeaderEpoch, Offset
+from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 
 LOG = logging.getLogger("tidelog.spark")
 UNKNOWN_EPOCH = -1
@@ -170,3 +169,119 @@ def read_report(path: str) -> list[dict[str, Any]]:
             with open(os.path.join(path, name), encoding="utf-8") as file:
                 found += [json.loads(line) for line in file]
     return found
+
+
+UNKNOWN_OFFSET = -1
+
+
+class Place(NamedTuple):
+    """An offset, and an epoch that is none older than that of any record before it."""
+
+    offset: Offset
+    epoch: LeaderEpoch = UNKNOWN_EPOCH
+    since: Offset = UNKNOWN_OFFSET
+    """Where that epoch began in the log that was read: no record from there on is older."""
+
+    def kept(self, epoch: LeaderEpoch, end: Offset) -> Offset:
+        """Up to where a log is the one that was read, of which is known that `epoch` is its
+        largest up to the place's own, and where that ends. An older epoch may go on there for
+        longer than it did here: its leader's last records were not committed when another one
+        took over, and came back with it."""
+        return end if epoch >= self.epoch or self.since < 0 else min(end, self.since)
+
+
+class Facts(NamedTuple):
+    """What brokers say of a partition now."""
+
+    end: Place
+    """Where readers' data ends, and the leader's epoch."""
+    log_start: Offset | None = None
+    """None: not asked, because nothing is to be read or it was asked a moment ago."""
+    epoch_end: Offset | None = None
+    """Up to where the log is the one that was read, as the end of the place's epoch tells; None:
+    not asked, or the broker can't tell."""
+
+
+class Verdict(NamedTuple):
+    """Where to go on, and what is lost."""
+
+    resume: Offset
+    lost: tuple[LostRange, ...] = ()
+
+
+class EpochsRunBackwards(Exception):
+    """A leader of an older epoch than the checkpoint's answered, for the same topic: what it
+    says is out of date. Ask again."""
+
+
+def needs_epoch_end(place: Place, end: Place) -> bool:
+    """Whether the end of the place's epoch has to be asked for: a leader of a newer epoch may
+    have cut what an older one wrote; one of the same epoch cuts nothing. If readers' data ends
+    early all the same, the log may be longer: an open transaction hides its end from readers of
+    committed data, whatever was read before."""
+    known = place.epoch != UNKNOWN_EPOCH and end.epoch != UNKNOWN_EPOCH
+    early = end.epoch == place.epoch and end.offset < place.offset
+    return known and (early or end.epoch > place.epoch)
+
+
+def judge(key: TopicPartition, place: Place, facts: Facts, *, has_id: bool = True) -> Verdict:
+    """For a topic that is the one that was read (`has_id`: its id says so, not only its name).
+    Raises EpochsRunBackwards."""
+    backwards = UNKNOWN_EPOCH != facts.end.epoch < place.epoch
+    if backwards and has_id:
+        raise EpochsRunBackwards(
+            f"{key}: a leader of epoch {facts.end.epoch} answers,"
+            f" the checkpoint knows epoch {place.epoch}"
+        )
+    kept = _kept(place, facts)
+    cut_in_one_epoch = facts.end.epoch == place.epoch and kept < place.offset
+    if not has_id and (backwards or cut_in_one_epoch):
+        return judge_recreated(key, place.offset, facts.log_start or 0)
+    lost = []
+    if kept < place.offset:
+        lost.append(_lost(key, LossKind.TRUNCATED, kept, place.offset, place.epoch))
+    resume = kept
+    if facts.log_start is not None and facts.log_start > resume:
+        lost.append(_lost(key, LossKind.RETENTION, resume, facts.log_start))
+        resume = facts.log_start
+    return Verdict(resume, tuple(each._replace(resume=resume) for each in lost))
+
+
+def _kept(place: Place, facts: Facts) -> Offset:
+    """Up to where the log is the one that was read."""
+    if facts.epoch_end is not None:
+        return min(place.offset, facts.epoch_end)
+    # A new leader's high watermark may be behind for a moment: only without epochs does an
+    # early end prove anything.
+    if needs_epoch_end(place, facts.end):
+        return place.offset
+    return min(place.offset, facts.end.offset)
+
+
+def judge_recreated(
+    key: TopicPartition, offset: Offset, log_start: Offset, old_id: str = "", new_id: str = ""
+) -> Verdict:
+    """For a topic of the same name that is another one: it is read from its start."""
+    lost = LostRange(
+        *key, LossKind.RECREATED, offset, None, log_start, old_id=old_id, new_id=new_id
+    )
+    return Verdict(log_start, (lost,))
+
+
+def judge_new(key: TopicPartition, log_start: Offset, *, known_topic: bool) -> Verdict:
+    """For a partition that was not there before: it is read from its start. In a topic that is
+    being read, what is gone of it was never read."""
+    if not known_topic or log_start == 0:
+        return Verdict(log_start)
+    lost = _lost(key, LossKind.RETENTION, 0, log_start)._replace(resume=log_start)
+    return Verdict(log_start, (lost,))
+
+
+def _lost(
+    key: TopicPartition,
+    kind: LossKind,
+    start: Offset,
+    end: Offset,
+    epoch: LeaderEpoch = UNKNOWN_EPOCH,
+) -> LostRange:
+    return LostRange(*key, kind, start, end, epoch=epoch)

@@ -7,16 +7,29 @@ nothing is kept in the writer that was not there when the query was planned.
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from uuid import uuid4
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
-from tidelog.apps.spark.sink.replays.identity import Origin
-from tidelog.apps.spark.sink.row_columns import sink_columns
+from tidelog.apps.spark.client_options import OptionError
+from tidelog.apps.spark.sink.found_rows import Ends, Starts
+from tidelog.apps.spark.sink.identity import Origin
 from tidelog.apps.spark.sink.sink_errors import SinkError
-from tidelog.apps.spark.sink.write_options import write_options
-from tidelog.apps.spark.sink.writing import Attempt, Written, conclude, write_in_ledger
-from tidelog.apps.spark.source.options.known import OptionError
+from tidelog.apps.spark.sink.write_options import sink_columns, write_options
+from tidelog.apps.spark.sink.writing import (
+    Attempt,
+    Written,
+    conclude,
+    ends_now,
+    now_ms,
+    write_alone,
+    write_in_ledger,
+)
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
@@ -61,3 +74,45 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Nothing to undo: the next run of the batch finds what is there."""
+
+
+NAMED = "txn:"
+"""Before a txnAppId in the ledger, so that it is never taken for a query."""
+
+
+class TidelogWriter(DataSourceArrowWriter):
+    """Rows of a DataFrame to topics."""
+
+    def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool = False) -> None:
+        if overwrite:
+            raise OptionError('a topic can\'t be written over; use mode("append")')
+        self.options = write_options(options)
+        self.columns = sink_columns(schema, self.options.topic)
+        self.job = str(uuid4())
+        self.began_ms = now_ms()
+        self.ends: Ends = {}
+        if self.options.named is None or self.columns.timestamp is not None:
+            with self.options.client.cluster() as cluster:
+                cluster.refresh([self.options.topic] if self.options.topic else [])
+                self.ends = ends_now(cluster, self.options.topic)
+
+    def write(self, iterator: Iterator[Any]) -> TaskMessage:
+        context = TaskContext.get()
+        attempt = Attempt(self.job, context.attemptNumber())
+        named = self.options.named
+        if named is None:
+            origin = Origin(self.job, 0, context.partitionId())
+            starts = Starts(self.ends, now_ms() - self.began_ms)
+            return TaskMessage(
+                write_alone(self.options, self.columns, origin, attempt, starts, iterator)
+            )
+        origin = Origin(NAMED + named.app, named.version, context.partitionId())
+        return TaskMessage(
+            write_in_ledger(self.options, self.columns, origin, attempt, iterator, self.ends)
+        )
+
+    def commit(self, messages: list[Any]) -> None:
+        conclude(self.options, [message.written for message in messages])
+
+    def abort(self, messages: list[Any]) -> None:
+        """Nothing to undo: a topic keeps what it has."""

@@ -13,8 +13,8 @@ written since this process last read; a new process looks backwards from the end
 import json
 from typing import Any, NamedTuple
 
-from tidelog.apps.spark.sink.replays.found_rows import Ends
-from tidelog.apps.spark.sink.replays.identity import ledger_producer
+from tidelog.apps.spark.sink.found_rows import Ends
+from tidelog.apps.spark.sink.identity import ledger_producer
 from tidelog.apps.spark.sink.sink_errors import SinkError
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import Producer, encode_batch

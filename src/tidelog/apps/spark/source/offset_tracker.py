@@ -6,7 +6,7 @@ the logs' starts are asked for when there is something to read, after errors, an
 known is a second old; the ends of epochs when a leader's epoch has changed. What happens after
 that is found by the tasks.
 
-Always true: an outlook speaks for every partition of which somebody answered; of the others
+Always true: an available speaks for every partition of which somebody answered; of the others
 nothing is new. One that nobody answers for is waited for as long as the client's patience
 lasts, then the query fails.
 """
@@ -16,9 +16,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.apps.spark.source.checkpoint import StreamOffset, id_text
-from tidelog.apps.spark.source.loss.judging import (
+from tidelog.apps.spark.source.data_loss import (
+    UNKNOWN_EPOCH,
     EpochsRunBackwards,
     Facts,
+    LossKind,
+    LostRange,
     Place,
     Verdict,
     judge,
@@ -26,10 +29,9 @@ from tidelog.apps.spark.source.loss.judging import (
     judge_recreated,
     needs_epoch_end,
 )
-from tidelog.apps.spark.source.loss.policy import UNKNOWN_EPOCH, LossKind, LostRange
-from tidelog.apps.spark.source.survey import (
-    Landscape,
-    Survey,
+from tidelog.apps.spark.source.partition_lookup import (
+    PartitionLookup,
+    SubscribedPartitions,
     is_retriable_or_no_topic,
     is_same_topic,
 )
@@ -42,7 +44,7 @@ from tidelog.shell.client.retry import Retry
 NEVER = float("-inf")
 
 
-class Outlook(NamedTuple):
+class AvailableOffsets(NamedTuple):
     """What lies before a stream."""
 
     starts: Mapping[TopicPartition, Offset]
@@ -62,25 +64,25 @@ class Target(NamedTuple):
     ids: Mapping[str, TopicId]
 
 
-class Watch:
+class OffsetTracker:
     """The driver's view of a stream's partitions."""
 
-    def __init__(self, survey: Survey) -> None:
-        self.survey = survey
+    def __init__(self, lookup: PartitionLookup) -> None:
+        self.lookup = lookup
         self.latest: Mapping[TopicPartition, Place] = {}
         """As of the last glance."""
         self.ids: Mapping[str, TopicId] = {}
-        self._landscape = Landscape(frozenset(), {})
+        self._subscribed = SubscribedPartitions(frozenset(), {})
         self._looked_at = NEVER
         self._silent_since: dict[TopicPartition, float] = {}
         self._epochs_checked: dict[TopicPartition, tuple[Place, int]] = {}
         self._began: dict[TopicPartition, tuple[TopicId, LeaderEpoch, Offset]] = {}
         """Where the epochs of leaders began."""
 
-    def look(self, start: StreamOffset, *, of_all: bool = False) -> Outlook:
+    def look(self, start: StreamOffset, *, of_all: bool = False) -> AvailableOffsets:
         """What is new since `start`, and what is gone. `of_all`: wait until each partition has
         an answer. Raises ClientError."""
-        retry = Retry(self.survey.client.patience_s, retriable=is_retriable_or_no_topic)
+        retry = Retry(self.lookup.client.patience_s, retriable=is_retriable_or_no_topic)
         while True:
             try:
                 return self._look(start, of_all)
@@ -90,18 +92,18 @@ class Watch:
                 retry.failed(error)
             self._looked_at = NEVER
 
-    def _look(self, start: StreamOffset, of_all: bool) -> Outlook:
+    def _look(self, start: StreamOffset, of_all: bool) -> AvailableOffsets:
         fresh = self._refresh(start)
         ends = self._ends(of_all)
         if not fresh and self._is_news(start, ends):
             # Ends are asked for by name. Only an id that is still the same afterwards proves
             # that they are of the topic that is being read.
-            before = self._landscape
+            before = self._subscribed
             self._looked_at = NEVER
             fresh = self._refresh(start)
-            if self._landscape != before:
+            if self._subscribed != before:
                 ends = self._ends(of_all)
-        landscape = self._landscape
+        subscribed = self._subscribed
         ends = {key: self._since(start, key, end) for key, end in ends.items()}
         asked = {
             key
@@ -112,54 +114,54 @@ class Watch:
         }
         log_starts = {
             key: found.offset
-            for key, found in self.survey.ask(dict.fromkeys(asked, EARLIEST)).items()
+            for key, found in self.lookup.ask(dict.fromkeys(asked, EARLIEST)).items()
             if isinstance(found, FoundOffset)
         }
-        self.latest, self.ids = ends, landscape.ids
-        dumb = self._unanswered(start, landscape, ends, log_starts)
+        self.latest, self.ids = ends, subscribed.ids
+        unanswered = self._unanswered(start, subscribed, ends, log_starts)
         starts: dict[TopicPartition, Offset] = {}
         lost: list[LostRange] = []
-        for key in sorted(ends.keys() - dumb):
+        for key in sorted(ends.keys() - unanswered):
             verdict = self._judge(start, key, ends[key], log_starts.get(key))
             starts[key] = verdict.resume
             lost += verdict.lost
-        lost += self._gone(start, landscape)
+        lost += self._gone(start, subscribed)
         known = {key: ends[key] for key in starts}
-        silent = frozenset(dumb & start.places.keys())
-        ids = {**landscape.ids, **{key.topic: _id(start, key.topic) for key in silent}}
-        return Outlook(starts, known, ids, tuple(lost), silent)
+        silent = frozenset(unanswered & start.places.keys())
+        ids = {**subscribed.ids, **{key.topic: _id(start, key.topic) for key in silent}}
+        return AvailableOffsets(starts, known, ids, tuple(lost), silent)
 
     def _unanswered(
         self,
         start: StreamOffset,
-        landscape: Landscape,
+        subscribed: SubscribedPartitions,
         ends: Mapping[TopicPartition, Place],
         log_starts: Mapping[TopicPartition, Offset],
     ) -> set[TopicPartition]:
         """Partitions that can't be judged now, also those that metadata leaves out of a topic
         that has them. A topic that was made anew is judged as a whole: its old offsets and its
         new id never stand in one checkpoint."""
-        dumb = {
+        unanswered = {
             key
-            for key in start.places.keys() - landscape.partitions
-            if self.survey.reads(key)
-            and key.topic in landscape.ids
+            for key in start.places.keys() - subscribed.partitions
+            if self.lookup.reads(key)
+            and key.topic in subscribed.ids
             and not self._is_recreated(start, key.topic)
         }
-        dumb |= {
+        unanswered |= {
             key
-            for key in landscape.partitions
+            for key in subscribed.partitions
             if key not in ends or (self._is_other(start, key) and key not in log_starts)
         }
-        waiting = {key.topic for key in dumb if self._is_recreated(start, key.topic)}
-        return dumb | {key for key in landscape.partitions if key.topic in waiting}
+        waiting = {key.topic for key in unanswered if self._is_recreated(start, key.topic)}
+        return unanswered | {key for key in subscribed.partitions if key.topic in waiting}
 
     def _refresh(self, start: StreamOffset) -> bool:
         """Ask for metadata if it is time to; whether that was done."""
         age_s = time.monotonic() - self._looked_at
-        if age_s < self.survey.client.metadata_age_s:
+        if age_s < self.lookup.client.metadata_age_s:
             return False
-        self._landscape = self.survey.look(
+        self._subscribed = self.lookup.look(
             {key.topic: _id(start, key.topic) for key in start.places}
         )
         self._looked_at = time.monotonic()
@@ -170,22 +172,22 @@ class Watch:
         return any(key not in places or places[key].offset != at.offset for key, at in ends.items())
 
     def _ends(self, of_all: bool) -> dict[TopicPartition, Place]:
-        wanted = dict.fromkeys(self._landscape.partitions, LATEST)
+        wanted = dict.fromkeys(self._subscribed.partitions, LATEST)
         if of_all:
-            found = self.survey.ask_all(wanted)
+            found = self.lookup.ask_all(wanted)
             return {key: Place(each.offset, each.leader_epoch) for key, each in found.items()}
         now = time.monotonic()
         # Who is not asked is not silent.
         self._silent_since = {k: at for k, at in self._silent_since.items() if k in wanted}
         ends = {}
-        for key, answer in self.survey.ask(wanted).items():
+        for key, answer in self.lookup.ask(wanted).items():
             if isinstance(answer, FoundOffset):
                 ends[key] = Place(answer.offset, answer.leader_epoch)
                 self._silent_since.pop(key, None)
                 continue
             self._looked_at = NEVER
             since = self._silent_since.setdefault(key, now)
-            patience_s = self.survey.client.patience_s
+            patience_s = self.lookup.client.patience_s
             if not is_retriable_or_no_topic(answer):
                 raise answer
             if now - since > patience_s:
@@ -199,12 +201,12 @@ class Watch:
         return key not in start.places or self._is_recreated(start, key.topic)
 
     def _is_recreated(self, start: StreamOffset, topic: str) -> bool:
-        return not is_same_topic(_id(start, topic), self._landscape.ids[topic])
+        return not is_same_topic(_id(start, topic), self._subscribed.ids[topic])
 
     def _judge(
         self, start: StreamOffset, key: TopicPartition, end: Place, log_start: Offset | None
     ) -> Verdict:
-        new_id = self._landscape.ids[key.topic]
+        new_id = self._subscribed.ids[key.topic]
         if key not in start.places:
             known = key.topic in start.ids and not self._is_recreated(start, key.topic)
             return judge_new(key, log_start or 0, known_topic=known)
@@ -223,7 +225,7 @@ class Watch:
         checked = (place, end.epoch)
         if self._epochs_checked.get(key) == checked and end.epoch != place.epoch:
             return None
-        found = self.survey.epoch_end(key, place.epoch)
+        found = self.lookup.epoch_end(key, place.epoch)
         if found is None:
             return None
         kept = place.kept(*found)
@@ -239,26 +241,26 @@ class Watch:
         if old is not None and is_same and old.offset == end.offset:
             return end
         known = self._began.get(key)
-        if known is None or known[:2] != (self._landscape.ids[key.topic], end.epoch):
+        if known is None or known[:2] != (self._subscribed.ids[key.topic], end.epoch):
             if old is not None and is_same and old.epoch == end.epoch and old.since >= 0:
                 since = old.since
             else:
-                since = self.survey.epoch_start(key, end.epoch)
-            known = self._began[key] = (self._landscape.ids[key.topic], end.epoch, since)
+                since = self.lookup.epoch_start(key, end.epoch)
+            known = self._began[key] = (self._subscribed.ids[key.topic], end.epoch, since)
         return end._replace(since=known[2])
 
-    def _gone(self, start: StreamOffset, landscape: Landscape) -> list[LostRange]:
+    def _gone(self, start: StreamOffset, subscribed: SubscribedPartitions) -> list[LostRange]:
         """Partitions of topics that are not there any more, or have fewer since they were made
         anew. What is no longer asked for is not lost."""
         lost = []
         for key, place in sorted(start.places.items()):
-            if key in landscape.partitions or not self.survey.reads(key):
+            if key in subscribed.partitions or not self.lookup.reads(key):
                 continue
             old_id = id_text(_id(start, key.topic))
-            if key.topic not in landscape.ids:
+            if key.topic not in subscribed.ids:
                 kind, new_id = LossKind.DELETED, ""
             elif self._is_recreated(start, key.topic):
-                kind, new_id = LossKind.RECREATED, id_text(landscape.ids[key.topic])
+                kind, new_id = LossKind.RECREATED, id_text(subscribed.ids[key.topic])
             else:
                 continue
             gone = LostRange(*key, kind, place.offset, None, old_id=old_id, new_id=new_id)
@@ -272,7 +274,7 @@ def _id(start: StreamOffset, topic: str) -> TopicId:
 
 def next_offset(
     start: StreamOffset,
-    outlook: Outlook,
+    available: AvailableOffsets,
     shares: Mapping[TopicPartition, int] | None = None,
     *,
     is_first: bool = False,
@@ -280,15 +282,15 @@ def next_offset(
     """Where a batch from `start` ends: as far as its data goes, or by the shares of a limit.
     `start` itself if there is nothing new. The first batch says where it begins, everywhere:
     Spark writes down only where batches end."""
-    places: dict[TopicPartition, Place] = {key: start.places[key] for key in outlook.silent}
+    places: dict[TopicPartition, Place] = {key: start.places[key] for key in available.silent}
     starts: dict[TopicPartition, Offset] = {}
     anew = {
         TopicPartition(each.topic, each.partition)
-        for each in outlook.lost
+        for each in available.lost
         if each.kind == LossKind.RECREATED
     }
-    for key, end in outlook.ends.items():
-        begin = outlook.starts[key]
+    for key, end in available.ends.items():
+        begin = available.starts[key]
         old = start.places.get(key)
         until = end.offset if shares is None else min(end.offset, begin + shares.get(key, 0))
         until = max(until, begin)
@@ -305,34 +307,34 @@ def next_offset(
         starts = {key: place.offset for key, place in start.places.items()} | starts
         starts = {key: begin for key, begin in starts.items() if key in places}
     names = {key.topic for key in places}
-    ids = {name: outlook.ids.get(name, NO_TOPIC_ID) for name in names}
+    ids = {name: available.ids.get(name, NO_TOPIC_ID) for name in names}
     ids |= {name: _id(start, name) for name in names if ids[name] == NO_TOPIC_ID}
     is_same = places == start.places and all(_id(start, name) == ids[name] for name in names)
-    if is_same and not outlook.lost and not is_first:
+    if is_same and not available.lost and not is_first:
         return start
-    count = start.lost_offsets + sum(each.offsets for each in outlook.lost)
-    return StreamOffset(places, ids, starts, outlook.lost, count)
+    count = start.lost_offsets + sum(each.offsets for each in available.lost)
+    return StreamOffset(places, ids, starts, available.lost, count)
 
 
-def up_to(target: Target, start: StreamOffset, outlook: Outlook) -> Outlook:
+def up_to(target: Target, start: StreamOffset, available: AvailableOffsets) -> AvailableOffsets:
     """No further than the target; topics that came, or were made anew, since then are left to
     the next run, and so is what they lost."""
     mine = {
         key
-        for key in outlook.ends
-        if key in target.ends and outlook.ids[key.topic] == target.ids[key.topic]
+        for key in available.ends
+        if key in target.ends and available.ids[key.topic] == target.ids[key.topic]
     }
     ends = {
         key: end._replace(offset=min(end.offset, target.ends[key].offset))
-        for key, end in outlook.ends.items()
+        for key, end in available.ends.items()
         if key in mine
     }
-    later = outlook.ends.keys() - mine
-    silent = outlook.silent | (later & start.places.keys())
-    return Outlook(
-        {key: outlook.starts[key] for key in mine},
+    later = available.ends.keys() - mine
+    silent = available.silent | (later & start.places.keys())
+    return AvailableOffsets(
+        {key: available.starts[key] for key in mine},
         ends,
-        {**outlook.ids, **{key.topic: _id(start, key.topic) for key in silent}},
-        tuple(e for e in outlook.lost if TopicPartition(e.topic, e.partition) not in later),
+        {**available.ids, **{key.topic: _id(start, key.topic) for key in silent}},
+        tuple(e for e in available.lost if TopicPartition(e.topic, e.partition) not in later),
         frozenset(silent),
     )

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.apps.near_names import nearest
-from tidelog.apps.spark.source.options.client_settings import ClientSettings
-from tidelog.apps.spark.source.options.source_options import Subscription
+from tidelog.apps.spark.client_options import ClientSettings
+from tidelog.apps.spark.source.source_options import Subscription
 from tidelog.core.api_table import METADATA
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import INTERNAL_TOPICS, LeaderEpoch, Offset, TopicId, TopicPartition
@@ -42,7 +42,7 @@ def is_same_topic(known: TopicId, found: TopicId | None) -> bool:
     return found is not None and (known == found or NO_TOPIC_ID in (known, found))
 
 
-def somebody_knows(cluster: Cluster, doubted: Mapping[str, TopicId]) -> str | None:
+def known_by_a_broker(cluster: Cluster, doubted: Mapping[str, TopicId]) -> str | None:
     """One of these topics, if a broker knows it as it was. All of them are asked; who does not
     answer is left out."""
     request = {
@@ -61,14 +61,14 @@ def somebody_knows(cluster: Cluster, doubted: Mapping[str, TopicId]) -> str | No
     return None
 
 
-class Landscape(NamedTuple):
+class SubscribedPartitions(NamedTuple):
     """The partitions that are read, and the ids of their topics."""
 
     partitions: frozenset[TopicPartition]
     ids: Mapping[str, TopicId]
 
 
-class Survey:
+class PartitionLookup:
     """A client for the questions of a plan."""
 
     def __init__(self, client: ClientSettings, subscription: Subscription, isolation: int) -> None:
@@ -102,19 +102,19 @@ class Survey:
 
     # -- which partitions -------------------------------------------------------------------
 
-    def look(self, known: Mapping[str, TopicId] | None = None) -> Landscape:
+    def look(self, known: Mapping[str, TopicId] | None = None) -> SubscribedPartitions:
         """Ask for metadata. That a topic of `known` is gone, or has another id, is believed
         after some doubt, and if no broker knows better. Raises ClientError."""
         retry = Retry(BELIEVE_GONE_S)
         while True:
-            found = self._look_once()
+            found = self._find_once()
             doubted = self._doubted(known or {}, found.ids)
             if not doubted:
                 return found
             try:
                 retry.wait(NoSuchTopic(f"topic {min(doubted)!r}"))
             except NoSuchTopic:
-                self._ask_everyone(doubted)
+                self._ask_all_brokers(doubted)
                 return found
 
     def _doubted(
@@ -126,21 +126,21 @@ class Survey:
             if self.covers(topic) and not is_same_topic(known_id, ids.get(topic))
         }
 
-    def _ask_everyone(self, doubted: Mapping[str, TopicId]) -> None:
+    def _ask_all_brokers(self, doubted: Mapping[str, TopicId]) -> None:
         """Raises BrokerError if a broker knows one of these topics as it was: another one is
         behind the times, or this one is."""
-        topic = somebody_knows(self.cluster, doubted)
+        topic = known_by_a_broker(self.cluster, doubted)
         if topic is not None:
             what = f"brokers do not agree on topic {topic!r}"
             raise BrokerError(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def look_for_named(self) -> Landscape:
+    def find_named(self) -> SubscribedPartitions:
         """As `look`; that a topic is not there which was named is doubted."""
         return self.look(dict.fromkeys(self._named(), NO_TOPIC_ID))
 
-    def look_for_all(self) -> Landscape:
-        """As `look_for_named`, but what was named must be there. Raises NoSuchTopic."""
-        found = self.look_for_named()
+    def find_all(self) -> SubscribedPartitions:
+        """As `find_named`, but what was named must be there. Raises NoSuchTopic."""
+        found = self.find_named()
         missing = sorted(self._named() - found.ids.keys())
         if missing:
             meant = nearest(missing[0], self.cluster.refresh().topics)
@@ -153,7 +153,7 @@ class Survey:
     def _named(self) -> set[str]:
         return {*self.subscription.topics, *(key.topic for key in self.subscription.partitions)}
 
-    def _look_once(self) -> Landscape:
+    def _find_once(self) -> SubscribedPartitions:
         wanted = self.subscription
         metadata = self.cluster.refresh(sorted(self._named()) if wanted.pattern is None else None)
         ids, partitions = {}, set()
@@ -168,7 +168,7 @@ class Survey:
             partitions |= {TopicPartition(name, partition) for partition in topic.partitions}
         if wanted.partitions:
             partitions &= set(wanted.partitions)
-        return Landscape(frozenset(partitions), ids)
+        return SubscribedPartitions(frozenset(partitions), ids)
 
     # -- where they begin and end -----------------------------------------------------------
 

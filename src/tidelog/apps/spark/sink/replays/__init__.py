@@ -1,1 +1,0 @@
-"""What makes a batch that is run again harmless: who writes, what is there, what is done."""

@@ -1,1 +1,0 @@
-"""What a fault did to a stream: judged, told, and acted upon."""

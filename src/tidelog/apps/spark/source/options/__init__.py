@@ -1,1 +1,0 @@
-"""Options of the source: names, meaning, and what is refused."""
