@@ -25,7 +25,7 @@ from group_member import AIOKAFKA, CONFLUENT, KAFKA_PYTHON
 DRIVERS = Path(__file__).parent
 PROJECT = DRIVERS.parents[2]
 BUILD = PROJECT / "build"
-GROUP_MEMBER = PROJECT / "tests/cluster/group_member.py"
+GROUP_MEMBER = PROJECT / "tests/cluster/groups/group_member.py"
 JAVA, GO, KCAT = "java", "franz-go", "kcat"
 PYTHON_CLIENTS = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 PYTHON_DRIVERS = {

@@ -1,5 +1,7 @@
 """What every disk does, the real one as the one in memory."""
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -117,12 +119,35 @@ def test_a_directory_is_not_renamed_over_a_full_one(disk: Disk) -> None:
         disk.rename("a", "b")
 
 
-def test_sync_of_what_is_there(disk: Disk) -> None:
+def test_sync_changes_nothing_that_can_be_read(disk: Disk) -> None:
     disk.make_dir("d")
     disk.append("d/f", [b"abc"])
     disk.sync("d/f")
     disk.sync_dir("d")
     disk.sync_dir("")
+    disk.sync_many(["d/f"], ["d", ""])
+    assert read_file(disk, "d/f") == b"abc"
+    assert (disk.list_dir(""), disk.list_dir("d")) == (["d"], ["f"])
+    assert disk.append("d/f", [b"d"]) == 3
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS syncs by fcntl")
+def test_sync_flushes_the_named_file_or_directory(
+    real: OsDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[tuple[str, int]] = []
+    for name in ("fdatasync", "fsync"):
+        monkeypatch.setattr(
+            os, name, lambda fd, name=name: flushed.append((name, os.fstat(fd).st_ino))
+        )
+    real.make_dir("d")
+    real.append("d/f", [b"abc"])
+    flushed.clear()
+    real.sync("d/f")
+    real.sync_dir("d")
+    real.sync_dir("")
+    paths = [("fdatasync", "d/f"), ("fsync", "d"), ("fsync", "")]
+    assert flushed == [(call, os.stat(os.path.join(real.root, at)).st_ino) for call, at in paths]
 
 
 def test_what_is_missing_is_said_to_be(disk: Disk) -> None:

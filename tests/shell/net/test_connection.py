@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,11 +205,17 @@ def test_a_closed_connection_gives_its_memory_back_at_once(stage: Stage) -> None
         gc.enable()
 
 
+def later(stage: Stage, passed_ms: int) -> None:
+    """Let every connection have been silent for longer, without waiting."""
+    for connection in stage.listener.connections:
+        connection.active_ms -= passed_ms
+
+
 def test_a_silent_peer_is_closed(tmp_path: Path) -> None:
     stage = Stage(tmp_path, idle_max_ms=0)
     peer = stage.connect()
     stage.until(lambda: len(stage.listener.connections) == 1)
-    time.sleep(0.01)
+    later(stage, 1)
     stage.listener._sweep_idle()
     stage.until(lambda: stage.is_closed(peer))
     finish(stage)
@@ -222,7 +227,7 @@ def test_who_waits_for_an_answer_is_not_silent(tmp_path: Path) -> None:
     patient, silent = stage.connect(), stage.connect()
     patient.sendall(framed(b"wait"))
     stage.until(lambda: bool(stage.echo.gone))
-    time.sleep(0.3)
+    later(stage, 300)
     stage.listener._sweep_idle()
     assert stage.echo.gone == ["silent for too long"]
     stage.echo.waiting[0].fill([framed(b"at last")])

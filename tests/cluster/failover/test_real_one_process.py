@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from real_cluster import (
     Sent,
     await_isr,
     consumer,
+    eventually,
     leader_of,
     make_topic,
     read_values,
@@ -76,7 +78,7 @@ def test_all_die_together_and_come_back(cluster: LocalCluster, name: str) -> Non
     thread.start()
     try:
         for way in (cluster.kill, cluster.stop, cluster.kill):
-            time.sleep(0.3)
+            eventually(partial(lambda before: count > before + 50, count), "more records were sent")
             way(1)
             assert not any(cluster.is_running(broker) for broker in cluster.ids)
             cluster.start_broker(1)

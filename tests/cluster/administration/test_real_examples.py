@@ -14,7 +14,7 @@ import pytest
 from tidelog.apps.cli.connection import LAST_RESORT
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [
     ROOT / "README.md",
     *sorted(ROOT.glob("docs/tutorial/*.md")),
