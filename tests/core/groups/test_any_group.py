@@ -313,7 +313,7 @@ class AnyGroup(RuleBasedStateMachine):
             assert not group.pending_members & members.keys()
             assert group.pending_sync <= members.keys()
             assert not members or group.select_protocol()
-            assert not group.is_hollow
+            assert not group.is_unused
             self.check_state(name, group)
 
     def check_state(self, name: str, group: Group) -> None:

@@ -187,7 +187,7 @@ def test_members_that_come_and_go_leave_no_ids_behind() -> None:
         member = talk.join(version=4).member_id
         assert talk.join(member, version=4).error_code is ErrorCode.NONE
         talk.leave(member)
-    assert len(talk.shard._joining._given) <= joining.SETTLED_MIN
+    assert len(talk.shard._joining._given) <= joining.GIVEN_MIN
 
 
 def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() -> None:
@@ -197,12 +197,12 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() ->
     unnamed = on.OffsetToCommit("other", 3, 7, topic_id=b"3" * 16)
     talk.commit(0, offsets=[old, kept, unnamed])
     other = talk.reload()
-    other.shard.forget_old_topics({"events": b"2" * 16, "k": b"4" * 16}.get, other.now)
+    other.shard.delete_old_topics({"events": b"2" * 16, "k": b"4" * 16}.get, other.now)
     other.settle()
     assert other.fetch() == {("k", 0): 6}
     assert other.reload().fetch() == {("k", 0): 6}
     same = talk.reload()
-    same.shard.forget_old_topics({"events": b"1" * 16, "other": b"3" * 16}.get, same.now)
+    same.shard.delete_old_topics({"events": b"1" * 16, "other": b"3" * 16}.get, same.now)
     same.settle()
     assert len(same.fetch()) == 3
     assert TopicPartition(*EVENTS) in same.fetch()

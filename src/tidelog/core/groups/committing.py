@@ -1,7 +1,7 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete, and all other ways by which offsets go.
+"""OffsetCommit, OffsetFetch and OffsetDelete; offsets that expire or whose topics are deleted.
 
-Always true: an offset is committed, or gone, when the log says so and not before. A group that
-has neither members nor offsets any more is removed.
+Invariants: an offset is committed or deleted when its record is committed, not before. A group
+without members and offsets is removed.
 """
 
 from collections.abc import Collection, Iterator
@@ -38,12 +38,12 @@ from tidelog.core.wall_clock import WallClock
 
 _TIMESTAMP_MAX = (1 << 63) - 1
 _TOMBSTONE_BYTES_MAX = 128 * 1024
-"""In one append. A group may have more offsets than fit into a batch."""
+"""Tombstones in one append. A group may have more offsets than fit into a batch."""
 _TOMBSTONE_OVERHEAD = 16
 
 
 class Committing:
-    """Keeps the offsets of all groups of a shard."""
+    """Commits, returns and deletes the offsets of all groups of a shard."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Committing:
             if error is ErrorCode.NONE:
                 for (topic, partition), value in values.items():
                     group.offsets.put(topic, partition, value)
-            self.forget_if_hollow(group)
+            self.drop_if_unused(group)
             self._outbox.answer(
                 requester, self._commit_response(request, error_of_offset_append(error))
             )
@@ -138,21 +138,21 @@ class Committing:
     # -- OffsetFetch ----------------------------------------------------------------------
 
     def fetch(self, group: Group | None, request: OffsetFetch) -> tuple[FetchedOffset, ...]:
-        """A group that nobody knows has committed nothing. That is no error."""
+        """Return committed offsets. An unknown group has none; that is not an error."""
         wanted = request.partitions
         if group is None:
-            return tuple(_nothing(one, ErrorCode.NONE) for one in wanted or ())
+            return tuple(_no_offset(one, ErrorCode.NONE) for one in wanted or ())
         return tuple(
-            _nothing(one, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            _no_offset(one, ErrorCode.UNSTABLE_OFFSET_COMMIT)
             if request.require_stable and group.offsets.is_pending(one)
             else _fetched(group, one)
             for one in (group.offsets if wanted is None else wanted)
         )
 
-    # -- OffsetDelete, and what else makes offsets go ---------------------------------------
+    # -- deletion -------------------------------------------------------------------------
 
     def delete(self, group: Group, requester: object, request: OffsetDelete, now_ms: int) -> None:
-        """From a group with members only what none of them subscribes to."""
+        """Delete offsets; of a group with members, only for topics that no member subscribes to."""
         if group.state is GroupState.DEAD:
             error = ErrorCode.GROUP_ID_NOT_FOUND
             self._outbox.answer(requester, OffsetDeleteResponse(error))
@@ -180,25 +180,28 @@ class Committing:
             written(ErrorCode.NONE, now_ms)
 
     def forget(self, group: Group, gone: list[TopicPartition], now_ms: int) -> None:
-        """What was committed for topics that are gone."""
+        """Delete offsets of deleted topics."""
         if gone and group.state is not GroupState.DEAD:
-            self._remove(group, gone, _nobody_waits, now_ms)
+            self._remove(group, gone, _ignore_outcome, now_ms)
 
     def delete_all(self, group: Group, on_written: OnWritten, now_ms: int) -> None:
-        """The group itself, which is Empty."""
+        """Delete an Empty group and its offsets."""
         self._remove(group, group.offsets.all_known(), on_written, now_ms)
 
     def expire(self, group: Group, now_ms: int) -> None:
-        """What nobody has asked for a long time, and the group with its last offset."""
+        """Delete expired offsets, and the group with its last offset."""
         gone = self._expired(group, self._wall.earliest_ms(now_ms))
         useless = group.state is GroupState.EMPTY and group.offsets.is_empty
         if (gone or useless) and not group.pending_members:
-            self._remove(group, gone, _nobody_waits, now_ms)
+            self._remove(group, gone, _ignore_outcome, now_ms)
 
     def _expired(self, group: Group, wall_ms: int) -> list[TopicPartition]:
-        """Offsets without members last from when the group became Empty; those of live consumers
-        if no member subscribes to the topic, and those of a group that never had members, from
-        their commit."""
+        """Return the offsets whose retention time is over.
+
+        For a group without members it runs from when the group became Empty. It runs from the
+        commit for topics that no live consumer subscribes to, and for a group that never had
+        members.
+        """
         retention_ms = self._config.offsets_retention_ms
         kept: Collection[str] = ()
         since_ms = None
@@ -218,8 +221,8 @@ class Committing:
     def _remove(
         self, group: Group, gone: list[TopicPartition], on_written: OnWritten, now_ms: int
     ) -> None:
-        """With the last offset of an Empty group the group goes. Until that is written it is
-        Dead to whoever would join it or commit."""
+        """Write tombstones. An Empty group is removed with its last offset; until that is
+        committed it is Dead, and refuses joins and commits."""
         dies = group.state is GroupState.EMPTY and group.offsets.are_all(gone)
         if dies:
             group.state = GroupState.DEAD
@@ -239,7 +242,7 @@ class Committing:
                 self._forget(group)
             else:
                 group.state = GroupState.EMPTY if dies else group.state
-                self.forget_if_hollow(group)
+                self.drop_if_unused(group)
             on_written(failed, now_ms)
 
         for some, tombstones in _in_batches(group, gone):
@@ -251,9 +254,9 @@ class Committing:
             self._outbox.append([(group_key, None)], partial(written, []))
         written([], ErrorCode.NONE, now_ms)
 
-    def forget_if_hollow(self, group: Group) -> None:
-        """A group that was made for a request that came to nothing."""
-        if group.is_hollow:
+    def drop_if_unused(self, group: Group) -> None:
+        """Remove a group that was created for a request that failed."""
+        if group.is_unused:
             self._forget(group)
 
     def _forget(self, group: Group) -> None:
@@ -262,8 +265,11 @@ class Committing:
 
 
 def _check_commit(group: Group, request: OffsetCommit) -> ErrorCode:
-    """Without a generation a commit is of a consumer that manages itself, or of an operator:
-    fine while the group has no members."""
+    """Check whether a commit is allowed.
+
+    A commit without a generation is from a consumer that assigns itself partitions, or from an
+    operator. It is allowed while the group has no members.
+    """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if request.generation_id < 0:
@@ -278,7 +284,7 @@ def _check_commit(group: Group, request: OffsetCommit) -> ErrorCode:
 
 
 def _is_subscribed(group: Group, topic: str) -> bool:
-    """Where that is not known, it is taken to be so."""
+    """Whether a member subscribes to the topic. If that is unknown, assume it."""
     if group.state is GroupState.EMPTY:
         return False
     return group.subscribed_topics is None or topic in group.subscribed_topics
@@ -287,20 +293,20 @@ def _is_subscribed(group: Group, topic: str) -> bool:
 def _fetched(group: Group, partition: TopicPartition) -> FetchedOffset:
     value = group.offsets.get(*partition)
     if value is None:
-        return _nothing(partition, ErrorCode.NONE)
+        return _no_offset(partition, ErrorCode.NONE)
     return FetchedOffset(
         *partition, value.offset, value.leader_epoch, value.metadata, ErrorCode.NONE
     )
 
 
-def _nothing(partition: TopicPartition, error: ErrorCode) -> FetchedOffset:
+def _no_offset(partition: TopicPartition, error: ErrorCode) -> FetchedOffset:
     return FetchedOffset(*partition, NO_OFFSET, None, "", error)
 
 
 def _in_batches(
     group: Group, gone: list[TopicPartition]
 ) -> Iterator[tuple[list[TopicPartition], list[tuple[bytes, bytes | None]]]]:
-    """Some of the offsets, and what has to be written for them to be gone."""
+    """Yield some of the offsets with their tombstones, as many as fit into one append."""
     some: list[TopicPartition] = []
     tombstones: list[tuple[bytes, bytes | None]] = []
     room = _TOMBSTONE_BYTES_MAX
@@ -320,5 +326,5 @@ def _committed_at(value: OffsetValue) -> int:
     return value.commit_timestamp
 
 
-def _nobody_waits(_error: ErrorCode, _now_ms: int) -> None:
-    """What could not be removed now is found again at the next clean-up."""
+def _ignore_outcome(_error: ErrorCode, _now_ms: int) -> None:
+    """Offsets that could not be removed are found again at the next clean-up."""

@@ -1,7 +1,4 @@
-"""What an operator can set about consumer groups, under Kafka's names.
-
-Always true: times are milliseconds. The defaults are Kafka's.
-"""
+"""Settings of the group coordinator, with Kafka's names and defaults, in milliseconds."""
 
 from typing import NamedTuple
 

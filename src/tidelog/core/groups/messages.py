@@ -1,11 +1,11 @@
-"""What a group coordinator is asked and what it answers.
+"""The requests and responses of the group coordinator.
 
-Field names are Kafka's. `None` stands for null, and for -1 where that means "not known". A
-generation of -1 stays -1: it is what a consumer outside of any group says.
+Field names are Kafka's. `None` stands for null, and for -1 where that means "unknown". A
+generation of -1 stays -1: a consumer outside of any group sends it.
 
-Always true: one request gets exactly one response, of the class of the same name. Requests that
-name many groups on the wire (OffsetFetch, DescribeGroups, DeleteGroups) are one request for each
-group here.
+Invariant: a request gets exactly one response, of the class of the same name. Requests that name
+many groups on the wire (OffsetFetch, DescribeGroups, DeleteGroups) are one request for each group
+here.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -20,20 +20,20 @@ NO_MEMBER = ""
 CONSUMER = "consumer"
 """The protocol type of consumers, whose metadata a broker may read."""
 CLASSIC = "classic"
-"""The type of all groups here, as ListGroups tells it."""
+"""The type of all groups, as ListGroups returns it."""
 
 # -- members ----------------------------------------------------------------------------------
 
 
 @slotted(frozen=True)
 class JoinGroup:
-    """Take me into the group. Without a member id it gets one: of its name and `fresh_id`, a
-    random text that whoever asks has to bring."""
+    """Join a group. A member without an id gets one, made of its name and `fresh_id`, a random
+    text that the caller provides."""
 
     group_id: str
     session_timeout_ms: int
     rebalance_timeout_ms: int | None
-    """None (version 0): the session's."""
+    """None (version 0): the session time-out."""
     member_id: str
     group_instance_id: str | None
     protocol_type: str
@@ -42,12 +42,12 @@ class JoinGroup:
     client_host: str
     fresh_id: str
     version: int
-    """From 4 on a new member has to come back with its id; from 9 on it may skip assigning."""
+    """From 4 on a new member must join again with its id; from 9 on it may skip assigning."""
     reason: str | None = None
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader gets to know it."""
+    """A member as the leader of the group sees it."""
 
     member_id: str
     group_instance_id: str | None
@@ -56,8 +56,8 @@ class JoinedMember(NamedTuple):
 
 @slotted(frozen=True)
 class JoinGroupResponse:
-    """Only the leader is told of the members. On errors protocol and leader are None and empty;
-    the handler spells None as its version can."""
+    """The generation that a member joined. Only the leader gets the members. With an error,
+    protocol and leader are None and empty; the handler encodes None as its version allows."""
 
     error_code: ErrorCode
     member_id: str = NO_MEMBER
@@ -71,7 +71,7 @@ class JoinGroupResponse:
 
 @slotted(frozen=True)
 class SyncGroup:
-    """What is assigned to me? The leader brings everybody's assignments, by member id."""
+    """Get the assignment of a member. The leader sends all assignments, by member id."""
 
     group_id: str
     generation_id: int
@@ -84,6 +84,8 @@ class SyncGroup:
 
 @slotted(frozen=True)
 class SyncGroupResponse:
+    """The assignment of a member."""
+
     error_code: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -92,6 +94,8 @@ class SyncGroupResponse:
 
 @slotted(frozen=True)
 class Heartbeat:
+    """Keep a member's session alive."""
+
     group_id: str
     generation_id: int
     member_id: str
@@ -100,11 +104,13 @@ class Heartbeat:
 
 @slotted(frozen=True)
 class HeartbeatResponse:
+    """REBALANCE_IN_PROGRESS tells the member to join again."""
+
     error_code: ErrorCode
 
 
 class LeavingMember(NamedTuple):
-    """Who leaves: by member id, or by instance id with an empty member id."""
+    """A member that leaves: by member id, or by instance id with an empty member id."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -113,14 +119,14 @@ class LeavingMember(NamedTuple):
 
 @slotted(frozen=True)
 class LeaveGroup:
-    """Versions 0 to 2 name one member by its id: a list of one."""
+    """Remove members. Versions 0 to 2 name one member by its id: a list of one."""
 
     group_id: str
     members: list[LeavingMember]
 
 
 class LeftMember(NamedTuple):
-    """How it went for one of the members."""
+    """The outcome for one member."""
 
     member_id: str
     group_instance_id: str | None
@@ -129,7 +135,7 @@ class LeftMember(NamedTuple):
 
 @slotted(frozen=True)
 class LeaveGroupResponse:
-    """`error_code` is about the whole request. `single_error` is what versions 0 to 2 say."""
+    """`error_code` is about the whole request. Versions 0 to 2 send `single_error`."""
 
     error_code: ErrorCode
     members: tuple[LeftMember, ...] = ()
@@ -145,7 +151,7 @@ class LeaveGroupResponse:
 
 
 class OffsetToCommit(NamedTuple):
-    """Where a group has got to in one partition."""
+    """The offset to commit for one partition."""
 
     topic: str
     partition: int
@@ -157,8 +163,8 @@ class OffsetToCommit(NamedTuple):
 
 @slotted(frozen=True)
 class OffsetCommit:
-    """Topics that the cluster does not have were sorted out by the handler. `retention_time_ms`
-    (versions 2 to 4) lets the offsets expire that long after their commit."""
+    """Commit offsets. The handler has removed topics that do not exist. With
+    `retention_time_ms` (versions 2 to 4) the offsets expire that long after their commit."""
 
     group_id: str
     generation_id: int
@@ -167,12 +173,12 @@ class OffsetCommit:
     offsets: list[OffsetToCommit]
     retention_time_ms: int | None = None
     version: int = 8
-    """From 9 on a member of a group that is not there hears GROUP_ID_NOT_FOUND, before that
+    """From 9 on the error for an unknown group is GROUP_ID_NOT_FOUND, before that
     ILLEGAL_GENERATION."""
 
 
 class PartitionError(NamedTuple):
-    """How it went for one of the partitions."""
+    """The outcome for one partition."""
 
     topic: str
     partition: int
@@ -188,7 +194,7 @@ class OffsetCommitResponse:
 
 @slotted(frozen=True)
 class OffsetFetch:
-    """Where has the group got to? `partitions` None: wherever it committed anything."""
+    """Get committed offsets. `partitions` None: all of the group."""
 
     group_id: str
     partitions: list[TopicPartition] | None
@@ -196,7 +202,7 @@ class OffsetFetch:
 
 
 class FetchedOffset(NamedTuple):
-    """A committed offset, or `NO_OFFSET` where there is none."""
+    """A committed offset, or `NO_OFFSET`."""
 
     topic: str
     partition: int
@@ -208,13 +214,15 @@ class FetchedOffset(NamedTuple):
 
 @slotted(frozen=True)
 class OffsetFetchResponse:
+    """The committed offsets of a group."""
+
     error_code: ErrorCode
     partitions: tuple[FetchedOffset, ...] = ()
 
 
 @slotted(frozen=True)
 class OffsetDelete:
-    """Forget committed offsets. Topics that do not exist were sorted out by the handler."""
+    """Delete committed offsets. The handler has removed topics that do not exist."""
 
     group_id: str
     partitions: list[TopicPartition]
@@ -222,7 +230,7 @@ class OffsetDelete:
 
 @slotted(frozen=True)
 class OffsetDeleteResponse:
-    """With an error for the whole request there are no partitions."""
+    """The outcome for each partition; none with an error for the whole request."""
 
     error_code: ErrorCode
     partitions: tuple[PartitionError, ...] = ()
@@ -233,14 +241,14 @@ class OffsetDeleteResponse:
 
 @slotted(frozen=True)
 class DescribeGroup:
-    """Up to version 5 an unknown group is Dead and no error; from 6 on it is one as well."""
+    """Describe a group. An unknown group is Dead; from version 6 on it is also an error."""
 
     group_id: str
     version: int = 5
 
 
 class DescribedMember(NamedTuple):
-    """A member as an operator sees it; metadata is empty unless a protocol was chosen."""
+    """A member as an operator sees it; metadata is empty unless a protocol is chosen."""
 
     member_id: str
     group_instance_id: str | None
@@ -252,6 +260,8 @@ class DescribedMember(NamedTuple):
 
 @slotted(frozen=True)
 class DescribeGroupResponse:
+    """A group and its members."""
+
     error_code: ErrorCode
     group_id: str = ""
     group_state: str = ""
@@ -263,15 +273,15 @@ class DescribeGroupResponse:
 
 @slotted(frozen=True)
 class ListGroups:
-    """All groups of this shard in one of the states and types; no filter lets all pass. Names of
-    states and types are matched without regard to case."""
+    """List the groups in one of the states and of one of the types. An empty filter matches all
+    groups. Names of states and types are matched without regard to case."""
 
     states_filter: list[str]
     types_filter: list[str]
 
 
 class ListedGroup(NamedTuple):
-    """One line of a list of groups."""
+    """One entry of a list of groups."""
 
     group_id: str
     protocol_type: str
@@ -281,17 +291,23 @@ class ListedGroup(NamedTuple):
 
 @slotted(frozen=True)
 class ListGroupsResponse:
+    """The groups that one broker coordinates."""
+
     error_code: ErrorCode
     groups: tuple[ListedGroup, ...] = ()
 
 
 @slotted(frozen=True)
 class DeleteGroup:
+    """Delete a group without members, and its offsets."""
+
     group_id: str
 
 
 @slotted(frozen=True)
 class DeleteGroupResponse:
+    """The outcome."""
+
     error_code: ErrorCode
 
 

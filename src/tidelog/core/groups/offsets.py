@@ -1,7 +1,7 @@
-"""The offsets a group has committed, and those that are being written.
+"""The offsets that a group has committed, and those that are being written.
 
-Always true: what is committed was written; a commit under way is not to be seen before. An
-offset with a commit under way does not expire.
+Invariants: an offset becomes visible when its record is committed, not before. An offset with a
+pending commit does not expire.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Set
@@ -11,20 +11,20 @@ from tidelog.core.groups.records import OffsetValue
 from tidelog.core.types import TopicId, TopicPartition
 
 IdOf: TypeAlias = Callable[[str], TopicId | None]
-"""The id that a topic has now; None if there is none of that name."""
+"""Returns the id of a topic; None if the topic does not exist."""
 
 
 class Offsets:
-    """By topic, then by partition: whole topics can be asked for and deleted."""
+    """Offsets by topic, then by partition, because whole topics are deleted."""
 
     __slots__ = ("_committed", "_in_doubt", "_pending")
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[int, OffsetValue]] = {}
         self._pending: dict[TopicPartition, int] = {}
-        """The token of the latest commit under way."""
+        """The token of the latest pending commit."""
         self._in_doubt: Set[TopicPartition] = frozenset()
-        """Commits of which nobody knows whether the next coordinator will find them."""
+        """Commits that may or may not survive the next election (`is_in_doubt`)."""
 
     def __iter__(self) -> Iterator[TopicPartition]:
         for topic, partitions in self._committed.items():
@@ -36,7 +36,7 @@ class Offsets:
 
     @property
     def is_empty(self) -> bool:
-        """Neither committed ones nor any under way."""
+        """Whether nothing is committed or pending."""
         return not self._committed and not self._pending
 
     def get(self, topic: str, partition: int) -> OffsetValue | None:
@@ -49,7 +49,7 @@ class Offsets:
             self._in_doubt -= {(topic, partition)}
 
     def remove(self, gone: Iterable[tuple[str, int]]) -> None:
-        """Those that are not there are fine."""
+        """Remove offsets, as far as they exist."""
         if self._in_doubt:
             gone = list(gone)
             self._in_doubt -= set(gone)
@@ -60,38 +60,38 @@ class Offsets:
                 if not partitions:
                     del self._committed[topic]
 
-    # -- commits under way ----------------------------------------------------------------
+    # -- pending commits ------------------------------------------------------------------
 
     def is_pending(self, partition: TopicPartition) -> bool:
         return partition in self._pending
 
     def begin(self, partitions: Iterable[TopicPartition], token: int) -> None:
-        """A commit is being written."""
+        """Begin a commit."""
         for partition in partitions:
             self._pending[partition] = token
 
     def end(
         self, partitions: Collection[TopicPartition], token: int, *, in_doubt: bool = False
     ) -> None:
-        """It is known how it went, or never will be; a later one may be under way."""
+        """End a commit: its outcome is known, or will stay unknown. A later one may be pending."""
         if in_doubt:
             self._in_doubt |= set(partitions)
         for partition in partitions:
             if self._pending.get(partition) == token:
                 del self._pending[partition]
 
-    # -- which of them go -----------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------
 
     def all_known(self) -> list[TopicPartition]:
-        """With those that are being committed for the first time, and those in doubt."""
+        """Return all offsets: committed, pending for the first time, and in doubt."""
         return list(dict.fromkeys((*self, *self._pending, *sorted(self._in_doubt))))
 
     def are_all(self, gone: Collection[TopicPartition]) -> bool:
-        """Whether nothing is left without these."""
+        """Whether nothing remains without these."""
         return set(gone).issuperset(self) and set(gone).issuperset(self._pending)
 
     def known_of(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of the wanted ones that are committed, under way or in doubt."""
+        """Return those of `wanted` that are committed, pending or in doubt."""
         return [
             one
             for one in dict.fromkeys(wanted)
@@ -99,7 +99,7 @@ class Offsets:
         ]
 
     def known_of_topics(self, names: Collection[str]) -> list[TopicPartition]:
-        """All that is known of some topics."""
+        """Return all offsets of some topics: committed, pending or in doubt."""
         committed = [
             TopicPartition(name, partition)
             for name in names
@@ -109,15 +109,15 @@ class Offsets:
         return list(dict.fromkeys((*committed, *others)))
 
     def has_any_of(self, names: Collection[str]) -> bool:
-        """Whether anything is committed for one of these topics."""
+        """Whether an offset is committed for one of these topics."""
         return any(name in self._committed for name in names)
 
-    def is_unsure_of(self, names: Collection[str]) -> bool:
-        """Whether a commit for one of these topics is under way, or in doubt."""
+    def has_unsettled_for(self, names: Collection[str]) -> bool:
+        """Whether a commit for one of these topics is pending or in doubt."""
         return any(one.topic in names for one in (*self._pending, *self._in_doubt))
 
-    def of_topics_gone(self, names: Collection[str], id_of: IdOf) -> list[TopicPartition]:
-        """Committed for some topics as they were; not for one that has such a name now."""
+    def of_deleted_topics(self, names: Collection[str], id_of: IdOf) -> list[TopicPartition]:
+        """Return offsets of deleted topics, but not those of a new topic of the same name."""
         return [
             TopicPartition(name, partition)
             for name in names
@@ -125,8 +125,8 @@ class Offsets:
             if value.topic_id is None or value.topic_id != id_of(name)
         ]
 
-    def topics_gone(self, id_of: IdOf) -> list[str]:
-        """Topics that had another id when something was committed for them."""
+    def topics_recreated(self, id_of: IdOf) -> list[str]:
+        """Return topics that had another id when an offset was committed: deleted or recreated."""
         return [
             topic
             for topic, partitions in self._committed.items()
@@ -140,8 +140,8 @@ class Offsets:
         retention_ms: int,
         kept: Container[str],
     ) -> list[TopicPartition]:
-        """Those whose time is over, apart from some topics. `since` tells from when on it runs,
-        unless the commit itself said when it is over."""
+        """Return the expired offsets of all topics but `kept`. The retention time begins at
+        `since(offset)`, unless the commit has its own expiry time."""
         return [
             TopicPartition(topic, partition)
             for topic, partitions in self._committed.items()

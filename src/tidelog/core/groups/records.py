@@ -1,8 +1,8 @@
-"""The records of `__consumer_offsets`: a group's offsets and its generations, in Kafka's bytes.
+"""The records of `__consumer_offsets`: offsets and generations of groups, in Kafka's format.
 
-Written are the versions that Kafka 4.3 writes, read are all that Kafka ever wrote. Nothing is
-read past the end of the data: it decodes, or is a DamagedRecord. Keys of another kind are no
-damage; newer brokers, and newer kinds of groups, may have left them.
+Written in the versions of Kafka 4.3; all versions of Kafka can be read. Decoding never reads past
+the end of the data: a record decodes or raises DamagedRecord. Keys of an unknown kind are not
+damage: newer brokers, or newer kinds of groups, may have written them.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from tidelog.core.coordinator.shard import DamagedRecord
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset, of what."""
+    """The key of a committed offset."""
 
     group: str
     topic: str
@@ -22,20 +22,20 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Which group's latest generation."""
+    """The key of the latest generation of a group."""
 
     group: str
 
 
 class OffsetValue(NamedTuple):
-    """An offset that was committed. None is what was not said."""
+    """A committed offset. None: not set."""
 
     offset: int
     leader_epoch: int | None
     metadata: str
     commit_timestamp: int
     expire_timestamp: int | None = None
-    """Only if the client asked for a retention of its own, as no client does any more."""
+    """Set only if the client sent a retention time; current clients do not."""
     topic_id: bytes | None = None
 
 
@@ -71,7 +71,7 @@ _OFFSET_VALUE = 4
 _OFFSET_VALUE_WITH_EXPIRY = 1
 _GROUP_VALUE = 3
 _FLEXIBLE = 4
-"""Lengths are varints from here on, and fields may have tags; in both values."""
+"""From this version on lengths are varints and fields may have tags, in both values."""
 _TOPIC_ID_TAG = 0
 _TOPIC_ID_SIZE = 16
 _STRING_BYTES_MAX = 0x7FFF
@@ -82,7 +82,7 @@ _I32 = Struct(">i")
 _I64 = Struct(">q")
 _OFFSET_AND_EPOCH = Struct(">qi")
 _USUAL_OFFSET = Struct(">hqiBqB2s16s")
-"""Without metadata, with a topic id: nearly all are, so they are packed and unpacked at once."""
+"""The fast path: no metadata, but a topic id. Nearly all offsets are encoded so."""
 _ID_FOLLOWS = bytes((_TOPIC_ID_TAG, _TOPIC_ID_SIZE))
 
 
@@ -90,14 +90,14 @@ _ID_FOLLOWS = bytes((_TOPIC_ID_TAG, _TOPIC_ID_SIZE))
 
 
 def encode_key(key: OffsetKey | GroupKey) -> bytes:
-    """As it stands in the log."""
+    """Return the key in the log's format."""
     if isinstance(key, OffsetKey):
         return offset_keys(key.group, [(key.topic, key.partition)])[0]
     return _I16.pack(_GROUP_KEY) + _string(key.group)
 
 
 def offset_keys(group: str, partitions: Iterable[tuple[str, int]]) -> list[bytes]:
-    """The keys of a group's offsets, as they stand in the log."""
+    """Return the keys of a group's offsets in the log's format."""
     start = _I16.pack(_OFFSET_KEY) + _string(group)
     partitions = list(partitions)
     starts = {topic: start + _string(topic) for topic in {topic for topic, _ in partitions}}
@@ -105,7 +105,7 @@ def offset_keys(group: str, partitions: Iterable[tuple[str, int]]) -> list[bytes
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """None is a kind of record that nobody here knows."""
+    """Decode a key. Return None if its kind is unknown."""
     try:
         kind = _I16.unpack_from(data)[0]
         if kind in _OFFSET_KEYS:
@@ -123,7 +123,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset_value(value: OffsetValue) -> bytes:
-    """With the topic's id, if it is known."""
+    """Encode an offset, with the topic id if it is known."""
     if value.expire_timestamp is not None:
         return b"".join(
             (
@@ -200,7 +200,7 @@ def _fixed_offset(version: int, data: bytes) -> OffsetValue:
 
 
 def encode_group_value(value: GroupValue) -> bytes:
-    """The generation and all its members."""
+    """Encode a generation and its members."""
     parts = [
         _I16.pack(_GROUP_VALUE),
         _string(value.protocol_type),
@@ -238,7 +238,7 @@ def decode_group_value(data: bytes) -> GroupValue:
 
 
 class _GroupReader:
-    """Reads a generation field by field."""
+    """Decodes a generation field by field."""
 
     def __init__(self, data: bytes, version: int) -> None:
         self._data = data
@@ -286,7 +286,7 @@ class _GroupReader:
         return number
 
     def _length(self, fixed: Struct) -> int:
-        """Of a string, some bytes or an array; -1 is null."""
+        """Return the length of a string, bytes or an array; -1 is null."""
         if self._version >= _FLEXIBLE:
             length, self._at = _read_uvarint(self._data, self._at)
             return length - 1

@@ -107,7 +107,7 @@ class GroupShard(CoordinatorShard[Timer]):
             else:
                 group = restored(known.group, found, offsets, self._memory)
         self._groups[known.group] = group
-        self._committing.forget_if_hollow(group)
+        self._committing.drop_if_unused(group)
 
     def on_loaded(self) -> None:
         """Give every member a full session to send its next heartbeat."""
@@ -148,18 +148,18 @@ class GroupShard(CoordinatorShard[Timer]):
         """Delete the offsets committed for these topics, a few groups now, the rest by timer."""
         self._now_ms = now_ms
         for group in list(self._groups.values()):
-            if group.offsets.is_unsure_of(names):
+            if group.offsets.has_unsettled_for(names):
                 # Tombstones written now come after the pending commits in the log.
                 self._committing.forget(group, group.offsets.known_of_topics(names), now_ms)
             elif group.offsets.has_any_of(names):
                 self._deleted.append((group.group_id, names, id_of))
         self._delete_some(now_ms)
 
-    def forget_old_topics(self, id_of: IdOf, now_ms: int) -> None:
+    def delete_old_topics(self, id_of: IdOf, now_ms: int) -> None:
         """Delete offsets of topics that were deleted while this shard was not loaded."""
         self._now_ms = now_ms
         for group in self._groups.values():
-            names = group.offsets.topics_gone(id_of)
+            names = group.offsets.topics_recreated(id_of)
             if names:
                 self._deleted.append((group.group_id, names, id_of))
         self._delete_some(now_ms)
@@ -182,17 +182,17 @@ class GroupShard(CoordinatorShard[Timer]):
         if group is None:
             return
         if timer.kind is TimerKind.SESSION:
-            self._rebalance.session_over(group, timer.member_id, now_ms)
+            self._rebalance.session_timed_out(group, timer.member_id, now_ms)
         elif timer.kind is TimerKind.JOIN:
-            self._rebalance.joins_over(group, now_ms)
+            self._rebalance.join_phase_ended(group, now_ms)
         elif timer.kind is TimerKind.SYNC:
-            self._rebalance.syncs_over(group, now_ms)
+            self._rebalance.sync_phase_ended(group, now_ms)
         else:
             self._give_up_pending(group, timer.member_id, now_ms)
 
     def _give_up_pending(self, group: Group, member_id: str, now_ms: int) -> None:
         self._rebalance.remove_pending(group, member_id, now_ms)
-        self._committing.forget_if_hollow(group)
+        self._committing.drop_if_unused(group)
 
     def _expire_some(self, now_ms: int) -> None:
         """Delete expired offsets of the next few groups."""
@@ -214,7 +214,7 @@ class GroupShard(CoordinatorShard[Timer]):
             group_id, names, id_of = self._deleted.popleft()
             group = self._groups.get(group_id)
             if group is not None:
-                gone = group.offsets.of_topics_gone(names, id_of)
+                gone = group.offsets.of_deleted_topics(names, id_of)
                 room -= 1 + len(gone)
                 self._committing.forget(group, gone, now_ms)
         if self._deleted:
@@ -239,8 +239,8 @@ class GroupShard(CoordinatorShard[Timer]):
                 return
             group = self._new_group(request.group_id)
         self._joining.join(group, requester, request, self._now_ms)
-        self._committing.forget_if_hollow(group)
-        oldest = self._joining.take_oldest_pending()
+        self._committing.drop_if_unused(group)
+        oldest = self._joining.pop_oldest_pending()
         if oldest is not None:
             group_id, member_id = oldest
             waited_for = self._groups.get(group_id)
@@ -265,7 +265,7 @@ class GroupShard(CoordinatorShard[Timer]):
         group = self._groups.get(request.group_id)
         if group is not None:
             self._presence.leave(group, requester, request, self._now_ms)
-            self._committing.forget_if_hollow(group)
+            self._committing.drop_if_unused(group)
             return
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         members = (
@@ -286,7 +286,7 @@ class GroupShard(CoordinatorShard[Timer]):
                 return
             group = self._new_group(request.group_id)
         self._committing.commit(group, requester, request, self._now_ms)
-        self._committing.forget_if_hollow(group)
+        self._committing.drop_if_unused(group)
 
     def _fetch(self, requester: object, request: on.OffsetFetch) -> None:
         offsets = self._committing.fetch(self._groups.get(request.group_id), request)
@@ -336,7 +336,7 @@ _UNKNOWN_IS_AN_ERROR_SINCE = 6
 
 
 def listed(groups: Iterable[Group], request: ListGroups) -> list[ListedGroup]:
-    """Those that pass the filters."""
+    """Return the groups that pass the filters. Dead groups are not listed."""
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     if types and CLASSIC not in types:
@@ -349,7 +349,7 @@ def listed(groups: Iterable[Group], request: ListGroups) -> list[ListedGroup]:
 
 
 def described(group: Group | None, request: DescribeGroup) -> DescribeGroupResponse:
-    """Of the members' metadata and assignments there is something to tell in Stable alone."""
+    """Describe a group. Metadata and assignments of members are known in Stable only."""
     group_id = request.group_id
     if group is None or group.state is GroupState.DEAD:
         if request.version < _UNKNOWN_IS_AN_ERROR_SINCE:

@@ -1,4 +1,4 @@
-"""Who belongs to a group, and how its members agree on a generation.
+"""The members of a group, and how they agree on a generation.
 
-Start with `group.py` for the states, then `rebalance.py` for the way from one to the next.
+Start with `group.py` for the states, then read `rebalance.py` for the transitions.
 """

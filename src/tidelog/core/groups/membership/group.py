@@ -1,14 +1,14 @@
 """One group: its members, its state and its generation.
 
-    Empty --------------> PreparingRebalance     somebody joins
-    PreparingRebalance -> CompletingRebalance    all have joined, or the time is over
+    Empty --------------> PreparingRebalance     a member joins
+    PreparingRebalance -> CompletingRebalance    all members have joined, or the time is over
     CompletingRebalance -> Stable                the leader's assignment is written
-    Stable, CompletingRebalance -> PreparingRebalance   somebody comes, goes or changes
-    PreparingRebalance -> Empty                  nobody is left
+    Stable, CompletingRebalance -> PreparingRebalance   a member joins, leaves or changes
+    PreparingRebalance -> Empty                  no member is left
     Empty -> Dead                                the group is being removed
 
-Always true: a generation is never given out twice. A group with members has a leader, which is
-one of them. All members have a protocol in common.
+Invariants: a generation is never used twice. The leader of a group with members is one of them.
+All members have a protocol in common.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,11 +22,11 @@ from tidelog.core.groups.offsets import Offsets
 from tidelog.core.groups.records import GroupValue, MemberValue
 
 _GENERATION_MAX = 0x7FFF_FFFF
-"""More can't be written: then it begins at 1 again."""
+"""The largest number that can be written; the next generation is 1 again."""
 
 
 class GroupState(StrEnum):
-    """Under the names that DescribeGroups tells."""
+    """The states, with the names that DescribeGroups returns."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -36,7 +36,7 @@ class GroupState(StrEnum):
 
 
 class Group:
-    """What is kept of a group, apart from timers."""
+    """The state of a group, without its timers."""
 
     def __init__(self, group_id: str, wall_ms: int, memory: MemberMemory | None = None) -> None:
         self.group_id = group_id
@@ -44,33 +44,33 @@ class Group:
         self._assigned_bytes = 0
         self.state = GroupState.EMPTY
         self.state_since_ms: int | None = wall_ms
-        """None: the log does not tell."""
+        """Wall clock. None: not in the log."""
         self.protocol_type: str | None = None
-        """None: it never had members, only offsets."""
+        """None: the group never had members, only offsets."""
         self.protocol_name: str | None = None
         self.generation_id = 0
         self.leader_id: str | None = None
         self.subscribed_topics: frozenset[str] | None = None
-        """Of consumers; None if they are not known."""
+        """The topics of a consumer group; None if unknown."""
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.pending_members: set[str] = set()
-        """Ids that were given out, to members that have to come back with them."""
+        """Member ids that were assigned and have not been used to join yet."""
         self.pending_sync: set[str] = set()
-        """Members of this generation that have not asked for their assignment."""
+        """Members of this generation that have not sent SyncGroup."""
         self.assigned_generation = 0
-        """The latest one whose assignment was handed in; it may be on its way into the log."""
+        """The latest generation with an assignment; its record may not be committed yet."""
         self.awaiting_join = 0
-        """How many members wait for the end of PreparingRebalance."""
+        """The number of members that wait for the end of PreparingRebalance."""
         self.initial_delay_ms: int | None = None
-        """The first members are given time to come together: how long this time."""
+        """The present delay that lets further members join a new group; None: no delay."""
         self.initial_remaining_ms = 0
         self.new_member_added = False
-        """Somebody came while the first members were being waited for."""
+        """A member joined during the initial delay."""
         self.offsets = Offsets()
         self._supporters: dict[str, int] = {}
-        """How many members support a protocol."""
+        """The number of members that support each protocol."""
 
     # -- members --------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Group:
         self._count(member, 1)
 
     def remove(self, member_id: str) -> None:
-        """A member that waits for a join must have been answered."""
+        """Remove a member or a pending member id. A waiting join must have been answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -100,7 +100,7 @@ class Group:
         self.pending_sync.discard(member_id)
 
     def rename_static(self, member: Member, member_id: str) -> None:
-        """The instance is back under another member id."""
+        """Give a static member, which was restarted, its new member id."""
         assert member.group_instance_id is not None
         if self.leader_id == member.member_id:
             self.leader_id = member_id
@@ -115,7 +115,7 @@ class Group:
     def change(
         self, member: Member, protocols: dict[str, bytes], session_ms: int, rebalance_ms: int
     ) -> None:
-        """The member joins again, maybe with other metadata and time-outs."""
+        """Update a member that joins again, maybe with other metadata and time-outs."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
@@ -123,21 +123,21 @@ class Group:
         member.rebalance_timeout_ms = rebalance_ms
 
     def await_join(self, member: Member, requester: object) -> object | None:
-        """Who waited for the member's join until now."""
+        """Let a requester wait for the join. Return the requester that waited before."""
         before, member.join_requester = member.join_requester, requester
         if before is None:
             self.awaiting_join += 1
         return before
 
     def end_join(self, member: Member) -> object | None:
-        """Who is to be answered."""
+        """End the wait for the join. Return the requester to answer."""
         requester, member.join_requester = member.join_requester, None
         if requester is not None:
             self.awaiting_join -= 1
         return requester
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether it is a member, and the one that its instance is now."""
+        """Check that this is a member, and the current one of its instance."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -152,11 +152,11 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest rebalance time-out of any member."""
         return max((one.rebalance_timeout_ms for one in self.members.values()), default=0)
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """All members, with what they say about the protocol that was chosen."""
+        """Return all members with their metadata for the chosen protocol."""
         name = self.protocol_name or ""
         return tuple(
             JoinedMember(one.member_id, one.group_instance_id, one.protocols[name])
@@ -166,7 +166,7 @@ class Group:
     # -- protocols ------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether a member with these protocols fits in."""
+        """Whether a member with these protocols can join."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         members = len(self.members)
@@ -175,7 +175,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Every member votes for the one it likes best of those that all support."""
+        """Let every member vote for the protocol it prefers among those that all support."""
         members = len(self.members)
         candidates = {name for name, count in self._supporters.items() if count == members}
         votes: dict[str, int] = {}
@@ -219,7 +219,7 @@ class Group:
         self.state_since_ms = wall_ms
 
     def elect_joined_leader(self) -> bool:
-        """See to it that the leader is one who has joined. False if nobody has."""
+        """Make a member that has joined the leader. Return False if no member has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_requester is not None:
@@ -231,7 +231,7 @@ class Group:
         return False
 
     def begin_generation(self, wall_ms: int) -> None:
-        """With all members that are left; without any the group is Empty."""
+        """Begin a generation with the members that joined; without any the group is Empty."""
         self.generation_id = self.generation_id % _GENERATION_MAX + 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.find_subscribed_topics()
@@ -239,7 +239,7 @@ class Group:
         self.enter(GroupState.EMPTY if empty else GroupState.COMPLETING_REBALANCE, wall_ms)
 
     def find_subscribed_topics(self) -> None:
-        """Read them from the members' metadata, where that is possible."""
+        """Read the topics from the members' metadata, if they are consumers."""
         if self.protocol_type != CONSUMER:
             self.subscribed_topics = None
         else:
@@ -248,8 +248,8 @@ class Group:
             )
 
     @property
-    def is_hollow(self) -> bool:
-        """Nothing is known of it that is worth to be kept."""
+    def is_unused(self) -> bool:
+        """Whether the group has no state worth keeping."""
         return (
             self.state is GroupState.EMPTY
             and self.generation_id == 0
@@ -260,7 +260,7 @@ class Group:
     # -- records --------------------------------------------------------------------------
 
     def to_value(self, assignments: dict[str, bytes]) -> GroupValue:
-        """The generation as it is written, with an assignment for each member."""
+        """Return the record of the generation, with an assignment for each member."""
         name = self.protocol_name or ""
         members = [
             MemberValue(
@@ -288,8 +288,8 @@ class Group:
 def restored(
     group_id: str, value: GroupValue, offsets: Offsets, memory: MemberMemory | None = None
 ) -> Group:
-    """The group that was written. Of a member's protocols only the chosen one is known. Who is
-    there twice, under one id or one instance, is one member."""
+    """Return the group of a record. Of a member's protocols only the chosen one is known. Of two
+    members with the same id or instance, the first counts."""
     group = Group(group_id, 0, memory)
     group.offsets = offsets
     group.generation_id = max(value.generation, 0)

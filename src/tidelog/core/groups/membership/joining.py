@@ -1,7 +1,7 @@
-"""JoinGroup: a member comes, comes back, or has changed.
+"""JoinGroup: a member joins, joins again, or has changed.
 
-Always true: a static instance is one member at a time; its former member id is fenced at once.
-A member whose return changes nothing for the others does not disturb them.
+Invariants: a static instance is one member at a time; its former member id is fenced at once.
+A member that joins again unchanged causes no rebalance.
 """
 
 from collections import deque
@@ -31,14 +31,14 @@ from tidelog.core.slotted import replace
 _MEMBER_ID_REQUIRED_SINCE = 4
 _SKIP_ASSIGNMENT_SINCE = 9
 _MEMBER_ID_BYTES_MAX = 0x7FFF
-"""More can't be written."""
+"""The longest string that can be written."""
 PENDING_MAX = 10_000
-"""Of all member ids that were given out, so many wait for their members."""
-SETTLED_MIN = 64
+"""The limit of member ids that were assigned and not used yet."""
+GIVEN_MIN = 64
 
 
 class Joining:
-    """Takes members in."""
+    """Serves JoinGroup."""
 
     def __init__(
         self,
@@ -54,29 +54,29 @@ class Joining:
         self._outbox = outbox
         self._rebalance = rebalance
         self._given: deque[tuple[Group, str]] = deque()
-        """Groups and member ids that were given out, oldest first; some are members by now."""
-        self._look_through_at = SETTLED_MIN
+        """Groups and assigned member ids, oldest first; some are members by now."""
+        self._drop_joined_at = GIVEN_MIN
 
-    def take_oldest_pending(self) -> tuple[str, str] | None:
-        """A group and a member id that has waited too long, if there are too many."""
+    def pop_oldest_pending(self) -> tuple[str, str] | None:
+        """Remove and return the oldest group and unused member id, if there are too many."""
         if len(self._given) <= PENDING_MAX:
             return None
         group, member_id = self._given.popleft()
         return group.group_id, member_id
 
-    def _drop_settled(self) -> None:
-        """Forget ids whose members joined or left, whenever the list has doubled."""
-        if len(self._given) < self._look_through_at:
+    def _drop_joined(self) -> None:
+        """Drop ids whose members joined or left, whenever the list has doubled."""
+        if len(self._given) < self._drop_joined_at:
             return
         self._given = deque(
             (group, member_id)
             for group, member_id in self._given
             if member_id in group.pending_members and group.state is not GroupState.DEAD
         )
-        self._look_through_at = 2 * len(self._given) + SETTLED_MIN
+        self._drop_joined_at = 2 * len(self._given) + GIVEN_MIN
 
     def join(self, group: Group, requester: object, request: JoinGroup, now_ms: int) -> None:
-        """The group id and the session time-out have been found good."""
+        """Serve a join. The caller has checked the group id and the session time-out."""
         protocols = by_name(request.protocols)
         size = size_of_protocols(protocols)
         if size > JOIN_BYTES_MAX:
@@ -102,8 +102,11 @@ class Joining:
         self._rebalance.try_to_complete(group, now_ms)
 
     def _has_room(self, group: Group, member_id: str) -> bool:
-        """In PreparingRebalance those who wait are counted: whoever joins last is too many, even
-        if it was a member before."""
+        """Whether the group is below `group.max.size`.
+
+        In PreparingRebalance members that wait are counted: the last ones to join are refused,
+        even if they were members before.
+        """
         member = group.members.get(member_id)
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
             return True
@@ -130,9 +133,9 @@ class Joining:
                 self._replace_static(group, member, requester, request, member_id, now_ms)
                 return
         elif request.version >= _MEMBER_ID_REQUIRED_SINCE:
-            # A client that gives up and asks again must not leave a member behind each time.
+            # A client that gives up and retries must not leave a member behind each time.
             group.pending_members.add(member_id)
-            self._drop_settled()
+            self._drop_joined()
             self._given.append((group, member_id))
             timer = Timer(TimerKind.PENDING, group.group_id, member_id)
             self._timers.arm(timer, now_ms + request.session_timeout_ms)
@@ -157,7 +160,7 @@ class Joining:
             group.new_member_added = True
         group.add(member, request.protocol_type)
         group.await_join(member, requester)
-        self._rebalance.await_new(group, member, now_ms)
+        self._rebalance.await_new_member(group, member, now_ms)
         self._rebalance.maybe_prepare(group, now_ms)
 
     # -- static members -------------------------------------------------------------------
@@ -171,7 +174,7 @@ class Joining:
         member_id: str,
         now_ms: int,
     ) -> None:
-        """The instance was started again. It goes on where it was, under another member id."""
+        """Continue a restarted static member under its new member id."""
         before = _Before(group, member)
         fenced = ErrorCode.FENCED_INSTANCE_ID
         self._rebalance.answer_join(group, member, JoinGroupResponse(fenced, before.member_id))
@@ -192,11 +195,11 @@ class Joining:
                 self._rebalance.prepare(group, now_ms)
 
     def _store_replaced(self, group: Group, member: Member, before: "_Before", skips: bool) -> None:
-        """The others go on undisturbed; it gets its answer when its new id is written.
+        """Write the member's new id without a rebalance; answer its join when it is committed.
 
-        It must not assign as a leader, as a stable group takes no assignment. Since version 9
-        it can be told to skip that. Older ones are told of the leader of before: if that was
-        itself, then under its former id, so that it takes itself for a follower.
+        It must not assign as a leader, because a stable group accepts no assignment. Since
+        version 9 the response can say so. For older versions the response names the leader from
+        before: if that was the member itself, under its former id, so that it acts as a follower.
         """
         group.find_subscribed_topics()
         generation_id, member_id = group.generation_id, member.member_id
@@ -208,7 +211,7 @@ class Joining:
                 and group.members.get(member_id) is member
             )
             if not undisturbed:
-                return  # It takes part in a rebalance by now, or has been answered.
+                return  # It is part of a rebalance by now, or was answered.
             if error is not ErrorCode.NONE:
                 self._undo_replacement(group, member, before, error, now_ms)
                 return
@@ -219,7 +222,7 @@ class Joining:
             else:
                 response = replace(response, leader=before.leader_id, members=())
             self._rebalance.answer_join(group, member, response)
-            # Its session may have run out while it waited, and was excused.
+            # Its session may have timed out while it waited.
             self._rebalance.keep_alive(group, member, now_ms)
 
         assignments = {one.member_id: one.assignment for one in group.members.values()}
@@ -228,7 +231,7 @@ class Joining:
     def _undo_replacement(
         self, group: Group, member: Member, before: "_Before", error: ErrorCode, now_ms: int
     ) -> None:
-        """Its new id could not be written: it is again who it was."""
+        """Restore the former member id: the new one could not be written."""
         response = replace(
             self._rebalance.generation_of(group, member),
             error_code=error,
@@ -254,7 +257,7 @@ class Joining:
             return
         member = group.members[request.member_id]
         if self._changes_nothing(group, member, request):
-            # Maybe it never got its answer.
+            # It may not have received the response.
             self._outbox.answer(requester, self._rebalance.generation_of(group, member))
             return
         self._change(group, member, request)
@@ -278,7 +281,7 @@ class Joining:
 
 
 class _Before:
-    """What a static member was before it was started again."""
+    """The state of a static member before it was restarted."""
 
     __slots__ = (
         "leader_id",
@@ -297,6 +300,6 @@ class _Before:
 
 
 def _rebalance_timeout_ms(request: JoinGroup) -> int:
-    """Version 0 knows only of the session's."""
+    """Return the rebalance time-out. Version 0 has only the session time-out."""
     timeout = request.rebalance_timeout_ms
     return request.session_timeout_ms if timeout is None else timeout

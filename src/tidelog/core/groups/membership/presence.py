@@ -1,6 +1,6 @@
-"""SyncGroup, Heartbeat and LeaveGroup: a member takes part in its generation, until it leaves.
+"""SyncGroup, Heartbeat and LeaveGroup: the requests of a member of a generation.
 
-Always true: nobody gets an assignment before it is written.
+Invariant: no member gets an assignment before it is committed.
 """
 
 from tidelog.core.coordinator.outbox import Outbox
@@ -22,7 +22,7 @@ from tidelog.core.groups.refusals import error_of_group_append
 
 
 class Presence:
-    """Hears the members of a generation."""
+    """Serves the members of a generation."""
 
     def __init__(self, outbox: Outbox, rebalance: Rebalance, memory: MemberMemory) -> None:
         self._outbox = outbox
@@ -42,7 +42,7 @@ class Presence:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._outbox.answer(requester, SyncGroupResponse(error))
             return
-        self._rebalance.heard_sync(group, member.member_id)
+        self._rebalance.sync_received(group, member.member_id)
         if group.state is GroupState.STABLE:
             response = self._rebalance.assignment_of(group, member, ErrorCode.NONE)
             self._outbox.answer(requester, response)
@@ -52,7 +52,7 @@ class Presence:
         self._rebalance.answer_sync(member, superseded)
         member.sync_requester = requester
         if member.member_id == group.leader_id and group.assigned_generation != group.generation_id:
-            # Only once: what the log says last has to be what everybody gets.
+            # Only once: the last assignment in the log must be the one that members get.
             group.assigned_generation = group.generation_id
             self._store_assignments(group, dict(request.assignments))
 
@@ -78,7 +78,7 @@ class Presence:
         def written(error: ErrorCode, now_ms: int) -> None:
             completing = group.state is GroupState.COMPLETING_REBALANCE
             if not completing or group.generation_id != generation_id:
-                return  # Somebody joined meanwhile: another assignment will come.
+                return  # A member joined meanwhile: there will be another assignment.
             if error is ErrorCode.NONE:
                 self._rebalance.assign(group, assignments, now_ms)
             else:
@@ -90,7 +90,7 @@ class Presence:
     # -- Heartbeat ------------------------------------------------------------------------
 
     def beat(self, group: Group, request: Heartbeat, now_ms: int) -> ErrorCode:
-        """A heartbeat before the assignment is as good as any other."""
+        """Keep a member's session alive. Heartbeats before the assignment count too."""
         if group.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = group.check_member(request.member_id, request.group_instance_id)
@@ -106,7 +106,7 @@ class Presence:
     # -- LeaveGroup -----------------------------------------------------------------------
 
     def leave(self, group: Group, requester: object, request: LeaveGroup, now_ms: int) -> None:
-        """If nobody is left, that is written before it is told."""
+        """Remove members. If none is left, answer when the empty group is committed."""
         if group.state is GroupState.DEAD:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._outbox.answer(requester, LeaveGroupResponse(error))
@@ -138,7 +138,7 @@ class Presence:
         return ErrorCode.NONE
 
     def _who_leaves(self, group: Group, leaving: LeavingMember) -> Member | ErrorCode:
-        """An operator may name a static member by its instance alone."""
+        """Find the member. An operator may name a static member by its instance alone."""
         instance = leaving.group_instance_id
         if leaving.member_id == NO_MEMBER:
             member_id = None if instance is None else group.static_members.get(instance)

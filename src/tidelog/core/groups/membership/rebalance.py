@@ -1,10 +1,10 @@
-"""How a group gets from one generation to the next.
+"""The transition of a group from one generation to the next.
 
-Somebody comes, goes or changes: all members have to join again. When all have, or the time is
-over, a generation begins; its leader assigns, and everybody asks for an assignment.
+When a member joins, leaves or changes, all members must join again. When all have, or the time is
+over, a generation begins; its leader assigns, and every member requests its assignment.
 
-Always true: whoever is taken out of a group, and waits for an answer, gets it first. A group in
-PreparingRebalance has a timer set that ends it.
+Invariants: a member that is removed from a group is answered first, if it waits. A group in
+PreparingRebalance has a timer that ends this state.
 """
 
 from tidelog.core.coordinator.outbox import OnWritten, Outbox
@@ -24,7 +24,7 @@ from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.wall_clock import WallClock
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""A new member can't tell that it lives while it waits to join; so long it is believed to."""
+"""How long a new member may wait to join: it can't send heartbeats until then."""
 
 
 class Rebalance:
@@ -37,22 +37,22 @@ class Rebalance:
         self._timers = timers
         self._outbox = outbox
         self._wall = wall
-        """For the time at which a group entered its state: offsets expire by its age."""
+        """For the time when a group entered its state, by which offsets expire."""
 
     # -- sessions -------------------------------------------------------------------------
 
     def keep_alive(self, group: Group, member: Member, now_ms: int) -> None:
-        """It was heard of: its session begins anew."""
+        """Restart a member's session: it sent a request."""
         self._session(group, member.member_id, now_ms + member.session_timeout_ms)
 
-    def await_new(self, group: Group, member: Member, now_ms: int) -> None:
+    def await_new_member(self, group: Group, member: Member, now_ms: int) -> None:
         self._session(group, member.member_id, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def end_session(self, group: Group, member_id: str) -> None:
         self._timers.cancel(Timer(TimerKind.SESSION, group.group_id, member_id))
 
-    def session_over(self, group: Group, member_id: str, now_ms: int) -> None:
-        """Nothing was heard of a member for too long."""
+    def session_timed_out(self, group: Group, member_id: str, now_ms: int) -> None:
+        """Remove a member whose session timed out, unless it waits for a rebalance."""
         member = group.members.get(member_id)
         if member is not None and not member.is_excused:
             self.remove(group, member, now_ms)
@@ -60,10 +60,10 @@ class Rebalance:
     def _session(self, group: Group, member_id: str, until_ms: int) -> None:
         self._timers.arm(Timer(TimerKind.SESSION, group.group_id, member_id), until_ms)
 
-    # -- members go -----------------------------------------------------------------------
+    # -- removal --------------------------------------------------------------------------
 
     def remove(self, group: Group, member: Member, now_ms: int) -> None:
-        """A member left, or is given up. The others have to share anew."""
+        """Remove a member that left or timed out, and rebalance the others."""
         self.discard(group, member)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self.prepare(group, now_ms)
@@ -71,13 +71,13 @@ class Rebalance:
             self.try_to_complete(group, now_ms)
 
     def remove_pending(self, group: Group, member_id: str, now_ms: int) -> None:
-        """Somebody got an id, and did not come back with it."""
+        """Forget a member id that was assigned and never used."""
         self._timers.cancel(Timer(TimerKind.PENDING, group.group_id, member_id))
         group.remove(member_id)
         self.try_to_complete(group, now_ms)
 
     def discard(self, group: Group, member: Member) -> None:
-        """Take a member out, and tell it so if it waits for anything."""
+        """Remove a member, and answer its waiting requests with an error."""
         error = ErrorCode.UNKNOWN_MEMBER_ID
         self.answer_join(group, member, JoinGroupResponse(error, NO_MEMBER))
         self.answer_sync(member, SyncGroupResponse(error))
@@ -87,12 +87,12 @@ class Rebalance:
     # -- PreparingRebalance ---------------------------------------------------------------
 
     def maybe_prepare(self, group: Group, now_ms: int) -> None:
-        """Unless a rebalance is being prepared already."""
+        """Begin a rebalance, unless one has begun."""
         if group.state not in (GroupState.PREPARING_REBALANCE, GroupState.DEAD):
             self.prepare(group, now_ms)
 
     def prepare(self, group: Group, now_ms: int) -> None:
-        """All members have to join, those who wait for an assignment as well."""
+        """Begin a rebalance: all members must join, also those that wait for an assignment."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         group.pending_sync.clear()
@@ -110,13 +110,13 @@ class Rebalance:
         self.try_to_complete(group, now_ms)
 
     def try_to_complete(self, group: Group, now_ms: int) -> None:
-        """All have joined. The first generation waits for those who may come yet."""
+        """Begin the generation if all members have joined. The first one waits for its delay."""
         preparing = group.state is GroupState.PREPARING_REBALANCE
         if preparing and group.initial_delay_ms is None and group.all_joined:
             self._complete(group, now_ms)
 
-    def joins_over(self, group: Group, now_ms: int) -> None:
-        """The time to join is over. Newcomers extend it while the group comes together."""
+    def join_phase_ended(self, group: Group, now_ms: int) -> None:
+        """End the join phase. In a new group, members that just joined extend it."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         if group.initial_delay_ms is None or not (
@@ -134,20 +134,20 @@ class Rebalance:
         self._timers.arm(Timer(TimerKind.JOIN, group.group_id), until_ms)
 
     def _complete(self, group: Group, now_ms: int) -> None:
-        """The generation begins with those who have joined. Static members may be away for a
-        while, so they stay until their session is over."""
+        """Begin the generation with the members that have joined. Static members may be away
+        for a while, so they stay until their session times out."""
         self._timers.cancel(Timer(TimerKind.JOIN, group.group_id))
         group.initial_delay_ms = None
         for member in list(group.members.values()):
             if member.join_requester is None and not member.is_static:
                 self.discard(group, member)
         if not group.elect_joined_leader() and group.members:
-            # Only static members are left, and none has come back. Their sessions end this.
+            # Only static members are left, and none has joined. Their sessions end this state.
             self._await_joins(group, now_ms + max(group.rebalance_timeout_ms, 1))
             return
         group.begin_generation(self._wall.latest_ms(now_ms))
         if group.state is GroupState.EMPTY:
-            self.store(group, {}, _nothing_more)
+            self.store(group, {}, _ignore_outcome)
         else:
             self._begin(group, now_ms)
 
@@ -161,7 +161,7 @@ class Rebalance:
         self._timers.arm(Timer(TimerKind.SYNC, group.group_id), until_ms)
 
     def generation_of(self, group: Group, member: Member) -> JoinGroupResponse:
-        """What a member is told of the generation; the leader gets to know all members."""
+        """Return the response to a join; the leader's response has all members."""
         leads = member.member_id == group.leader_id
         return JoinGroupResponse(
             ErrorCode.NONE,
@@ -174,41 +174,41 @@ class Rebalance:
         )
 
     def answer_join(self, group: Group, member: Member, response: JoinGroupResponse) -> None:
-        """If it waits for that."""
+        """Answer a member's join, if it waits for that."""
         requester = group.end_join(member)
         if requester is not None:
             self._outbox.answer(requester, response)
 
     # -- CompletingRebalance --------------------------------------------------------------
 
-    def syncs_over(self, group: Group, now_ms: int) -> None:
-        """Whoever joined, but never asked for its assignment, is gone."""
+    def sync_phase_ended(self, group: Group, now_ms: int) -> None:
+        """Remove members that joined but sent no SyncGroup in time."""
         if group.pending_sync:
             for member_id in sorted(group.pending_sync):
                 self.discard(group, group.members[member_id])
             self.prepare(group, now_ms)
 
-    def heard_sync(self, group: Group, member_id: str) -> None:
-        """It asked for its assignment."""
+    def sync_received(self, group: Group, member_id: str) -> None:
+        """Note that a member sent SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._timers.cancel(Timer(TimerKind.SYNC, group.group_id))
 
     def assign(self, group: Group, assignments: dict[str, bytes], now_ms: int) -> None:
-        """The leader's assignment is written: everybody gets theirs."""
+        """Answer every member with its part of the leader's assignment, which is committed."""
         group.assign(assignments)
         self._answer_syncs(group, ErrorCode.NONE, now_ms)
         group.enter(GroupState.STABLE, self._wall.latest_ms(now_ms))
 
     def refuse_syncs(self, group: Group, error: ErrorCode, now_ms: int) -> None:
-        """There is no assignment for anybody in this generation."""
+        """Answer every waiting SyncGroup with an error."""
         group.assign({})
         self._answer_syncs(group, error, now_ms)
 
     def _answer_syncs(self, group: Group, error: ErrorCode, now_ms: int) -> None:
         for member in group.members.values():
             if self.answer_sync(member, self.assignment_of(group, member, error)):
-                # Its session may have run out while it waited, and was excused.
+                # Its session may have timed out while it waited for the rebalance.
                 self.keep_alive(group, member, now_ms)
 
     def assignment_of(self, group: Group, member: Member, error: ErrorCode) -> SyncGroupResponse:
@@ -217,7 +217,7 @@ class Rebalance:
         return SyncGroupResponse(error, group.protocol_type, group.protocol_name, member.assignment)
 
     def answer_sync(self, member: Member, response: SyncGroupResponse) -> bool:
-        """Whether it waited for that."""
+        """Answer a member's sync. Return whether it waited for that."""
         requester, member.sync_requester = member.sync_requester, None
         if requester is None:
             return False
@@ -227,7 +227,7 @@ class Rebalance:
     # -- records --------------------------------------------------------------------------
 
     def store(self, group: Group, assignments: dict[str, bytes], on_written: OnWritten) -> None:
-        """Have the generation written. The error is then what to tell a member."""
+        """Write the generation. `on_written` gets the error for the members."""
         key, value = encode_key(GroupKey(group.group_id)), group.to_value(assignments)
         self._outbox.append(
             [(key, encode_group_value(value))],
@@ -235,6 +235,6 @@ class Rebalance:
         )
 
 
-def _nothing_more(_error: ErrorCode, _now_ms: int) -> None:
-    """If a group's emptiness can't be written, its last generation may come back when the groups
-    are loaded again. Its members will not, so their sessions run out."""
+def _ignore_outcome(_error: ErrorCode, _now_ms: int) -> None:
+    """If the record of an empty group can't be written, its last generation returns when the
+    groups are loaded again. Its members do not, so their sessions time out."""

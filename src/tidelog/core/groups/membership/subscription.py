@@ -1,7 +1,7 @@
-"""Which topics a consumer subscribes to, read from the metadata it joins with.
+"""The topics that consumers subscribe to, read from the metadata they join with.
 
-A broker may look into the metadata of consumers only, and only at what all versions of it begin
-with: a version, then the names of the topics.
+A broker may read the metadata of consumers only, and only the beginning that all versions share:
+a version, then the names of the topics.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _HEAD = Struct(">hi")
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """What any of the members subscribes to; None if one of them can't be read."""
+    """Return all subscribed topics; None if the metadata of a member can't be read."""
     topics: set[str] = set()
     try:
         for one in metadata:
@@ -33,7 +33,7 @@ def _topics(metadata: bytes) -> list[str]:
         size = _I16.unpack_from(metadata, at)[0]
         at += _I16.size
         if size < 0 or at + size > len(metadata):
-            raise ValueError(f"a name of {size} bytes at {at} of {len(metadata)}")
+            raise ValueError(f"topic name of {size} bytes at {at} of {len(metadata)}")
         topics.append(metadata[at : at + size].decode())
         at += size
     return topics

@@ -46,7 +46,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         return refused(request, error)
 
     def on_loaded(self, shard: GroupShard) -> None:
-        shard.forget_old_topics(self._id_of, self._turn.now_ms)
+        shard.delete_old_topics(self._id_of, self._turn.now_ms)
 
     def on_topics_deleted(self, shard: GroupShard, names: Set[str]) -> None:
         shard.topic_deleted(sorted(names), self._turn.now_ms, self._id_of)
