@@ -164,7 +164,7 @@ class Cluster:
                     self.carry_out(broker)
                     moved = True
                 if (controller := self.hosts[broker].controller).unfinished:
-                    self._carry_out_of(self.hosts[broker], controller.go_on())
+                    self._carry_out_of(self.hosts[broker], controller.continue_upkeep())
                     moved = True
                 if broker not in self.deaf:
                     moved |= self.watch(broker)

@@ -8,13 +8,13 @@ from tidelog.core.controller import events as on
 from tidelog.core.controller.effects import (
     AlterPartitionAnswer,
     Answer,
+    BecameController,
     HeartbeatAnswer,
     PartitionErrorsAnswer,
     ReassignmentsAnswer,
     Resigned,
     Response,
     StoreTransaction,
-    TookOffice,
     TopicAnswer,
 )
 from tidelog.core.controller.metadata import keys
@@ -46,7 +46,7 @@ def resignations(host: Host) -> list[str]:
 def test_the_first_takes_the_role_and_the_others_wait() -> None:
     cluster = Cluster(1, 2, 3)
     assert cluster.leader.broker == 1
-    assert TookOffice(1) in cluster.leader.seen
+    assert BecameController(1) in cluster.leader.seen
     assert not any(isinstance(e, StoreTransaction) for e in cluster.hosts[2].seen)
 
 
@@ -54,7 +54,7 @@ def test_the_role_passes_on_when_its_session_ends() -> None:
     cluster = Cluster(1, 2)
     cluster.crash(1)
     assert cluster.leader.broker == 2
-    assert TookOffice(2) in cluster.leader.seen
+    assert BecameController(2) in cluster.leader.seen
     assert cluster.hosts[2].image.controller_epoch == 2
 
 
@@ -227,14 +227,16 @@ def test_a_controller_that_sees_another_resigns() -> None:
     old = cluster.hosts[1]
     cluster.store.expire(old.session)
     cluster.run()
-    assert resignations(old) == ["the role went to another"]
+    assert resignations(old) == ["another broker became controller"]
 
 
 def test_a_controller_that_hears_no_majority_gives_the_role_back() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((2, 3, 1))
     cluster.tick(7000, 2, 3)
-    assert resignations(cluster.hosts[1]) == ["hears no majority of the brokers"]
+    assert resignations(cluster.hosts[1]) == [
+        "receives no heartbeats from a majority of the brokers"
+    ]
     assert cluster.leader.broker != 1
     assert cluster.partition().isr == (2, 3, 1)
 
@@ -327,4 +329,4 @@ def test_freeze_tells_where_a_controller_stands() -> None:
     one.crash(1)
     one.step(2, on.SessionOpened(one.hosts[2].session, one.hosts[2].epoch))
     hash(one.hosts[2].controller.freeze())
-    assert do.TookOffice(2) not in one.hosts[2].seen
+    assert do.BecameController(2) not in one.hosts[2].seen

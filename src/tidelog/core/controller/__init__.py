@@ -1,1 +1,1 @@
-"""The cluster: who is alive, who leads what, as a state machine over the metadata store."""
+"""The controller: decides which brokers are alive and which lead, over the metadata store."""

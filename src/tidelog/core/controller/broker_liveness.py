@@ -1,14 +1,14 @@
-"""Which brokers are alive, as far as peers can reach them.
+"""Which brokers are alive, by their heartbeats to the controller.
 
-Liveness is what the controller hears by heartbeat, kept in its memory. The store's sessions
-do not count as life: a broker that nobody can reach could still renew a row in a file. They
-do count as death, because a broker stops acting before its session can end. Proof of death
-(a lock that the kernel freed with the process) counts at once.
+Heartbeats are kept in memory. A live session in the store does not prove that a broker is alive:
+a broker that no peer can reach could still renew a row in a file. An ended session proves that it
+is dead, because a broker stops acting before its session can end. Proof of death (a lock that the
+kernel freed with the process) counts at once.
 
-Always true: a new incarnation of a broker id is admitted only after, or in the transaction
-in which, the older one lost its leaderships and ISR places; a broker is unfenced only when
-it has applied metadata up to its own registration; time in which this controller itself
-stood still counts against nobody.
+Invariants: a new incarnation of a broker id is admitted only after the older one lost its
+leaderships and ISR memberships, or in the same transaction. A broker is unfenced only when it has
+applied metadata up to its own registration. Time in which this controller was suspended does not
+count as silence of brokers.
 """
 
 from collections.abc import Hashable
@@ -46,9 +46,9 @@ def registration_transaction(
     previous_epoch: BrokerEpoch = NO_EPOCH,
     min_insync_replicas: int = 1,
 ) -> tuple[tuple[Guard, ...], tuple[Operation, ...]]:
-    """What a broker itself writes to register; the revision it commits at is its epoch.
+    """Return the transaction by which a broker registers; its revision is the broker epoch.
 
-    It fails while an older incarnation's key is there: that one is waited for, never deleted.
+    It fails while an older incarnation's key exists: the broker waits for its end.
     """
     key = keys.broker_id(broker)
     value = values.encode_broker(incarnation, endpoints, rack, previous_epoch, min_insync_replicas)
@@ -58,10 +58,10 @@ def registration_transaction(
 def deregistration_transaction(
     broker: BrokerId, dead_epoch: BrokerEpoch
 ) -> tuple[tuple[Guard, ...], tuple[Operation, ...]]:
-    """Clear the key of an incarnation that is proved dead, before its session ends. The broker
-    stays registered.
+    """Delete the key of an incarnation that is proved dead, before its session ends.
 
-    For a broker that holds the lock its former self held, and so need not wait for it.
+    The broker stays registered. A restarted broker holds the lock of its former process, so it
+    need not wait for that session to end.
     """
     key = keys.broker_id(broker)
     return (Guard(key, dead_epoch, "create"),), (Delete(key),)
@@ -69,7 +69,7 @@ def deregistration_transaction(
 
 @slotted
 class Contact:
-    """What a broker last said, and when."""
+    """A broker's last heartbeat."""
 
     epoch: BrokerEpoch
     last_ms: int
@@ -80,7 +80,7 @@ class Contact:
 
 
 class BrokerLiveness:
-    """Heartbeats and proofs of death, and what follows for each broker's state."""
+    """Heartbeats and proofs of death, and the broker states that follow from them."""
 
     __slots__ = ("contacts", "now_ms", "proved_dead", "session_timeout_ms")
 
@@ -91,7 +91,7 @@ class BrokerLiveness:
         self.now_ms = 0
 
     def begin(self, image: ClusterImage) -> None:
-        """A new controller has heard nobody yet: whoever is unfenced gets a full time-out."""
+        """Begin a term: every unfenced broker gets a full time-out to send a heartbeat."""
         self.contacts = {
             broker.id: Contact(broker.epoch, self.now_ms)
             for broker in image.brokers.values()
@@ -103,18 +103,18 @@ class BrokerLiveness:
         if gap <= 0:
             return
         if gap > self.quiet_ms:
-            # Stopped, or the clock jumped. Heartbeats may be waiting to be read.
+            # The process was suspended, or the clock jumped. Heartbeats may wait in sockets.
             for contact in self.contacts.values():
                 contact.last_ms += gap
         self.now_ms = now_ms
 
     @property
     def quiet_ms(self) -> int:
-        """Silence that is worrying but not yet a time-out."""
+        """The time after which a broker counts as silent for `lost_majority`; no time-out yet."""
         return self.session_timeout_ms * 2 // 3
 
-    def heard(self, event: HeartbeatReceived, image: ClusterImage) -> ErrorCode:
-        """Take note of a heartbeat if it comes from the current incarnation."""
+    def receive_heartbeat(self, event: HeartbeatReceived, image: ClusterImage) -> ErrorCode:
+        """Record a heartbeat if it is from the current incarnation."""
         known = image.brokers.get(event.broker)
         if known is None:
             return ErrorCode.BROKER_ID_NOT_REGISTERED
@@ -131,14 +131,14 @@ class BrokerLiveness:
             contact.drained_at = image.revision
         return ErrorCode.NONE
 
-    def died(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
+    def note_death(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
         self.proved_dead[broker] = epoch
 
     def is_dead(self, broker: BrokerRegistration) -> bool:
         return broker.online and self.proved_dead.get(broker.id) == broker.epoch
 
     def may_stop(self, broker: BrokerId, image: ClusterImage) -> bool:
-        """It leads nothing, is in no ISR, and every active broker knows that."""
+        """Whether a stopping broker leads nothing, is in no ISR, and all active brokers know it."""
         contact = self.contacts[broker]
         if not contact.want_shut_down:
             return False
@@ -151,17 +151,17 @@ class BrokerLiveness:
         )
 
     def lost_majority(self, image: ClusterImage, me: BrokerId) -> bool:
-        """Fewer than half of the brokers that the store holds for alive are heard here.
+        """Whether fewer than half of the unfenced brokers send heartbeats to this controller.
 
-        Then it is this broker that is cut off. A dead broker does not count for long: its
-        session ends, and with it the store's word that it is alive.
+        Then this broker is the one that is cut off. A dead broker does not count for long: it is
+        fenced when its session ends.
         """
         alive = [broker for broker in image.brokers.values() if not broker.fenced]
         heard = [b for b in alive if b.id == me or not self._silent(b, self.quiet_ms)]
         return 2 * len(heard) < len(alive)
 
     def next_state(self, broker: BrokerRegistration) -> BrokerState | None:
-        """What the broker's state should become; None if it should stay as it is."""
+        """Return the broker's next state; None if it stays as it is."""
         if not broker.online or self.is_dead(broker):
             return None
         if broker.awaits_admission:

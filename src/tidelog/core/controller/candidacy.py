@@ -1,12 +1,12 @@
-"""Becoming the controller, and ceasing to be.
+"""How a broker claims and releases the role of controller.
 
-The role is one ephemeral key. Its create revision is the token that guards every write of
-the controller, so a controller that was replaced, paused or cut off can still send what it
-likes and changes nothing. Beside it a counter, raised in the same transaction, gives the
-controller epoch (revisions outgrow the 32 bits that it has on the wire).
+The role is one ephemeral key. Its create revision is the token that guards every write of the
+controller, so writes of a controller that was replaced, paused or cut off have no effect. A
+counter, incremented in the same transaction, is the controller epoch (revisions may exceed the 32
+bits that it has on the wire).
 
-Always true: there is at most one claim or release of this broker in flight; an answer that
-was lost is settled by sending the same transaction again, never by reading.
+Invariants: at most one claim or release of this broker is in flight; if its response is lost, the
+same transaction is sent again, and the store is never read instead.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -36,17 +36,17 @@ from tidelog.core.types import BrokerEpoch, BrokerId
 
 @slotted
 class _Attempt:
-    """A transaction about the controller's key that is out."""
+    """A transaction on the controller's key that is in flight."""
 
     transaction: StoreTransaction
     claims: bool
     controller_epoch: int = 0
-    unsure: bool = False
+    outcome_unknown: bool = False
     resend: bool = False
 
 
 class Candidacy:
-    """One broker's way to the controller's key; `token` is set while it holds it."""
+    """One broker's claim to the controller's key; `token` is set while it holds the key."""
 
     __slots__ = (
         "_attempt",
@@ -79,7 +79,7 @@ class Candidacy:
         self._attempt = None
 
     def fenced_at(self, revision: Revision) -> None:
-        """The store knows of another controller, or of none; the image will from there on."""
+        """Wait until the image has reached this revision: there the role is free or taken."""
         self._wait_for = revision
 
     def owns(self, tag: int) -> bool:
@@ -92,7 +92,7 @@ class Candidacy:
         proved_dead: Mapping[BrokerId, BrokerEpoch],
         new_tag: Callable[[], int],
     ) -> StoreTransaction | None:
-        """What to do about the role now: free a dead holder's key, or claim a free one."""
+        """Return a transaction that claims a free key, or frees the key of a dead broker."""
         if self._attempt is not None or image.revision < self._wait_for or self.token is not None:
             return None
         claim = image.controller
@@ -103,12 +103,12 @@ class Candidacy:
             return self.release(claim.token, new_tag())
         mine = (self.broker, self.broker_epoch, self.session)
         if (claim.broker, claim.broker_epoch, claim.session) == mine:
-            # The session whose end was feared lives, and with it the term.
+            # The session was assumed lost but still lives, so this broker is the controller.
             self.token, self.controller_epoch = claim.token, claim.controller_epoch
         return None
 
     def resend(self) -> StoreTransaction | None:
-        """Once more what had no clear answer."""
+        """Return the transaction again if its outcome is unknown."""
         attempt = self._attempt
         if attempt is None or not attempt.resend:
             return None
@@ -116,19 +116,19 @@ class Candidacy:
         return attempt.transaction
 
     def release(self, token: Revision, tag: int) -> StoreTransaction:
-        """Delete the key of that very term: one's own, or that of a broker proved dead."""
+        """Delete the key of one term: this broker's own, or that of a broker proved dead."""
         guards = (Guard(keys.CONTROLLER, token, "create"),)
         transaction = StoreTransaction(tag, guards, (Delete(keys.CONTROLLER),))
         self._attempt = _Attempt(transaction, claims=False)
         return transaction
 
     def answered(self, answer: TxnAnswer) -> None:
-        """Win, lose, or keep the attempt to be sent again."""
+        """Apply the store's response to the attempt, or mark the attempt to be sent again."""
         attempt = self._attempt
         assert attempt is not None
         if isinstance(answer, Unavailable | OutcomeUnknown):
             attempt.resend = True
-            attempt.unsure |= isinstance(answer, OutcomeUnknown)
+            attempt.outcome_unknown |= isinstance(answer, OutcomeUnknown)
             return
         self._attempt = None
         if isinstance(answer, SessionExpired):
@@ -147,7 +147,12 @@ class Candidacy:
             self.controller_epoch,
             None
             if attempt is None
-            else (attempt.claims, attempt.controller_epoch, attempt.unsure, attempt.resend),
+            else (
+                attempt.claims,
+                attempt.controller_epoch,
+                attempt.outcome_unknown,
+                attempt.resend,
+            ),
         )
 
     def _claim(self, image: ClusterImage, tag: int) -> StoreTransaction:
@@ -175,6 +180,6 @@ class Candidacy:
         now = answer.now(keys.CONTROLLER)
         claimed = attempt.transaction.ops[0]
         assert isinstance(claimed, Put)
-        if attempt.unsure and now is not None and now.value == claimed.value:
-            # An earlier sending won: nobody else writes this broker epoch.
+        if attempt.outcome_unknown and now is not None and now.value == claimed.value:
+            # An earlier sending was applied: no other broker writes this broker epoch.
             self.token, self.controller_epoch = now.create_rev, attempt.controller_epoch

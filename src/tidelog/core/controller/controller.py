@@ -1,12 +1,12 @@
-"""The controller of one broker: a candidate until it holds the role, then the cluster's.
+"""The controller of one broker: a candidate, or the controller of the cluster.
 
-`step(event)` returns the effects in order. It decides on the shared image only, and every
-decision ends in a transaction guarded by its token: one that fails on the token ends the
-term at once; one that fails on anything else is thought over once the image has caught up.
+`step(event)` returns the effects in order. The controller decides by the shared image only, and
+every decision is a transaction guarded by its token. A transaction that fails on the token ends
+the term at once; one that fails on another guard is decided again when the image has caught up.
 
-Always true: a request is answered exactly once; there is at most one transaction out for
-any key; nothing is decided before the image has reached the token, that is, before all that
-earlier controllers did is known.
+Invariants: a request is answered exactly once; at most one transaction is in flight for any key;
+nothing is decided before the image has reached the token, that is, before everything that earlier
+controllers did is known.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -16,10 +16,10 @@ from tidelog.core.controller.broker_liveness import BrokerLiveness
 from tidelog.core.controller.candidacy import Candidacy
 from tidelog.core.controller.effects import (
     Answer,
+    BecameController,
     ControllerEffect,
     Resigned,
     StoreTransaction,
-    TookOffice,
 )
 from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.controller.events import (
@@ -58,7 +58,7 @@ from tidelog.core.controller.store_transactions import (
     Write,
     pack,
 )
-from tidelog.core.controller.upkeep import Office, upkeep
+from tidelog.core.controller.upkeep import ControllerTerm, upkeep
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId
@@ -66,30 +66,30 @@ from tidelog.core.types import BrokerId
 
 @slotted(frozen=True)
 class ControllerSettings:
-    """Times and habits, with Kafka's defaults."""
+    """The controller's settings, with Kafka's defaults."""
 
     session_timeout_ms: int = 9000
     rebalance_interval_ms: int | None = 300_000
-    """Between two rounds of preferred elections; None: there are none without a request."""
+    """Time between two rounds of preferred elections; None: only on request."""
     unclean_recovery: UncleanRecovery = UncleanRecovery.BALANCED
     unclean_recovery_timeout_ms: int = 30_000
     partitions_at_once: int = 150
-    """How many partitions are looked at before others have their turn."""
+    """The number of partitions to check in one step, so that requests do not wait long."""
     unclean_leader_election: bool = False
-    """`unclean.leader.election.enable` where neither topic nor cluster say anything."""
+    """`unclean.leader.election.enable` if it is set neither for the topic nor the cluster."""
 
 
 class Controller:
     """One broker's controller, over the image that it shares with the broker.
 
-    `requests` and its office exist while it holds the role and knows all that was before.
+    `requests` is set while this broker is the controller and the image has reached its token.
     """
 
     __slots__ = (
-        "_look_at",
         "_out",
         "_room",
-        "_stirred",
+        "_to_check",
+        "_upkeep_needed",
         "_waiting",
         "balance",
         "broker",
@@ -115,10 +115,10 @@ class Controller:
         self.reports = LogReports(image, self.settings.unclean_recovery_timeout_ms)
         self.requests: Requests | None = None
         self._waiting: list[Request] = []
-        self._look_at: set[PartitionKey] = set()
+        self._to_check: set[PartitionKey] = set()
         self._room = self.settings.partitions_at_once
-        """How many partitions may still be looked at before the clock ticks again."""
-        self._stirred = False
+        """The number of partitions that may still be checked before the next tick."""
+        self._upkeep_needed = False
         self._out: list[ControllerEffect] = []
 
     @property
@@ -126,42 +126,42 @@ class Controller:
         return self.requests is not None
 
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
-        """Take in what happened; the effects are to be carried out in order."""
+        """Handle an event. Return the effects, to be carried out in order."""
         self._HANDLERS[type(event)](self, event)
-        self._pursue_office()
+        self._seek_role()
         return self._finish()
 
     @property
     def unfinished(self) -> bool:
-        """Whether there are more partitions to look at than were looked at at once: `go_on`."""
-        return self._stirred and self.requests is not None
+        """Whether more partitions must be checked than one step allows: `continue_upkeep`."""
+        return self._upkeep_needed and self.requests is not None
 
-    def go_on(self) -> list[ControllerEffect]:
-        """Look at the next ones; the effects are to be carried out in order."""
+    def continue_upkeep(self) -> list[ControllerEffect]:
+        """Check the next partitions. Return the effects, to be carried out in order."""
         self._room = self.settings.partitions_at_once
         return self._finish()
 
     def _finish(self) -> list[ControllerEffect]:
-        if self.requests is not None and self._stirred:
-            self._keep_up(self.requests.office)
+        if self.requests is not None and self._upkeep_needed:
+            self._run_upkeep(self.requests.term)
         out = list(self._out)
         self._out.clear()
         return out
 
     def freeze(self) -> Hashable:
-        """All that decides what comes next, but for the image and the clock."""
+        """Return the state that determines all further decisions, without image and clock."""
         return (
             self.candidacy.freeze(),
             self.liveness.freeze(),
             self.transactions.freeze(),
             None if self.requests is None else self.requests.freeze(),
             tuple(event.request for event in self._waiting),
-            frozenset(self._look_at),
+            frozenset(self._to_check),
             self.balance.freeze(),
         )
 
-    def _pursue_office(self) -> None:
-        """Seek the role; take it up once the image has reached its token."""
+    def _seek_role(self) -> None:
+        """Claim the role of controller; begin the term when the image has reached the token."""
         candidacy = self.candidacy
         self._emit(
             candidacy.pursue(
@@ -175,13 +175,13 @@ class Controller:
             return
         claim = self.image.controller
         if claim is None or claim.token != candidacy.token:
-            self._end_term("the role went to another")
+            self._end_term("another broker became controller")
         elif self.requests is None:
             self._take_office(candidacy.token)
 
     def _take_office(self, token: Revision) -> None:
         epoch = self.candidacy.controller_epoch
-        office = Office(
+        term = ControllerTerm(
             self.image,
             epoch,
             self.reports,
@@ -190,19 +190,19 @@ class Controller:
         )
         self.transactions.begin(token)
         self.liveness.begin(self.image)
-        self.requests = Requests(office, self.liveness, self.transactions, self._out)
-        self._look_at = set(self.image.leaderless)
+        self.requests = Requests(term, self.liveness, self.transactions, self._out)
+        self._to_check = set(self.image.leaderless)
         starting = self.broker not in self.image.active
         self.balance.begin(self.image, self.liveness.now_ms, starting=starting)
-        self._out.append(TookOffice(epoch))
+        self._out.append(BecameController(epoch))
         self._send(sweep(self.image))
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             self.requests.receive(event)
-        self._stirred = True
+        self._upkeep_needed = True
 
     def _end_term(self, reason: str) -> None:
-        """Answer everybody and forget; transactions that are out fail on the token."""
+        """End the term: answer all requests. Transactions in flight fail on the token."""
         self.candidacy.token = None
         for event in self._waiting:
             self._refuse(event)
@@ -216,17 +216,17 @@ class Controller:
     def _refuse(self, event: Request) -> None:
         self._out.append(Answer(event.request, refusal(event, ErrorCode.NOT_CONTROLLER)))
 
-    def _keep_up(self, office: Office) -> None:
+    def _run_upkeep(self, term: ControllerTerm) -> None:
         busy = self.transactions.busy
-        self._look_at |= office.reports.due(self.liveness.now_ms)
-        groups, left = upkeep(office, self.liveness, busy, self._look_at, self._room)
+        self._to_check |= term.reports.due(self.liveness.now_ms)
+        groups, left = upkeep(term, self.liveness, busy, self._to_check, self._room)
         self._room = max(self._room - sum(map(len, groups)), 0)
-        self._look_at = left.look_at
+        self._to_check = left.to_check
         self._send(groups)
-        elections = self.balance.writes(office, busy, self._room)
+        elections = self.balance.writes(term, busy, self._room)
         self._room -= len(elections)
         self._send(elections)
-        self._stirred = left.some or self.balance.has_due(busy)
+        self._upkeep_needed = left.unfinished or self.balance.has_due(busy)
 
     def _send(self, groups: Iterable[list[Write]]) -> None:
         for writes in pack(groups):
@@ -248,21 +248,21 @@ class Controller:
             return
         delta = event.delta
         if delta.brokers or delta.configs:
-            self._look_at |= self.image.leaderless
+            self._to_check |= self.image.leaderless
         else:
-            self._look_at |= delta.partitions & self.image.leaderless
+            self._to_check |= delta.partitions & self.image.leaderless
         self.balance.changed(self.image, delta.partitions)
-        self._stirred = True
+        self._upkeep_needed = True
         self._settle(self.requests)
-        self.requests.look_again()
+        self.requests.retry_deferred()
 
     def _settle(self, requests: Requests) -> None:
         for pending in self.transactions.settle(self.image.revision):
-            self._stirred = True
+            self._upkeep_needed = True
             if pending.ok:
                 requests.settled(pending)
             else:
-                self._look_at |= self.image.leaderless
+                self._to_check |= self.image.leaderless
                 self.balance.refused(self.image)
                 requests.refused(pending)
 
@@ -288,7 +288,7 @@ class Controller:
             if pending.rest:
                 self._out.append(self.transactions.next_step(pending))
         self._settle(requests)
-        requests.look_again()
+        requests.retry_deferred()
 
     def _on_ticked(self, event: Ticked) -> None:
         self._room = self.settings.partitions_at_once
@@ -297,28 +297,28 @@ class Controller:
         if self.requests is None:
             return
         if self.liveness.lost_majority(self.image, self.broker):
-            self._give_up()
+            self._resign()
             return
         self._out.extend(self.transactions.resend())
         self.balance.tick(self.image, event.now_ms)
-        self._stirred = True
+        self._upkeep_needed = True
 
-    def _give_up(self) -> None:
-        """Cut off from the others: give the role back and leave it to them for a while."""
+    def _resign(self) -> None:
+        """Release the role: this broker is cut off from the others. Do not claim it for a while."""
         token = self.candidacy.token
         assert token is not None
-        self._end_term("hears no majority of the brokers")
+        self._end_term("receives no heartbeats from a majority of the brokers")
         self.candidacy.not_before_ms = self.liveness.now_ms + self.settings.session_timeout_ms
         self._emit(self.candidacy.release(token, self.transactions.new_tag()))
 
     def _on_broker_died(self, event: BrokerDied) -> None:
-        self.liveness.died(event.broker, event.broker_epoch)
-        self._stirred = True
+        self.liveness.note_death(event.broker, event.broker_epoch)
+        self._upkeep_needed = True
 
     def _on_request(self, event: Request) -> None:
         if self.requests is not None:
             self.requests.receive(event)
-            self._stirred = True
+            self._upkeep_needed = True
         elif self.candidacy.token is not None:
             self._waiting.append(event)
         else:

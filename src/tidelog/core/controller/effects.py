@@ -1,4 +1,4 @@
-"""Everything a controller can ask of its host, and the answers it gives."""
+"""The effects of a controller: store transactions, responses, and events to record."""
 
 from typing import TypeAlias
 
@@ -16,9 +16,9 @@ from tidelog.core.types import BrokerId, LeaderEpoch, TopicId
 
 @slotted
 class StoreTransaction:
-    """Carry this out and answer with TransactionAnswered under the same tag.
+    """A transaction for the store; the host answers with TransactionAnswered and the same tag.
 
-    Never retry it on your own: an unclear outcome is answered as OutcomeUnknown.
+    The host does not retry it: if the outcome is unclear, it answers with OutcomeUnknown.
     """
 
     tag: int
@@ -28,7 +28,7 @@ class StoreTransaction:
 
 @slotted
 class HeartbeatAnswer:
-    """`fenced` is what the store says now; the broker acts on its own image, not on this."""
+    """The response to a heartbeat. The broker acts by its own image, not by `fenced`."""
 
     error: ErrorCode
     caught_up: bool = False
@@ -59,10 +59,10 @@ class AlterPartitionAnswer:
 
 @slotted
 class TopicAnswer:
-    """To creating and deleting topics, adding partitions, altering configuration,
-    unregistering a broker.
+    """The response to creating and deleting topics, adding partitions, altering configuration
+    and unregistering a broker.
 
-    A topic that was created, or could be, is told with its size.
+    For a topic that was created, or could be (`validate_only`), it includes the size.
     """
 
     error: ErrorCode
@@ -74,7 +74,7 @@ class TopicAnswer:
 
 @slotted
 class PartitionErrorsAnswer:
-    """To elections and reassignments: an error for the request, or one for each partition."""
+    """An error for the whole request, or one for each partition."""
 
     error: ErrorCode
     results: dict[PartitionKey, ErrorCode] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class ReassignmentsAnswer:
 
 @slotted
 class ProducerIdsAnswer:
-    """Ids from `first` on, `count` of them, which nobody else was or will be given."""
+    """A block of producer ids that no other broker gets."""
 
     error: ErrorCode
     first: int = -1
@@ -109,29 +109,29 @@ Response: TypeAlias = (
 
 @slotted
 class Answer:
-    """The answer to a request, with the token that the request came with."""
+    """The response to a request, with the request's token."""
 
     request: RequestToken
     response: Response
 
 
 @slotted
-class TookOffice:
-    """This broker is the controller now, under this controller epoch."""
+class BecameController:
+    """This broker became the controller, with this controller epoch."""
 
     controller_epoch: int
 
 
 @slotted
 class Resigned:
-    """It is not any more; unanswered requests were answered NOT_CONTROLLER before this."""
+    """This broker is no longer the controller; open requests got NOT_CONTROLLER before."""
 
     reason: str
 
 
 @slotted
 class Elected:
-    """A committed change of leader: to be counted and told."""
+    """A committed change of leader, for metrics and the log."""
 
     key: PartitionKey
     leader: BrokerId
@@ -142,12 +142,12 @@ class Elected:
 
 @slotted
 class ElectedUncleanly:
-    """A committed election that may have lost records: to be counted and shown."""
+    """A committed election that may have lost records, for metrics and the log."""
 
     key: PartitionKey
     election: UncleanElection
 
 
 ControllerEffect: TypeAlias = (
-    StoreTransaction | Answer | TookOffice | Resigned | Elected | ElectedUncleanly
+    StoreTransaction | Answer | BecameController | Resigned | Elected | ElectedUncleanly
 )

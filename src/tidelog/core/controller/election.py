@@ -1,17 +1,20 @@
-"""Who leads a partition next, and what that does to its ISR and eligible leader replicas.
+"""Leader election, and its effect on the ISR and the eligible leader replicas (ELR).
 
-One pure function, `next_registration`, makes every change of a partition: whatever asks for
-it (a broker fenced, an ISR proposal, a reassignment, an administrator) says what the ISR or
-the assignment should become, and the rules here do the rest. So they hold everywhere.
+One pure function, `next_registration`, makes every change of a partition. The cause of a change (a
+fenced broker, an ISR proposal, a reassignment, an administrator) only says what the ISR or the
+assignment should become; the rules here decide the rest. So they hold for every change.
 
-Always true of what it returns: the leader is None or in the ISR and acceptable when it was
-chosen; ISR and ELR are disjoint and within the replicas; ELR is empty whenever the ISR has
-at least min.insync.replicas members (KIP-966: only then may the high watermark move, so a
-replica that was in the ISR when it shrank below still has every committed record);
-no replica in `lost` or `behind`, whose log is gone, is in ISR or ELR; leader_epoch rises exactly
-when the leader changes or replicas are taken away or damaged, not when an ISR shrinks
-(KAFKA-15021);
-partition_epoch rises with every change.
+Invariants of the result:
+
+- The leader is None, or is in the ISR and was acceptable when it was elected.
+- ISR and ELR are disjoint and within the replicas.
+- The ELR is empty whenever the ISR has at least min.insync.replicas members. (KIP-966: only then
+  may the high watermark advance, so a replica that was in the ISR when it shrank below that still
+  has every committed record.)
+- No replica in `lost` or `behind`, which lost its log, is in ISR or ELR.
+- leader_epoch rises exactly when the leader changes or replicas are removed or damaged, not when
+  an ISR shrinks (KAFKA-15021).
+- partition_epoch rises with every change.
 """
 
 from collections.abc import Mapping
@@ -59,7 +62,7 @@ class ElectionRules:
 
 @slotted(frozen=True)
 class Target:
-    """What a change asks for; None leaves a part as it is."""
+    """The requested change; None leaves a field as it is."""
 
     isr: tuple[BrokerId, ...] | None = None
     replicas: tuple[BrokerId, ...] | None = None
@@ -68,11 +71,11 @@ class Target:
     recovery: LeaderRecovery | None = None
     unclean_shutdown: frozenset[BrokerId] = frozenset()
     lost: frozenset[BrokerId] = frozenset()
-    """Whose log is gone: it can't lead, and has nothing to prove, until it is in the ISR again."""
+    """Replicas that lost their log: they can't lead until they are in the ISR again."""
     found: frozenset[BrokerId] = frozenset()
-    """Whose log is back where it was."""
+    """Replicas whose lost log is back."""
     damaged: bool = False
-    """A replica truncates its log: fetches that it sent before must not count any more."""
+    """A replica truncates its log: fetches that it sent before must no longer count."""
     election: ElectionType = ElectionType.ONLINE
     candidate: BrokerId | None = None
     """Tried first, if it is a valid leader."""
@@ -80,7 +83,7 @@ class Target:
 
 @slotted
 class _Draft:
-    """The lists while a change is worked out, each in assignment order."""
+    """The replica lists while a change is computed, each in assignment order."""
 
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
@@ -93,18 +96,18 @@ class _Draft:
 
 
 class Outcome(NamedTuple):
-    """Who leads, and whether committed records may be missing there."""
+    """The elected leader, and whether committed records may be missing there."""
 
     leader: BrokerId | None
     unclean: bool = False
     recovered: bool = False
-    """Elected by the controller itself, by comparing logs."""
+    """The controller itself decided the election, by comparing logs."""
 
 
 def next_registration(
     partition: PartitionRegistration, target: Target, rules: ElectionRules
 ) -> PartitionRegistration:
-    """The partition after the change; the very same object if nothing changes."""
+    """Return the partition after the change; the same object if nothing changes."""
     draft = _draft(partition, target)
     _complete_reassignment(draft, rules)
     _keep_eligible(draft, partition, target, rules)
@@ -158,7 +161,7 @@ def next_registration(
 def _elect(
     draft: _Draft, partition: PartitionRegistration, target: Target, rules: ElectionRules
 ) -> Outcome:
-    """From the ISR, else from the ELR, else uncleanly as far as the rules go."""
+    """Elect a leader from the ISR, else from the ELR, else uncleanly if the rules allow it."""
     eligible = draft.isr or draft.elr
     valid = [r for r in draft.replicas if r in rules.active and r in eligible]
     if target.candidate in valid:
@@ -206,8 +209,8 @@ def _recover(draft: _Draft, rules: ElectionRules, waits_for_eligible: bool) -> B
         return None
     if any(r in known and r not in draft.lost and not rules.logs[r].cut for r in reported):
         return best
-    # Committed records are missing in every log that should have them. Only if such a log is
-    # still the longest there is nothing to gain from a person who puts another one back.
+    # Every log that should have all committed records lacks some. Elect only if such a log is
+    # still the longest: otherwise an operator may be able to restore a better one.
     if best is None or len(reported) < len(draft.replicas):
         return None
     as_long = [r for r in known if r not in draft.lost and _reach(r, rules) == _reach(best, rules)]
@@ -239,8 +242,9 @@ def _longest(replicas: list[BrokerId], draft: _Draft, rules: ElectionRules) -> B
 def _without_logs(
     draft: _Draft, leader: BrokerId | None
 ) -> tuple[tuple[BrokerId, ...], tuple[BrokerId, ...]]:
-    """Who has nothing, and who had nothing and has not been in the ISR since. With somebody to
-    follow a replica begins a new log: from then on it may have some records."""
+    """Return the new `lost` and `behind`: replicas without a log, and replicas that lost their
+    log and have not been in the ISR since. With a leader to follow, a replica begins a new log, so
+    it moves from `lost` to `behind`."""
     out = set(draft.isr)
     lost = tuple(r for r in draft.replicas if r in draft.lost and r not in out)
     if leader is None:
@@ -270,8 +274,8 @@ def _draft(partition: PartitionRegistration, target: Target) -> _Draft:
 def _complete_reassignment(draft: _Draft, rules: ElectionRules) -> None:
     """Drop the replicas to be removed once those to be added are all in the ISR.
 
-    What remains must also reach min.insync.replicas: the replicas that go may be the only
-    others that have what was committed.
+    The remaining ISR must also reach min.insync.replicas: the removed replicas may be the only
+    others that have all committed records.
     """
     if not draft.adding and not draft.removing:
         return
@@ -305,7 +309,7 @@ def _effective_min_isr(draft: _Draft, rules: ElectionRules) -> int:
 def _unclean_election(
     partition: PartitionRegistration, outcome: Outcome, epoch: int
 ) -> UncleanElection | None:
-    """The record of this election if it is unclean, else of the last one that was."""
+    """Return the record of this election if it is unclean, else of the last unclean one."""
     if outcome.leader is None or not outcome.unclean:
         return partition.unclean_election
     return UncleanElection(

@@ -1,7 +1,7 @@
-"""Everything that can happen to a controller.
+"""The events of a controller.
 
-Requests carry `request`, a token that the host chooses and that comes back in the answer.
-Nothing here is random or timed: topic ids, start indexes and the clock come in.
+Requests carry `request`, a token that the host chooses and that the response repeats. The
+controller uses no clock and no randomness: topic ids, start indexes and the time are in the events.
 """
 
 from enum import Enum
@@ -27,19 +27,19 @@ class SessionOpened:
 
 @slotted
 class SessionLost:
-    """The session ended, or its deadline is so near that it must be taken for ended."""
+    """The session ended, or its deadline is so near that it must be treated as ended."""
 
 
 @slotted
 class StoreChanged:
-    """The shared image has just taken in these changes."""
+    """These changes were applied to the shared image."""
 
     delta: ImageDelta
 
 
 @slotted
 class TransactionAnswered:
-    """What became of a StoreTransaction."""
+    """The store's response to a StoreTransaction."""
 
     tag: int
     answer: TxnAnswer
@@ -47,14 +47,14 @@ class TransactionAnswered:
 
 @slotted
 class Ticked:
-    """Time passed. Send it several times in a session time-out."""
+    """Time passed. The host sends this several times within a session time-out."""
 
     now_ms: int
 
 
 @slotted
 class BrokerDied:
-    """Proof, not suspicion, that this incarnation's process is gone (its lock is free)."""
+    """Proof that the process of this incarnation has ended: its lock is free."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -74,7 +74,7 @@ class HeartbeatReceived:
 
 
 class IsrMember(NamedTuple):
-    """A proposed ISR member under the epoch its leader knows (−1: not known)."""
+    """A proposed ISR member, with the broker epoch that the leader knows (−1: unknown)."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch = -1
@@ -82,7 +82,7 @@ class IsrMember(NamedTuple):
 
 @slotted(frozen=True)
 class IsrProposal:
-    """What a leader wants one partition's ISR to become."""
+    """The ISR that a leader proposes for one partition."""
 
     key: PartitionKey
     leader_epoch: LeaderEpoch
@@ -102,14 +102,14 @@ class AlterPartitionReceived:
 
 
 class LogState(NamedTuple):
-    """How far one replica's log reaches; a later state holds more records.
+    """The end of one replica's log. Of two states the greater one holds more records.
 
     `cut` is true when recovery found less than the log once held. `as_of` is the partition's
     leader epoch that the broker had applied when it reported.
     """
 
     leader_epoch: LeaderEpoch
-    """Of the last record."""
+    """The leader epoch of the last record."""
     log_end_offset: Offset
     cut: bool = False
     as_of: LeaderEpoch = -1
@@ -141,7 +141,7 @@ class LogReportsReceived:
 
 @slotted
 class CreateTopicReceived:
-    """Make a topic. With an `assignment` (replicas by partition) the counts are not used."""
+    """Create a topic. With an `assignment` (replicas by partition) the counts are not used."""
 
     request: RequestToken
     name: str
@@ -152,15 +152,15 @@ class CreateTopicReceived:
     assignment: tuple[tuple[BrokerId, ...], ...] = ()
     start_index: int = 0
     validate_only: bool = False
-    """Answer as if, and change nothing."""
+    """Check and answer, but change nothing."""
 
 
 @slotted
 class DeleteTopicReceived:
     """Delete a topic, its partitions and its configuration.
 
-    With an id only if it is that very topic: one of the same name may have been made since.
-    An empty name is that of the topic with the id.
+    With an id, only if the topic has this id: another one of the same name may have been created
+    since. With an empty name, the topic is found by its id.
     """
 
     request: RequestToken
@@ -170,7 +170,7 @@ class DeleteTopicReceived:
 
 @slotted
 class CreatePartitionsReceived:
-    """Raise a topic's partition count; `assignment`, if there is one, covers the new ones."""
+    """Raise a topic's partition count; `assignment`, if given, is for the new partitions."""
 
     request: RequestToken
     name: str
@@ -182,10 +182,10 @@ class CreatePartitionsReceived:
 
 @slotted
 class AlterConfigReceived:
-    """Set (or, with None, unset) values of a topic's configuration; without a topic, of a
-    broker's; without either, of all brokers.
+    """Set (or, with None, unset) configuration of a topic; without a topic, of a broker; without
+    either, of all brokers.
 
-    Lists are lengthened and shortened from what they are when the change is made.
+    `appended` and `subtracted` apply to the value of a list at the time of the change.
     """
 
     request: RequestToken
@@ -196,11 +196,11 @@ class AlterConfigReceived:
     appended: dict[str, str] = field(default_factory=dict)
     subtracted: dict[str, str] = field(default_factory=dict)
     whole: bool = False
-    """The changes are all that is to be set: whatever they do not name is unset."""
+    """Unset everything that `changes` does not name."""
 
 
 class ElectionType(Enum):
-    """Which leader is looked for; ONLINE is the controller's own."""
+    """The kind of election; ONLINE is the controller's own."""
 
     ONLINE = "online"
     PREFERRED = "preferred"
@@ -209,7 +209,7 @@ class ElectionType(Enum):
 
 @slotted
 class UnregisterBrokerReceived:
-    """Remove a broker's registration: it will not return, or registers again when restarted."""
+    """Remove the registration of a broker. If it is restarted, it registers again."""
 
     request: RequestToken
     broker: BrokerId
@@ -217,7 +217,7 @@ class UnregisterBrokerReceived:
 
 @slotted
 class ElectLeadersReceived:
-    """An administrator asks for elections, in all partitions if none is named."""
+    """Hold elections for an administrator; in all partitions if `keys` is None."""
 
     request: RequestToken
     election: ElectionType
@@ -226,7 +226,7 @@ class ElectLeadersReceived:
 
 @slotted
 class AlterReassignmentsReceived:
-    """Move partitions to these replicas; None takes an ongoing move back."""
+    """Move partitions to these replicas; None cancels a reassignment."""
 
     request: RequestToken
     targets: dict[PartitionKey, tuple[BrokerId, ...] | None]
@@ -234,14 +234,14 @@ class AlterReassignmentsReceived:
 
 @slotted
 class ListReassignmentsReceived:
-    """Which partitions are being moved?"""
+    """List the partitions that are being reassigned."""
 
     request: RequestToken
 
 
 @slotted
 class AllocateProducerIdsReceived:
-    """A broker wants a block of producer ids to give to its clients."""
+    """Allocate a block of producer ids to a broker, for its clients."""
 
     request: RequestToken
     broker: BrokerId

@@ -22,12 +22,12 @@ from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.controller.store_transactions import Write
-from tidelog.core.controller.upkeep import Office
+from tidelog.core.controller.upkeep import ControllerTerm
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 
 class LeaderBalance:
-    """The partitions that are due for a preferred election, in one term of office."""
+    """The partitions that are due for a preferred election, in one term as controller."""
 
     __slots__ = ("_due", "_interval_ms", "_next_check_ms", "_starting", "_were_active")
 
@@ -75,18 +75,18 @@ class LeaderBalance:
             if key in image.imbalanced and image.partitions[key].replicas[0] in image.active:
                 self._due.add(key)
 
-    def writes(self, office: Office, busy: set[str], most: int) -> list[list[Write]]:
+    def writes(self, term: ControllerTerm, busy: set[str], most: int) -> list[list[Write]]:
         """Hold up to `most` elections. Busy partitions, and those beyond `most`, remain due."""
-        image, writes = office.image, []
+        image, writes = term.image, []
         for key in sorted(key for key in self._due if keys.partition(*key) not in busy)[:most]:
             self._due.discard(key)
             partition = image.partitions.get(key)
             if partition is None or partition.leader is None or not image.committed(key):
                 continue
-            rules = office.rules(key, image.active)
+            rules = term.rules(key, image.active)
             new = next_registration(partition, Target(election=ElectionType.PREFERRED), rules)
             if new is not partition:
-                writes.append([office.write(partition, new)])
+                writes.append([term.write(partition, new)])
         return writes
 
     def has_due(self, busy: set[str]) -> bool:

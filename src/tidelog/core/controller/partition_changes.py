@@ -126,16 +126,16 @@ def replace_leader(
     else of the ELR, has all committed records. If none of them is active, nothing changes. The
     reported leader leaves ISR and ELR, as if it had reported damage itself.
     """
-    accused = partition.leader
-    if accused is None or partition.leader_epoch != leader_epoch:
+    reported = partition.leader
+    if reported is None or partition.leader_epoch != leader_epoch:
         return partition
-    if reporter == accused or reporter not in partition.replicas:
+    if reporter == reported or reporter not in partition.replicas:
         return partition
-    isr = tuple(member for member in partition.isr if member != accused)
+    isr = tuple(member for member in partition.isr if member != reported)
     if not any(broker in rules.active for broker in isr or partition.elr):
         return partition
     target = Target(
-        isr=isr, unclean_shutdown=frozenset({accused}), damaged=True, candidate=reporter
+        isr=isr, unclean_shutdown=frozenset({reported}), damaged=True, candidate=reporter
     )
     return next_registration(partition, target, rules)
 

@@ -1,9 +1,9 @@
-"""Which brokers get a new partition's replicas.
+"""Replica placement: which brokers get a new partition's replicas.
 
-Kafka's idea: walk round the brokers, so that leaders spread evenly; take the followers at a
-distance that grows with each round, so that the partitions of one lost broker do not all
-fall on the same neighbour; and order the brokers so that racks alternate, taking a second
-broker of a rack only when every rack has one. Nothing is random: the start comes in.
+As in Kafka: leaders are assigned round-robin over the brokers, so that they spread evenly.
+Followers are taken at a distance that grows with each round, so that the partitions of a failed
+broker do not all move to the same neighbour. Brokers are ordered so that racks alternate; a second
+broker of a rack is used only when every rack has one. The caller provides the random start.
 
 As in Kafka, the leader must be active, the other replicas need not be. Racks count more than
 liveness: a second replica in a rack that is up would stay there when the other rack is back.
@@ -17,7 +17,7 @@ from tidelog.core.types import BrokerId
 
 
 class NotEnoughBrokers(Exception):
-    """More replicas are wanted than there are brokers, or no broker is there to lead."""
+    """The replication factor exceeds the number of brokers, or no broker is active."""
 
 
 def place(
@@ -26,9 +26,9 @@ def place(
     replication_factor: int,
     start_index: int = 0,
 ) -> list[tuple[BrokerId, ...]]:
-    """Replicas for each of the partitions, the one to lead first.
+    """Return the replicas of each partition, the preferred leader first.
 
-    Brokers that can't serve now come last among those of equally used racks.
+    Inactive brokers come last among those of equally used racks.
     """
     registered = list(brokers)
     racks = {broker.id: broker.rack for broker in registered}
@@ -36,8 +36,8 @@ def place(
     spare = alternate_racks({b.id: b.rack for b in registered if not b.active})
     if not ready or not 0 < replication_factor <= len(registered):
         raise NotEnoughBrokers(
-            f"Replication factor {replication_factor} can't be reached: {len(registered)} brokers"
-            f" are registered, {len(ready)} of them are not fenced."
+            f"Replication factor {replication_factor} is not possible: {len(registered)} brokers"
+            f" are registered, {len(ready)} of them are active."
         )
     return [
         tuple(_stripe(ready, spare, racks, partition + start_index, replication_factor))
@@ -46,7 +46,7 @@ def place(
 
 
 def alternate_racks(racks: dict[BrokerId, str | None]) -> list[BrokerId]:
-    """The brokers, one of each rack in turn; brokers without a rack share one."""
+    """Return the brokers, one of each rack in turn; brokers without a rack share one."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker] or "", []).append(broker)

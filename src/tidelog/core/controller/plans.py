@@ -35,7 +35,7 @@ from tidelog.core.controller.metadata.registrations import (
 )
 from tidelog.core.controller.placement import NotEnoughBrokers, place
 from tidelog.core.controller.store_transactions import Write, pack
-from tidelog.core.controller.upkeep import Office
+from tidelog.core.controller.upkeep import ControllerTerm
 from tidelog.core.errors import ErrorCode
 from tidelog.core.settings.broker_keys import broker_setting
 from tidelog.core.settings.setting import spell
@@ -63,9 +63,9 @@ class Plan:
     replication_factor: int = -1
 
 
-def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
+def create_topic(term: ControllerTerm, event: CreateTopicReceived) -> Plan:
     """Place the replicas, then write partitions, configuration and, last, the name."""
-    image = office.image
+    image = term.image
     if _NAME.fullmatch(event.name) is None or event.name in (".", ".."):
         return Plan(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {event.name!r} is not allowed.")
     if event.name in image.topics:
@@ -95,7 +95,7 @@ def create_topic(office: Office, event: CreateTopicReceived) -> Plan:
         config = keys.topic_config(event.name)
         guard = Guard(config, image.mod_rev(config))
         commit.append(Write(Put(config, values.encode_config(event.configs)), (guard,)))
-    plan = _partitions_plan(office, event.topic_id, range(count), replicas, commit)
+    plan = _partitions_plan(term, event.topic_id, range(count), replicas, commit)
     plan.partitions, plan.replication_factor = count, len(replicas[0])
     # Two topics whose names collide must not be created at the same time.
     plan.also_busy = frozenset({_unified(event.name)})
@@ -115,9 +115,9 @@ def _collision(image: ClusterImage, name: str) -> str | None:
     return next((other for other in image.topics if _unified(other) == unified), None)
 
 
-def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
+def create_partitions(term: ControllerTerm, event: CreatePartitionsReceived) -> Plan:
     """Add partitions after the existing ones, which stay as they are."""
-    image = office.image
+    image = term.image
     topic = image.topics.get(event.name)
     if topic is None:
         return Plan(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {event.name} does not exist.")
@@ -140,12 +140,12 @@ def create_partitions(office: Office, event: CreatePartitionsReceived) -> Plan:
     name = keys.topic_name(event.name)
     grown = TopicImage(topic.name, topic.topic_id, event.partitions)
     commit = [Write(Put(name, values.encode_topic(grown)), (Guard(name, image.mod_rev(name)),))]
-    return _partitions_plan(office, topic.topic_id, added, replicas, commit)
+    return _partitions_plan(term, topic.topic_id, added, replicas, commit)
 
 
-def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
+def delete_topic(term: ControllerTerm, event: DeleteTopicReceived) -> Plan:
     """Delete name, configuration and all partitions in one transaction."""
-    image = office.image
+    image = term.image
     wanted = event.name or image.topic_names.get(event.topic_id or b"", "")
     topic = image.topics.get(wanted)
     if event.topic_id is not None and (topic is None or topic.topic_id != event.topic_id):
@@ -161,13 +161,13 @@ def delete_topic(office: Office, event: DeleteTopicReceived) -> Plan:
     return Plan(steps=[writes], topic_id=topic.topic_id)
 
 
-def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
+def alter_config(term: ControllerTerm, event: AlterConfigReceived) -> Plan:
     """Change the settings of a topic, a broker or all brokers. Without a change there is no step.
 
     A lower min.insync.replicas lets a leader commit with fewer replicas, so ELR members must be
     removed before it is in force; no partition under it changes until that is done.
     """
-    image = office.image
+    image = term.image
     key = (
         keys.broker_config(event.broker) if event.topic is None else keys.topic_config(event.topic)
     )
@@ -189,13 +189,13 @@ def alter_config(office: Office, event: AlterConfigReceived) -> Plan:
     writes = []
     for partition in concerned:
         rules = replace(
-            office.rules(partition.key, image.active),
+            term.rules(partition.key, image.active),
             min_insync_replicas=_new_minimum(image, partition, event.topic, config),
         )
         if len(partition.isr) >= min(rules.min_insync_replicas, len(partition.replicas)):
             new = next_registration(partition, Target(candidate=partition.leader), rules)
             if new is not partition:
-                writes.append(office.write(partition, new))
+                writes.append(term.write(partition, new))
     still = frozenset(keys.partition(*partition.key) for partition in concerned)
     return Plan(steps=_committed_by(commit, writes), also_busy=still)
 
@@ -248,7 +248,7 @@ def assignment_problem(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> s
 
 
 def _partitions_plan(
-    office: Office,
+    term: ControllerTerm,
     topic_id: TopicId,
     indexes: range,
     assignment: list[tuple[BrokerId, ...]],
@@ -257,9 +257,9 @@ def _partitions_plan(
     """Write partitions, with their active brokers in sync, and then what commits them."""
     writes = []
     for index, replicas in zip(indexes, assignment, strict=True):
-        isr = tuple(broker for broker in replicas if broker in office.image.active)
+        isr = tuple(broker for broker in replicas if broker in term.image.active)
         new = PartitionRegistration(topic_id, index, replicas, isr, isr[0])
-        writes.append(office.write(None, new))
+        writes.append(term.write(None, new))
     return Plan(steps=_committed_by(commit, writes), topic_id=topic_id)
 
 
@@ -368,14 +368,14 @@ def _first(configs: dict[str, str], problem: Callable[[str, str], str | None]) -
     return None
 
 
-def unregister_broker(office: Office, event: UnregisterBrokerReceived) -> Plan:
+def unregister_broker(term: ControllerTerm, event: UnregisterBrokerReceived) -> Plan:
     """Delete the controller's state of a broker, and the broker's own key if it is online.
 
     This is the only way a registration ends. `upkeep` then removes the broker from leaderships
     and ISRs, as after a crash, and also from ELRs: its log no longer counts. It stays in the
     replica lists, as in Kafka; reassignments change those.
     """
-    image = office.image
+    image = term.image
     known = image.brokers.get(event.broker)
     if known is None:
         missing = f"Broker {event.broker} is not registered."

@@ -1,9 +1,9 @@
-"""What others ask of the controller, from the request to its one answer.
+"""Requests to the controller, from their arrival to their one response.
 
-A request about keys that are busy waits until they are free; so does one whose sender knows
-a later revision than the image. Whatever passes the checks becomes a transaction, and is
-answered when that is committed; if it is refused, the request is looked at again with the
-image that the refusal came from.
+A request about busy keys waits until they are free; so does one whose sender has seen a later
+revision than the image. A request that passes the checks becomes a transaction, and is answered
+when that is committed. If the store refuses the transaction, the request is checked again with
+the image that includes the cause.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -67,14 +67,14 @@ from tidelog.core.controller.store_transactions import (
     Write,
     pack,
 )
-from tidelog.core.controller.upkeep import Office
+from tidelog.core.controller.upkeep import ControllerTerm
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import replace
 
 PRODUCER_ID_BLOCK = 1000
 """So many ids a broker gets at once."""
 
-_PLANNERS: dict[type[Request], Callable[[Office, Any], Plan]] = {
+_PLANNERS: dict[type[Request], Callable[[ControllerTerm, Any], Plan]] = {
     CreateTopicReceived: plans.create_topic,
     DeleteTopicReceived: plans.delete_topic,
     CreatePartitionsReceived: plans.create_partitions,
@@ -84,7 +84,7 @@ _PLANNERS: dict[type[Request], Callable[[Office, Any], Plan]] = {
 
 
 def refusal(event: Request, error: ErrorCode) -> Response:
-    """An answer that refuses a whole request."""
+    """Return the response that refuses a whole request."""
     match event:
         case HeartbeatReceived():
             return HeartbeatAnswer(error)
@@ -101,18 +101,18 @@ def refusal(event: Request, error: ErrorCode) -> Response:
 
 
 class Requests:
-    """The requests of one term of office."""
+    """The requests of one term as controller."""
 
-    __slots__ = ("_deferred", "liveness", "office", "out", "transactions", "unanswered")
+    __slots__ = ("_deferred", "liveness", "out", "term", "transactions", "unanswered")
 
     def __init__(
         self,
-        office: Office,
+        term: ControllerTerm,
         liveness: BrokerLiveness,
         transactions: TransactionsInFlight,
         out: list[ControllerEffect],
     ) -> None:
-        self.office = office
+        self.term = term
         self.liveness = liveness
         self.transactions = transactions
         self.out = out
@@ -123,14 +123,14 @@ class Requests:
         self.unanswered[event.request] = event
         self._handle(event, None)
 
-    def look_again(self) -> None:
-        """The image moved or keys became free: those that wait have another chance."""
+    def retry_deferred(self) -> None:
+        """Check deferred requests again: the image changed or keys became free."""
         waiting, self._deferred = self._deferred, []
         for event, reply in waiting:
             self._handle(event, reply)
 
     def committed(self, pending: Pending, revision: Revision) -> None:
-        """Tell what the transaction was for."""
+        """Emit the effects of a committed transaction, and collect its results."""
         for write in pending.writes:
             self.out.extend(write.effects)
             if pending.reply is not None and write.key is not None:
@@ -139,24 +139,24 @@ class Requests:
                 self._gather(pending.reply, write.key, write.result)
 
     def settled(self, pending: Pending) -> None:
-        """Answer what is committed, once the image shows it: whoever asks next, because it
-        heard of this, must not be told otherwise."""
+        """Answer a committed request, once the image shows the change: a client that asks next
+        must see it."""
         if pending.answer is not None:
             self._answer(pending.answer.request, pending.answer.response)
 
     def refused(self, pending: Pending) -> None:
-        """Look at the request again, as far as this transaction carried it.
+        """Check the request of a refused transaction again.
 
-        What earlier steps of it wrote is swept away first; the request waits for that.
+        What earlier steps of it wrote is deleted first; the request waits for that.
         """
         if pending.begun:
-            for writes in pack(plans.sweep(self.office.image, pending.busy)):
+            for writes in pack(plans.sweep(self.term.image, pending.busy)):
                 self.out.append(self.transactions.send([writes]))
         if pending.retry is not None:
             self._deferred.append((pending.retry, pending.reply))
 
     def close(self) -> None:
-        """The term is over."""
+        """End the term: answer all open requests."""
         for pending in self.transactions.pending.values():
             if pending.ok and not pending.rest:
                 self.settled(pending)
@@ -166,7 +166,7 @@ class Requests:
 
     def freeze(self) -> Hashable:
         waiting = tuple(event.request for event, _ in self._deferred)
-        return tuple(sorted(self.unanswered)), waiting, self.office.reports.freeze()
+        return tuple(sorted(self.unanswered)), waiting, self.term.reports.freeze()
 
     def _handle(self, event: Request, reply: Reply | None) -> None:
         match event:
@@ -185,14 +185,14 @@ class Requests:
             case AllocateProducerIdsReceived():
                 self._allocate_producer_ids(event)
             case _:
-                self._carry_out(event, _PLANNERS[type(event)](self.office, event))
+                self._carry_out(event, _PLANNERS[type(event)](self.term, event))
 
     def _answer(self, request: RequestToken, response: Response) -> None:
         if self.unanswered.pop(request, None) is not None:
             self.out.append(Answer(request, response))
 
     def _open(self, event: Request, wanted: int) -> Reply:
-        """Begin to gather results; where none is wanted that is the answer."""
+        """Begin to collect results. If none is wanted, answer at once."""
         if wanted == 0:
             self._answer(event.request, refusal(event, ErrorCode.NONE))
         return Reply(event, wanted)
@@ -206,11 +206,11 @@ class Requests:
             self._answer(reply.event.request, answer)
 
     def _heartbeat(self, event: HeartbeatReceived) -> None:
-        image = self.office.image
+        image = self.term.image
         if event.broker_epoch > image.revision:
             self._deferred.append((event, None))
             return
-        error = self.liveness.heard(event, image)
+        error = self.liveness.receive_heartbeat(event, image)
         if error:
             self._answer(event.request, HeartbeatAnswer(error))
             return
@@ -225,7 +225,7 @@ class Requests:
         )
 
     def _alter_partition(self, event: AlterPartitionReceived, reply: Reply | None) -> None:
-        image = self.office.image
+        image = self.term.image
         if event.broker_epoch > image.revision:
             self._deferred.append((event, reply))
             return
@@ -238,10 +238,10 @@ class Requests:
         writes = []
         for key in self._free(proposals, reply):
             old = self._partition(key)
-            rules = self.office.rules(key, image.active)
+            rules = self.term.rules(key, image.active)
             done = alter_partition(old, proposals[key], event.broker, image.brokers, rules)
             if done.changed is not None:
-                new = self.office.stamp(done.changed)
+                new = self.term.stamp(done.changed)
                 writes.append(self._write(old, new, AlterPartitionResult(done.error, new)))
             elif done.error:
                 self._gather(reply, key, AlterPartitionResult(done.error))
@@ -251,7 +251,7 @@ class Requests:
         self._send(event, reply, writes)
 
     def _log_reports(self, event: LogReportsReceived, reply: Reply | None) -> None:
-        image = self.office.image
+        image = self.term.image
         if event.broker_epoch > image.revision:
             self._deferred.append((event, reply))
             return
@@ -259,7 +259,7 @@ class Requests:
         if error:
             self._answer(event.request, PartitionErrorsAnswer(error))
             return
-        self.office.reports.receive(event.broker, event.broker_epoch, event.logs)
+        self.term.reports.receive(event.broker, event.broker_epoch, event.logs)
         changes: dict[PartitionKey, LogChange] = {
             **{k: partial(replace_leader, leader_epoch=e) for k, e in event.refused.items()},
             **dict.fromkeys(event.found, find_log),
@@ -273,14 +273,14 @@ class Requests:
             if old is None:
                 self._gather(reply, key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
-            rules = self.office.rules(key, image.active)
+            rules = self.term.rules(key, image.active)
             writes += self._outcome(
                 reply, old, ErrorCode.NONE, changes[key](old, event.broker, rules)
             )
         self._send(event, reply, writes)
 
     def _elect_leaders(self, event: ElectLeadersReceived, reply: Reply | None) -> None:
-        image = self.office.image
+        image = self.term.image
         if event.keys is None:
             event = replace(event, keys=tuple(k for k in image.partitions if image.committed(k)))
         assert event.keys is not None
@@ -291,17 +291,17 @@ class Requests:
             if old is None:
                 self._gather(reply, key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
-            rules = self.office.rules(key, image.active)
+            rules = self.term.rules(key, image.active)
             writes += self._outcome(reply, old, *elect_on_request(old, event.election, rules))
         self._send(event, reply, writes)
 
     def _alter_reassignments(self, event: AlterReassignmentsReceived, reply: Reply | None) -> None:
-        image = self.office.image
+        image = self.term.image
         reply = reply or self._open(event, len(event.targets))
         writes = []
         for key in self._free(event.targets, reply):
             old, wanted = self._partition(key), event.targets[key]
-            rules = self.office.rules(key, image.active)
+            rules = self.term.rules(key, image.active)
             if old is None:
                 self._gather(reply, key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif wanted is None:
@@ -313,12 +313,12 @@ class Requests:
         self._send(event, reply, writes)
 
     def _list_reassignments(self, event: ListReassignmentsReceived) -> None:
-        image = self.office.image
+        image = self.term.image
         moving = [image.partitions[k] for k in sorted(image.reassigning) if image.committed(k)]
         self._answer(event.request, ReassignmentsAnswer(ErrorCode.NONE, tuple(moving)))
 
     def _allocate_producer_ids(self, event: AllocateProducerIdsReceived) -> None:
-        image = self.office.image
+        image = self.term.image
         key = keys.PRODUCER_IDS
         if event.broker_epoch > image.revision or key in self.transactions.busy:
             self._deferred.append((event, None))
@@ -328,18 +328,18 @@ class Requests:
             self._answer(event.request, ProducerIdsAnswer(error))
             return
         first = image.next_producer_id
-        value = encode_producer_ids(first + PRODUCER_ID_BLOCK, self.office.controller_epoch)
+        value = encode_producer_ids(first + PRODUCER_ID_BLOCK, self.term.controller_epoch)
         write = Write(Put(key, value), (Guard(key, image.mod_rev(key)),))
         block = ProducerIdsAnswer(ErrorCode.NONE, first, PRODUCER_ID_BLOCK)
         answer = Answer(event.request, block)
         self.out.append(self.transactions.send([[write]], retry=event, answer=answer))
 
     def _carry_out(self, event: Request, plan: Plan) -> None:
-        """A plan for a topic or a broker: wait until all its keys are free, then send it."""
+        """Send a plan, when all its keys are free."""
         answer = TopicAnswer(
             plan.error, plan.message, plan.topic_id, plan.partitions, plan.replication_factor
         )
-        if plan.error or not plan.steps or _only_asks(event):
+        if plan.error or not plan.steps or _validates_only(event):
             self._answer(event.request, answer)
         elif not self.transactions.busy.isdisjoint(plans.keys_of(plan)):
             self._deferred.append((event, None))
@@ -354,10 +354,10 @@ class Requests:
             )
 
     def _partition(self, key: PartitionKey) -> PartitionRegistration | None:
-        return self.office.image.partitions.get(key) if self.office.image.committed(key) else None
+        return self.term.image.partitions.get(key) if self.term.image.committed(key) else None
 
     def _free(self, wanted: Iterable[PartitionKey], reply: Reply) -> list[PartitionKey]:
-        """Those that may be decided on now; the others wait as a request of their own."""
+        """Return the partitions that may be decided now; defer the others as a request."""
         busy = [key for key in wanted if keys.partition(*key) in self.transactions.busy]
         if busy:
             self._deferred.append((narrowed(reply.event, busy), reply))
@@ -378,7 +378,7 @@ class Requests:
     def _write(
         self, old: PartitionRegistration | None, new: PartitionRegistration, result: Any
     ) -> Write:
-        write = self.office.write(old, new)
+        write = self.term.write(old, new)
         write.result = result
         return write
 
@@ -388,7 +388,7 @@ class Requests:
             self.out.append(self.transactions.send([chunk], reply=reply, retry=retry))
 
 
-def _only_asks(event: Request) -> bool:
+def _validates_only(event: Request) -> bool:
     match event:
         case CreateTopicReceived() | CreatePartitionsReceived() | AlterConfigReceived():
             return event.validate_only
@@ -397,7 +397,7 @@ def _only_asks(event: Request) -> bool:
 
 
 def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:
-    """The same request, for some of its partitions only."""
+    """Return the request restricted to some of its partitions."""
     match event:
         case AlterPartitionReceived():
             some = set(wanted)
@@ -415,7 +415,7 @@ def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:
         case ElectLeadersReceived():
             return replace(event, keys=tuple(wanted))
         case _:
-            raise TypeError(f"{type(event).__name__} is not about partitions")
+            raise TypeError(f"{type(event).__name__} is not a request about partitions")
 
 
 def _among(keys: tuple[PartitionKey, ...], wanted: list[PartitionKey]) -> tuple[PartitionKey, ...]:

@@ -1,10 +1,10 @@
-"""The controller's transactions in flight.
+"""The controller's transactions on the metadata store that are in flight.
 
-The image changes only by what the store committed, never by hope: so while a transaction
-is out, the keys it writes are busy, and nothing else is decided about them until the image
-has caught up with its outcome. Every transaction carries the controller's token and the mod
-revision of every key that it writes; therefore sending it twice is safe, and when an
-outcome was unclear the second answer tells who won.
+The image changes only by what the store committed. So while a transaction is in flight, the keys
+it writes are busy: nothing else is decided about them until the image has caught up with the
+outcome. Every transaction is guarded by the controller's token and by the mod revision of every
+key that it writes. Therefore it is safe to send it twice; if the outcome of the first sending is
+unknown, the second response shows which one was applied.
 """
 
 from collections.abc import Hashable, Iterable
@@ -32,7 +32,7 @@ from tidelog.core.slotted import field, slotted
 
 @slotted
 class Write:
-    """One key to write, what must hold for it, and what to tell once it is committed."""
+    """One key to write, its guards, and the effects to emit when it is committed."""
 
     op: Operation
     guards: tuple[Guard, ...]
@@ -43,7 +43,7 @@ class Write:
 
 @slotted
 class Reply:
-    """The results for a request's partitions, gathered from several transactions."""
+    """The results for a request's partitions, collected from several transactions."""
 
     event: Request
     wanted: int
@@ -52,7 +52,7 @@ class Reply:
 
 @slotted
 class Pending:
-    """A transaction out, or the first of a row of them that are sent one by one."""
+    """A transaction in flight, and those (`rest`) to send after it is committed."""
 
     tag: int
     writes: list[Write]
@@ -64,14 +64,14 @@ class Pending:
     guards: tuple[Guard, ...] = ()
     ops: tuple[Operation, ...] = ()
     begun: bool = False
-    unsure: bool = False
+    outcome_unknown: bool = False
     resend: bool = False
     ok: bool = False
     settles_at: Revision | None = None
 
 
 class Verdict(Enum):
-    """What an answer means for the controller."""
+    """What the store's response means for the controller."""
 
     COMMITTED = auto()
     REFUSED = auto()
@@ -80,7 +80,7 @@ class Verdict(Enum):
 
 
 def pack(groups: Iterable[list[Write]]) -> list[list[Write]]:
-    """Fill transactions up to the store's limits; a group is never split."""
+    """Pack writes into transactions up to the store's limits; a group is never split."""
     packed: list[list[Write]] = []
     guards: set[Guard] = set()
     for group in groups:
@@ -99,7 +99,7 @@ def pack(groups: Iterable[list[Write]]) -> list[list[Write]]:
 
 
 class TransactionsInFlight:
-    """What is out, which keys that keeps busy, and what happens when answers come."""
+    """The transactions in flight, and the keys that they keep busy."""
 
     __slots__ = ("_last_tag", "busy", "pending", "token")
 
@@ -110,7 +110,7 @@ class TransactionsInFlight:
         self._last_tag = 0
 
     def begin(self, token: Revision) -> None:
-        """A new term of office: what an earlier one sent is none of its business."""
+        """Begin a term as controller; drop the transactions of an earlier one."""
         self.token = token
         self.pending.clear()
         self.busy.clear()
@@ -127,7 +127,7 @@ class TransactionsInFlight:
         answer: Answer | None = None,
         also_busy: Iterable[str] = (),
     ) -> StoreTransaction:
-        """Send the first step; the others follow as each is committed."""
+        """Send the first step; each further one follows when the one before is committed."""
         busy = frozenset(write.op.key for step in steps for write in step).union(also_busy)
         pending = Pending(self.new_tag(), steps[0], steps[1:], reply, retry, answer, busy)
         self.pending[pending.tag] = pending
@@ -135,23 +135,23 @@ class TransactionsInFlight:
         return self._transaction(pending)
 
     def next_step(self, pending: Pending) -> StoreTransaction:
-        """The next of a row, under a tag of its own."""
+        """Send the next step under a new tag."""
         del self.pending[pending.tag]
         pending.tag = self.new_tag()
         pending.writes, pending.rest = pending.rest[0], pending.rest[1:]
         pending.begun = True
-        pending.unsure = pending.ok = False
+        pending.outcome_unknown = pending.ok = False
         pending.settles_at = None
         self.pending[pending.tag] = pending
         return self._transaction(pending)
 
     def answered(self, pending: Pending, answer: TxnAnswer) -> Verdict:
-        """Settle it, or mark it to be sent again."""
+        """Apply the store's response: settle the transaction, or mark it to be sent again."""
         if not isinstance(answer, TxnResult):
             pending.resend = True
-            pending.unsure |= isinstance(answer, OutcomeUnknown)
+            pending.outcome_unknown |= isinstance(answer, OutcomeUnknown)
             return Verdict.UNSETTLED
-        pending.ok = answer.ok or (pending.unsure and _landed(pending, answer))
+        pending.ok = answer.ok or (pending.outcome_unknown and _was_applied(pending, answer))
         pending.settles_at = answer.rev
         if pending.ok:
             return Verdict.COMMITTED
@@ -159,14 +159,14 @@ class TransactionsInFlight:
         return Verdict.REFUSED if token.holds_for(answer.now(token.key)) else Verdict.FENCED
 
     def resend(self) -> list[StoreTransaction]:
-        """Once more, the same and under the same tag, what has no clear answer."""
+        """Resend transactions whose outcome is unknown, under the same tag."""
         again = [pending for pending in self.pending.values() if pending.resend]
         for pending in again:
             pending.resend = False
         return [StoreTransaction(p.tag, p.guards, p.ops) for p in again]
 
     def settle(self, image_revision: Revision) -> list[Pending]:
-        """Let go of what the image has caught up with."""
+        """Remove and return the settled transactions that the image has caught up with."""
         done = [
             pending
             for pending in self.pending.values()
@@ -182,7 +182,7 @@ class TransactionsInFlight:
         return (
             self.token,
             frozenset(
-                (p.guards, p.ops, p.unsure, p.resend, p.ok, p.settles_at)
+                (p.guards, p.ops, p.outcome_unknown, p.resend, p.ok, p.settles_at)
                 for p in self.pending.values()
             ),
         )
@@ -194,8 +194,8 @@ class TransactionsInFlight:
         return StoreTransaction(pending.tag, pending.guards, pending.ops)
 
 
-def _landed(pending: Pending, answer: TxnResult) -> bool:
-    """Whether the store holds exactly what this transaction writes: an earlier sending won."""
+def _was_applied(pending: Pending, answer: TxnResult) -> bool:
+    """Whether the store holds what this transaction writes: an earlier sending was applied."""
     for op in pending.ops:
         now = answer.now(op.key)
         if isinstance(op, Put) and (now is None or now.value != op.value):

@@ -1,9 +1,9 @@
-"""What has to change so that brokers and partitions fit what is known of the brokers.
+"""The changes of brokers and partitions that follow from which brokers are alive.
 
-Looked at as a whole and as often as anything changes, not as a reaction to single events:
-whatever an earlier controller left half done, or a lost race left undone, is found here
-again. Only partitions of inactive brokers and those named by the caller are looked at, and so
-many at once as the caller says: a broker that led thousands must not stop the one that decides.
+The controller compares the whole image with the brokers' liveness whenever something changes,
+instead of reacting to single events. So it also finds what an earlier controller left unfinished.
+It checks only partitions of inactive brokers and those named by the caller, a limited number at
+once: the death of a broker that led thousands of partitions must not block the controller.
 """
 
 from collections.abc import Set as AbstractSet
@@ -34,22 +34,22 @@ from tidelog.core.types import BrokerId
 
 ADMISSIONS_MAX = 10
 ADMISSION_PARTITIONS_MAX = 30
-"""So many admissions share one transaction with so many partition changes, at most."""
+"""The most admissions and partition changes that share one transaction."""
 
 
 @slotted(frozen=True)
-class Office:
-    """What a controller decides with: the image and its own term."""
+class ControllerTerm:
+    """What a controller decides by: the image, its epoch and its settings."""
 
     image: ClusterImage
     controller_epoch: int
     reports: LogReports
     recovery: UncleanRecovery = UncleanRecovery.BALANCED
     unclean_default: bool = False
-    """Whether an unclean election is allowed where nothing is set."""
+    """Whether an unclean election is allowed if it is not configured."""
 
     def rules(self, key: PartitionKey, active: frozenset[BrokerId]) -> ElectionRules:
-        """The election rules of a partition's topic."""
+        """Return the election rules of a partition."""
         image = self.image
         allowed = image.unclean_election_allowed(key.topic_id, default=self.unclean_default)
         return ElectionRules(
@@ -61,11 +61,10 @@ class Office:
         )
 
     def write(self, old: PartitionRegistration | None, new: PartitionRegistration) -> Write:
-        """Write a partition, if it is still what it was.
+        """Write a partition, unless it has changed meanwhile.
 
-        Whoever becomes leader or joins the ISR must still be the incarnation that was
-        meant: one that died or restarted a moment ago can't enter, even before it is
-        noticed.
+        A guard checks that a new leader or ISR member is still the same incarnation: one that
+        died or restarted a moment ago can't enter, even before the controller knows of it.
         """
         name = keys.partition(new.topic_id, new.partition)
         joined = set(new.isr) if old is None else set(new.isr) - set(old.isr)
@@ -84,39 +83,39 @@ class Office:
         return Write(Put(name, value), tuple(guards), effects, new.key)
 
     def stamp(self, partition: PartitionRegistration) -> PartitionRegistration:
-        """Who wrote it: with the partition epoch, unique to one write."""
+        """Set the controller epoch. Together with the partition epoch it is unique to one write."""
         return replace(partition, controller_epoch=self.controller_epoch)
 
 
-class Left(NamedTuple):
-    """What is to be looked at again."""
+class Remaining(NamedTuple):
+    """The partitions that remain to be checked."""
 
-    look_at: set[PartitionKey]
-    """Partitions that may have got a chance to be led: they are busy, or did not get their turn."""
-    some: bool
-    """Whether any did not get their turn."""
+    to_check: set[PartitionKey]
+    """Partitions that may get a leader but were busy or beyond the limit."""
+    unfinished: bool
+    """Whether any was beyond the limit."""
 
 
 def upkeep(
-    office: Office,
+    term: ControllerTerm,
     liveness: BrokerLiveness,
     busy: set[str],
-    look_at: AbstractSet[PartitionKey],
+    to_check: AbstractSet[PartitionKey],
     most: int,
-) -> tuple[list[list[Write]], Left]:
-    """Groups of writes, none to be split, the urgent first, for so many partitions at most; and
-    what is left.
+) -> tuple[list[list[Write]], Remaining]:
+    """Return groups of writes for at most `most` partitions, and the partitions that remain.
 
-    `look_at` names partitions that may have got a chance to be led.
+    A group must not be split; urgent groups come first. `to_check` names partitions that may get
+    a leader.
     """
-    image = office.image
+    image = term.image
     brokers = sorted(image.brokers.values(), key=lambda broker: broker.id)
     states = {b: state for b in brokers if (state := liveness.next_state(b)) is not None}
     dead = [broker for broker in brokers if liveness.is_dead(broker)]
     leaving = {b.id for b, state in states.items() if state.fenced or state.shutting_down}
     active = image.active - leaving - {broker.id for broker in dead}
     arriving = [broker for broker in brokers if broker.awaits_admission and broker not in dead]
-    writes, left = _partition_writes(office, active, arriving, busy, look_at, most)
+    writes, left = _partition_writes(term, active, arriving, busy, to_check, most)
     deaths = []
     for broker in dead:
         guards, (delete,) = deregistration_transaction(broker.id, broker.epoch)
@@ -132,17 +131,17 @@ def upkeep(
 
 
 def _partition_writes(
-    office: Office,
+    term: ControllerTerm,
     active: frozenset[BrokerId],
     arriving: list[BrokerRegistration],
     busy: set[str],
-    look_at: AbstractSet[PartitionKey],
+    to_check: AbstractSet[PartitionKey],
     most: int,
-) -> tuple[dict[PartitionKey, Write], Left]:
-    """Take inactive brokers out of ISRs; lost incarnations and unregistered brokers leave the
-    ELRs too. Those writes are urgent, and are found again if they are left for later; then come
-    the partitions that were named."""
-    image = office.image
+) -> tuple[dict[PartitionKey, Write], Remaining]:
+    """Remove inactive brokers from ISRs, and incarnations that stopped uncleanly and
+    unregistered brokers from ELRs too. These writes are urgent, and are found again if they exceed
+    the limit. Then check the named partitions."""
+    image = term.image
     unclean = frozenset(broker.id for broker in arriving if broker.stopped_uncleanly)
     unclean |= _unregistered(image)
     affected: set[PartitionKey] = set()
@@ -152,24 +151,24 @@ def _partition_writes(
     for broker in unclean:
         affected |= image.in_elr.get(broker, set())
     if not most:
-        return {}, Left(set(look_at), bool(affected or look_at))
+        return {}, Remaining(set(to_check), bool(affected or to_check))
     writes: dict[PartitionKey, Write] = {}
-    left = {key for key in look_at if keys.partition(*key) in busy}
-    named = sorted(look_at - affected - left)
+    left = {key for key in to_check if keys.partition(*key) in busy}
+    named = sorted(to_check - affected - left)
     looked_at = named[:most]
     for key in (*sorted(affected), *looked_at):
         if len(writes) == most:
             left.update(named)
-            return writes, Left(left, True)
+            return writes, Remaining(left, True)
         partition = image.partitions.get(key)
         if partition is None or keys.partition(*key) in busy:
             continue
         isr = tuple(broker for broker in partition.isr if broker in active)
         target = Target(isr=isr, unclean_shutdown=unclean)
-        new = next_registration(partition, target, office.rules(key, active))
+        new = next_registration(partition, target, term.rules(key, active))
         if new is not partition:
-            writes[key] = office.write(partition, new)
-    return writes, Left(left.union(named[most:]), len(named) > most)
+            writes[key] = term.write(partition, new)
+    return writes, Remaining(left.union(named[most:]), len(named) > most)
 
 
 def _unregistered(image: ClusterImage) -> frozenset[BrokerId]:
@@ -184,10 +183,10 @@ def _admissions(
     writes: dict[PartitionKey, Write],
     busy: set[str],
 ) -> list[list[Write]]:
-    """Admit new incarnations together with what the older ones lose, or not yet.
+    """Admit new incarnations in one transaction with what the older ones lose.
 
-    One that loses too much for one transaction is admitted once it has lost it. Takes the
-    partition writes that it needs out of `writes`.
+    An incarnation whose predecessor loses too much for one transaction is admitted after that.
+    Removes the partition writes that it needs from `writes`.
     """
     ready: list[BrokerRegistration] = []
     shared: set[PartitionKey] = set()
@@ -208,7 +207,7 @@ def _admissions(
 
 
 def state_write(image: ClusterImage, broker: BrokerRegistration, state: BrokerState) -> Write:
-    """Write a broker's state; to admit or unfence it, its own key must still be there."""
+    """Write a broker's state; to admit or unfence it, its own key must still exist."""
     state = replace(state, endpoints=broker.endpoints, rack=broker.rack)
     name = keys.broker_state(broker.id)
     guards = [Guard(name, image.mod_rev(name))]
@@ -218,5 +217,5 @@ def state_write(image: ClusterImage, broker: BrokerRegistration, state: BrokerSt
 
 
 def broker_guard(broker: BrokerRegistration) -> Guard:
-    """True while that incarnation's own key lives."""
+    """Return a guard that holds while the key of this incarnation exists."""
     return Guard(keys.broker_id(broker.id), broker.epoch, "create")

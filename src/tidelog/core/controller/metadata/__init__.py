@@ -1,1 +1,1 @@
-"""What the metadata store holds: its interface, its keys, its values, the picture of it all."""
+"""The metadata store: its interface, keys and values, and the image of its contents."""

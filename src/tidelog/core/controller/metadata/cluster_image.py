@@ -1,12 +1,12 @@
-"""The picture of the metadata store that every broker keeps, and the controller decides on.
+"""The image of the metadata store that every broker keeps, and by which the controller decides.
 
-It is taken once from a snapshot and then follows the watch, one revision at a time; nothing
-is pushed to a broker. Applying a revision costs only what it changed, and tells what that
-was, so that a broker with thousands of partitions looks at few.
+It is loaded from a snapshot and then follows the watch, one revision at a time; no other broker
+sends it. The cost of applying a revision depends only on what it changed. `apply` returns these
+changes, so that a broker with thousands of partitions checks few.
 
-Always true: the image is exactly the store at `revision`. A topic's partitions are shown
-only once `topics/name/<t>` commits them; those that wait are kept, because their replicas
-may die meanwhile.
+Invariants: the image is exactly the store at `revision`. A topic's partitions are visible only
+once `topics/name/<t>` commits them; uncommitted ones are kept, because their replicas may die
+meanwhile.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -39,8 +39,8 @@ _TOPIC_NAME = {broker: topic for topic, broker in BROKER_NAME.items()}
 class ImageDelta:
     """What one or more revisions changed; the new values are in the image.
 
-    `partitions` holds only committed ones; of a deleted topic none, it is in
-    `deleted_topics` with the id it had.
+    `partitions` holds only committed partitions of existing topics. A deleted topic is in
+    `deleted_topics`, with the id it had.
     """
 
     revision: Revision
@@ -87,27 +87,27 @@ class ClusterImage:
     def __init__(self) -> None:
         self.revision: Revision = 0
         self.checksum = NO_CHECKSUM
-        """Of the store's history up to `revision`."""
+        """The checksum of the store's history up to `revision`."""
         self.controller: ControllerClaim | None = None
         self.controller_epoch = 0
         self.brokers: dict[BrokerId, BrokerRegistration] = {}
-        """Every registered broker, those without a session included."""
+        """Every registered broker, including those without a session."""
         self.active: frozenset[BrokerId] = frozenset()
         self.topics: dict[str, TopicImage] = {}
         self.topic_names: dict[TopicId, str] = {}
         self.partitions: dict[PartitionKey, PartitionRegistration] = {}
         self.created: dict[PartitionKey, Revision] = {}
-        """The revisions that made the partitions."""
+        """The revisions in which the partitions were created."""
         self.configs: dict[str, dict[str, str]] = {}
         self.config_changes = 0
-        """Counts the changes of `configs`."""
+        """The number of changes of `configs`."""
         self.min_insync_default = 1
-        """The smallest that a broker online goes by where nothing is set: no leader may
-        commit with fewer replicas than the controller counts on."""
+        """The smallest default of an online broker: no leader may commit with fewer replicas
+        than the controller assumes."""
         self.mod_revs: dict[str, Revision] = {}
         self.next_producer_id = 0
         self.in_isr: dict[BrokerId, set[PartitionKey]] = {}
-        """By broker: partitions that it leads or in whose ISR it is."""
+        """By broker: partitions that it leads, or whose ISR includes it."""
         self.in_elr: dict[BrokerId, set[PartitionKey]] = {}
         self.leaderless: set[PartitionKey] = set()
         self.imbalanced: set[PartitionKey] = set()
@@ -118,7 +118,7 @@ class ClusterImage:
         self._waiting: dict[TopicId, set[PartitionKey]] = {}
 
     def load(self, snapshot: Snapshot) -> ImageDelta:
-        """Become the snapshot, be it the first or one after the watch was cut off."""
+        """Load a snapshot: the first one, or one after the watch was interrupted."""
         delta = ImageDelta(snapshot.rev)
         present = {kv.key for kv in snapshot.kvs}
         for key in [key for key in self.mod_revs if key not in present]:
@@ -131,7 +131,7 @@ class ClusterImage:
         return delta
 
     def apply(self, *batches: Batch) -> ImageDelta:
-        """Follow the watch; a revision that the image already has is passed over."""
+        """Apply revisions from the watch; skip those that the image already has."""
         delta = ImageDelta(self.revision)
         for batch in batches:
             if batch.rev > self.revision:
@@ -143,15 +143,15 @@ class ClusterImage:
 
     @property
     def point(self) -> StorePoint:
-        """The point in the store's history that this image shows."""
+        """The point in the store's history of this image."""
         return StorePoint(self.revision, self.checksum)
 
     def mod_rev(self, key: str) -> Revision:
-        """The revision to guard a write with; ABSENT where there is no such key."""
+        """Return the revision to guard a write with; ABSENT if the key does not exist."""
         return self.mod_revs.get(key, ABSENT)
 
     def partition(self, topic: str, index: int) -> PartitionRegistration | None:
-        """A committed partition, by its topic's name."""
+        """Return a committed partition by its topic's name."""
         image = self.topics.get(topic)
         if image is None or not 0 <= index < image.partition_count:
             return None
@@ -163,26 +163,26 @@ class ClusterImage:
         return name is not None and key.partition < self.topics[name].partition_count
 
     def name_of(self, key: PartitionKey) -> TopicPartition | None:
-        """Under which name the partition is known; None while it is not committed."""
+        """Return the name of a partition; None while it is not committed."""
         if not self.committed(key):
             return None
         return TopicPartition(self.topic_names[key.topic_id], key.partition)
 
     def uncommitted(self) -> Iterator[PartitionKey]:
-        """Partitions without a topic: a creation under way, or one that was cut short."""
+        """Yield partitions without a topic: their creation is in progress, or was interrupted."""
         return (key for key in self.partitions if not self.committed(key))
 
     def topic_config(
         self, topic_id: TopicId, name: str, broker: BrokerId | None = None
     ) -> str | None:
-        """One of `topic_overrides`; None if nothing was set while brokers ran."""
+        """Return one of `topic_overrides`, or None."""
         return self.topic_overrides(topic_id, broker).get(name)
 
     def topic_overrides(
         self, topic_id: TopicId, broker: BrokerId | None = None
     ) -> Mapping[str, str]:
-        """What was set while brokers ran, under the topics' names for settings: a topic's own
-        comes first, then that of one broker (if one is named), then that of all brokers."""
+        """Return the dynamic settings for a topic, with the topics' names for settings. The
+        topic's own take precedence, then those of `broker` (if given), then of all brokers."""
         topic = self.topic_names.get(topic_id)
         own = {} if topic is None else self.configs.get(keys.topic_config(topic), {})
         of_brokers = self.configs.get(keys.DEFAULT_CONFIG, {})
@@ -201,12 +201,12 @@ class ClusterImage:
         return default if own is None else own == "true"
 
     def may_lead(self, broker: BrokerId, epoch: int) -> bool:
-        """Whether that very incarnation may act as leader where it is named as one."""
+        """Whether this incarnation of a broker may act as leader."""
         known = self.brokers.get(broker)
         return known is not None and known.epoch == epoch and not known.fenced
 
     def freeze(self) -> Hashable:
-        """All there is, revisions left out: the same cluster is the same value."""
+        """Return the contents without revisions: equal clusters have equal values."""
         return (
             self.controller,
             self.controller_epoch,
@@ -309,7 +309,7 @@ class ClusterImage:
         self._set_broker(broker, delta)
 
     def _set_broker(self, broker: BrokerId, delta: ImageDelta) -> None:
-        """Join what its own key and the controller's state say of a broker."""
+        """Combine a broker's own key and the controller's state of it."""
         own, state = self._online.get(broker), self._states.get(broker)
         if state is None:
             state = BrokerState(NEVER_ADMITTED)
@@ -369,6 +369,6 @@ class ClusterImage:
 
 
 def partitions_of(image: ClusterImage, topic: TopicImage) -> Iterable[PartitionRegistration]:
-    """A topic's committed partitions in order."""
+    """Return a topic's committed partitions in order."""
     for index in range(topic.partition_count):
         yield image.partitions[PartitionKey(topic.topic_id, index)]

@@ -1,4 +1,4 @@
-"""Which history a store has: one checksum for each revision, chained over all changes so far.
+"""The history of a store as one checksum for each revision, chained over all changes so far.
 
 Revisions alone do not distinguish two histories. A store that lost its newest changes continues
 from its older revision, and reaches the same numbers with other contents. Two stores with the same
@@ -21,7 +21,7 @@ WAY_OUT = (
 
 
 def chained(before: int, revision: Revision, changes: Iterable[tuple[str, KV | None]]) -> int:
-    """The checksum of a revision, from the one before it and what the revision changed."""
+    """Return the checksum of a revision, from the one before it and its changes."""
     checksum = crc32(b"%d" % revision, before)
     for key, kv in changes:
         checksum = crc32(key.encode(), checksum)
@@ -30,6 +30,6 @@ def chained(before: int, revision: Revision, changes: Iterable[tuple[str, KV | N
 
 
 def row_checksum(kv: KV) -> int:
-    """The checksum of one key as it is stored."""
+    """Return the checksum of one key as it is stored."""
     rest = b"\0%d %d %d " % (kv.create_rev, kv.mod_rev, kv.session)
     return crc32(kv.value, crc32(rest, crc32(kv.key.encode())))

@@ -1,4 +1,4 @@
-"""Where things lie in the metadata store. A cluster's own prefix is the store's business."""
+"""The keys of the metadata store. The store adds the cluster's own prefix."""
 
 from tidelog.core.types import BrokerId, TopicId
 
@@ -12,19 +12,19 @@ CONFIGS = "config/"
 TOPIC_CONFIGS = "config/topic/"
 BROKER_CONFIGS = "config/broker/"
 DEFAULT_CONFIG = "config/broker/_default"
-"""Of the whole cluster, under the brokers' names for settings, as a broker's own."""
+"""Settings of all brokers, with the brokers' names for settings."""
 PRODUCER_IDS = "ids/producer"
-"""The first producer id that nobody was given yet."""
+"""The first producer id that is not allocated."""
 
 
 def broker_id(broker: BrokerId) -> str:
-    """Ephemeral, written by the broker: it is online. Its create revision is the broker epoch."""
+    """Ephemeral key of a broker that is online; its create revision is the broker epoch."""
     return f"{BROKER_IDS}{broker}"
 
 
 def broker_state(broker: BrokerId) -> str:
-    """Durable, written by the controller: the broker is registered. It holds the epoch that
-    was admitted last and whether it is fenced; only UnregisterBroker deletes it."""
+    """Durable key of a registered broker, written by the controller. It holds the last admitted
+    epoch and whether the broker is fenced; only UnregisterBroker deletes it."""
     return f"{BROKER_STATES}{broker}"
 
 
@@ -49,5 +49,5 @@ def topic_config(topic: str) -> str:
 
 
 def broker_config(broker: BrokerId | None) -> str:
-    """What was set for one broker, or for all of them."""
+    """The dynamic settings of one broker, or of all brokers."""
     return DEFAULT_CONFIG if broker is None else f"{BROKER_CONFIGS}{broker}"

@@ -22,7 +22,7 @@ class MetadataCopy(NamedTuple):
 
 
 def encode_copy(image: ClusterImage) -> bytes:
-    """The copy of what an image shows."""
+    """Encode the copy of an image."""
     fields = {
         "version": 0,
         "revision": image.revision,
@@ -33,7 +33,7 @@ def encode_copy(image: ClusterImage) -> bytes:
 
 
 def decode_copy(data: bytes) -> MetadataCopy | None:
-    """None if it is damaged or of a newer release."""
+    """Decode a copy. Return None if it is damaged or of a newer release."""
     try:
         fields = json.loads(data)
         if fields["version"] != 0:

@@ -1,13 +1,13 @@
-"""The metadata store's interface, as values.
+"""The interface of the metadata store, as plain values.
 
-Core never calls a store. It asks for a transaction with an effect and hears the answer as
-an event, so calls are described here by plain values which any store carries out: the
-in-memory one (`mvcc`, the specification), SQLite, etcd.
+Core never calls a store. It emits a transaction as an effect and gets the response as an event.
+So calls are plain values that any store can carry out: the one in memory (`mvcc`, the
+specification), SQLite, etcd.
 
-Always true of every store behind this interface: one sequence of revisions for all keys,
-+1 for each transaction that changes something, never used twice; a transaction's guards
-hold for all of its operations or none is done; a key made anew has a new `create_rev`, so
-the `create_rev` of an ephemeral key is a fencing token that never comes back.
+Invariants of every store: there is one sequence of revisions for all keys, +1 for each transaction
+that changes something, never used twice. A transaction is applied as a whole if all its guards
+hold, else not at all. A key that is created again has a new `create_rev`, so the `create_rev` of
+an ephemeral key is a fencing token that never returns.
 """
 
 from typing import Literal, NamedTuple, TypeAlias
@@ -28,7 +28,7 @@ VALUE_BYTES_MAX = 1 << 20
 
 
 class KV(NamedTuple):
-    """A key with its value, the revisions that made and last changed it, and its session."""
+    """A key with its value, the revisions that created and last changed it, and its session."""
 
     key: str
     value: bytes
@@ -38,7 +38,7 @@ class KV(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """True while the key's create or mod revision is `rev` (0: while there is no such key)."""
+    """Holds while the key's create or mod revision is `rev` (0: while the key is absent)."""
 
     key: str
     rev: Revision
@@ -51,7 +51,7 @@ class Guard(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Write a key; with a session it vanishes when the session ends."""
+    """Write a key; with a session it is deleted when the session ends."""
 
     key: str
     value: bytes
@@ -69,16 +69,16 @@ Operation: TypeAlias = Put | Delete
 
 
 class Change(NamedTuple):
-    """What one revision did to one key; `kv` is None when it was deleted."""
+    """The change of one key in one revision; `kv` is None if it was deleted."""
 
     key: str
     kv: KV | None
 
 
 class Batch(NamedTuple):
-    """All changes of one revision: never split, never merged with another's.
+    """All changes of one revision: never split, never merged with another revision.
 
-    `checksum` is that of the store's history up to here (history.py).
+    `checksum` is that of the store's history up to this revision (history.py).
     """
 
     rev: Revision
@@ -89,8 +89,8 @@ class Batch(NamedTuple):
 class Snapshot(NamedTuple):
     """Every key under a prefix, sorted, as of one revision.
 
-    `checksum` is that of the store's history up to here (history.py), `earlier` the one it had
-    at the revision that the reader named; None if that is not known, or is still to come.
+    `checksum` is that of the store's history up to this revision (history.py). `earlier` is the
+    checksum at the revision that the reader named; None if it is unknown or in the future.
     """
 
     kvs: tuple[KV, ...]
@@ -101,7 +101,7 @@ class Snapshot(NamedTuple):
 
 @slotted(frozen=True)
 class TxnResult:
-    """The store's answer. When a guard failed, `current` shows what the guard keys are now.
+    """The store's response. If a guard failed, `current` has the present values of its keys.
 
     `rev` is the transaction's revision if it changed something, else the store's latest.
     """
@@ -116,26 +116,26 @@ class TxnResult:
 
 @slotted(frozen=True)
 class Unavailable:
-    """The transaction was surely not applied."""
+    """The transaction was not applied."""
 
 
 @slotted(frozen=True)
 class OutcomeUnknown:
-    """It may have been applied, and may still be.
+    """The transaction may have been applied, or may still be.
 
-    Reading does not settle it. Send the same guarded transaction again: at most one of
-    the two can win, and the loser is shown the winner's values.
+    Reading does not settle it. Send the same guarded transaction again: at most one of the two
+    is applied, and the response to the other shows the values of the first.
     """
 
 
 @slotted(frozen=True)
 class SessionExpired:
-    """A key was put with a session that has ended; nothing was applied."""
+    """The session of a Put has ended; nothing was applied."""
 
 
 @slotted(frozen=True)
 class Compacted:
-    """Changes up to and including `rev` are forgotten: take a snapshot and watch from there."""
+    """Changes up to `rev` are no longer kept: take a snapshot and watch from there."""
 
     rev: Revision
 
@@ -144,7 +144,7 @@ TxnAnswer: TypeAlias = TxnResult | Unavailable | OutcomeUnknown | SessionExpired
 
 
 def check_limits(guards: tuple[Guard, ...], ops: tuple[Operation, ...]) -> None:
-    """Refuse what some store could not carry out, so that all refuse the same."""
+    """Raise ValueError for a transaction beyond the limits, which are the same for all stores."""
     if len(guards) > GUARDS_MAX or len(ops) > OPERATIONS_MAX:
         raise ValueError(f"{len(guards)} guards and {len(ops)} operations in one transaction")
     written: set[str] = set()

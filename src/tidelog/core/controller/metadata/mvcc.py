@@ -1,8 +1,8 @@
-"""The metadata store in memory: the specification every other store is tested against.
+"""The metadata store in memory: the specification that every other store is tested against.
 
-No clock and no I/O: a session ends when it is told to, and a watch is the question "what
-happened after this revision?". What may go wrong between a caller and a store (answers
-lost, late or doubled) is for the caller's world to add.
+It has no clock and no I/O: `expire` ends a session, and `watch` returns the changes after a
+revision. Faults between a caller and a store (lost, late or duplicate responses) are added by the
+caller.
 """
 
 from bisect import bisect_right
@@ -29,7 +29,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 
 
 class Mvcc:
-    """Keys, revisions and sessions; one revision for each transaction that changed something."""
+    """Keys, revisions and sessions; each transaction that changes something is a revision."""
 
     __slots__ = (
         "_checksums",
@@ -54,20 +54,20 @@ class Mvcc:
         return self._keys.get(key), self.revision
 
     def range(self, prefix: str, earlier: Revision = 0) -> Snapshot:
-        """Everything under the prefix, as it is at one revision."""
+        """Return all keys under the prefix as of the present revision."""
         kvs = (kv for key, kv in self._keys.items() if key.startswith(prefix))
         past = self._checksums.get(earlier)
         return Snapshot(tuple(sorted(kvs)), self.revision, self.checksum, past)
 
     @property
     def checksum(self) -> int:
-        """Of the whole history."""
+        """The checksum of the whole history."""
         return self._checksums.get(self.revision, NO_CHECKSUM)
 
     def txn(
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...]
     ) -> TxnResult | SessionExpired:
-        """All operations at one revision if every guard holds, else none."""
+        """Apply all operations in one revision if every guard holds, else none."""
         check_limits(guards, ops)
         current = tuple((guard.key, self._keys.get(guard.key)) for guard in guards)
         if not all(guard.holds_for(self._keys.get(guard.key)) for guard in guards):
@@ -78,7 +78,7 @@ class Mvcc:
         return TxnResult(True, self.revision, current)
 
     def watch(self, prefix: str, after: Revision) -> list[Batch] | Compacted:
-        """Every change under the prefix after a revision, in order, whole revisions only."""
+        """Return all changes under the prefix after a revision, in order, by revision."""
         if after < self.compacted:
             return Compacted(self.compacted)
         start = bisect_right(self._history, after, key=lambda batch: batch.rev)
@@ -90,7 +90,7 @@ class Mvcc:
         return batches
 
     def compact(self, rev: Revision) -> None:
-        """Forget the changes up to and including a revision; the keys stay as they are."""
+        """Drop the changes up to and including a revision; the keys stay as they are."""
         self.compacted = max(self.compacted, min(rev, self.revision))
         self._history = [batch for batch in self._history if batch.rev > self.compacted]
 
@@ -103,7 +103,7 @@ class Mvcc:
         return session == NO_SESSION or session in self._sessions
 
     def expire(self, session: SessionId) -> None:
-        """End a session, by its holder or by time: its keys go in one revision."""
+        """End a session, and delete its keys in one revision."""
         self._sessions.discard(session)
         owned = [kv.key for kv in self._keys.values() if kv.session == session != NO_SESSION]
         self._commit(tuple(Delete(key) for key in sorted(owned)))

@@ -9,8 +9,8 @@ of the newest epoch is the replica whose log has the highest leader epoch, and t
 records. Replicas with the same epoch and the same end have the same log. These, and only these,
 are in sync in the rebuilt metadata; all others truncate and catch up as after any election.
 
-Every broker is registered with the epoch that it will name as its previous one, if any. So it is
-admitted as one that kept everything: what it kept after a crash was looked at here.
+Every broker is registered with the epoch that it will send as its previous one, if any. So it is
+admitted as a broker that lost nothing: its logs were examined here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ class FoundLog(NamedTuple):
     log_end_offset: Offset
     high_watermark: Offset
     producer_id: int = -1
-    """The highest that wrote to it."""
+    """The highest producer id that wrote to it."""
 
 
 class FoundBroker(NamedTuple):

@@ -1,7 +1,7 @@
-"""The values that lie in the metadata store, and their bytes.
+"""The values in the metadata store, and their encoding.
 
-Values are frozen and hashable, so that elections and ISR changes are pure functions on
-them and a model checker can run those directly. JSON, because people read the store when
+Values are frozen and hashable, so that elections and ISR changes are pure functions of them, which
+a model checker can run directly. They are encoded as JSON, because people read the store when
 something is wrong.
 """
 
@@ -13,9 +13,9 @@ from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicId
 
 NO_EPOCH: BrokerEpoch = -1
-"""No broker epoch known: on the wire of AlterPartition "do not check"."""
+"""An unknown broker epoch; in AlterPartition it means "do not check"."""
 NEVER_ADMITTED: BrokerEpoch = -2
-"""The controller keeps nothing of a broker: no broker names this as its previous epoch."""
+"""The controller has no state of a broker; no broker has this as its previous epoch."""
 
 
 class PartitionKey(NamedTuple):
@@ -26,14 +26,14 @@ class PartitionKey(NamedTuple):
 
 
 class LeaderRecovery(IntEnum):
-    """Whether the leader still has to make up for an unclean election (KIP-704)."""
+    """Whether the leader still recovers from an unclean election (KIP-704)."""
 
     RECOVERED = 0
     RECOVERING = 1
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens, under the listener's name."""
+    """A named listener of a broker."""
 
     listener: str
     host: str
@@ -42,7 +42,7 @@ class Endpoint(NamedTuple):
 
 @slotted(frozen=True)
 class UncleanElection:
-    """The last time a leader was chosen that may lack committed records, and instead of whom.
+    """The last election of a leader that may lack committed records, and the state before it.
 
     `recovered` is true when the controller compared the logs itself, after every in-sync
     replica had stopped uncleanly; false when an administrator asked for the election.
@@ -58,13 +58,13 @@ class UncleanElection:
 
 @slotted(frozen=True)
 class PartitionRegistration:
-    """What the cluster has agreed on about one partition.
+    """The metadata of one partition.
 
-    `isr`, `elr`, `last_known_elr`, `lost` and `behind` are kept in assignment order, so that
-    equal states are equal values. Who is in `lost` had no log when it started, and nobody has
-    led since; who is in `behind` had none, and has not been in the ISR since.
-    `controller_epoch` and `partition_epoch` together are unique to one write: they tell a
-    controller whether a transaction of unknown outcome was its own.
+    `isr`, `elr`, `last_known_elr`, `lost` and `behind` are in assignment order, so that equal
+    states are equal values. A replica in `lost` had no log when its broker started, and there has
+    been no leader since. One in `behind` had no log, and has not been in the ISR since.
+    `controller_epoch` and `partition_epoch` together are unique to one write: by them a
+    controller recognises its own write if the outcome was unknown.
     """
 
     topic_id: TopicId
@@ -120,16 +120,15 @@ class BrokerState:
 
 @slotted(frozen=True)
 class BrokerRegistration:
-    """A registered broker: its own key, which lives as long as its session, and the state
-    that the controller keeps of it, which stays when the session ends.
+    """A registered broker: its own key, which exists as long as its session, and the
+    controller's state of it, which remains when the session ends.
 
-    `epoch` is its own key's create revision, NO_EPOCH while there is none;
-    `admitted_epoch` is the one in the controller's state, NEVER_ADMITTED without a state. It is
-    fenced unless both agree and the controller unfenced it: so the end of
-    a session fences at once, and a new incarnation is fenced until the controller has dealt
-    with the older one.
+    `epoch` is the create revision of its own key, NO_EPOCH while it is offline. `admitted_epoch`
+    is the epoch in the controller's state, NEVER_ADMITTED without a state. The broker is fenced
+    unless both are equal and the controller unfenced it. So the end of a session fences at once,
+    and a new incarnation is fenced until the controller has handled the older one.
 
-    `min_insync_replicas` is what it goes by as leader of a topic for which nothing is set.
+    `min_insync_replicas` is the broker's default for topics without this setting.
     """
 
     id: BrokerId
@@ -154,19 +153,19 @@ class BrokerRegistration:
 
     @property
     def stopped_uncleanly(self) -> bool:
-        """It can't prove that it kept everything since it was last admitted. A broker that
-        was unregistered, or was never admitted, has nothing to prove it with."""
+        """Whether it may have lost records since it was last admitted: it can't prove a clean
+        stop. A broker that was unregistered, or never admitted, has no proof."""
         return self.previous_epoch != self.admitted_epoch
 
     @property
     def active(self) -> bool:
-        """May lead, and may join an ISR."""
+        """Whether it may lead and join an ISR."""
         return not self.fenced and not self.shutting_down
 
 
 @slotted(frozen=True)
 class ControllerClaim:
-    """Who holds the controller's role; `token` is the create revision of the key."""
+    """The broker that holds the role of controller; `token` is the key's create revision."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -176,7 +175,7 @@ class ControllerClaim:
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-"""Made once: thousands of partitions are written at a time."""
+"""Created once, because thousands of partitions are written at a time."""
 
 
 def _dumps(value: dict[str, Any]) -> bytes:
@@ -184,7 +183,7 @@ def _dumps(value: dict[str, Any]) -> bytes:
 
 
 def encode_partition(value: PartitionRegistration) -> bytes:
-    """Topic id and index are in the key; what is empty is left out."""
+    """Encode a partition. Topic id and index are in the key; empty fields are left out."""
     fields: dict[str, Any] = {
         "replicas": value.replicas,
         "isr": value.isr,
@@ -205,6 +204,7 @@ def encode_partition(value: PartitionRegistration) -> bytes:
 
 
 def decode_partition(key: PartitionKey, value: bytes) -> PartitionRegistration:
+    """Decode a partition."""
     fields = json.loads(value)
     unclean = fields.get("unclean_election")
     if unclean is not None:
@@ -239,7 +239,7 @@ def encode_broker(
     previous_epoch: BrokerEpoch,
     min_insync_replicas: int = 1,
 ) -> bytes:
-    """The value of a broker's own key. Its epoch is not in it: the store gives that."""
+    """Encode the value of a broker's own key. It has no epoch: that is the key's revision."""
     return _dumps(
         {
             "incarnation": incarnation,
@@ -252,6 +252,7 @@ def encode_broker(
 
 
 def decode_broker(broker: BrokerId, epoch: BrokerEpoch, value: bytes) -> BrokerRegistration:
+    """Decode the value of a broker's own key."""
     fields = json.loads(value)
     return BrokerRegistration(
         broker,
@@ -265,6 +266,7 @@ def decode_broker(broker: BrokerId, epoch: BrokerEpoch, value: bytes) -> BrokerR
 
 
 def encode_broker_state(value: BrokerState) -> bytes:
+    """Encode the controller's state of a broker."""
     return _dumps(
         {
             "epoch": value.epoch,
@@ -277,7 +279,7 @@ def encode_broker_state(value: BrokerState) -> bytes:
 
 
 def decode_broker_state(value: bytes) -> BrokerState:
-    """Also the state that older releases wrote, which has neither endpoints nor rack."""
+    """Decode a broker's state. States of older releases have neither endpoints nor rack."""
     fields = json.loads(value)
     return BrokerState(
         fields["epoch"],
@@ -289,37 +291,44 @@ def decode_broker_state(value: bytes) -> BrokerState:
 
 
 def encode_topic(value: TopicImage) -> bytes:
+    """Encode a topic's id and partition count."""
     return _dumps({"topic_id": value.topic_id.hex(), "partition_count": value.partition_count})
 
 
 def decode_topic(name: str, value: bytes) -> TopicImage:
+    """Decode a topic."""
     fields = json.loads(value)
     return TopicImage(name, bytes.fromhex(fields["topic_id"]), fields["partition_count"])
 
 
 def encode_claim(broker: BrokerId, broker_epoch: BrokerEpoch, controller_epoch: int) -> bytes:
+    """Encode a claim to the role of controller."""
     return _dumps(
         {"broker": broker, "broker_epoch": broker_epoch, "controller_epoch": controller_epoch}
     )
 
 
 def decode_claim(value: bytes, session: int, token: int) -> ControllerClaim:
+    """Decode a claim."""
     return ControllerClaim(**json.loads(value), session=session, token=token)
 
 
 def encode_producer_ids(next_id: int, controller_epoch: int) -> bytes:
-    """With the controller epoch, unique to one write: a block whose writing has an unknown
-    outcome can't be taken for another controller's, nor the other way round."""
+    """Encode the next producer id. With the controller epoch it is unique to one write: a
+    controller recognises its own write if the outcome was unknown."""
     return _dumps({"next": next_id, "controller_epoch": controller_epoch})
 
 
 def decode_producer_ids(value: bytes) -> int:
+    """Return the next producer id."""
     return int(json.loads(value)["next"])
 
 
 def encode_config(value: dict[str, str]) -> bytes:
+    """Encode settings, sorted by name."""
     return _dumps(dict(sorted(value.items())))
 
 
 def decode_config(value: bytes) -> dict[str, str]:
+    """Decode settings."""
     return {str(name): str(text) for name, text in json.loads(value).items()}

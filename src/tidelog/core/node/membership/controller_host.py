@@ -89,7 +89,7 @@ class ControllerHost:
             do.Answer: self._answer,
             do.Elected: self._elected,
             do.ElectedUncleanly: self._elected_uncleanly,
-            do.TookOffice: self._took_office,
+            do.BecameController: self._took_office,
             do.Resigned: self._resigned,
         }
 
@@ -107,7 +107,7 @@ class ControllerHost:
 
     def go_on(self) -> None:
         """Decide on the next partitions, if there were too many for the last step."""
-        for effect in self.controller.go_on():
+        for effect in self.controller.continue_upkeep():
             self._carry_out[type(effect)](effect)
 
     def next_ms(self) -> int | None:
@@ -201,7 +201,7 @@ class ControllerHost:
     def _name(self, key: PartitionKey) -> tuple[str | None, int]:
         return self._image.topic_names.get(key.topic_id), key.partition
 
-    def _took_office(self, effect: do.TookOffice) -> None:
+    def _took_office(self, effect: do.BecameController) -> None:
         self._turn.journal.note("controller_gained", effect.controller_epoch)
 
     def _resigned(self, effect: do.Resigned) -> None:

@@ -56,7 +56,7 @@ from tidelog.core.controller.partition_changes import alter_partition, check_sen
 from tidelog.core.controller.plans import create_topic
 from tidelog.core.controller.requests import Requests
 from tidelog.core.controller.store_transactions import TransactionsInFlight
-from tidelog.core.controller.upkeep import Office
+from tidelog.core.controller.upkeep import ControllerTerm
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId, TopicPartition
 
@@ -81,10 +81,10 @@ class HandController:
         self.image = ClusterImage()
         self.reports = LogReports(self.image, RECOVERY_TIMEOUT_MS)
         self._by_itself = recovery is not None
-        self._office = Office(self.image, 1, self.reports, recovery or UncleanRecovery.NONE)
+        self._term = ControllerTerm(self.image, 1, self.reports, recovery or UncleanRecovery.NONE)
         self._out: list[ControllerEffect] = []
         self._transactions = TransactionsInFlight()
-        self._requests = Requests(self._office, BrokerLiveness(0), self._transactions, self._out)
+        self._requests = Requests(self._term, BrokerLiveness(0), self._transactions, self._out)
         config = {
             MIN_INSYNC_REPLICAS: str(min_insync_replicas),
             UNCLEAN_LEADER_ELECTION: str(unclean_allowed).lower(),
@@ -140,7 +140,7 @@ class HandController:
         leads epoch 0."""
         self.catch_up()
         wanted = CreateTopicReceived(0, PARTITION.topic, TOPIC_ID, 0, 0, {}, (replicas,))
-        plan = create_topic(self._office, wanted)
+        plan = create_topic(self._term, wanted)
         self._write(*(write.op for step in plan.steps for write in step))
 
     def admit(self, broker: BrokerId) -> None:
@@ -261,7 +261,7 @@ class HandController:
 
     def _rules(self, able: frozenset[BrokerId]) -> ElectionRules:
         if self._by_itself:
-            return self._office.rules(KEY, able)
+            return self._term.rules(KEY, able)
         # A story elects by name. Only `unclean=true` lets the controller choose by itself.
         allowed = self.image.unclean_election_allowed(TOPIC_ID)
         return ElectionRules(
