@@ -231,7 +231,7 @@ def test_a_flipped_bit_is_found_and_what_follows_is_still_read(segment: Path) ->
     [
         (16, b"\x01", "magic 1"),
         (8, pack(">i", 10), "batch of 22 bytes is smaller than its header"),
-        (8, pack(">i", 2**31 - 20), "can't be right"),
+        (8, pack(">i", 2**31 - 20), "is larger than the maximum"),
         (8, pack(">i", 100_000), "batch of 100012 bytes"),
     ],
     ids=["magic", "too short", "absurd", "beyond the end"],
@@ -296,14 +296,14 @@ def test_an_index_that_does_not_fit_its_segment_is_found(segment: Path) -> None:
         {"offset": 3, "position": size},
         {"offset": 5, "position": 2 * size},
     ]
-    assert document["files"][0]["note"] == "16 bytes reserved behind the entries"
+    assert document["files"][0]["note"] == "16 bytes reserved after the entries"
     index.write_bytes(pack(">iiii", 2, size, 5, 9 * size) + b"\1")
     found = [
         (each["position"], each["reason"])
         for each in read("segment", index)["files"][0]["problems"]
     ]
     assert found == [
-        (16, "1 bytes are no whole entry"),
+        (16, "1 bytes are not a whole entry"),
         (0, "the batch there ends with offset 3, not 2"),
         (8, f"no batch at byte {9 * size} of the segment"),
     ]

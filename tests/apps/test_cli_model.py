@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tidelog.apps.cli import mutant_hunt
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.mutant_hunt import Caught, Prey, all_prey, hunt_all, show_catches
+from tidelog.apps.cli.mutant_hunt import Caught, MutantCase, all_prey, hunt_all, show_catches
 from tidelog.apps.cli.usage import write_file
 from tidelog.lab.mutants.catalogue import MUTANTS
 
@@ -37,7 +37,7 @@ def test_table_reproduces_what_is_known() -> None:
     lines = [" ".join(line.split()) for line in found.stdout.splitlines()]
     row = "kip-101 ✗ depth 11 ✗ depth 11 holds 4,523 4,523"
     assert any(line.startswith(row) for line in lines)
-    assert "✓ 6 of 6 rows are as known" in found.stdout
+    assert "✓ 6 of 6 rows are as expected" in found.stdout
 
 
 def test_the_table_keeps_its_verdicts_on_a_narrow_screen() -> None:
@@ -75,7 +75,7 @@ def test_check_of_what_breaks_shows_the_shortest_way(tmp_path: Path) -> None:
     found = run("check", *HARMFUL, "--story", str(story))
     assert found.exit_code == 1
     assert "✗ depth 9" in found.stdout
-    assert "Shortest way to break it, 9 steps" in found.stdout
+    assert "Shortest counterexample, 9 steps" in found.stdout
     assert "A leader   epoch=0 LEO=0 HW=0 log=[]" in found.stdout
     assert f"story: tidelog story play {story}\n" in found.stdout
     assert story.read_text().startswith("# Under high-watermark this breaks: ")
@@ -93,7 +93,7 @@ def test_a_search_that_was_cut_short_proves_nothing() -> None:
     found = run("check", *HARMLESS, "--max-states", "10")
     assert found.exit_code == 1
     assert "raise --max-states" in found.stdout
-    assert "never: a log is cut" in found.stdout
+    assert "not reached: a log is cut" in found.stdout
 
 
 def test_a_story_that_cant_be_written_is_bad_usage() -> None:
@@ -140,7 +140,7 @@ def test_progress_rises_within_a_hunt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("found", [True, False], ids=["found", "not found"])
 def test_mutants_that_got_away_are_named(found: bool) -> None:
-    prey = Prey("keeps-all", "something is forgotten", "a bug", "checker")
+    prey = MutantCase("keeps-all", "something is forgotten", "a bug", "checker")
     catch = Caught(prey, found, "an invariant", "4 steps", 1.5, ("one", "two"))
     console = Console(width=140, markup=False, highlight=False)
     with console.capture() as captured:

@@ -82,8 +82,8 @@ def test_of_many_failures_only_the_first_are_told_in_full() -> None:
     shown = text(Run(summary))
     assert shown.count("replay: tidelog sim replay") == 3
     assert "replay: tidelog sim replay 2 --policy high-watermark" in shown
-    assert "more seeds that failed: 3 4" in shown
-    assert "broken invariants: acked-records-survive in 5" in shown
+    assert "more failed seeds: 3 4" in shown
+    assert "violated invariants: acked-records-survive in 5" in shown
     data: list[dict[str, Any]] = Run(summary).as_data()["failures"]
     assert [failure["seed"] for failure in data] == [0, 1, 2, 3, 4]
     assert data[0]["violations"][0]["last_events"] == ["1.0  a", "2.0  b"]
@@ -93,7 +93,7 @@ def test_of_many_failures_only_the_first_are_told_in_full() -> None:
 def test_a_replay_says_how_it_ended(clean: bool) -> None:
     result = Result(3, "leader-epoch", "3 brokers", settled_ms=400) if clean else failed(3)
     shown = text(Replay(result, []))
-    assert shown.rstrip().endswith("every invariant holds" if clean else "an invariant is broken")
+    assert shown.rstrip().endswith("every invariant holds" if clean else "an invariant is violated")
     assert ("settled in 400 ms" in shown) is clean
     assert bool(Replay(result, []).as_data()["violations"]) is not clean
 
@@ -118,6 +118,8 @@ def test_a_failure_is_written_as_a_story_that_says_whether_it_shows_it(tmp_path:
     failure = examine(Result(3, "leader-epoch", "", [never_so]), shorten=False)
     failure.write(path)
     assert Path(path).read_text().startswith("# Seed 3 breaks hw-below-leo under")
-    assert f"story: tidelog story play {path}  (it leaves something out" in text(failure)
+    assert f"story: tidelog story play {path}  (it does not reproduce the violation" in text(
+        failure
+    )
     assert failure.as_data()["story"] == path
     assert failure.as_data()["story_shows_it"] is False

@@ -62,10 +62,10 @@ def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
     lines = found.stdout.splitlines()
     assert lines[0] == "The record that was acknowledged and then lost"
     assert found.stdout.count("B is up, LEO=2 HW=1") == 1
-    parting = lines.index("› restart B   ◆ here the rules part")
+    parting = lines.index("› restart B   ◆ the policies differ here")
     heads = next(line for line in lines[parting:] if "high-watermark" in line)
     assert "leader-epoch" in heads
-    assert found.stdout.count("◆ here the rules part") == 1
+    assert found.stdout.count("◆ the policies differ here") == 1
     assert "✗ high-watermark breaks acked-records-survive: acked, then lost: m2 at 1" in lines
     assert "✓ leader-epoch keeps acked-records-survive, logs-agree" in lines
     assert lines[-1] == "✓ as expected: high-watermark (historical rule) fails, leader-epoch holds"
@@ -151,14 +151,14 @@ def test_what_is_wrong_under_every_rule_is_said_once_and_unbroken(written: Path)
     assert found.count("it printed:") == 1
     assert "  [kip-101, leader-epoch] false.txt:7: it printed:\n" in found
     assert "    client -> A  produce m1 acks=all\n" in found
-    assert found.endswith("1 story, 2 plays: 1 not as expected\n")
+    assert found.endswith("1 story, 2 runs: 1 not as expected\n")
 
 
 def test_play_under_one_rule() -> None:
     found = run("play", LOSS, "--policy", "leader-epoch")
     assert found.exit_code == 0
     assert "high-watermark" not in found.stdout
-    assert "rules part" not in found.stdout
+    assert "policies differ" not in found.stdout
 
 
 def test_play_under_a_rule_the_story_was_not_written_for() -> None:
@@ -212,7 +212,7 @@ def test_check_judges_files_and_folders(written: Path) -> None:
     assert "✓ true.txt" in everything.stdout
     assert "[leader-epoch] false.txt:5: it printed:" in everything.stdout
     assert "did you mean produce?" in everything.stdout
-    assert "✗ 3 stories, 3 plays: 2 not as expected" in everything.stdout
+    assert "✗ 3 stories, 3 runs: 2 not as expected" in everything.stdout
 
 
 def test_check_as_json(written: Path) -> None:

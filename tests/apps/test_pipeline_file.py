@@ -261,7 +261,7 @@ def test_check_shows_the_plan_and_refuses_in_one_line(tmp_path: Path) -> None:
     shown = CliRunner().invoke(cli, ["pipeline", "check", str(file)])
     assert shown.exit_code == 0
     assert "origin.topics" in shown.output
-    assert "the file is sound" in shown.output
+    assert "the file is valid" in shown.output
     told = CliRunner().invoke(cli, ["pipeline", "check", str(file), "--format", "json"])
     assert json.loads(told.stdout)["path"] == str(tmp_path / "lake")
     file.write_text(LAND.replace("topics", "topcs"))

@@ -1,16 +1,16 @@
-"""What was probably meant by a name that is not known."""
+"""Suggest names for an unknown one."""
 
 from collections.abc import Iterable
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """What was probably meant, or all there is to choose from."""
+    """Suggest the nearest names; without any, list all."""
     names = list(known)
     return nearest(name, names) or f"choose from: {', '.join(names)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What was probably meant; nothing if there is no such thing."""
+    """Suggest the nearest names; return an empty string without any."""
     from difflib import get_close_matches
 
     names = list(known)

@@ -18,7 +18,7 @@ from tidelog.apps.cli.usage import (
 from tidelog.apps.near_names import near
 
 if TYPE_CHECKING:
-    from tidelog.apps.cli.mutant_hunt import Prey
+    from tidelog.apps.cli.mutant_hunt import MutantCase
     from tidelog.lab.modelcheck.published.replication import Size
 
 SIZE_PARTS = 4
@@ -205,7 +205,7 @@ def mutants_command(names: tuple[str, ...], list_only: bool, workers: int | None
     return output.conclude(form, found, data, lambda s: mutant_hunt.show_catches(s, catches))
 
 
-def _choose(names: tuple[str, ...], known: "list[Prey]") -> "list[Prey]":
+def _choose(names: tuple[str, ...], known: "list[MutantCase]") -> "list[MutantCase]":
     by_name = {prey.name: prey for prey in known}
     for name in names:
         if name not in by_name:

@@ -1,7 +1,7 @@
-"""All mutants, of the shipped code and of the published models, hunted on all cores.
+"""Check all mutants, of the broker's code and of the published models, on all cores.
 
-A hunt runs in a process of its own: a mutant is a second copy of the whole package, and
-two copies at once would only get in each other's way.
+Each mutant runs in a process of its own: it is a second copy of the whole package, and two copies
+in one process would interfere.
 """
 
 import os
@@ -23,39 +23,39 @@ from tidelog.lab.mutants.catalogue import ESCAPED, MUTANTS
 from tidelog.lab.mutants.hunt import STATES_MAX, Report, hunt
 
 REPORT_S = 0.2
-"""Between two reports of one hunt, and between two looks of the parent."""
+"""Interval of progress reports, and of the parent's polls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prey:
-    """A mutant to be hunted."""
+class MutantCase:
+    """A mutant to check."""
 
     name: str
     rule: str
-    """What it takes away."""
+    """The rule that it removes."""
     source: str
     finder: str
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """How a hunt ended."""
+    """The result for one mutant."""
 
-    prey: Prey
+    prey: MutantCase
     found: bool
     broke: str
-    """What broke, or why it was not found."""
+    """The violated invariant, or why the mutant was not found."""
     where: str
-    """How far away it broke: steps and states, or a seed."""
+    """Where it was found: steps and states, or a seed."""
     seconds: float
     steps: tuple[str, ...]
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         data = asdict(self)
         return {**data.pop("prey"), **data}
 
@@ -65,19 +65,19 @@ def _published() -> dict[str, verdicts.Case]:
     return {case.model.replace(" ", "-"): case for case in cases}
 
 
-def all_prey() -> list[Prey]:
-    """Mutants of the shipped code first, then those of the published models."""
-    shipped = [Prey(m.name, m.rule, m.source, m.finder) for m in MUTANTS]
+def all_prey() -> list[MutantCase]:
+    """Return the mutants of the broker's code, then those of the published models."""
+    shipped = [MutantCase(m.name, m.rule, m.source, m.finder) for m in MUTANTS]
     published = []
     for name, case in _published().items():
         model, _, rule = case.model.partition(" without ")
         source = f"published model of {model}, {case.size}"
-        published.append(Prey(name, rule.replace("-", " "), source, "checker"))
+        published.append(MutantCase(name, rule.replace("-", " "), source, "checker"))
     return shipped + published
 
 
 class Running(NamedTuple):
-    """How far a hunt is."""
+    """The progress of one mutant."""
 
     name: str
     done: int
@@ -86,7 +86,7 @@ class Running(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of what it looks at before it gives up."""
+        """The share of the maximum number of states or seeds."""
         return min(self.done / self.most, 1.0)
 
     def __str__(self) -> str:
@@ -94,11 +94,11 @@ class Running(NamedTuple):
 
 
 _send: Callable[[Running], None] | None = None
-"""To the parent; set in a worker's process."""
+"""Sends progress to the parent; set in a worker process."""
 
 
-def hunt_one(prey: Prey) -> Caught:
-    """Hunt one mutant, alone in this process."""
+def hunt_one(prey: MutantCase) -> Caught:
+    """Check one mutant; nothing else runs in this process."""
     report = _reporter(prey.name)
     for mutant in MUTANTS:
         if mutant.name == prey.name:
@@ -120,7 +120,7 @@ def _reporter(name: str) -> Report:
     return report
 
 
-def _hunt_published(prey: Prey, report: Report) -> Caught:
+def _hunt_published(prey: MutantCase, report: Report) -> Caught:
     case = _published()[prey.name]
     most = (case.expected and case.expected.states) or STATES_MAX
 
@@ -139,16 +139,16 @@ def _hunt_published(prey: Prey, report: Report) -> Caught:
 
 
 def _start_worker(send: Callable[[Running], None]) -> None:
-    """An interrupt is for the parent, which ends its workers."""
+    """Ignore SIGINT: the parent handles it, and ends its workers."""
     global _send
     _send = send
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def hunt_all(
-    chosen: Sequence[Prey], workers: int | None, tell: output.ShowProgress
+    chosen: Sequence[MutantCase], workers: int | None, tell: output.ShowProgress
 ) -> list[Caught]:
-    """Hunt them all, several at once; results in the order asked for."""
+    """Check mutants in parallel; return the results in their order."""
     workers = min(workers or os.cpu_count() or 1, len(chosen))
     caught: dict[str, Caught] = {}
     running: dict[str, Running] = {}
@@ -171,9 +171,9 @@ def hunt_all(
     return [caught[prey.name] for prey in chosen]
 
 
-def show_list(screen: Console, chosen: Sequence[Prey]) -> None:
-    """What each takes away."""
-    table = output.table(("mutant", "rule it removes", "hunted by"))
+def show_list(screen: Console, chosen: Sequence[MutantCase]) -> None:
+    """Print the rule that each mutant removes."""
+    table = output.table(("mutant", "rule it removes", "checked by"))
     for prey in chosen:
         table.add_row(Text(prey.name, output.NAME), _rule(prey), prey.finder)
     output.show_table(screen, table)
@@ -182,16 +182,18 @@ def show_list(screen: Console, chosen: Sequence[Prey]) -> None:
 
 def _name_escaped(screen: Console) -> None:
     names = ", ".join(mutant.name for mutant in ESCAPED)
-    screen.print(Text(f"known, not hunted because nothing here finds it: {names}", output.FAINT))
+    screen.print(
+        Text(f"known, but not checked, because nothing here finds it: {names}", output.FAINT)
+    )
 
 
-def _rule(prey: Prey) -> Text:
-    """The rule, and below it where it is known from."""
+def _rule(prey: MutantCase) -> Text:
+    """Return the rule, and below it its source."""
     return Text(prey.rule).append(f"\n{prey.source}", output.FAINT)
 
 
 def show_catches(screen: Console, catches: Sequence[Caught]) -> None:
-    """Which were found, by whom, how far away."""
+    """Print which mutants were found, and how."""
     columns = ("mutant", "rule it removes", "what broke", "found by", "s")
     table = output.table(columns, numbers=("s",))
     for catch in catches:

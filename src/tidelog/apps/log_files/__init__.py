@@ -1,1 +1,1 @@
-"""Reading a log directory's files from outside: nothing here writes, creates or locks."""
+"""Read the files of a log directory without a broker; nothing here writes, creates or locks."""

@@ -1,7 +1,7 @@
-"""The small text files: checkpoints of a log directory, epochs of a partition.
+"""Read checkpoints of a log directory, and leader epochs of a partition.
 
-Files are recognised by their names, which are Kafka's. Always true: a file that is not in
-its form gives a problem that says where, and none of its content.
+Files are recognised by their names, which are Kafka's. Invariant: an invalid file results in a
+problem that says where, and in no content.
 """
 
 import json
@@ -19,39 +19,39 @@ OFFSET_FILES = {
     layout.HIGH_WATERMARKS: "high_watermark",
     layout.CLEANER_OFFSETS: "cleaner",
 }
-"""Files of offsets, and what a row's offset is called."""
+"""Checkpoint files, and the names of their offsets."""
 DIRECTORY_FILES = (layout.META_PROPERTIES, layout.CLEAN_SHUTDOWN, *OFFSET_FILES)
 
 
 class Checkpoints(NamedTuple):
-    """What the files of one log directory say."""
+    """The contents of the checkpoints of one log directory."""
 
     files: list[str]
-    """Those that are there."""
+    """The files that exist."""
     properties: dict[str, str]
     clean_shutdown: dict[str, int] | None
-    """The mark of a clean stop; None if there is none."""
+    """The clean-shutdown file; None if it does not exist."""
     offsets: dict[str, dict[TopicPartition, Offset]]
-    """By what they are: `log_start`, `recovery_point`, `high_watermark`, `cleaner`."""
+    """By name: `log_start`, `recovery_point`, `high_watermark`, `cleaner`."""
     problems: list[str]
 
     def partitions(self) -> list[TopicPartition]:
-        """All that are named in any file."""
+        """Return the partitions that any file names."""
         return sorted({partition for found in self.offsets.values() for partition in found})
 
 
 def read_checkpoints(path: str) -> Checkpoints:
-    """Of a log directory, or of one of its files. Raises CannotRead."""
+    """Read the checkpoints of a log directory, or one file. Raises CannotRead."""
     found = Checkpoints([], {}, None, {}, [])
     if not os.path.isdir(path):
-        return _take(found, path)
+        return _add_file(found, path)
     for name in DIRECTORY_FILES:
         if os.path.exists(os.path.join(path, name)):
-            found = _take(found, os.path.join(path, name))
+            found = _add_file(found, os.path.join(path, name))
     return found
 
 
-def _take(found: Checkpoints, path: str) -> Checkpoints:
+def _add_file(found: Checkpoints, path: str) -> Checkpoints:
     name = os.path.basename(path)
     found.files.append(name)
     data = read_whole(path)
@@ -68,30 +68,30 @@ def _take(found: Checkpoints, path: str) -> Checkpoints:
 
 
 def _clean_shutdown(path: str, data: bytes) -> dict[str, int]:
-    """Older releases left the mark empty."""
+    """Parse the clean-shutdown file, which older releases left empty."""
     try:
         mark = json.loads(data or b"{}")
     except ValueError:
-        raise CheckpointError(path, "neither empty nor JSON") from None
+        raise CheckpointError(path, "invalid JSON") from None
     if not isinstance(mark, dict):
-        raise CheckpointError(path, "no JSON object")
+        raise CheckpointError(path, "not a JSON object")
     return mark
 
 
 class Epochs(NamedTuple):
-    """What a partition's epoch file says."""
+    """The contents of a leader-epoch checkpoint."""
 
     path: str
     entries: list[EpochEntry]
     problems: list[str]
 
     def ends(self) -> list[Offset | None]:
-        """Where each epoch ends: where the next begins. None for the last."""
+        """Return where each epoch ends: at the start of the next. None for the last."""
         return [*(entry.start_offset for entry in self.entries[1:]), None][: len(self.entries)]
 
 
 def read_epochs(path: str) -> Epochs:
-    """Of a partition's directory, or of the file. Raises CannotRead."""
+    """Read the leader epochs of a partition's folder, or the file. Raises CannotRead."""
     if os.path.isdir(path):
         path = os.path.join(path, layout.LEADER_EPOCHS)
     try:
@@ -101,5 +101,5 @@ def read_epochs(path: str) -> Epochs:
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether `read_checkpoints` knows a file of that name."""
+    """Return whether `read_checkpoints` can read a file of that name."""
     return name in DIRECTORY_FILES

@@ -1,7 +1,7 @@
-"""The files beside a segment: `.index`, `.timeindex`, `.txnindex`, `.snapshot`.
+"""Read the files of a segment besides its log: `.index`, `.timeindex`, `.txnindex`, `.snapshot`.
 
-Each gives its entries as rows and the problems found, with the byte at which they are.
-Where the segment itself lies beside an offset index, entries are compared with it.
+Each reader returns the entries as rows, and problems with their byte positions. The entries of an
+offset index are compared with the segment, if it exists.
 """
 
 import os
@@ -20,14 +20,14 @@ Row = dict[str, Any]
 
 
 class Problem(NamedTuple):
-    """What is wrong, and at which byte of the file."""
+    """A problem, and its byte position in the file."""
 
     position: int
     reason: str
 
 
 class IndexFile(NamedTuple):
-    """All that one small file says."""
+    """The contents of one file."""
 
     kind: str
     columns: tuple[str, ...]
@@ -47,14 +47,14 @@ def _offset_index(path: str, data: bytes, base_offset: int) -> IndexFile:
     for number, (relative, position) in enumerate(entries):
         at = number * OffsetIndex.entry.size
         if rows and (rows[-1]["position"] >= position or entries[number - 1][0] >= relative):
-            problems.append(Problem(at, "entries do not rise"))
+            problems.append(Problem(at, "entries are not increasing"))
         rows.append({"offset": base_offset + relative, "position": position})
     problems += _compare_with_log(path, rows)
     return IndexFile(layout.OFFSET_INDEX, ("offset", "position"), rows, problems, spare)
 
 
 def _compare_with_log(path: str, rows: list[Row]) -> list[Problem]:
-    """An entry names the last offset of the batch at its position."""
+    """Check that each entry has the last offset of the batch at its position."""
     log = path[: path.rindex(layout.OFFSET_INDEX)] + layout.LOG
     if not rows or not os.path.exists(log):
         return []
@@ -79,7 +79,7 @@ def _time_index(_path: str, data: bytes, base_offset: int) -> IndexFile:
     rows: list[Row] = []
     for number, (timestamp, relative) in enumerate(entries):
         if rows and (rows[-1]["timestamp"] >= timestamp or entries[number - 1][1] >= relative):
-            problems.append(Problem(number * TimeIndex.entry.size, "entries do not rise"))
+            problems.append(Problem(number * TimeIndex.entry.size, "entries are not increasing"))
         rows.append({"timestamp": timestamp, "offset": base_offset + relative})
     return IndexFile(layout.TIME_INDEX, ("timestamp", "offset"), rows, problems, spare)
 
@@ -87,19 +87,21 @@ def _time_index(_path: str, data: bytes, base_offset: int) -> IndexFile:
 def _entries(
     data: bytes, entry: Struct, keep: int
 ) -> tuple[list[tuple[int, int]], str, list[Problem]]:
-    """Entries before the reserved tail of zeros, of which `keep` may be an entry; a note on
-    the tail; and what does not fit."""
+    """Return the entries before the reserved zeros at the end, a note on these, and problems.
+
+    `keep`: how many leading entries count even if they are zero.
+    """
     whole = len(data) - len(data) % entry.size
     problems = []
     if whole < len(data):
-        reason = f"{len(data) - whole} bytes are no whole entry"
+        reason = f"{len(data) - whole} bytes are not a whole entry"
         problems.append(Problem(whole, reason))
     pairs: list[tuple[int, int]] = list(entry.iter_unpack(data[:whole]))
     used = len(pairs)
     while used > keep and pairs[used - 1] == (0, 0):
         used -= 1
     spare = len(pairs) - used
-    note = f"{spare * entry.size} bytes reserved behind the entries" if spare else ""
+    note = f"{spare * entry.size} bytes reserved after the entries" if spare else ""
     return pairs[:used], note, problems
 
 

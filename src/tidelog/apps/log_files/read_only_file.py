@@ -1,6 +1,6 @@
-"""A file that is looked at while a broker may write to it.
+"""Read a file while a broker may write to it.
 
-Always true: it was opened for reading only, so a look can't change or create a thing.
+Invariant: it is opened for reading only, so nothing is changed or created.
 """
 
 import os
@@ -12,7 +12,7 @@ WHOLE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class CannotRead(Exception):
-    """A file that can't be opened or read, or is far larger than its kind ever is."""
+    """A file can't be opened or read, or is much too large for its kind."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"can't read {path}: {why}")
@@ -20,7 +20,7 @@ class CannotRead(Exception):
 
 
 class Vanished(CannotRead):
-    """The file is no longer there: a broker deleted it, or renamed it."""
+    """The file no longer exists: a broker deleted or renamed it."""
 
 
 @contextmanager
@@ -28,13 +28,13 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise Vanished(path, "there is no such file") from None
+        raise Vanished(path, "no such file") from None
     except OSError as error:
         raise CannotRead(path, (error.strerror or str(error)).lower()) from error
 
 
 class ReadOnlyFile:
-    """Bytes by position; the size is asked anew each time, for a live file grows."""
+    """Reads bytes by position. The size is read each time, because a live file grows."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class ReadOnlyFile:
         return os.fstat(self._fd).st_size
 
     def read(self, position: int, length: int) -> bytes:
-        """Fewer bytes than asked only at the end of the file."""
+        """Read bytes; returns fewer than `length` only at the end of the file."""
         parts = []
         while length > 0:
             with _reading(self.path):
@@ -70,7 +70,7 @@ class ReadOnlyFile:
 
 
 def read_whole(path: str) -> bytes:
-    """A small file at once: one that is replaced meanwhile is read as it was."""
+    """Read a small file at once; a file replaced meanwhile is read as it was. Raises CannotRead."""
     with ReadOnlyFile(path) as file:
         size = file.size()
         if size > WHOLE_BYTES_MAX:

@@ -1,11 +1,11 @@
-"""The batches of a `.log` file, and exactly where they stop being sound.
+"""Read the batches of a `.log` file, and find where they are damaged.
 
-A batch whose checksum differs still says where the next one begins, so the walk goes on
-behind it. Bytes that are no batch end the walk: nothing tells where the next one could be.
+A batch with a wrong checksum still has a length, so the walk continues after it. Bytes that are
+not a batch end the walk: the position of the next batch is unknown.
 
-Always true: memory is bounded by one batch (`BATCH_BYTES_MAX`), whatever the file claims. A
-broker may append meanwhile: the walk covers the file as long as it was at the start, and a
-batch that was being written then is waited for.
+Invariant: memory is bounded by one batch (`BATCH_BYTES_MAX`), for any content of the file. A
+broker may append meanwhile: the walk ends at the initial size of the file, after waiting for a
+batch that was just being written.
 """
 
 import time
@@ -30,27 +30,27 @@ _PREFIX = Struct(">qi")
 
 
 class Seen(NamedTuple):
-    """What lies at a position."""
+    """The batch at a position, and its problems."""
 
     position: int
     batch: RecordBatch | None
-    """None: no batch begins here, and the walk ends."""
+    """None if there is no batch here; then the walk ends."""
     problems: tuple[str, ...]
 
 
 class SegmentFile:
-    """One `.log` file, read from front to back."""
+    """One `.log` file, read from start to end."""
 
     def __init__(self, file: ReadOnlyFile, base_offset: int | None) -> None:
         self._file = file
         self._end = file.size()
         self._next_offset = base_offset
-        """The least offset that the next batch may have; None if nothing is known."""
+        """The smallest valid offset of the next batch; None if unknown."""
         self._chunk = b""
         self._chunk_at = 0
 
     def walk(self) -> Iterator[Seen]:
-        """Every batch in order. One without a batch, if it comes, is the last."""
+        """Yield every batch in order; an item without a batch is the last."""
         position = 0
         while position < self._end:
             seen = self._look(position)
@@ -65,7 +65,7 @@ class SegmentFile:
         try:
             problem = self._load(position)
         except CannotRead as error:
-            problem = error.why  # a disk that fails: what was read so far is worth showing
+            problem = error.why  # a failing disk: keep what was read so far
         if problem is not None:
             return Seen(position, None, (problem,))
         try:
@@ -81,7 +81,7 @@ class SegmentFile:
         return Seen(position, batch, tuple(problems))
 
     def _load(self, position: int) -> str | None:
-        """Have the batch at `position` in the chunk; what is wrong if there is none."""
+        """Load the batch at `position` into the chunk; return the problem if there is none."""
         if self._have(position) < HEADER_SIZE:
             self._read(position, min(_CHUNK, self._end - position))
         if self._have(position) < PREFIX_SIZE:
@@ -90,9 +90,9 @@ class SegmentFile:
             return f"{self._have(position)} bytes are too few for a batch header"
         size = _PREFIX.unpack_from(self._chunk, position - self._chunk_at)[1] + PREFIX_SIZE
         if size == PREFIX_SIZE and self._only_zeros(position):
-            return f"{self._end - position} bytes of zeros: space reserved, or lost in a crash"
+            return f"{self._end - position} bytes of zeros: reserved space, or lost in a crash"
         if size > BATCH_BYTES_MAX:
-            return f"batch of {size} bytes, more than {BATCH_BYTES_MAX} can't be right"
+            return f"batch of {size} bytes is larger than the maximum of {BATCH_BYTES_MAX}"
         if size > self._end - position:
             self._await_writer(position, size)
         elif size > self._have(position):
@@ -100,14 +100,14 @@ class SegmentFile:
         return None
 
     def _have(self, position: int) -> int:
-        """How many bytes from `position` on are in memory."""
+        """Return how many bytes from `position` on are in memory."""
         return len(self._chunk) - (position - self._chunk_at)
 
     def _read(self, position: int, length: int) -> None:
         self._chunk, self._chunk_at = self._file.read(position, length), position
 
     def _await_writer(self, position: int, size: int) -> None:
-        """The file ends inside a batch: see whether somebody is just writing it."""
+        """Wait briefly: a broker may just be writing the rest of the batch."""
         if self._file.size() < position + size:
             time.sleep(WRITER_PAUSE_S)
         self._read(position, size)

@@ -1,8 +1,8 @@
-"""Which records of a stopped broker's logs are damaged or missing, and what its start will do.
+"""Check a stopped broker's logs for damaged and missing records; predict its next startup.
 
 Every batch of every segment is read: checksum, offsets, leader epoch. After a damaged batch the
-check continues at the next sound one, so each damaged range has a start and an end. To find out
-what the start will do, the broker's own recovery opens the folder on an overlay (overlay_disk.py).
+check continues at the next valid one, so each damaged range has a start and an end. To predict
+the startup, the broker's own recovery opens the folder on an overlay (overlay_disk.py).
 """
 
 import re
@@ -67,7 +67,7 @@ class LogCheck(NamedTuple):
     log_end_offset: Offset
     damaged: list[DamagedRange]
     at_start: list[str]
-    """What the broker's next start will do to its files."""
+    """What the broker's next startup will do to its files."""
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class LogCheck(NamedTuple):
         }
 
     def has(self, wanted: DamagedRange) -> bool:
-        """Whether every record of the range is here and sound."""
+        """Return whether every record of the range is here and undamaged."""
         if not self.log_start_offset <= wanted.start < wanted.end <= self.log_end_offset:
             return False
         return all(each.end <= wanted.start or wanted.end <= each.start for each in self.damaged)
@@ -94,7 +94,7 @@ class LogCheck(NamedTuple):
 def check_folder(disk: Disk) -> tuple[list[LogCheck], list[str]]:
     """Check every log of a broker's folder; also return the warnings about the whole folder.
 
-    Raises DiskError, CheckpointError and UnsupportedFormat as a start does.
+    Raises DiskError, CheckpointError and UnsupportedFormat, as startup does.
     """
     overlay = OverlayDisk(disk)
     opened = LogDirectory.open(overlay, int(time.time() * 1000), lambda _: LogConfig())
@@ -109,7 +109,7 @@ def check_folder(disk: Disk) -> tuple[list[LogCheck], list[str]]:
 
 
 def _at_start(report: RecoveryReport) -> list[str]:
-    """What the start will do, except for removing files of deleted segments."""
+    """Return what startup will do, except for removing files of deleted segments."""
     left = [path for path in report.deleted if not path.endswith(DELETED_SUFFIX)]
     return replace(report, deleted=left).lines()
 
@@ -135,7 +135,7 @@ def _offsets(disk: Disk, name: str) -> Mapping[TopicPartition, Offset]:
 def _check_log(
     disk: Disk, partition: TopicPartition, checkpoints: Checkpoints
 ) -> tuple[list[DamagedRange], Offset]:
-    """The damaged ranges, and where the log ends."""
+    """Return the damaged ranges and the log end offset."""
     folder = layout.partition_dir(partition)
     epochs = _epochs(disk, folder)
     bases = _bases(disk, folder)
@@ -170,7 +170,7 @@ def _bases(disk: Disk, folder: str) -> list[Offset]:
 
 
 def _epochs(disk: Disk, folder: str) -> LeaderEpochs:
-    """The leader epochs; empty if the file can't be read: then a batch may have any epoch."""
+    """Return the leader epochs; empty if the file can't be read, so that any epoch is valid."""
     path = f"{folder}/{layout.LEADER_EPOCHS}"
     try:
         return LeaderEpochs(checkpoint.read_epochs(disk, path) or [])
@@ -259,7 +259,7 @@ class _Segment:
         return None
 
     def _candidates(self, damaged: int) -> Iterator[int]:
-        """Where a header may begin: a plausible offset, length and magic byte."""
+        """Yield positions of possible headers: plausible offset and magic byte."""
         at = damaged + 1
         while at < self._size:
             chunk = self._disk.read(self._path, at, _CHUNK + HEADER_SIZE)
@@ -270,7 +270,7 @@ class _Segment:
 
 
 def _headers(chunk: bytes, least: Offset) -> Iterator[int]:
-    """Positions of bytes that look like a header: magic 2 at byte 16, and an offset whose first
-    bytes are those of `least`."""
+    """Return positions of bytes that look like a header: magic 2 at byte 16, and an offset with
+    the first bytes of `least`."""
     header = re.compile(b"(?s)(?=" + re.escape(least.to_bytes(8)[:4]) + b".{12}\\x02)")
     return (match.start() for match in header.finditer(chunk))

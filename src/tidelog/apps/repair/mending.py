@@ -28,7 +28,7 @@ class Source:
         self._checks = {check.partition: check for check in checks}
 
     def problem(self, damaged: LogCheck) -> str | None:
-        """Why this folder can't mend the log; None if it can."""
+        """Return why this folder can't repair the log; None if it can."""
         other = self._checks.get(damaged.partition)
         if other is None:
             return "the other folder has no replica of this partition"

@@ -1,4 +1,4 @@
-"""How `tidelog inspect epochs` and `tidelog inspect checkpoints` show what they found."""
+"""Output of `tidelog inspect epochs` and `tidelog inspect checkpoints`."""
 
 from typing import Any, NamedTuple
 
@@ -62,8 +62,8 @@ class CheckpointsView(NamedTuple):
             screen.print(f"  {key} = {value}")
         if self.found.clean_shutdown is not None:
             epoch = self.found.clean_shutdown.get("brokerEpoch")
-            told = "" if epoch is None else f", broker epoch {epoch}"
-            screen.print(f"  stopped cleanly{told}")
+            note = "" if epoch is None else f", broker epoch {epoch}"
+            screen.print(f"  stopped cleanly{note}")
         kinds = [what for what in OFFSET_FILES.values() if what in self.found.offsets]
         names = [what.replace("_", " ") for what in kinds]
         table = output.table(["partition", *names], numbers=names)
@@ -74,8 +74,8 @@ class CheckpointsView(NamedTuple):
         if table.row_count:
             output.show_table(screen, table)
         count = len(self.found.partitions())
-        told = f"{', '.join(self.found.files) or 'no checkpoint files'}; {count} partitions"
-        _verdict(screen, self.found.problems, told)
+        text = f"{', '.join(self.found.files) or 'no checkpoint files'}; {count} partitions"
+        _verdict(screen, self.found.problems, text)
 
 
 def _verdict(screen: Console, problems: list[str], good: str) -> None:

@@ -1,4 +1,4 @@
-"""How searches of the model checker are shown."""
+"""Output of `tidelog model table` and `tidelog model check`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from tidelog.lab.retelling.story_text import Retelling
 
 
 def watcher(tell: output.ShowProgress) -> ProgressCallback:
-    """Tells a bar how a search goes."""
+    """Return a callback that shows the progress of a search."""
 
     def watch(now: Progress) -> None:
         speed = f"{now.states_per_second:,.0f} states/s"
@@ -26,9 +26,9 @@ def watcher(tell: output.ShowProgress) -> ProgressCallback:
 
 
 def show_rows(screen: Console, rows: Sequence[Row]) -> None:
-    """The verdict table; invariants that hold in every row share one column.
+    """Print the table of verdicts; invariants that hold in every row share one column.
 
-    A narrow screen shows the verdicts and leaves out the figures they go with.
+    A narrow screen shows the verdicts without the figures.
     """
     split = [name for name in _invariants(rows) if any(row.verdicts.get(name) for row in rows)]
     others = "others" if split else "all"
@@ -53,12 +53,12 @@ def show_rows(screen: Console, rows: Sequence[Row]) -> None:
             *(_verdict(row, name) for name in split),
             output.mark(not any(rest)),
             *figures[: len(numbers)],
-            _agreement(row, "as known" if wide else "✓"),
+            _agreement(row, "as expected" if wide else "✓"),
         )
     output.show_table(screen, table)
     agreed = sum(row.reproduced for row in rows)
     seconds = sum(row.exploration.seconds for row in rows)
-    text = f"{agreed} of {len(rows)} rows are as known; {seconds:.1f} s"
+    text = f"{agreed} of {len(rows)} rows are as expected; {seconds:.1f} s"
     screen.print(output.verdict_line(agreed == len(rows), text))
 
 
@@ -67,7 +67,7 @@ def _invariants(rows: Sequence[Row]) -> list[str]:
 
 
 def _name(row: Row, size: str) -> Text:
-    """The model, and its size where that is another."""
+    """Return the model's name, with its size if that differs."""
     name = Text(row.case.model)
     if row.case.size != size:
         name.append("\n" + row.case.size.replace(", ", "\n", 1), output.FAINT)
@@ -82,7 +82,7 @@ def _verdict(row: Row, invariant: str) -> Text:
 
 
 def _agreement(row: Row, yes: str) -> Text:
-    """As known; or what should have come out."""
+    """Return whether the row is as expected, or what was expected."""
     expected = row.case.expected
     if expected is None:
         return Text("new size", output.WARN) if row.reproduced else Text("goals missed", output.BAD)
@@ -93,28 +93,28 @@ def _agreement(row: Row, yes: str) -> Text:
 
 
 def shortest(found: Exploration) -> Violation | None:
-    """The violation with the fewest steps."""
+    """Return the violation with the fewest steps."""
     return min(found.violations.values(), key=lambda violation: violation.depth, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One search of the shipped code."""
+    """One check of the broker's code."""
 
     model: ClusterModel
     found: Exploration
     shortest: Violation | None
     story_file: str | None = None
     retold: Retelling | None = None
-    """The shortest way as a story, if one was asked for."""
+    """The shortest counterexample as a story, with --story."""
 
     @property
     def holds(self) -> bool:
-        """All was seen, and nothing was wrong with it."""
+        """Whether all states were visited and no invariant is violated."""
         return self.found.complete and self.found.holds
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         found = self.found
         depths = {name: violation.depth for name, violation in found.violations.items()}
         return {
@@ -137,7 +137,7 @@ class Check:
         }
 
     def show(self, screen: Console) -> None:
-        """Bounds, verdicts, goals, and the way to the worst of it."""
+        """Print bounds, verdicts, goals, and the shortest counterexample."""
         found = self.found
         screen.print(output.heading(self.model.name))
         bounds = asdict(self.model.bounds)
@@ -160,7 +160,7 @@ class Check:
         for goal in self.model.goals:
             depth = self.found.goals.get(goal)
             if depth is None:
-                missed = f"never: {goal} (wider bounds reach it)"
+                missed = f"not reached: {goal} (needs wider bounds)"
                 screen.print(Text(missed, output.WARN))
             else:
                 screen.print(output.faint(f"reached: {goal}, depth {depth}"))
@@ -168,7 +168,7 @@ class Check:
 
     def _show_path(self, screen: Console, violation: Violation) -> None:
         screen.print(
-            output.heading(f"Shortest way to break it, {violation.depth} steps: ")
+            output.heading(f"Shortest counterexample, {violation.depth} steps: ")
             + Text(violation.invariant, output.BAD)
         )
         before: list[str] = []
@@ -182,12 +182,12 @@ class Check:
         screen.print()
 
     def _show_story(self, screen: Console, retold: Retelling) -> None:
-        told = Text("story: ").append(f"tidelog story play {self.story_file}", output.NAME)
+        line = Text("story: ").append(f"tidelog story play {self.story_file}", output.NAME)
         if retold.departure:
-            told.append(f"  (it departs from the checker: {retold.departure})", output.WARN)
+            line.append(f"  (it differs from the checker: {retold.departure})", output.WARN)
         elif not retold.shown:
-            told.append("  (no invariant of the stories shows what is wrong)", output.WARN)
-        screen.print(told, soft_wrap=True)
+            line.append("  (the invariants of stories do not show this violation)", output.WARN)
+        screen.print(line, soft_wrap=True)
 
     def _summary(self) -> str:
         found = self.found
@@ -196,7 +196,9 @@ class Check:
         if not found.holds:
             broken = len(found.violations)
             verb = "invariant is" if broken == 1 else "invariants are"
-            return f"{broken} {verb} broken; {speed}"
+            return f"{broken} {verb} violated; {speed}"
         if not found.complete:
-            return f"nothing broken so far, but not all was visited: raise --max-states; {speed}"
+            return (
+                f"no violation so far, but not all states were visited: raise --max-states; {speed}"
+            )
         return f"every invariant holds in every state; {speed}"

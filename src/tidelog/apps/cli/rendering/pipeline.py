@@ -1,4 +1,4 @@
-"""How pipelines are shown: the plan, a line for each batch while it runs, the sums at the end."""
+"""Output of `tidelog pipeline`: the plan, a line for each batch, row counts at the end."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ from tidelog.apps.views.pipeline import plan_as_data
 
 @contextmanager
 def live(plan: Plan) -> Iterator[Tell]:
-    """One line on stderr that follows the batches on a terminal; elsewhere nothing."""
+    """Show a line about the last batch on stderr, if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _progress: None
         return
@@ -25,9 +25,9 @@ def live(plan: Plan) -> Iterator[Tell]:
 
     console = Console(stderr=True, markup=False, highlight=False)
     sums = Report(plan.name, plan.kind)
-    # No thread of its own: Spark's Java is forked off, and a fork must not copy a held lock.
+    # Without a thread: Spark forks its Java process, and a fork must not copy a held lock.
     with Live(
-        Text(f"{plan.name}: Spark starts"), console=console, auto_refresh=False, transient=True
+        Text(f"{plan.name}: starting Spark"), console=console, auto_refresh=False, transient=True
     ) as line:
         line.refresh()
 
@@ -39,7 +39,7 @@ def live(plan: Plan) -> Iterator[Tell]:
 
 
 def batch_line(name: str, progress: Progress, sums: Report) -> str:
-    """What is known after a batch."""
+    """Return the line about a batch."""
     words = [
         f"{name}: batch {progress.batch}",
         f"in {sums.rows_in:,}",
@@ -54,17 +54,17 @@ def batch_line(name: str, progress: Progress, sums: Report) -> str:
 
 
 def show_report(screen: Console, plan: Plan, report: Report) -> None:
-    """The sums, of this run and of all."""
+    """Print the row counts of this run and of all runs."""
     table = output.table(["", "rows in", "out", "late", "rejected"], numbers=["rows in", "out"])
     table.add_row("this run", *_numbers(report.as_data()))
     if report.totals:
         table.add_row("all runs", *_numbers(report.totals))
     output.show_table(screen, table)
     if report.lost:
-        screen.print(f"{report.lost:,} offsets were lost in the topics and left out")
+        screen.print(f"{report.lost:,} offsets were lost in the topics and skipped")
     for note in report.notes:
         screen.print(note)
-    how = "stopped; run it again to go on" if report.stopped else "all that was there is done"
+    how = "stopped; run it again to continue" if report.stopped else "all available records done"
     batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
     screen.print(
         output.verdict_line(True, f"{plan.name}: {how}; {batches} in {report.seconds:.1f} s")
@@ -76,14 +76,14 @@ def _numbers(data: Mapping[str, Any]) -> list[str]:
 
 
 def show_plan(screen: Console, plan: Plan) -> None:
-    """Every value that a file sets or leaves as it is."""
-    table = output.table(["what", "value"])
+    """Print every value of the plan, set or default."""
+    table = output.table(["key", "value"])
     for key, value in plan_as_data(plan).items():
         for name, part in value.items() if isinstance(value, dict) else [("", value)]:
             if part not in (None, (), {}):
                 table.add_row(f"{key}.{name}".rstrip("."), _shown(part))
     output.show_table(screen, table)
-    screen.print(output.verdict_line(True, f"{plan.name}: the file is sound"))
+    screen.print(output.verdict_line(True, f"{plan.name}: the file is valid"))
 
 
 def _shown(value: Any) -> str:

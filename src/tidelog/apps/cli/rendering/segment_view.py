@@ -1,6 +1,6 @@
-"""How `tidelog inspect segment` prints: batch by batch, so that no file is too long for it.
+"""Output of `tidelog inspect segment`, printed batch by batch, so that memory is bounded.
 
-Always true: the JSON is one object and says `holds` last, for only then it is known.
+Invariant: the JSON is one object; `holds` is its last key, because it is known only at the end.
 """
 
 import io
@@ -26,7 +26,7 @@ _LAST_TIMESTAMP_MS = 253_402_300_799_999
 
 
 class Tally:
-    """What was seen of one file, in a few numbers."""
+    """Counts and problems of one file."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -36,7 +36,7 @@ class Tally:
         self.last_offset: int | None = None
         self.problems: list[dict[str, Any]] = []
 
-    def take(self, seen: Seen, more: Iterable[str] = ()) -> None:
+    def add(self, seen: Seen, more: Iterable[str] = ()) -> None:
         batch = seen.batch
         if batch is not None:
             self.batches += 1
@@ -63,7 +63,7 @@ class Tally:
 
 
 def records_of(batch: RecordBatch) -> tuple[list[LogRecord], list[str]]:
-    """The records, or why they can't be read."""
+    """Return the records, and the reason if they can't be decoded."""
     try:
         return decode(batch), []
     except CorruptRecord as error:
@@ -71,10 +71,10 @@ def records_of(batch: RecordBatch) -> tuple[list[LogRecord], list[str]]:
 
 
 class Printer(Protocol):
-    """Hears of one file after another."""
+    """Prints one file after another."""
 
     def log(self, path: str, size: int, walk: Iterator[Seen], records: bool) -> Tally:
-        """Print a segment as it is walked through."""
+        """Print a segment while it is read."""
         ...
 
     def index(self, path: str, size: int, found: IndexFile) -> None: ...
@@ -82,7 +82,7 @@ class Printer(Protocol):
     def end(self, holds: bool) -> None: ...
 
 
-# -- for people -----------------------------------------------------------------------------
+# -- text -----------------------------------------------------------------------------------
 
 _COLUMNS = "{:>12} {:>10} {:>23} {:>7} {:>6} {:>14} {:>17} {:<7} {:<24} {}"
 _HEADINGS = (
@@ -100,7 +100,7 @@ _HEADINGS = (
 
 
 class TextPrinter:
-    """Lines of fixed columns: a table that needs no end to begin."""
+    """Prints lines with fixed columns, without waiting for the last row."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -118,7 +118,7 @@ class TextPrinter:
         self._line(_COLUMNS.format(*_HEADINGS))
         for seen in chain([first], walk):
             inner, more = records_of(seen.batch) if records and seen.batch else ([], [])
-            tally.take(seen, more)
+            tally.add(seen, more)
             if seen.batch is not None:
                 self._line(_batch_line(seen.position, seen.batch, seen.problems))
             for record in inner:
@@ -158,7 +158,7 @@ class TextPrinter:
         self._line(f"{'✗' if found.problems else '✓'} {count}{note}")
 
     def end(self, holds: bool) -> None:
-        """Each file had its verdict."""
+        """Print nothing: each file has its own summary."""
 
 
 def _counted(count: int, one: str, many: str) -> str:
@@ -178,7 +178,7 @@ def _batch_line(position: int, batch: RecordBatch, problems: tuple[str, ...]) ->
         *(["transactional"] if batch.is_transactional else []),
         *(["control"] if batch.is_control else []),
         *(["log append time"] if batch.is_log_append_time else []),
-        *(["tombstones may go"] if batch.has_delete_horizon else []),
+        *(["tombstones expire"] if batch.has_delete_horizon else []),
         *(["damaged"] if problems else []),
     ]
     return _COLUMNS.format(
@@ -201,7 +201,7 @@ def codec_name(codec: int) -> str:
 
 
 def moment(timestamp: int) -> str:
-    """A timestamp as people read it, in UTC; one outside the calendar stays a number."""
+    """Format a timestamp in UTC; one outside the calendar stays a number."""
     if not 0 <= timestamp <= _LAST_TIMESTAMP_MS:
         return str(timestamp)
     at = datetime.fromtimestamp(timestamp // 1000, UTC)
@@ -209,7 +209,7 @@ def moment(timestamp: int) -> str:
 
 
 def record_line(record: LogRecord) -> str:
-    """One record in one line."""
+    """Format a record in one line."""
     if record.control is not None:
         return f"offset {record.offset}  {moment(record.timestamp)}  {_control_text(record)}"
     headers = "".join(
@@ -247,11 +247,11 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-# -- for programs ---------------------------------------------------------------------------
+# -- JSON -----------------------------------------------------------------------------------
 
 
 class JsonPrinter:
-    """One object, written as it grows."""
+    """Prints one JSON object incrementally."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -270,7 +270,7 @@ class JsonPrinter:
         for seen in walk:
             inner, more = records_of(seen.batch) if records and seen.batch else ([], [])
             comma = "," if tally.batches else ""
-            tally.take(seen, more)
+            tally.add(seen, more)
             if seen.batch is not None:
                 data = batch_data(seen.position, seen.batch, (*seen.problems, *more))
                 if records:
@@ -295,7 +295,7 @@ class JsonPrinter:
 
 
 def batch_data(position: int, batch: RecordBatch, problems: tuple[str, ...]) -> dict[str, Any]:
-    """All that a header says."""
+    """Return the fields of a batch header."""
     horizon = batch.base_timestamp if batch.has_delete_horizon else None
     return {
         "position": position,
@@ -322,7 +322,7 @@ def batch_data(position: int, batch: RecordBatch, problems: tuple[str, ...]) -> 
 
 
 def record_data(record: LogRecord) -> dict[str, Any]:
-    """A record; bytes that are no text are given in base64."""
+    """Return the fields of a record; bytes that are not UTF-8 in base64."""
     data: dict[str, Any] = {
         "offset": record.offset,
         "timestamp": record.timestamp,
@@ -345,7 +345,7 @@ def _as_json(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def printer(form: str) -> Printer:
-    """What prints in the form asked for, to stdout."""
+    """Return a printer to stdout for `text` or `json`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a tick in ASCII is a question mark, no crash
+        sys.stdout.reconfigure(errors="replace")  # ASCII terminals get `?` for a tick
     return JsonPrinter(sys.stdout) if form == "json" else TextPrinter(sys.stdout)

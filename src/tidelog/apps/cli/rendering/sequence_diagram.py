@@ -1,4 +1,4 @@
-"""One Mermaid diagram of a story under several policies: it forks only where they part."""
+"""A Mermaid diagram of a story under several policies, with `alt` blocks where they differ."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from tidelog.lab.story.runner import Frame, Performance
 
 
 def merged(performances: Sequence[Performance]) -> Iterator[str]:
-    """The steps that all share, and `alt` blocks for those that differ."""
+    """Yield the lines: common steps, and `alt` blocks for steps that differ."""
     first = performances[0]
     opening = Performance(first.story, first.policy, first.frames[:1])
     yield from list(as_mermaid(opening))[: 1 + len(first.frames[0].replicas)]
@@ -20,7 +20,7 @@ def merged(performances: Sequence[Performance]) -> Iterator[str]:
 
 
 def _lines(performance: Performance, frame: Frame) -> list[str]:
-    """What one step draws; one that could not be done has no replicas, and draws nothing."""
+    """Return the lines of one step; a step that failed has no replicas and no lines."""
     if not frame.replicas:
         return []
     alone = Performance(performance.story, performance.policy, [frame])

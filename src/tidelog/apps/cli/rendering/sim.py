@@ -1,4 +1,4 @@
-"""How simulated runs are shown: speed, faults injected, and each failure with its replay."""
+"""Output of `tidelog sim`: faults, failures with their replay commands, speed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from tidelog.lab.sim.simulation import Result, Violation
 from tidelog.lab.sim.swarm import Plan, draw_plan
 
 SHOWN_IN_FULL = 3
-"""Failures shown with their last events; of the others, only seeds."""
+"""How many failures are shown with their last events; the others only by seed."""
 FAULT_WIDTH = 40
-"""Columns that a kind of fault and its count take."""
+"""Columns for one kind of fault and its count."""
 
 
 def watcher(tell: output.ShowProgress) -> Callable[[Result], None]:
-    """Tells a bar of each result."""
+    """Return a callback that shows the progress of a run."""
     done = failed = 0
 
     def watch(result: Result) -> None:
@@ -37,26 +37,26 @@ def watcher(tell: output.ShowProgress) -> Callable[[Result], None]:
 
 @dataclass(slots=True)
 class Failure:
-    """A failed run, looked at more closely: made shorter, told as a story."""
+    """A failed run, shortened and written as a story on request."""
 
     result: Result
     plan: Plan
     shrunk: Shrunk | None
     story_file: str | None = None
     retold: bool = False
-    """Whether the story, played, breaks the same invariant."""
+    """Whether the story violates the same invariant."""
 
     def write(self, path: str) -> None:
-        """Write its story, which was played to see whether it shows the same."""
+        """Write the failure as a story, and run it to see whether it shows the same violation."""
         result = self.shrunk.result if self.shrunk else self.result
         invariant = self.shrunk.invariant if self.shrunk else result.violations[0].invariant
         broken = next(v for v in result.violations if v.invariant == invariant)
-        told = retell_run(self.plan, result.policy, broken)
-        write_file(path, told.text)
-        self.story_file, self.retold = path, told.shown
+        story = retell_run(self.plan, result.policy, broken)
+        write_file(path, story.text)
+        self.story_file, self.retold = path, story.shown
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         data: dict[str, Any] = {
             "seed": self.result.seed,
             "story": self.story_file,
@@ -72,19 +72,22 @@ class Failure:
         return data
 
     def show(self, screen: Console) -> None:
-        """The shorter schedule, and where the story is."""
+        """Print the shortened schedule, and the path of the story."""
         for line in shrunk_lines(self.shrunk) if self.shrunk else ():
             screen.print(Text(line), soft_wrap=True)
         if self.story_file:
-            told = Text("story: ").append(f"tidelog story play {self.story_file}", output.NAME)
+            link = Text("story: ").append(f"tidelog story play {self.story_file}", output.NAME)
             if not self.retold:
-                told.append("  (it leaves something out: there the invariant holds)", output.WARN)
-            screen.print(told, soft_wrap=True)
+                link.append(
+                    "  (it does not reproduce the violation: the invariant holds in it)",
+                    output.WARN,
+                )
+            screen.print(link, soft_wrap=True)
         screen.print()
 
 
 def examine(result: Result, shorten: bool) -> Failure:
-    """Look at a failed run; `shorten` looks for the shortest schedule that breaks the same."""
+    """Prepare a failed run; with `shorten`, find a shorter schedule with the same violation."""
     plan = draw_plan(result.seed)
     if not shorten:
         return Failure(result, plan, None)
@@ -108,7 +111,7 @@ def _result_data(result: Result) -> dict[str, Any]:
 
 
 def _show_faults(screen: Console, faults: Mapping[str, int]) -> None:
-    """Kinds and counts, several to a row; a kind that never came stands out."""
+    """Print fault counts, several in a row; kinds that never occurred are highlighted."""
     columns = min(max(screen.width // FAULT_WIDTH, 1), 3)
     table = output.table(("fault", "count") * columns, numbers=("count",))
     cells = [
@@ -141,13 +144,13 @@ def _show_failure(screen: Console, result: Result) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Many seeds."""
+    """The results of many seeds."""
 
     summary: Summary
     first_failure: Failure | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         summary = self.summary
         return {
             "policy": summary.policy,
@@ -176,7 +179,7 @@ class Run:
         return self.summary.seeds / self.summary.wall_s if self.summary.wall_s else 0.0
 
     def show(self, screen: Console) -> None:
-        """Faults, failures, speed."""
+        """Print faults, failures and speed."""
         summary = self.summary
         _show_faults(screen, summary.faults)
         for result in summary.failures[:SHOWN_IN_FULL]:
@@ -185,20 +188,20 @@ class Run:
             self.first_failure.show(screen)
         others = [str(result.seed) for result in summary.failures[SHOWN_IN_FULL:]]
         if others:
-            screen.print(f"more seeds that failed: {' '.join(others)}", soft_wrap=True)
+            screen.print(f"more failed seeds: {' '.join(others)}", soft_wrap=True)
         if summary.invariants:
             counts = ", ".join(f"{name} in {n}" for name, n in summary.invariants.items())
-            screen.print(f"broken invariants: {counts}", soft_wrap=True)
+            screen.print(f"violated invariants: {counts}", soft_wrap=True)
         screen.print(
             f"{summary.acked:,} batches acknowledged, {summary.committed:,} records committed,"
-            f" {summary.consumed:,} consumed; {summary.lost:,} lost where the settings allow it",
+            f" {summary.consumed:,} consumed; {summary.lost:,} lost where the configs allow it",
             soft_wrap=True,
         )
         screen.print(
             f"{summary.events:,} events, {summary.virtual_ms / 1000:,.0f} virtual seconds in"
             f" {summary.wall_s:.1f} s: {self._seeds_per_second:.1f} seeds/s,"
             f" {summary.events_per_second:,.0f} events/s with {summary.workers} workers,"
-            f" {summary.events_per_cpu_second:,.0f} events a second of CPU",
+            f" {summary.events_per_cpu_second:,.0f} events per CPU second",
             soft_wrap=True,
         )
         last = summary.start + summary.seeds - 1
@@ -210,15 +213,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One seed."""
+    """The result of one seed."""
 
     result: Result
     events: list[str]
-    """Every event in a line, if asked for."""
+    """Every event in a line, with --events."""
     failure: Failure | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         result = self.result
         return {
             **_result_data(result),
@@ -238,7 +241,7 @@ class Replay:
         }
 
     def show(self, screen: Console) -> None:
-        """The mix, the faults, and what broke."""
+        """Print the mix, the faults and the violation."""
         result = self.result
         screen.print(output.heading(f"seed {result.seed} under {result.policy}"))
         screen.print(output.faint(result.mix), soft_wrap=True)
@@ -253,9 +256,9 @@ class Replay:
         screen.print(
             f"{result.events:,} events in {result.virtual_ms / 1000:g} virtual seconds{settled};"
             f" {result.acked:,} batches acknowledged, {result.committed:,} records committed,"
-            f" {result.lost:,} lost where the settings allow it",
+            f" {result.lost:,} lost where the configs allow it",
             soft_wrap=True,
         )
         screen.print(output.faint(f"fingerprint {result.fingerprint:016x}"))
-        text = "every invariant holds" if result.clean else "an invariant is broken"
+        text = "every invariant holds" if result.clean else "an invariant is violated"
         screen.print(output.verdict_line(result.clean, text))

@@ -1,8 +1,8 @@
-"""How stories are shown: the list, a play with the step at which rules part, verdicts.
+"""Output of `tidelog story`: the list, a run with the step where policies differ, verdicts.
 
-A step that prints the same under every rule is shown once. Where outputs differ, what they
-have in common comes first, then each rule's own lines, side by side where the screen is wide
-enough. Lines of a play are never broken: they are there to be copied into a story.
+A step that prints the same under every policy is shown once. Where outputs differ, their common
+lines come first, then the lines of each policy, side by side if the screen is wide enough. Lines
+are never wrapped, so that they can be copied into a story.
 """
 
 import os
@@ -24,19 +24,19 @@ from tidelog.lab.story.render import as_data
 from tidelog.lab.story.runner import Frame, Performance
 
 LIST_WIDTH = 100
-"""On a narrower screen a story's title stands below its name."""
+"""On a narrower screen, a story's title is printed below its name."""
 MARGIN = 4
 GAP = 3
 SHIPPED = "leader-epoch"
-"""The rule that brokers run; others are of the past."""
+"""The policy that brokers use; the others are historical."""
 JUDGING = ("check", "expect")
-"""Commands that change nothing."""
+"""Commands that only check."""
 _LOG = re.compile(r"LEO=(\d+) .*HW=(\d+).*log=\[(.*)\]")
 _FIELD = re.compile(r"(\w+)=(\[.*\]|\S+)")
 
 
 def short_name(path: str) -> str:
-    """`truncation/hw-loses-acked-record` for one that ships, else the path from here."""
+    """Return `truncation/hw-loses-acked-record` for an included story, else the relative path."""
     folder = story_folder()
     if Path(path).is_relative_to(folder):
         return str(Path(path).relative_to(folder).with_suffix(""))
@@ -47,7 +47,7 @@ def short_name(path: str) -> str:
 
 
 def summary(story: Story) -> dict[str, Any]:
-    """A story in short, for JSON."""
+    """Return a summary of a story, for JSON."""
     return {
         "name": short_name(story.path),
         "title": story.title,
@@ -57,13 +57,13 @@ def summary(story: Story) -> dict[str, Any]:
 
 
 def show_list(screen: Console, stories: Sequence[Story]) -> None:
-    """One line a story, folder by folder."""
+    """Print a line for each story, by folder."""
     folders: dict[str, list[Story]] = {}
     for story in stories:
         folders.setdefault(str(Path(short_name(story.path)).parent), []).append(story)
     (_list_wide if screen.width >= LIST_WIDTH else _list_narrow)(screen, folders)
-    screen.print(f"{len(stories)} stories; ◆ is played under several rules, to see them part")
-    screen.print("play one: tidelog story play NAME")
+    screen.print(f"{len(stories)} stories; ◆ compares several truncation policies")
+    screen.print("run one: tidelog story play NAME")
 
 
 def _list_wide(screen: Console, folders: Mapping[str, Sequence[Story]]) -> None:
@@ -90,7 +90,7 @@ def _list_narrow(screen: Console, folders: Mapping[str, Sequence[Story]]) -> Non
 
 
 def verdict_data(verdict: Verdict) -> dict[str, Any]:
-    """One play's verdict, for JSON."""
+    """Return the verdict of one run, for JSON."""
     return {
         "path": verdict.path,
         "policy": verdict.policy,
@@ -101,7 +101,7 @@ def verdict_data(verdict: Verdict) -> dict[str, Any]:
 
 
 def show_verdicts(screen: Console, verdicts: Sequence[Verdict]) -> None:
-    """One line a story, and everything that is wrong with it."""
+    """Print a line for each story, and its problems."""
     by_path: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         by_path.setdefault(verdict.path, []).append(verdict)
@@ -112,7 +112,7 @@ def show_verdicts(screen: Console, verdicts: Sequence[Verdict]) -> None:
         screen.print(line.append(f"  {policies}", output.FAINT), soft_wrap=True)
         _show_problems(screen, [(play.policy, p) for play in plays for p in play.problems])
     wrong = sum(not all(play.passed for play in plays) for plays in by_path.values())
-    played = f"{_count(by_path, 'story', 'stories')}, {_count(verdicts, 'play', 'plays')}"
+    played = f"{_count(by_path, 'story', 'stories')}, {_count(verdicts, 'run', 'runs')}"
     text = f"{played}: {wrong} not as expected" if wrong else f"{played}: all as expected"
     screen.print(output.verdict_line(not wrong, text))
 
@@ -122,7 +122,7 @@ def _count(things: Sized, one: str, more: str) -> str:
 
 
 def _show_problems(screen: Console, problems: Iterable[tuple[str, str]], mark: str = "") -> None:
-    """What is wrong under several rules is said once."""
+    """Print problems; one that occurs under several policies is printed once."""
     policies: dict[str, list[str]] = {}
     for policy, problem in problems:
         policies.setdefault(problem, []).append(policy)
@@ -138,13 +138,13 @@ def _show_problems(screen: Console, problems: Iterable[tuple[str, str]], mark: s
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One step of the story and its frame under each rule that played it."""
+    """One step of the story, with its frame under each policy."""
 
     step: Step
     frames: dict[str, Frame]
 
     def outputs(self) -> dict[tuple[str, ...], list[str]]:
-        """Each different output, and the rules that printed it."""
+        """Return each different output, and the policies that printed it."""
         different: dict[tuple[str, ...], list[str]] = {}
         for policy, frame in self.frames.items():
             different.setdefault(frame.output, []).append(policy)
@@ -152,7 +152,7 @@ class Moment:
 
 
 class Production:
-    """One story under one or more rules."""
+    """One story under one or more policies."""
 
     def __init__(self, performances: Sequence[Performance]) -> None:
         self.performances = performances
@@ -168,11 +168,11 @@ class Production:
 
     @property
     def passed(self) -> bool:
-        """Whether all went as the story says."""
+        """Whether every expectation of the story holds."""
         return all(performance.passed for performance in self.performances)
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         parting = self.parting
         return {
             "title": self.story.title,
@@ -184,7 +184,7 @@ class Production:
         }
 
     def show(self, screen: Console) -> None:
-        """Prose, steps, the split, the end."""
+        """Print prose, steps, differences, and the final state."""
         screen.print(output.heading(self.story.title))
         screen.print(Text("─" * len(self.story.title), output.FAINT))
         _prose(screen, self.story.prose)
@@ -207,7 +207,7 @@ class Production:
             _prose(screen, step.prose)
         command = Text("› ").append(step.text, f"bold {output.NAME}")
         if moment is self.parting:
-            command.append("   ◆ here the rules part", f"bold {output.WARN}")
+            command.append("   ◆ the policies differ here", f"bold {output.WARN}")
         problems = any(frame.problems for frame in moment.frames.values())
         if step.word == "expect" and not problems:
             command = Text("✓ ", output.GOOD).append(step.text, output.FAINT)
@@ -232,7 +232,9 @@ class Production:
             screen.print(_verdict(performance), soft_wrap=True)
         if self.parting and len(self.performances) > 1:
             where = f"{short_name(self.story.path)}, line {self.parting.step.line}"
-            line = Text("◆ ", output.WARN).append(f"the rules part at `{self.parting.step.text}`")
+            line = Text("◆ ", output.WARN).append(
+                f"the policies differ at `{self.parting.step.text}`"
+            )
             screen.print(line.append(f"  {where}", output.FAINT), soft_wrap=True)
         broken = {p.policy: _broken(p) for p in self.performances if _broken(p)}
         if broken and self.passed:
@@ -240,12 +242,12 @@ class Production:
             screen.print(output.verdict_line(True, _as_expected(broken, held)), soft_wrap=True)
 
     def _ends_with_state(self) -> bool:
-        """Whether the story itself has just shown all replicas."""
+        """Return whether the last step of the story shows all replicas."""
         acts = [moment.step for moment in self.moments if moment.step.word not in JUDGING]
         return bool(acts) and acts[-1].text == "state" and not acts[-1].given
 
     def _show_replicas(self, screen: Console) -> None:
-        table = output.table(("under", "replica", "at the end", "epoch", "LEO", "HW", "log"))
+        table = output.table(("policy", "replica", "at the end", "epoch", "LEO", "HW", "log"))
         for performance in self.performances:
             name = performance.policy
             for replica in performance.frames[-1].replicas:
@@ -263,7 +265,7 @@ def _prose(screen: Console, lines: Iterable[str]) -> None:
 
 
 def _shared(outputs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The lines that all begin with."""
+    """Return the common first lines."""
     if len(outputs) == 1:
         return outputs[0]
     same = takewhile(lambda lines: len(set(lines)) == 1, zip(*outputs, strict=False))
@@ -276,7 +278,7 @@ def _lines(screen: Console, lines: Sequence[str], margin: int) -> None:
 
 
 def _fits(own: Mapping[str, Sequence[str]], width: int) -> bool:
-    """Whether these outputs fit side by side."""
+    """Return whether these outputs fit side by side."""
     widths = [max(map(len, [names, *lines])) for names, lines in own.items()]
     return MARGIN + sum(widths) + GAP * len(widths) <= width
 
@@ -305,7 +307,7 @@ def _side_by_side(screen: Console, own: dict[str, tuple[str, ...]]) -> None:
 
 
 def _styled(line: str) -> Text:
-    """What is lost, cut or violated catches the eye; in logs, what is committed."""
+    """Highlight losses, truncations and violations; in logs, committed records."""
     text = Text(line)
     if line.startswith("VIOLATED"):
         text.stylize(output.BAD)
@@ -323,7 +325,7 @@ def _styled(line: str) -> Text:
 
 
 def _log(records: str, log_end_offset: int, high_watermark: int) -> Text:
-    """Committed records green, the rest yellow. `m1..m4@0` is four of them."""
+    """Colour committed records green, the rest yellow. `m1..m4@0` is four records."""
     words = records.split()
     offset = log_end_offset - sum(len(expand(word)) for word in words)
     log = []
@@ -334,7 +336,7 @@ def _log(records: str, log_end_offset: int, high_watermark: int) -> Text:
 
 
 def _fields(description: str) -> tuple[str, dict[str, str], Text]:
-    """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]` in its parts."""
+    """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]` split into its parts."""
     fields = dict(_FIELD.findall(description))
     log = _styled(description)
     return description.split()[0], fields, log[description.index("[") + 1 : -1]

@@ -1,4 +1,4 @@
-"""The report of `tidelog verify` for people."""
+"""Output of `tidelog verify`."""
 
 from rich.console import Console
 from rich.text import Text
@@ -10,21 +10,20 @@ from tidelog.apps.verify.options import Options
 from tidelog.apps.verify.report import Report
 
 LIMITS = (
-    "A clean run shows that under these faults no client saw anything but the log that is there"
-    " now. It does not show what a power cut does (what a killed process wrote is still in the"
-    " system's cache), nor other machines, nor schedules that did not come up; for those see"
-    " tidelog sim and tidelog model."
+    "A clean run shows that under these faults every client saw the same log. It does not cover"
+    " power loss (the system's cache keeps what a killed process wrote), other machines, or other"
+    " schedules; for those see `tidelog sim` and `tidelog model`."
 )
 
 
 class VerifyView:
-    """Shows a report."""
+    """Prints a report."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
 
     def show(self, screen: Console) -> None:
-        """Figures, faults, waits, anomalies, the verdict."""
+        """Print figures, faults, waits, anomalies and the verdict."""
         report = self.report
         self._show_figures(screen)
         if report.faults:
@@ -34,9 +33,9 @@ class VerifyView:
         for trouble in report.troubles:
             screen.print(output.faint(f"note: {trouble}"), soft_wrap=True)
         if report.kept:
-            screen.print(f"journals, logs and report.json: {report.kept}", soft_wrap=True)
+            screen.print(f"history, logs and report.json: {report.kept}", soft_wrap=True)
         screen.print(output.faint(LIMITS))
-        screen.print(f"again, with the same plan of faults: {self._command()}", soft_wrap=True)
+        screen.print(f"to repeat this fault schedule: {self._command()}", soft_wrap=True)
         screen.print(output.verdict_line(report.holds, self._verdict()))
 
     def _show_figures(self, screen: Console) -> None:
@@ -44,13 +43,13 @@ class VerifyView:
         table = output.table(["figure", "value"], numbers=["value"])
         rows = {
             "acknowledged records": f"{figures.acked:,}",
-            "acknowledged a second": f"{figures.acked_a_second:,.0f}",
+            "acknowledged per second": f"{figures.acked_a_second:,.0f}",
             "unknown outcome": f"{figures.unknown:,}",
-            "refused": f"{figures.refused:,}",
+            "rejected": f"{figures.refused:,}",
             **{f"read by {who}": f"{n:,}" for who, n in figures.read.items() if n},
             "records in the final log": f"{figures.in_log:,}",
             "batches": f"{figures.batches:,}",
-            "changes of leader in the log": f"{figures.leader_epochs:,}",
+            "leader changes in the log": f"{figures.leader_epochs:,}",
             "replicas compared on disk": f"{figures.replicas_compared:,}",
             "faults": f"{len(report.faults):,}",
             "kill -9": f"{report.kills:,}",
@@ -94,8 +93,8 @@ class VerifyView:
         for kind, meaning in KINDS.items():
             count = findings.counts[kind]
             style = output.GOOD if not count else output.WARN if kind in allowed else output.BAD
-            told = f"{meaning} (these settings allow it)" if kind in allowed else meaning
-            table.add_row(kind, Text(f"{count:,}", style), told)
+            text = f"{meaning} (these settings allow it)" if kind in allowed else meaning
+            table.add_row(kind, Text(f"{count:,}", style), text)
         output.show_table(screen, table)
         for kind, examples in findings.examples.items():
             screen.print(output.heading(kind))
@@ -103,7 +102,7 @@ class VerifyView:
                 screen.print(output.indented(Text(example)))
 
     def _command(self) -> str:
-        """What makes this run again, but for where it leaves its evidence."""
+        """Return the command that repeats this run, without --keep."""
         options = self.report.options
         usual = Options(options.seed)
         words = [f"tidelog verify --seed {options.seed} --seconds {options.seconds:g}"]
@@ -123,14 +122,14 @@ class VerifyView:
         broken = report.findings.broken(report.promise)
         what = f"seed {report.options.seed}: {report.figures.acked:,} acknowledged"
         if broken:
-            told = ", ".join(f"{count:,} × {kind}" for kind, count in broken.items())
-            return f"{what}; {told}"
+            anomalies = ", ".join(f"{count:,} × {kind}" for kind, count in broken.items())
+            return f"{what}; {anomalies}"
         return f"{what}; {self._allowed() or '0 lost, 0 anomalies'}"
 
     def _allowed(self) -> str:
         counts = self.report.findings.counts
-        told = [f"{counts[kind]:,} × {kind}" for kind in KINDS if counts[kind]]
-        return f"{', '.join(told)}, which these settings allow" if told else ""
+        found = [f"{counts[kind]:,} × {kind}" for kind in KINDS if counts[kind]]
+        return f"{', '.join(found)}, which these settings allow" if found else ""
 
 
 def _seconds(ticks: int) -> str:
