@@ -1,7 +1,7 @@
 """The reference pages of metrics and of log events, written from the tables.
 
-`python -m tidelog.apps.metrics_page docs/reference` writes them; a test fails when they are
-behind the code.
+`python -m tidelog.apps.metrics_page docs/reference` writes them; a test fails when they are out of
+date.
 """
 
 import sys
@@ -13,11 +13,11 @@ from tidelog.core.node.measuring.journal import EVENTS
 
 _METRICS = """# Metrics
 
-Each broker tells Prometheus about itself at `/metrics`, on a port of its own:
-`tidelog.metrics.listener`. `tidelog up` takes free ports and shows them (`tidelog status`);
-`--set tidelog.metrics.listener=127.0.0.1:9644` makes them 9644, 9645 and so on. The names are
-those that dashboards for Kafka expect: jmx_exporter's, and kafka_exporter's; what Kafka does not
-tell begins with `tidelog_`. `/healthz` answers 200 while the broker is part of the cluster.
+Each broker has metrics for Prometheus at `/metrics`, on the port that `tidelog.metrics.listener`
+sets. `tidelog up` uses free ports (`tidelog status` shows them);
+`--set tidelog.metrics.listener=127.0.0.1:9644` makes them 9644, 9645 and so on. The names are those
+that dashboards for Kafka expect: jmx_exporter's and kafka_exporter's. Metrics that Kafka does not
+have start with `tidelog_`. `/healthz` returns 200 while the broker is part of the cluster.
 
 [A dashboard](../../dashboards/tidelog.json) for Grafana is in the repository. In Prometheus:
 
@@ -28,22 +28,23 @@ scrape_configs:
       - targets: ["127.0.0.1:9644", "127.0.0.1:9645", "127.0.0.1:9646"]
 ```
 
-There is no password and no TLS: keep the port on the machine. A summary's percentiles are of the
-last minute or two, as far as somebody scraped; `tidelog_request_seconds` has buckets for `rate`.
+The port has no password and no TLS: do not open it to other machines. Percentiles of a summary
+cover the last one or two minutes, if they were scraped; `tidelog_request_seconds` has buckets for
+`rate`.
 
-`promtool check metrics` has four complaints, about names that dashboards query: `clientId` of
+`promtool check metrics` reports four names, which dashboards need: `clientId` of
 `kafka_server_replicafetchermanager_maxlag` and `kafka_server_fetcherlagmetrics_consumerlag`,
 `delayedOperation` of `kafka_server_delayedoperationpurgatory_purgatorysize`, and the `_count` of
-`kafka_server_socket_server_metrics_connection_count`. A test holds all other names to its rules.
+`kafka_server_socket_server_metrics_connection_count`. A test checks all other names.
 
 This page is written from the code: `python -m tidelog.apps.metrics_page docs/reference`.
 """
 
 _EVENTS = """# Log events
 
-A broker's log has a line for each event: `broker-1.log` in the data folder, or stderr of `tidelog
+A broker's log has one line per event: `broker-1.log` in the data directory, or stderr of `tidelog
 broker`. With `tidelog.log.format=json` each line is an object: `ts` (UTC), `level`, `broker`,
-`event`, the fields of the event, and `text`, which is what the other form says.
+`event`, the fields of the event, and `text`, which is the line of the text format.
 
 ```json
 {"ts": "2026-01-31T12:00:00.123Z", "level": "WARN", "broker": 2, "event": "isr_shrunk",
@@ -51,7 +52,7 @@ broker`. With `tidelog.log.format=json` each line is an object: `ts` (UTC), `lev
  "text": "broker 2: ISR of orders-0 shrank to [2, 3]: without [1]"}
 ```
 
-Of one event there are at most 20 lines a second; what is left out is counted in a line of the same
+At most 20 lines per second are written of one event; the others are counted in a line of the same
 event with the field `left_out`. These events have no such limit:
 ALWAYS.
 
@@ -62,40 +63,55 @@ This page is written from the code: `python -m tidelog.apps.metrics_page docs/re
 """
 
 _PROCESS = (
-    ("recovering", "INFO", "partition, number, of", "a log is read after an unclean stop"),
+    ("recovering", "INFO", "partition, number, of", "a log is recovered after an unclean stop"),
     (
         "recovered",
         "INFO, WARN",
         "topic, partition",
-        "what was found when a log was opened: WARN for what was cut or damaged, INFO for files"
-        " that were removed or rebuilt; no line for a log without findings",
+        "findings when a log was opened: WARN for truncated or damaged records, INFO for files that"
+        " were removed or rebuilt; no line for a log without findings",
     ),
-    ("listening", "INFO", "host, port, internal_port, metrics", "its ports are open"),
-    ("acting", "INFO", "", "it is part of the cluster: unfenced"),
-    ("not_acting", "WARN", "", "it was fenced, or fenced itself in time"),
-    ("broker_alive", "INFO", "other, alive", "another broker takes part"),
-    ("broker_gone", "WARN", "other, alive", "another broker does not any more"),
-    ("controller_changed", "INFO", "controller, controller_epoch", "who is the controller"),
-    ("leading", "INFO", "leads, partitions", "how many partitions it leads, after brokers came"),
-    ("connection_dropped", "WARN", "peer, reason, why", "it closed a peer's connection"),
+    ("listening", "INFO", "host, port, internal_port, metrics", "the broker's ports are open"),
+    ("acting", "INFO", "", "the broker is unfenced and part of the cluster"),
+    ("not_acting", "WARN", "", "the broker was fenced, by the controller or by itself"),
+    ("broker_alive", "INFO", "other, alive", "another broker is live"),
+    ("broker_gone", "WARN", "other, alive", "another broker is no longer live"),
+    (
+        "controller_changed",
+        "INFO",
+        "controller, controller_epoch",
+        "another broker has become controller",
+    ),
+    (
+        "leading",
+        "INFO",
+        "leads, partitions",
+        "the number of partitions that the broker leads, after brokers joined",
+    ),
+    ("connection_dropped", "WARN", "peer, reason, why", "the broker closed a connection"),
     (
         "peer_unproven",
         "WARN",
         "other, address, reason",
         "the process at a broker's address did not prove that it is that broker",
     ),
-    ("fault", "ERROR", "trace", "a mistake in Tidelog; one client lost its connection"),
-    ("stopping", "INFO", "", "it was told to stop, and hands over"),
-    ("stopped", "INFO, ERROR", "clean, reason", "the end; a disk that failed is a reason"),
-    ("failed", "ERROR", "reason", "it could not start"),
-    ("crashed", "ERROR", "reason", "a fault in Tidelog"),
-    ("note", "any", "", "anything else; the text says what"),
+    ("fault", "ERROR", "trace", "a bug in Tidelog; one client lost its connection"),
+    ("stopping", "INFO", "", "the broker is stopping and hands over its leaderships"),
+    (
+        "stopped",
+        "INFO, ERROR",
+        "clean, reason",
+        "the broker has stopped; the reason may be a failed disk",
+    ),
+    ("failed", "ERROR", "reason", "the broker could not start"),
+    ("crashed", "ERROR", "reason", "a bug in Tidelog"),
+    ("note", "any", "", "any other message; see the text"),
 )
-"""Of the process around the node; those of the node are in its own table."""
+"""Events of the broker's process; those of the node are in EVENTS."""
 
 
 def pages() -> dict[str, str]:
-    """File name -> text."""
+    """The text of each page, by file name."""
     return {"metrics.md": _metrics_page(), "log-events.md": _events_page()}
 
 

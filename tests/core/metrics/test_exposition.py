@@ -15,11 +15,11 @@ from tidelog.core.controller.events import (
 from tidelog.core.errors import ErrorCode
 from tidelog.core.metrics.exposition import SLICE_LINES, labelled, slices
 from tidelog.core.metrics.families import FAMILIES
-from tidelog.core.metrics.scrape import Scrape, Surroundings
+from tidelog.core.metrics.scrape import HostMetrics, Scrape
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, TurnTimes
 
-AROUND = Surroundings({"process_open_fds": 12}, {"PLAINTEXT": 3}, {"idle": 1}, {"broker": "1"})
+AROUND = HostMetrics({"process_open_fds": 12}, {"PLAINTEXT": 3}, {"idle": 1}, {"broker": "1"})
 
 
 class Scraped:

@@ -1,7 +1,7 @@
 """Metrics of a broker as a whole, under the names that jmx_exporter gives Kafka's.
 
-What only the controller knows is told by the controller; others say 0, as in Kafka, so that a
-sum over the brokers is the cluster's.
+Metrics that only the controller knows are 0 on other brokers, as in Kafka, so that the sum over the
+brokers is the cluster's value.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ def _one(
 
 
 def summary_samples(times: Histogram, now_ms: int, unit_ns: int, **labels: str) -> Iterator[Sample]:
-    """Percentiles of the last minute or two; sum and count of all."""
+    """Percentiles of the last one or two minutes; sum and count since the start."""
     found = quantiles(times.recent(now_ms), QUANTILES)
     for quantile, took_ns in zip(QUANTILES, found, strict=True):
         spelled = "0.50" if quantile == 0.5 else str(quantile)
@@ -73,7 +73,7 @@ def _max_lag(scrape: Scrape) -> int:
 
 
 def lag_behind_leader(replica: HostedReplica) -> int:
-    """How far a follower's log ends before what the leader said to be committed."""
+    """Committed records that are missing in a follower, by the leader's last high watermark."""
     return max(0, replica.leader_high_watermark - replica.partition.log_end_offset)
 
 
@@ -97,59 +97,62 @@ _CONTROLLER = "kafka_controller_kafkacontroller"
 
 REPLICAS = (
     _one(f"{_MANAGER}_partitioncount", GAUGE, "Replicas on this broker.", lambda s: len(s.hosted)),
-    _one(f"{_MANAGER}_leadercount", GAUGE, "Partitions that it leads.", lambda s: len(s.led)),
+    _one(
+        f"{_MANAGER}_leadercount", GAUGE, "Partitions that this broker leads.", lambda s: len(s.led)
+    ),
     _one(
         f"{_MANAGER}_underreplicatedpartitions",
         GAUGE,
-        "Partitions that it leads and whose ISR lacks replicas.",
+        "Partitions led by this broker whose ISR is smaller than the replication factor.",
         lambda s: sum(led.under_replicated for led in s.led),
     ),
     _one(
         f"{_MANAGER}_underminisrpartitioncount",
         GAUGE,
-        "Partitions that it leads and that refuse acks=all: the ISR is below min.insync.replicas.",
+        "Partitions led by this broker that refuse acks=all: the ISR is below min.insync.replicas.",
         lambda s: sum(led.under_min_isr for led in s.led),
     ),
     _one(
         f"{_MANAGER}_atminisrpartitioncount",
         GAUGE,
-        "Partitions that it leads and that would refuse acks=all with one replica less in sync.",
+        "Partitions led by this broker whose ISR is exactly min.insync.replicas.",
         lambda s: s.at_min_isr,
     ),
     _one(
         f"{_MANAGER}_offlinereplicacount",
         GAUGE,
-        "Replicas here whose log failed.",
+        "Replicas on this broker whose log failed.",
         lambda s: s.offline,
     ),
     _one(
         f"{_MANAGER}_reassigningpartitions",
         GAUGE,
-        "Partitions that it leads and that are being moved.",
+        "Partitions led by this broker that are being reassigned.",
         lambda s: s.reassigning,
     ),
     _one(
         f"{_MANAGER}_isrshrinks_total",
         COUNTER,
-        "How often an ISR lost replicas, as its leader saw it.",
+        "How often the ISR of a partition led by this broker shrank.",
         lambda s: s.node.counters.isr_shrinks,
     ),
     _one(
         f"{_MANAGER}_isrexpands_total",
         COUNTER,
-        "How often an ISR got replicas back.",
+        "How often the ISR of a partition led by this broker expanded.",
         lambda s: s.node.counters.isr_expands,
     ),
     _one(
         f"{_MANAGER}_failedisrupdates_total",
         COUNTER,
-        "ISR proposals that the controller refused.",
+        "ISR changes that the controller refused.",
         lambda s: s.node.counters.isr_updates_failed,
     ),
     _one(
         "kafka_server_replicafetchermanager_maxlag",
         GAUGE,
-        "The largest lag of a follower here, in records behind the leader's high watermark.",
+        "The largest lag of a follower on this broker, in records behind the leader's high"
+        " watermark.",
         _max_lag,
         labelled(clientId="Replica"),
     ),
@@ -157,7 +160,7 @@ REPLICAS = (
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         GAUGE,
         ("delayedOperation",),
-        "Who waits: produces for their commit, fetches for records, groups for their members.",
+        "Waiting requests: produces for replication, fetches for records, groups for members.",
         _purgatory,
     ),
 )
@@ -166,39 +169,40 @@ DAMAGE = (
     _one(
         "tidelog_log_damages_total",
         COUNTER,
-        "Logs here that were found damaged: at startup, by a read, or by the scrubber.",
+        "Logs on this broker that were found damaged: at startup, by a read, or by the scrubber.",
         lambda s: s.node.counters.damages,
     ),
     _one(
         "tidelog_damaged_logs",
         GAUGE,
-        "Logs here that are damaged and not repaired yet. Above 0 for long: no other replica"
-        " is in sync.",
+        "Logs on this broker that are damaged and not repaired yet. Above 0 for long: no other"
+        " replica is in sync.",
         lambda s: len(s.node.directory.damaged),
     ),
     _one(
         "tidelog_truncations_refused_total",
         COUNTER,
-        "How often a replica here refused to drop committed records that its leader lacks.",
+        "How often a replica on this broker refused to truncate committed records that its leader"
+        " lacks.",
         lambda s: s.node.counters.truncations_refused,
     ),
     _one(
         "tidelog_refusing_replicas",
         GAUGE,
-        "Replicas here that stopped fetching because their leader lacks committed records."
+        "Replicas on this broker that stopped fetching: their leader lacks committed records."
         " Above 0 for long: no other replica is in sync.",
         lambda s: len(s.node.refused),
     ),
     _one(
         "tidelog_scrub_verified_bytes_total",
         COUNTER,
-        "Bytes of segments whose checksums the scrubber has checked.",
+        "Bytes of segments that the scrubber has verified.",
         lambda s: s.node.scrubber.verified_bytes,
     ),
     _one(
         "tidelog_scrub_passes_total",
         COUNTER,
-        "Passes of the scrubber over all segments that it has completed.",
+        "Complete passes of the scrubber over all segments.",
         lambda s: s.node.scrubber.passes,
     ),
     Family(
@@ -214,31 +218,31 @@ CONTROLLER = (
     _one(
         f"{_CONTROLLER}_activecontrollercount",
         GAUGE,
-        "1 on the controller. The sum over the brokers must be 1.",
+        "1 on the controller, 0 on other brokers. The sum over the brokers must be 1.",
         lambda s: s.in_office,
     ),
     _one(
         f"{_CONTROLLER}_activebrokercount",
         GAUGE,
-        "Brokers that take part.",
+        "Brokers that are registered and not fenced.",
         _in_office(lambda s: len(s.node.image.active)),
     ),
     _one(
         f"{_CONTROLLER}_fencedbrokercount",
         GAUGE,
-        "Brokers that are registered and may not lead.",
+        "Brokers that are registered and fenced.",
         _in_office(_fenced),
     ),
     _one(
         f"{_CONTROLLER}_globaltopiccount",
         GAUGE,
-        "Topics of the cluster.",
+        "Topics in the cluster.",
         _in_office(lambda s: len(s.node.image.topics)),
     ),
     _one(
         f"{_CONTROLLER}_globalpartitioncount",
         GAUGE,
-        "Partitions of the cluster.",
+        "Partitions in the cluster.",
         _in_office(_committed_partitions),
     ),
     _one(
@@ -250,20 +254,20 @@ CONTROLLER = (
     _one(
         f"{_CONTROLLER}_preferredreplicaimbalancecount",
         GAUGE,
-        "Partitions that another than the first of their replicas leads.",
+        "Partitions whose leader is not the preferred (first) replica.",
         _in_office(_not_preferred),
     ),
     Family(
         "kafka_controller_controllerstats_leaderelectionrateandtimems",
         SUMMARY,
         ("quantile",),
-        "Leaders elected by this controller, and how long each took to be committed.",
+        "Leader elections by this controller, and the time until each was committed.",
         _elections,
     ),
     _one(
         "kafka_controller_controllerstats_uncleanleaderelections_total",
         COUNTER,
-        "Leaders elected by this controller that may lack committed records.",
+        "Unclean leader elections by this controller: the leader may lack committed records.",
         lambda s: s.node.counters.elections_unclean,
     ),
 )
@@ -272,31 +276,31 @@ BROKER = (
     _one(
         "kafka_server_kafkaserver_brokerstate",
         GAUGE,
-        "3: part of the cluster. 1: starting, or cut off.",
+        "3: running. 1: starting, or fenced.",
         lambda s: RUNNING if s.node.acting else STARTING,
     ),
     _one(
         "tidelog_broker_acting",
         GAUGE,
-        "1 while the broker serves and leads; 0 while it is fenced or fenced itself.",
+        "1 while the broker serves and leads; 0 while it is fenced.",
         lambda s: s.node.acting,
     ),
     _one(
         "tidelog_broker_epoch",
         GAUGE,
-        "The broker epoch of its registration; -1 without one.",
+        "The broker epoch of its registration; -1 if it is not registered.",
         lambda s: -1 if s.node.broker_epoch is None else s.node.broker_epoch,
     ),
     _one(
         "tidelog_broker_fencings_total",
         COUNTER,
-        "How often it stopped acting: fenced by the controller, or by itself in time.",
+        "How often the broker was fenced, by the controller or by itself.",
         lambda s: s.node.counters.fencings,
     ),
     _one(
         "tidelog_session_left_seconds",
         GAUGE,
-        "Until its session with the metadata store ends, unless renewed.",
+        "Time until its session with the metadata store ends, unless it is renewed.",
         _session_left,
     ),
     _one(
@@ -309,20 +313,20 @@ BROKER = (
     _one(
         "tidelog_metadata_revision",
         GAUGE,
-        "How far it follows the metadata store.",
+        "The revision of the metadata store that this broker has applied.",
         lambda s: s.node.image.revision,
     ),
     _one(
         "tidelog_controller_epoch",
         GAUGE,
-        "The controller's epoch as this broker knows it.",
+        "The controller epoch that this broker knows.",
         lambda s: s.node.image.controller_epoch,
     ),
     Family(
         "tidelog_info",
         GAUGE,
         ("cluster_id", "broker"),
-        "Always 1; the labels say who this is.",
-        lambda s: [("", labelled(**s.surroundings.info), 1)],
+        "Always 1; the labels name the cluster and the broker.",
+        lambda s: [("", labelled(**s.host.info), 1)],
     ),
 )

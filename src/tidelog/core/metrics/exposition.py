@@ -1,7 +1,7 @@
 """Prometheus' text format, version 0.0.4.
 
-A family is one metric with all its samples; they stand together, below its help and its type.
-The text comes in slices: between two of them a broker serves others.
+A family is one metric with all its samples, which follow its help and type lines. The text is made
+in slices: between two slices a broker serves requests.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 GAUGE, COUNTER, SUMMARY, HISTOGRAM = "gauge", "counter", "summary", "histogram"
 SLICE_LINES = 250
-"""Some tenths of a millisecond of work."""
+"""A few tenths of a millisecond of work."""
 
 Sample: TypeAlias = tuple[str, str, float]
-"""What follows the name, the labels as text, and the value."""
+"""Suffix of the name, labels as text, and value."""
 
 
 class Family(NamedTuple):
@@ -30,7 +30,7 @@ class Family(NamedTuple):
 
 
 def slices(families: Iterable[Family], scrape: "Scrape") -> Iterator[str]:
-    """The text of all families, a little at a time; an empty slice is a pause."""
+    """Yield the text of all families in slices; an empty slice is a pause."""
     for _ in scrape.prepare():
         yield ""
     lines: list[str] = []
@@ -50,14 +50,14 @@ def slices(families: Iterable[Family], scrape: "Scrape") -> Iterator[str]:
 
 
 def number(value: float) -> str:
-    """As Prometheus reads it."""
+    """Format a value for Prometheus."""
     if isinstance(value, int):
         return str(int(value))  # a bool too
     return "NaN" if value != value else repr(value)
 
 
 def labelled(**labels: object) -> str:
-    """Labels as they follow a name."""
+    """Format labels as `{name="value",…}`."""
     pairs = ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
     return "{" + pairs + "}" if pairs else ""
 

@@ -1,5 +1,6 @@
-"""Every metric that a broker tells, by what it is about: the page of the reference and the
-answer to a scrape are both made of this table.
+"""All metrics of a broker, in the sections of the reference page.
+
+The page and the response to a scrape are both made from this table.
 """
 
 from tidelog.core.metrics.broker_families import BROKER, CONTROLLER, DAMAGE, REPLICAS

@@ -1,7 +1,7 @@
-"""Metrics of consumer groups, by the broker that coordinates them.
+"""Metrics of consumer groups, reported by the broker that coordinates them.
 
-How far a group is behind can be told where a replica of the partition is on the same broker;
-where there is none, the lag is left out and the committed offset is there to subtract.
+The lag of a group is known if a replica of the partition is on the same broker. Otherwise it is
+left out; compute it from the committed offset and the partition's high watermark.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,11 +30,11 @@ def _in_state(state: GroupState) -> Family:
     def count(scrape: Scrape) -> int:
         return sum(group.state is state for group in _groups(scrape))
 
-    return _count(f"numgroups{state.lower()}", f"Groups in the state {state}.", count)
+    return _count(f"numgroups{state.lower()}", f"Groups in state {state}.", count)
 
 
 def _offsets(scrape: Scrape) -> Iterator[tuple[str, str, int, int]]:
-    """Group, topic, partition, committed offset."""
+    """Group id, topic, partition and committed offset."""
     for group in _groups(scrape):
         for topic, partition in list(group.offsets):
             value = group.offsets.get(topic, partition)
@@ -63,27 +63,32 @@ def _members(scrape: Scrape) -> Iterator[Sample]:
 
 GROUPS = (
     _count("numgroups", "Groups that this broker coordinates.", lambda s: len([*_groups(s)])),
-    _count("numoffsets", "Offsets that they have committed.", lambda s: len([*_offsets(s)])),
+    _count(
+        "numoffsets",
+        "Committed offsets of the groups that this broker coordinates.",
+        lambda s: len([*_offsets(s)]),
+    ),
     *map(_in_state, GroupState),
     Family(
         "kafka_consumergroup_members",
         GAUGE,
         ("consumergroup",),
-        "Members of a group.",
+        "Members of the group.",
         _members,
     ),
     Family(
         "kafka_consumergroup_current_offset",
         GAUGE,
         _LABELS,
-        "The offset that a group has committed.",
+        "The committed offset of the group.",
         _current,
     ),
     Family(
         "kafka_consumergroup_lag",
         GAUGE,
         _LABELS,
-        "Committed records behind it, where a replica is on the coordinator's broker.",
+        "Records between the committed offset and the high watermark, if the coordinator has a"
+        " replica of the partition.",
         _lag,
     ),
 )

@@ -1,7 +1,7 @@
-"""Metrics of partitions: what each replica here holds, and what a leader knows of the others.
+"""Metrics of partitions: of the replicas on this broker, and of followers by their leader.
 
-Names of jmx_exporter for Kafka's own, of kafka_exporter for what it would ask the cluster for
-(told by the leader only), and ours for what Kafka does not tell.
+The names are jmx_exporter's for Kafka's own metrics, kafka_exporter's for what it would request
+from the cluster (reported by the leader only), and Tidelog's for what Kafka does not report.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ _LABELS = ("topic", "partition")
 
 
 def _each(name: str, meaning: str, value: Callable[[HostedReplica], float]) -> Family:
-    """Of every replica here."""
+    """A gauge of every replica on this broker."""
 
     def samples(scrape: Scrape) -> Iterable[Sample]:
         return (("", labels, value(replica)) for replica, labels in scrape.hosted)
@@ -26,7 +26,7 @@ def _each(name: str, meaning: str, value: Callable[[HostedReplica], float]) -> F
 
 
 def _led(name: str, meaning: str, value: Callable[[Led], float]) -> Family:
-    """Of partitions that this broker leads."""
+    """A gauge of every partition that this broker leads."""
 
     def samples(scrape: Scrape) -> Iterable[Sample]:
         return (("", led.labels, value(led)) for led in scrape.led)
@@ -45,7 +45,7 @@ def _fetcher_lag(scrape: Scrape) -> Iterator[Sample]:
 def _of_replicas(
     value: Callable[[Scrape, Led, int], float | None],
 ) -> Callable[[Scrape], Iterator[Sample]]:
-    """Of each replica of a partition that this broker leads, its own first."""
+    """Samples of each replica of the partitions that this broker leads, its own replica first."""
 
     def samples(scrape: Scrape) -> Iterator[Sample]:
         for led in scrape.led:
@@ -82,7 +82,7 @@ def _caught_up_age(scrape: Scrape, led: Led, broker: int) -> float | None:
 def _counted(
     name: str, meaning: str, counts: Callable[[Scrape], dict[TopicPartition, int]]
 ) -> Family:
-    """A counter that begins with its first count, and with 0 for every replica here."""
+    """A counter for every replica on this broker, 0 before its first count."""
 
     def samples(scrape: Scrape) -> Iterator[Sample]:
         found = counts(scrape)
@@ -106,42 +106,42 @@ def _brokers(scrape: Scrape) -> Iterator[Sample]:
 LOGS = (
     _each(
         "kafka_log_log_logendoffset",
-        "Where this replica's log ends (LEO).",
+        "The log end offset (LEO) of this replica.",
         lambda r: r.partition.log_end_offset,
     ),
     _each(
         "kafka_log_log_logstartoffset",
-        "Where it starts.",
+        "The log start offset of this replica.",
         lambda r: r.partition.log_start_offset,
     ),
-    _each("kafka_log_log_size", "Its bytes on disk.", lambda r: r.log.size),
-    _each("kafka_log_log_numlogsegments", "Its segments.", lambda r: len(r.log.segments)),
+    _each("kafka_log_log_size", "The log's size on disk in bytes.", lambda r: r.log.size),
+    _each("kafka_log_log_numlogsegments", "The log's segments.", lambda r: len(r.log.segments)),
     _each(
         "tidelog_partition_high_watermark",
-        "Below it all is committed, as this replica knows it (HW).",
+        "The high watermark (HW) that this replica knows: records below it are committed.",
         lambda r: r.partition.high_watermark,
     ),
     _each(
         "tidelog_partition_leader_epoch",
-        "The leader epoch that this replica lives in.",
+        "The leader epoch of this replica.",
         lambda r: r.partition.leader_epoch,
     ),
     Family(
         "kafka_server_fetcherlagmetrics_consumerlag",
         GAUGE,
         ("clientId", *_LABELS),
-        "How far this follower is behind the leader's high watermark, in records.",
+        "Records that this follower is behind the leader's high watermark.",
         _fetcher_lag,
     ),
     _counted(
         "tidelog_records_truncated_total",
-        "Records that this replica dropped because its leader did not have them.",
+        "Records that this replica truncated because its leader did not have them.",
         lambda s: s.node.counters.truncated,
     ),
     _counted(
         "tidelog_records_lost_total",
-        "Of those, records that were committed or that an unclean election gave up. Several"
-        " replicas may count the same record.",
+        "Truncated records that were committed, or lost by an unclean election. Several replicas"
+        " may count the same record.",
         lambda s: s.node.counters.lost,
     ),
 )
@@ -149,7 +149,8 @@ LOGS = (
 LEADERS = (
     _led(
         "kafka_cluster_partition_underreplicated",
-        "1 if the ISR lacks replicas. Told by the leader, as are those below.",
+        "1 if the ISR is smaller than the replication factor. Reported by the leader, like those"
+        " below.",
         lambda led: led.under_replicated,
     ),
     _led(
@@ -157,7 +158,7 @@ LEADERS = (
         "1 if acks=all is refused.",
         lambda led: led.under_min_isr,
     ),
-    _led("kafka_cluster_partition_insyncreplicascount", "Replicas in sync.", lambda led: led.isr),
+    _led("kafka_cluster_partition_insyncreplicascount", "In-sync replicas.", lambda led: led.isr),
     _led("kafka_cluster_partition_replicascount", "Replicas.", lambda led: led.replicas),
     _led(
         "kafka_cluster_partition_laststableoffsetlag",
@@ -168,37 +169,37 @@ LEADERS = (
         "tidelog_replica_log_end_offset",
         GAUGE,
         (*_LABELS, "replica"),
-        "Where each replica's log ends, as the leader knows it from fetches.",
+        "The log end offset of each replica, as the leader knows it from fetches.",
         _of_replicas(_log_end),
     ),
     Family(
         "tidelog_replica_lag",
         GAUGE,
         (*_LABELS, "replica"),
-        "Records that the leader has and the replica has not.",
+        "Records of the leader's log that the replica does not have yet.",
         _of_replicas(_lag),
     ),
     Family(
         "tidelog_replica_caught_up_age_seconds",
         GAUGE,
         (*_LABELS, "replica"),
-        "Since a follower last had all. Above replica.lag.time.max.ms it leaves the ISR.",
+        "Time since a follower was caught up. Above replica.lag.time.max.ms it leaves the ISR.",
         _of_replicas(_caught_up_age),
     ),
 )
 
 EXPORTER = (
-    Family("kafka_brokers", GAUGE, (), "Brokers that take part. By the controller.", _brokers),
+    Family("kafka_brokers", GAUGE, (), "Live brokers. Reported by the controller.", _brokers),
     Family(
         "kafka_topic_partitions",
         GAUGE,
         ("topic",),
-        "A topic's partitions. By the controller.",
+        "Partition count of a topic. Reported by the controller.",
         _partitions_of_topics,
     ),
     _led(
         "kafka_topic_partition_current_offset",
-        "The high watermark. By the leader, as are those below.",
+        "The high watermark. Reported by the leader, like those below.",
         lambda led: led.replica.partition.high_watermark,
     ),
     _led(
@@ -212,15 +213,15 @@ EXPORTER = (
         lambda led: led.replica.partition.local,
     ),
     _led("kafka_topic_partition_replicas", "Replicas.", lambda led: led.replicas),
-    _led("kafka_topic_partition_in_sync_replica", "Replicas in sync.", lambda led: led.isr),
+    _led("kafka_topic_partition_in_sync_replica", "In-sync replicas.", lambda led: led.isr),
     _led(
         "kafka_topic_partition_leader_is_preferred",
-        "1 if the first of the replicas leads.",
+        "1 if the leader is the preferred (first) replica.",
         lambda led: led.replica.partition.replicas[:1] == (led.replica.partition.local,),
     ),
     _led(
         "kafka_topic_partition_under_replicated_partition",
-        "1 if the ISR lacks replicas.",
+        "1 if the ISR is smaller than the replication factor.",
         lambda led: led.under_replicated,
     ),
 )

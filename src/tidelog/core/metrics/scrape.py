@@ -1,7 +1,7 @@
-"""What one scrape looks at: the node and its surroundings, and counts over all its replicas.
+"""The input of one scrape: the node, its host's metrics, and counts over all replicas.
 
-Always true: between two slices of a scrape the node goes on. So lists are copies, and a
-partition that is gone in the meantime is still told, as it was.
+Invariant: the node keeps running between two slices of a scrape. So the lists are copies, and a
+partition that is deleted meanwhile is still reported as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,18 +13,18 @@ from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
 
-LOOKED_AT_ONCE = 100
+REPLICAS_PER_SLICE = 100
 
 
-class Surroundings(NamedTuple):
-    """What a node can't know of itself."""
+class HostMetrics(NamedTuple):
+    """Metrics that the shell measures: of the process and its connections."""
 
     process: Mapping[str, float]
-    """By the name of the metric."""
+    """Values by metric name."""
     connections: Mapping[str, int]
-    """Open ones, by listener."""
+    """Open connections by listener."""
     refused: Mapping[str, int]
-    """Connections that were not let in or were thrown out, by the reason."""
+    """Connections that the broker refused or closed, by reason."""
     info: Mapping[str, str]
 
 
@@ -36,7 +36,7 @@ class Led(NamedTuple):
     known: PartitionRegistration | None
     isr: int
     replicas: int
-    """How many there should be; those that a reassignment adds come on top."""
+    """The number of replicas without those that a reassignment is adding."""
 
     @property
     def under_replicated(self) -> bool:
@@ -48,14 +48,12 @@ class Led(NamedTuple):
 
 
 class Scrape:
-    """One look at a broker."""
+    """The state of one scrape of a broker."""
 
-    def __init__(
-        self, node: Node, times: RequestTimes, surroundings: Surroundings, now_ms: int
-    ) -> None:
+    def __init__(self, node: Node, times: RequestTimes, host: HostMetrics, now_ms: int) -> None:
         self.node = node
         self.times = times
-        self.surroundings = surroundings
+        self.host = host
         self.now_ms = now_ms
         self.hosted: list[tuple[HostedReplica, str]] = []
         self.led: list[Led] = []
@@ -70,7 +68,7 @@ class Scrape:
         return self.node.controller.in_office
 
     def prepare(self) -> Iterator[None]:
-        """Look at all replicas, some at a time."""
+        """Collect all replicas, some in each slice."""
         node = self.node
         node.counters.forget_all_but(node.image.topics)
         beginnings: dict[str, str] = {}
@@ -78,11 +76,11 @@ class Scrape:
             topic, partition = replica.topic_partition
             if topic not in beginnings:
                 beginnings[topic] = labelled(topic=topic)[:-1]
-            self._look(replica, f'{beginnings[topic]},partition="{partition}"}}')
-            if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+            self._collect(replica, f'{beginnings[topic]},partition="{partition}"}}')
+            if number % REPLICAS_PER_SLICE == REPLICAS_PER_SLICE - 1:
                 yield
 
-    def _look(self, replica: HostedReplica, labels: str) -> None:
+    def _collect(self, replica: HostedReplica, labels: str) -> None:
         partition = replica.partition
         self.hosted.append((replica, labels))
         self.offline += partition.offline

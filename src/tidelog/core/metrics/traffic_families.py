@@ -1,5 +1,5 @@
-"""Metrics of what comes and goes: bytes and messages by topic, requests and how long they take,
-turns of the loop, connections, the process.
+"""Metrics of traffic: bytes and records by topic, requests and their times, turns of the event
+loop, connections, the process.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tidelog.core.node.measuring.counters import NS_PER_MS
 from tidelog.core.node.measuring.request_times import FETCH, FETCH_CONSUMER, FETCH_FOLLOWER
 
 BUCKETS_NS = tuple(1000 * 4**step for step in range(13))
-"""From a microsecond to sixteen seconds; each is a bound of the histogram."""
+"""From a microsecond to sixteen seconds; each is a bound of `Histogram` too."""
 
 
 def _topic(name: str, field: str, meaning: str) -> Family:
@@ -35,7 +35,7 @@ def _topic(name: str, field: str, meaning: str) -> Family:
 
 
 def _requests(scrape: Scrape) -> Iterator[tuple[str, Histogram]]:
-    """Those that came, by name; those of Kafka's that can wait are told from the start."""
+    """Times by request name. Produce and Fetch are there from the start, others once received."""
     by_request = scrape.times.by_request
     yield from sorted(by_request.items())
 
@@ -70,7 +70,7 @@ def _buckets(times: Histogram, **labels: str) -> Iterator[Sample]:
 
 def _process(name: str, kind: str, meaning: str) -> Family:
     def samples(scrape: Scrape) -> Iterator[Sample]:
-        value = scrape.surroundings.process.get(name)
+        value = scrape.host.process.get(name)
         if value is not None:
             yield "", "", value
 
@@ -88,15 +88,35 @@ def _by(
 
 
 TOPICS = (
-    _topic("messagesin", "messages_in", "Records that producers sent and this leader took."),
-    _topic("bytesin", "bytes_in", "Their bytes, as whole batches. Without a label: all topics."),
+    _topic(
+        "messagesin",
+        "messages_in",
+        "Records appended by producers to partitions led by this broker.",
+    ),
+    _topic("bytesin", "bytes_in", "Bytes of their batches. Without a label: all topics."),
     _topic("bytesout", "bytes_out", "Bytes of records sent to consumers."),
-    _topic("bytesrejected", "bytes_rejected", "Bytes of batches that were refused."),
-    _topic("totalproducerequests", "produce_requests", "Produces, once for each partition."),
-    _topic("failedproducerequests", "failed_produce_requests", "Those with a refused batch."),
-    _topic("totalfetchrequests", "fetch_requests", "Consumers' fetches answered, by partition."),
-    _topic("failedfetchrequests", "failed_fetch_requests", "Those answered with an error."),
-    _topic("replicationbytesin", "replication_bytes_in", "Bytes fetched from leaders."),
+    _topic("bytesrejected", "bytes_rejected", "Bytes of refused batches."),
+    _topic(
+        "totalproducerequests", "produce_requests", "Produce requests, counted once per partition."
+    ),
+    _topic(
+        "failedproducerequests",
+        "failed_produce_requests",
+        "Produce requests with a refused batch, per partition.",
+    ),
+    _topic(
+        "totalfetchrequests",
+        "fetch_requests",
+        "Answered fetches of consumers, counted once per partition.",
+    ),
+    _topic(
+        "failedfetchrequests",
+        "failed_fetch_requests",
+        "Fetches of consumers that failed, per partition.",
+    ),
+    _topic(
+        "replicationbytesin", "replication_bytes_in", "Bytes that followers on this broker fetched."
+    ),
     _topic("replicationbytesout", "replication_bytes_out", "Bytes sent to followers."),
 )
 
@@ -105,29 +125,30 @@ REQUESTS = (
         "kafka_network_requestmetrics_requests_total",
         COUNTER,
         ("request",),
-        "Requests answered. Fetch is the sum of FetchConsumer and FetchFollower.",
+        "Answered requests. Fetch is the sum of FetchConsumer and FetchFollower.",
         _request_counts,
     ),
     Family(
         "kafka_network_requestmetrics_totaltimems",
         SUMMARY,
         ("request", "quantile"),
-        "Milliseconds from a request's arrival to its answer; percentiles of the last minutes."
-        " Fetches and produces wait on purpose.",
+        "Milliseconds from a request's arrival to its response; percentiles of the last minutes."
+        " Includes the time that fetches wait for records and produces for replication.",
         _total_times,
     ),
     Family(
         "tidelog_request_seconds",
         HISTOGRAM,
         ("request", "le"),
-        "The same as buckets, which can be summed over brokers.",
+        "Seconds from a request's arrival to its response, in buckets that can be summed over"
+        " brokers.",
         _request_buckets,
     ),
     Family(
         "tidelog_loop_turn_seconds",
         HISTOGRAM,
         ("le",),
-        "Turns of the broker's loop: while one lasts, nobody else is served.",
+        "Duration of the event loop's turns. During a turn, no other request is served.",
         lambda s: _buckets(s.times.turn),
     ),
 )
@@ -138,22 +159,24 @@ CONNECTIONS = (
         GAUGE,
         ("listener",),
         "Open connections.",
-        _by("listener", lambda s: dict(s.surroundings.connections)),
+        _by("listener", lambda s: dict(s.host.connections)),
     ),
     Family(
         "tidelog_connections_ended_total",
         COUNTER,
         ("reason",),
-        "Connections that were refused or dropped by the broker.",
-        _by("reason", lambda s: dict(s.surroundings.refused)),
+        "Connections that the broker refused or closed.",
+        _by("reason", lambda s: dict(s.host.refused)),
     ),
 )
 
 PROCESS = (
-    _process("process_cpu_seconds_total", COUNTER, "CPU time, user and system."),
-    _process("process_resident_memory_bytes", GAUGE, "Memory in RAM."),
-    _process("process_virtual_memory_bytes", GAUGE, "Address space."),
-    _process("process_open_fds", GAUGE, "Open files and sockets."),
-    _process("process_max_fds", GAUGE, "How many it may open."),
-    _process("process_start_time_seconds", GAUGE, "When it started, in seconds since 1970."),
+    _process("process_cpu_seconds_total", COUNTER, "CPU time of the process, user and system."),
+    _process("process_resident_memory_bytes", GAUGE, "Resident memory of the process."),
+    _process("process_virtual_memory_bytes", GAUGE, "Virtual memory of the process."),
+    _process("process_open_fds", GAUGE, "Open file descriptors of the process."),
+    _process("process_max_fds", GAUGE, "The largest number of open file descriptors."),
+    _process(
+        "process_start_time_seconds", GAUGE, "Start time of the process, in seconds since 1970."
+    ),
 )

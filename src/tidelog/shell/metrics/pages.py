@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tidelog.core.metrics.exposition import CONTENT_TYPE, slices
 from tidelog.core.metrics.families import FAMILIES
-from tidelog.core.metrics.scrape import Scrape, Surroundings
+from tidelog.core.metrics.scrape import HostMetrics, Scrape
 from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
 from tidelog.shell.metrics.http_connection import Page
@@ -45,7 +45,7 @@ class MetricsPages:
         return None
 
     def _metrics(self) -> Iterator[str]:
-        around = Surroundings(process_facts(), self._connections(), self._ended(), self._info)
+        around = HostMetrics(process_facts(), self._connections(), self._ended(), self._info)
         return slices(FAMILIES, Scrape(self._node, self._times, around, self._now_ms()))
 
     def _health(self) -> Page:
