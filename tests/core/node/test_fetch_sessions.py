@@ -103,17 +103,17 @@ def test_a_stored_leader_epoch_is_refreshed() -> None:
 
 def test_under_a_new_leader_epoch_everything_is_told_again() -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A, epoch=3)))
-    session.answer([answer(A, high_watermark=5)])
+    session.changes([answer(A, high_watermark=5)])
     session.update(request(asked(A, epoch=3, offset=1)))
-    assert session.answer([answer(A, high_watermark=5)]) == []
+    assert session.changes([answer(A, high_watermark=5)]) == []
     session.update(request(asked(A, epoch=4)))
-    assert session.answer([answer(A, high_watermark=5)])
+    assert session.changes([answer(A, high_watermark=5)])
 
 
 def test_another_topic_id_is_another_partition() -> None:
     sessions = FetchSessions(10, seed=1)
     session = opened(sessions, request(asked(A)))
-    session.answer([answer(A, high_watermark=5)])
+    session.changes([answer(A, high_watermark=5)])
     new = FetchPartition(A, b"u" * 16, 0, 1000)
     opened(sessions, request(new, session=session.id, epoch=1))
     assert session.partitions[A].high_watermark == -1
@@ -185,19 +185,19 @@ def test_a_session_never_has_the_id_zero() -> None:
 )
 def test_only_news_is_told(said: FetchPartitionResponse, news: bool) -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A)))
-    assert len(session.answer([answer(A, high_watermark=5)])) == 1
-    assert bool(session.answer([said])) is news
+    assert len(session.changes([answer(A, high_watermark=5)])) == 1
+    assert bool(session.changes([said])) is news
 
 
 def test_after_an_error_the_next_answer_is_news() -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A)))
-    session.answer([answer(A, high_watermark=5, error=ErrorCode.UNKNOWN_LEADER_EPOCH)])
-    assert session.answer([answer(A, high_watermark=5)])
+    session.changes([answer(A, high_watermark=5, error=ErrorCode.UNKNOWN_LEADER_EPOCH)])
+    assert session.changes([answer(A, high_watermark=5)])
 
 
 def test_who_got_records_waits_behind_the_others() -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A), asked(B)))
-    session.answer([answer(A, records=Region("x", 0, 9)), answer(B)])
+    session.changes([answer(A, records=Region("x", 0, 9)), answer(B)])
     assert list(session.active) == [B, A]
 
 

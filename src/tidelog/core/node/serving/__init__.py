@@ -1,1 +1,1 @@
-"""Answering clients and followers."""
+"""Services for requests of clients and followers."""

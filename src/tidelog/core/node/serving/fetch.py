@@ -1,9 +1,9 @@
-"""Fetch: from consumers, who read what is committed, and from followers, who read all.
+"""Fetch requests of consumers, which read committed records, and of followers, which read all.
 
-A follower's fetch also tells how far it has come; that is noted once, when it arrives. In a
-session, partitions that rest are passed over. What their fetches would have told the leader
-is only that the follower was there: it is told in one go, with the time of the last fetch,
-before a record is appended. So the leader knows exactly what it would have known.
+A follower's fetch also reports its log end offset; that is noted once, when the fetch arrives. In a
+session, partitions that rest are skipped. Their fetches would only have shown that the follower is
+caught up; this is noted before a record is appended, with the time of the last fetch. So the
+leader knows exactly what it would have known without resting.
 """
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -16,15 +16,15 @@ from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchResponse
+from tidelog.core.node.serving.expected_followers import WAIT_MS, ExpectedFollowers
 from tidelog.core.node.serving.fetch_sessions import (
     NOT_REMEMBERED,
-    UNTOLD,
+    NOT_SENT,
     FetchSession,
     FetchSessions,
     SessionPartition,
 )
 from tidelog.core.node.serving.long_poll import FetchPart, PendingFetch, Reads, failed
-from tidelog.core.node.serving.missed_followers import WAIT_MS, MissedFollowers
 from tidelog.core.node.serving.replica_selection import preferred_read_replica
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication import events as on
@@ -32,12 +32,12 @@ from tidelog.core.types import BrokerId, TopicPartition
 
 _NONE = ErrorCode.NONE
 PARKED_PARTITIONS_MAX = 200_000
-"""Partitions of all clients' fetches that wait: each takes half a kilobyte. A fetch above that
+"""Partitions in all waiting fetches of clients: each takes half a kilobyte. A fetch above the limit
 is answered at once."""
 
 
 class FetchService:
-    """Answers fetches, now or when there is something to say."""
+    """Responds to fetches at once, or when there are enough bytes."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class FetchService:
         self._polling: dict[int, PendingFetch] = {}
         """The parked fetch of each session."""
         self._parked_partitions = 0
-        """Of clients."""
-        self._missed = MissedFollowers()
+        """Partitions in the waiting fetches of clients."""
+        self._expected = ExpectedFollowers()
 
     def fetch(self, peer: Peer, correlation: int, request: Fetch) -> None:
         """Respond to a fetch, or park it until there are enough bytes."""
@@ -78,7 +78,7 @@ class FetchService:
         for known in session.active.values():
             pending.add(self._read(request, known, stale, now))
         waits = request.max_wait_ms > 0 and session.partitions
-        if waits and not self._is_due(pending) and self._has_place(pending):
+        if waits and not self._is_due(pending) and self._may_park(pending):
             self._park(pending)
         else:
             self.deadlines.remove(pending, pending.deadline_ms)
@@ -90,20 +90,20 @@ class FetchService:
         if stale and isinstance(replica, HostedReplica):
             replica = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not isinstance(replica, HostedReplica):
-            return FetchPart(known, asked, None, UNTOLD, failed(asked, replica))
+            return FetchPart(known, asked, None, NOT_SENT, failed(asked, replica))
         if request.replica is not None and replica.sent.get(request.replica) == asked.offset:
-            # It fetches the same records again: perhaps they are damaged here.
+            # The follower fetches the same records again: they may be damaged here.
             replica.log.require_verification_at(asked.offset)
         part = FetchPart(known, asked, replica, known.high_watermark, _NO_ANSWER)
         self._replicas.step(replica, _event(request, part, now_ms))
-        if part.told == NOT_REMEMBERED:
-            part.told = part.answer.high_watermark
+        if part.known_high_watermark == NOT_REMEMBERED:
+            part.known_high_watermark = part.answer.high_watermark
         if self._rack_aware and request.rack_id:
-            self._advise(request, part, replica)
+            self._prefer_near_replica(request, part, replica)
         return part
 
-    def _advise(self, request: Fetch, part: FetchPart, replica: HostedReplica) -> None:
-        """Send a consumer to a replica that is nearer to it."""
+    def _prefer_near_replica(self, request: Fetch, part: FetchPart, replica: HostedReplica) -> None:
+        """Refer a consumer to a replica in its rack."""
         answer = part.answer
         asks_a_leader = request.replica is None and replica.partition.is_leader
         if asks_a_leader and answer.error is ErrorCode.NONE and answer.diverging is None:
@@ -112,31 +112,31 @@ class FetchService:
             )
 
     def _is_stale(self, request: Fetch) -> bool:
-        """Whether it comes from an earlier incarnation of that follower (KIP-903)."""
+        """Whether the fetch is of an earlier incarnation of the follower (KIP-903)."""
         if request.replica is None or request.broker_epoch is None:
             return False
         known = self._image.brokers.get(request.replica)
         return known is not None and request.broker_epoch < known.epoch
 
     def _is_due(self, pending: PendingFetch) -> bool:
-        """Whether it is to be answered now; one that is only behind is put off for a little."""
-        if pending.ripe:
+        """Whether to respond now; if only a new high watermark is to be sent, wait a little."""
+        if pending.complete:
             return True
         if not pending.behind:
             return False
-        self._put_forward(pending, self._linger_ms)
+        self._bring_forward(pending, self._linger_ms)
         return pending.deadline_ms <= self._turn.now_ms
 
-    def _put_forward(self, pending: PendingFetch, wait_ms: int) -> None:
-        """It waits no longer than this."""
+    def _bring_forward(self, pending: PendingFetch, wait_ms: int) -> None:
+        """Let the fetch wait at most `wait_ms`."""
         soon_ms = self._turn.now_ms + wait_ms
         if soon_ms < pending.deadline_ms:
             self.deadlines.remove(pending, pending.deadline_ms)
             pending.deadline_ms = soon_ms
             self.deadlines.add(pending, soon_ms)
 
-    def _has_place(self, pending: PendingFetch) -> bool:
-        """Whether it may wait. Followers always may: there are few of them."""
+    def _may_park(self, pending: PendingFetch) -> bool:
+        """Whether the fetch may wait. Followers always may: there are few of them."""
         if pending.request.replica is not None:
             return True
         return self._parked_partitions + len(pending.parts) <= PARKED_PARTITIONS_MAX
@@ -145,8 +145,8 @@ class FetchService:
         if pending.request.replica is None:
             pending.parked_partitions = len(pending.parts)
             self._parked_partitions += pending.parked_partitions
-        if self._missed:
-            self._hurry_missed(pending)
+        if self._expected:
+            self._shorten_wait(pending)
         self.deadlines.add(pending, pending.deadline_ms)
         if pending.session.id:
             self._polling[pending.session.id] = pending
@@ -169,41 +169,41 @@ class FetchService:
         committed = request.read_committed
         answers = [part.response(committed) for part in pending.parts]
         _count(pending.parts, request.replica)
-        told = session.answer(answers)
+        sent = session.changes(answers)
         if isinstance(session, FetchSession) and not session.closed:
             for part in pending.parts:
                 known = session.active.get(part.asked.topic_partition)
                 if known is part.known and part.is_settled(request.replica):
                     assert part.replica is not None, "only replicas can be settled"
                     session.rest(known, part.replica)
-        response = FetchResponse(_NONE, session.id, told)
+        response = FetchResponse(_NONE, session.id, sent)
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
-    # -- who is missed ---------------------------------------------------------------------
+    # -- expected followers -------------------------------------------------------------------
 
     def _expect_followers(self) -> None:
         """Expect fetches from the followers of replicas that lead from now on."""
         for replica in self._replicas.newly_led:
             for follower in replica.partition.followers:
-                self._missed.miss(follower, replica.topic_partition, self._turn.now_ms)
+                self._expected.expect(follower, replica.topic_partition, self._turn.now_ms)
         self._replicas.newly_led.clear()
         for pending in self._polling.values():
-            self._hurry_missed(pending)
+            self._shorten_wait(pending)
 
-    def _hurry_missed(self, pending: PendingFetch) -> None:
+    def _shorten_wait(self, pending: PendingFetch) -> None:
         follower, session = pending.request.replica, pending.session
         if (
             follower is not None
             and isinstance(session, FetchSession)
-            and self._missed.is_missed(follower, session.partitions, self._turn.now_ms)
+            and self._expected.lacks_any(follower, session.partitions, self._turn.now_ms)
         ):
-            self._put_forward(pending, WAIT_MS)
+            self._bring_forward(pending, WAIT_MS)
 
-    # -- when something happens ------------------------------------------------------------
+    # -- changes of replicas ------------------------------------------------------------------
 
     def wake_resting(self, replica: HostedReplica) -> None:
-        """Something is about to happen here, or has: whoever rests here is looked at again,
-        after its follower's progress is brought up to the last fetch."""
+        """Wake the session partitions that rest at a replica, before or after its log changes, and
+        note the progress of their followers as of the last fetch."""
         for known, session in list(replica.resting.items()):
             part = self._attach(replica, known, session)
             event = _event(session.request, part, session.used_ms)
@@ -213,7 +213,7 @@ class FetchService:
     def _attach(
         self, replica: HostedReplica, known: SessionPartition, session: FetchSession
     ) -> FetchPart:
-        session.rouse(known)
+        session.activate(known)
         part = FetchPart(known, known.asked, replica, known.high_watermark, _NO_ANSWER)
         part.answer = replica.partition.fetch_again(
             failed(known.asked, ErrorCode.NONE), session.request.replica
@@ -225,7 +225,7 @@ class FetchService:
         return part
 
     def wake(self) -> None:
-        """Look at every poll where something happened in this step."""
+        """Check the waiting fetches of all replicas that changed in this step."""
         replicas = self._replicas
         if replicas.newly_led:
             self._expect_followers()
@@ -243,16 +243,16 @@ class FetchService:
             replica, _ = replicas.touched.popitem()
             if replica.resting:
                 self.wake_resting(replica)
-            self._look_again(replica)
+            self._check_polls(replica)
 
     def _fail(self, replica: HostedReplica, error: ErrorCode) -> None:
         for known, session in list(replica.resting.items()):
             self._attach(replica, known, session)
         for pending, part in replica.polls.items():
             part.answer = failed(part.asked, error)
-            pending.look(part)
+            pending.update(part)
 
-    def _look_again(self, replica: HostedReplica) -> None:
+    def _check_polls(self, replica: HostedReplica) -> None:
         if not replica.polls:
             return
         reads: Reads = {}
@@ -262,18 +262,18 @@ class FetchService:
                 part.answer = replica.partition.fetch_again(
                     answer, request.replica, read_committed=request.read_committed
                 )
-            pending.look(part, reads)
+            pending.update(part, reads)
             if self._is_due(pending):
                 self._unpark(pending)
 
     def tick(self) -> None:
-        """Answer those who have waited long enough."""
+        """Respond to the fetches whose time is over."""
         for pending in self.deadlines.due(self._turn.now_ms):
             self._unpark(pending)
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of waiting requests."""
         return len(self.deadlines)
 
     def next_ms(self) -> int | None:
@@ -327,4 +327,4 @@ def _event(
 _NO_ANSWER = failed(
     FetchPartition(TopicPartition("", 0), None, 0, 0), ErrorCode.UNKNOWN_SERVER_ERROR
 )
-"""Stands in until the replica has answered, which it does in the same step."""
+"""A placeholder until the replica answers, in the same step."""

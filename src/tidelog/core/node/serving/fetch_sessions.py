@@ -1,18 +1,16 @@
-"""Incremental fetch sessions, the answering side (KIP-227).
+"""Incremental fetch sessions on the leader (KIP-227).
 
-A reader of a thousand partitions would name them all in every fetch, and be told about them
-all. In a session both sides remember: the request names only what changed since the last
-one, the answer only partitions that have something to say. The session epoch counts the
-requests, so that one which went missing or came twice is noticed.
+Without a session, a reader of a thousand partitions names all of them in every fetch and gets all
+of them in every response. In a session both sides remember: the request names only what changed
+since the last one, the response only partitions with changes. The session epoch counts the
+requests, so that a lost or duplicate request is noticed.
 
-A partition whose reader has all there is, and knows it, *rests*: it is left out of the
-session's fetches until something happens to its replica, so that a thousand idle partitions
-cost nothing (serving/fetch.py rouses them).
+A partition whose reader is caught up and knows the high watermark *rests*: fetches skip it until
+its replica changes, so that a thousand idle partitions cost nothing (serving/fetch.py wakes them).
 
-Always true: at most `slots` sessions; a session's partition is either active or rests at
-exactly one replica. What is stored for a partition is the last request's
-wording, its leader epoch included: a session that kept an old one would be fenced for ever
-(KAFKA-9338).
+Invariants: at most `slots` sessions; a partition of a session is either active or rests at exactly
+one replica. The position stored for a partition is that of the last request, including its leader
+epoch: a session that kept an old epoch would be fenced forever (KAFKA-9338).
 """
 
 from tidelog.core.errors import ErrorCode
@@ -30,10 +28,10 @@ from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset, TopicPartition
 
 EVICTION_MS = 120_000
-"""An idle session may make place for another after that; a busy small one for a larger."""
+"""After this time an idle session may be replaced by another, a busy one by a larger one."""
 PARTITIONS_MAX = 500_000
-"""In all sessions of clients together: each takes a third of a kilobyte."""
-UNTOLD: Offset = -1
+"""Partitions in all sessions of clients: each takes a third of a kilobyte."""
+NOT_SENT: Offset = -1
 """The high watermark of a reader that was not sent one yet: it is behind any other."""
 NOT_REMEMBERED: Offset = -2
 """The same outside a session: the reader is assumed to know the high watermark of the moment when
@@ -44,15 +42,15 @@ _FULL = (SESSIONLESS, NEW_SESSION)
 
 @slotted(eq=False)
 class SessionPartition:
-    """What a reader asked of one partition, and what it was last told."""
+    """The position of a reader in one partition, and what was last sent to it."""
 
     asked: FetchPartition
-    high_watermark: Offset = UNTOLD
-    log_start_offset: Offset = UNTOLD
+    high_watermark: Offset = NOT_SENT
+    log_start_offset: Offset = NOT_SENT
     resting_at: HostedReplica | None = None
 
-    def has_news(self, answer: FetchPartitionResponse) -> bool:
-        """Whether the reader must hear of this answer."""
+    def has_changes(self, answer: FetchPartitionResponse) -> bool:
+        """Whether the answer differs from what the reader knows."""
         return (
             answer.records is not None
             or answer.high_watermark != self.high_watermark
@@ -62,29 +60,30 @@ class SessionPartition:
             or answer.preferred_read_replica is not None
         )
 
-    def told(self, answer: FetchPartitionResponse) -> None:
-        # After an error or a divergence the reader took nothing from this answer: it hears
-        # of the next one whatever that says.
+    def note_sent(self, answer: FetchPartitionResponse) -> None:
+        """Remember what was sent."""
+        # After an error or a divergence the reader used nothing of this answer: it gets the next
+        # one in any case.
         failed = answer.error is not _NONE or answer.diverging is not None
-        self.high_watermark = UNTOLD if failed else answer.high_watermark
+        self.high_watermark = NOT_SENT if failed else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
 
 @slotted(eq=False)
 class FetchSession:
-    """What one reader follows."""
+    """The partitions that one reader follows."""
 
     id: int
     request: Fetch
-    """The latest; it says who reads, and how."""
+    """The latest request: who reads, and how."""
     created_ms: int
     used_ms: int
     epoch: int = 1
-    """Of the next request."""
+    """The epoch expected in the next request."""
     partitions: dict[TopicPartition, SessionPartition] = field(default_factory=dict)
     active: dict[TopicPartition, SessionPartition] = field(default_factory=dict)
-    """Those that do not rest, in the order in which they are looked at; who got records
-    goes to the end."""
+    """Partitions that do not rest, in the order in which they are read; one that got records goes
+    to the end."""
     closed: bool = False
 
     @property
@@ -92,9 +91,10 @@ class FetchSession:
         return self.request.replica is not None
 
     def update(self, request: Fetch) -> None:
+        """Apply the changes that a request names."""
         if request.broker_epoch != self.request.broker_epoch:
-            # Another registration of the follower: its leaders must hear of it everywhere.
-            self.rouse_all()
+            # The follower registered again: every partition must learn its new broker epoch.
+            self.activate_all()
         self.request = request
         for topic_partition in request.forgotten:
             self._forget(topic_partition)
@@ -102,10 +102,10 @@ class FetchSession:
             known = self.partitions.get(asked.topic_partition)
             if known is not None and known.asked.topic_id == asked.topic_id:
                 if known.asked.leader_epoch != asked.leader_epoch:
-                    # An answer under the old epoch may have been void to the reader.
-                    known.high_watermark = UNTOLD
+                    # The reader may have discarded an answer with the old epoch.
+                    known.high_watermark = NOT_SENT
                 known.asked = asked
-                self.rouse(known)
+                self.activate(known)
                 continue
             self._forget(asked.topic_partition)
             new = SessionPartition(asked)
@@ -114,52 +114,52 @@ class FetchSession:
     def _forget(self, topic_partition: TopicPartition) -> None:
         known = self.partitions.pop(topic_partition, None)
         if known is not None:
-            self.rouse(known)
+            self.activate(known)
             del self.active[topic_partition]
 
     def rest(self, known: SessionPartition, replica: HostedReplica) -> None:
-        """Leave it out until something happens to its replica."""
+        """Skip a partition until its replica changes."""
         del self.active[known.asked.topic_partition]
         known.resting_at = replica
         replica.resting[known] = self
 
-    def rouse(self, known: SessionPartition) -> None:
-        """Look at it again in every fetch."""
+    def activate(self, known: SessionPartition) -> None:
+        """Read a partition again in every fetch."""
         if known.resting_at is not None:
             del known.resting_at.resting[known]
             known.resting_at = None
             self.active[known.asked.topic_partition] = known
 
-    def rouse_all(self) -> None:
-        """Let nothing rest."""
+    def activate_all(self) -> None:
+        """Read all partitions again in every fetch."""
         for known in self.partitions.values():
-            self.rouse(known)
+            self.activate(known)
 
-    def answer(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
-        """Those that bring news, which are noted as told."""
-        news = []
+    def changes(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
+        """Return the answers to send, and note them as sent."""
+        changed = []
         for answer in answers:
             known = self.partitions.get(answer.topic_partition)
-            if known is None or not known.has_news(answer):
+            if known is None or not known.has_changes(answer):
                 continue
-            known.told(answer)
-            news.append(answer)
+            known.note_sent(answer)
+            changed.append(answer)
             if answer.records is not None and len(self.active) > 1:
                 self.active[answer.topic_partition] = self.active.pop(answer.topic_partition)
-        return news
+        return changed
 
 
 @slotted
 class Sessionless:
-    """A full fetch that nobody remembers."""
+    """The partitions of a full fetch outside any session."""
 
     partitions: dict[TopicPartition, SessionPartition]
     active: dict[TopicPartition, SessionPartition]
     """The same: no partition rests."""
     id: int = 0
 
-    def answer(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
-        """All of them."""
+    def changes(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
+        """Return all answers."""
         return answers
 
 
@@ -172,21 +172,21 @@ class FetchSessions:
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
         self._client_partitions = 0
-        """In all sessions of clients."""
-        # Ids of different starts of this broker must differ: a reader that did not notice
-        # the restart would otherwise meet a stranger's session.
+        """Partitions in all sessions of clients."""
+        # Ids must differ between starts of this broker: a reader that did not notice the restart
+        # could otherwise use a session of another reader.
         self._next_id = seed * 0x9E3779B1 & SESSION_EPOCH_MAX
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def open(self, request: Fetch, now_ms: int) -> FetchSession | Sessionless | ErrorCode:
-        """The partitions that this request is about, or why it can't be known."""
+        """Return the session of a request, new or known, or the error."""
         if request.session_epoch in _FULL:
             self._close(request.session_id)
             if (
                 request.session_epoch == NEW_SESSION
-                and not _names_strangers(request)
+                and not _names_unknown_topics(request)
                 and self._has_room_for(request)
                 and self._make_room(request, now_ms)
             ):
@@ -201,7 +201,7 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != request.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        if _names_strangers(request) or not self._has_room_for(request):
+        if _names_unknown_topics(request) or not self._has_room_for(request):
             self._close(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
@@ -234,13 +234,13 @@ class FetchSessions:
             session.closed = True
             if not session.from_follower:
                 self._client_partitions -= len(session.partitions)
-            session.rouse_all()
+            session.activate_all()
 
     def _make_room(self, request: Fetch, now_ms: int) -> bool:
-        """Whether there is a slot for it, perhaps at the cost of another session.
+        """Whether there is a slot for a new session; another session may be closed for it.
 
-        Followers come before clients, larger sessions before smaller; but a session is
-        left alone while it is young and in use.
+        Followers come before clients, and larger sessions before smaller ones; but a session that
+        is young and in use is not closed.
         """
         if len(self._sessions) < self._slots:
             return True
@@ -263,12 +263,12 @@ class FetchSessions:
         return False
 
 
-def _names_strangers(request: Fetch) -> bool:
-    """Whether it names, or wants forgotten, a topic by an id that is unknown here.
+def _names_unknown_topics(request: Fetch) -> bool:
+    """Whether a request adds or removes a topic whose id is unknown on this broker.
 
-    A session goes by names. A topic that comes into one without a name would not be found
-    again under the name it gets later; one that was deleted could not be forgotten by its
-    id, and would answer every fetch at once with its error.
+    A session identifies topics by name. A topic without a name would not be found under the name
+    that it gets later. A deleted topic could not be removed by its id, and its error would end
+    every fetch at once.
     """
     for asked in request.partitions:  # a generator would take twice as long for one of them
         if asked.topic_partition.topic.startswith(UNRESOLVED):

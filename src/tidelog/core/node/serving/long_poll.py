@@ -1,15 +1,15 @@
-"""Fetches that wait until there is something to read.
+"""Fetches that wait until there is enough to read.
 
-A fetch is answered when its bytes reach `min_bytes`, when some partition has an error or
-diverges, or when `max_wait_ms` is over. A follower's is also answered soon after the high
-watermark has passed what it was last told, or followers would learn of commits half a
-second late. Not at once: the next records tell it as well, and a message for every commit
-would double the traffic between brokers. Nor does one wait in vain, as with Kafka: what is
-there but does not fit counts as well, and what an older segment has won't grow.
+A fetch is answered when its bytes reach `min_bytes`, when a partition has an error or diverges, or
+when `max_wait_ms` is over. A follower's fetch is also answered soon after the high watermark has
+passed the one it knows, or followers would learn of commits half a second late. Not at once: the
+next records carry it as well, and a message for every commit would double the traffic between
+brokers. As in Kafka, no fetch waits needlessly: bytes that are there but do not fit count as well,
+and an older segment does not grow.
 
-A parked fetch is looked at only where something happened (`Replicas.touched`), and only
-that part of it: a follower of a thousand partitions costs nothing while nine hundred sleep.
-Only the first look notes the follower's progress.
+A parked fetch is checked only if one of its replicas changed (`Replicas.touched`), and only for
+that replica: a follower of a thousand partitions costs nothing for those that are idle. A
+follower's progress is noted only when its fetch arrives.
 """
 
 from typing import TypeAlias
@@ -31,30 +31,31 @@ NOTHING: Offset = -1
 _NONE = ErrorCode.NONE
 
 Reads: TypeAlias = dict[tuple[Offset, int, Offset], Region]
-"""What was found in one log from an offset on, in so many bytes, below another offset: readers
-who are at the same place get the same answer, which is then read from the file once."""
+"""Regions found in one log, by start offset, most bytes and end offset: readers at the same
+position share one lookup."""
 
 
 @slotted(eq=False)
 class FetchPart:
-    """One partition of a fetch, as it would be answered now."""
+    """One partition of a fetch, and its result as of now."""
 
     known: SessionPartition
     asked: FetchPartition
-    """As it was asked in this fetch."""
+    """The position in this fetch."""
     replica: HostedReplica | None
-    told: Offset
-    """The high watermark that the reader knows of."""
+    known_high_watermark: Offset
+    """The high watermark that the reader knows."""
     answer: AnswerFetch
     region: Region | None = None
     preferred: BrokerId | None = None
-    """Where the reader should read instead."""
+    """The replica that the reader should use instead."""
     withheld: int = 0
-    """How many more bytes the reader would take, but the next batch is larger."""
+    """Bytes that are there and that the reader would accept, but that do not fit: the next batch is
+    larger."""
 
     def is_settled(self, reader: BrokerId | None) -> bool:
-        """Whether the reader has all there is, and knows it. A follower must also be in the
-        ISR: outside of it every fetch is another try to get in."""
+        """Whether the reader is caught up and knows the high watermark. A follower must also be in
+        the ISR: outside of it every fetch is an attempt to rejoin."""
         answer = self.answer
         return (
             answer.upto <= answer.offset
@@ -67,6 +68,7 @@ class FetchPart:
         )
 
     def response(self, read_committed: bool) -> FetchPartitionResponse:
+        """Return the response for this partition."""
         answer, asked = self.answer, self.asked
         response = FetchPartitionResponse(
             asked.topic_partition,
@@ -87,15 +89,15 @@ class FetchPart:
 
 
 def failed(asked: FetchPartition, error: ErrorCode) -> AnswerFetch:
-    """An error of a partition that has no replica here to speak for it."""
+    """Return an error for a partition without a replica on this broker."""
     return AnswerFetch(None, error, asked.offset, asked.offset, NOTHING, NOTHING, NOTHING, None)
 
 
 def past_emptied(log: Log, region: Region, answer: AnswerFetch, limit: int) -> Region:
-    """What follows a batch without records at the end of a segment, if anything does.
+    """Skip a batch without records at the end of a segment, if records follow.
 
-    Our cleaner leaves one at the end of each segment, Kafka's only at the end of all that it
-    cleaned: so there are clients who go back to the log's start when they are given one.
+    Our cleaner leaves such a batch at the end of each segment, Kafka's only at the end of all that
+    it cleaned: some clients go back to the log start when they receive one.
     """
     for segment in log.segments.from_offset(answer.offset):
         if segment.base_offset >= answer.upto or region.length != HEADER_SIZE:
@@ -121,23 +123,26 @@ class PendingFetch:
     parts: list[FetchPart]
     size: int = 0
     urgent: bool = False
-    """Something must be told at once, however few bytes there are."""
+    """Respond at once, however few bytes there are."""
     behind: bool = False
-    """The follower knows of less than is committed."""
+    """The follower knows an older high watermark."""
     withheld: int = 0
     parked_partitions: int = 0
-    """Of a client's fetch, once it waits."""
+    """The partitions of a client's fetch while it waits."""
 
     @property
-    def ripe(self) -> bool:
+    def complete(self) -> bool:
+        """Whether there is enough to respond."""
         return self.urgent or self.size + self.withheld >= self.request.min_bytes
 
     def add(self, part: FetchPart) -> None:
+        """Add a partition."""
         self.parts.append(part)
-        self.look(part)
+        self.update(part)
 
-    def look(self, part: FetchPart, reads: Reads | None = None) -> None:
-        """Take in what this part has to say now; `reads` of its log were made just before."""
+    def update(self, part: FetchPart, reads: Reads | None = None) -> None:
+        """Recompute one partition's share of the response; `reads` are recent lookups in its
+        log."""
         answer = part.answer
         if part.region is not None:
             self.size -= part.region.length
@@ -149,7 +154,7 @@ class PendingFetch:
             self.urgent = True
             return
         request, offset, upto = self.request, answer.offset, answer.upto
-        if request.replica is not None and answer.high_watermark > part.told:
+        if request.replica is not None and answer.high_watermark > part.known_high_watermark:
             self.behind = True
         if upto <= offset or part.replica is None:
             return
@@ -158,16 +163,16 @@ class PendingFetch:
             return
         limit = min(part.asked.max_bytes, room)
         try:
-            self._take_records(part, part.replica.log, room, limit, reads)
+            self._find_records(part, part.replica.log, room, limit, reads)
         except DamagedRecords:
-            # The client asks for the leader again: by then a sound replica leads.
+            # The client looks up the leader again: by then an undamaged replica leads.
             part.answer = failed(part.asked, ErrorCode.KAFKA_STORAGE_ERROR)
             self.urgent = True
 
-    def _take_records(
+    def _find_records(
         self, part: FetchPart, log: Log, room: int, limit: int, reads: Reads | None
     ) -> None:
-        """Find the records of this part. Raises DamagedRecords if the next batch is damaged."""
+        """Find the records of one partition. Raises DamagedRecords if the next batch is damaged."""
         request, answer = self.request, part.answer
         place = (answer.offset, limit, answer.upto)
         region = None if reads is None else reads.get(place)
@@ -177,16 +182,16 @@ class PendingFetch:
                 reads[place] = region
         if region.length == HEADER_SIZE and request.replica is None:
             region = past_emptied(log, region, answer, limit)
-        # The first batch comes whole however large it is, or a reader would be stuck
-        # (KIP-74); in an answer that has something already, too large is left for later.
+        # The first batch of a response is sent whole however large it is, or a reader could not
+        # continue (KIP-74); in a response with other records, a batch too large is left out.
         if region.length and (region.length <= room or self.size == 0):
             part.region = region
             self.size += region.length
-        if region.length and not self.ripe:
-            self._weigh(part, log, region, limit)
+        if region.length and not self.complete:
+            self._check_growth(part, log, region, limit)
 
-    def _weigh(self, part: FetchPart, log: Log, region: Region, limit: int) -> None:
-        """Find out whether waiting could bring more of this partition."""
+    def _check_growth(self, part: FetchPart, log: Log, region: Region, limit: int) -> None:
+        """Check whether waiting could add bytes of this partition."""
         active = log.segments.active
         if region.path != active.path:
             self.urgent = True

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: about a log, not its records."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords requests."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ from tidelog.core.storage.segment.verification import DamagedRecords
 
 SEARCH_BYTES_MAX = 16 * 1024 * 1024
 SEARCH_STEPS_MAX = 200_000
-"""The limit of one search by timestamp; beyond it only batch headers are used."""
+"""The limits of one search by timestamp; beyond them only batch headers are used."""
 SEARCHES_AT_ONCE = 500
 BYTES_AT_ONCE = 8 * 1024 * 1024
 STEPS_AT_ONCE = 100_000
@@ -43,7 +43,7 @@ STEPS_AT_ONCE = 100_000
 
 
 class SearchEffort:
-    """What the searches of one request have cost so far."""
+    """The cost of the searches of one request so far."""
 
     __slots__ = ("_bytes", "_searches", "_steps")
 
@@ -58,6 +58,7 @@ class SearchEffort:
 
     @property
     def is_enough(self) -> bool:
+        """Whether the request should pause."""
         return (
             self._searches >= SEARCHES_AT_ONCE
             or self._bytes >= BYTES_AT_ONCE
@@ -66,14 +67,14 @@ class SearchEffort:
 
 
 @slotted
-class Asker:
-    """Where a replica leaves its answer within the same step."""
+class AnswerSlot:
+    """Receives the answer of a replica within the same step."""
 
     answer: Any = None
 
 
 class OffsetService:
-    """Answers questions about where logs start, end and change epochs."""
+    """Serves requests for the offsets of logs, and deletes records."""
 
     def __init__(self, turn: Turn, replicas: Replicas, gate: Gate) -> None:
         self._turn = turn
@@ -82,21 +83,23 @@ class OffsetService:
         self._waiting: Deadlines[Pending] = Deadlines()
 
     def epoch_ends(self, peer: Peer, correlation: int, request: OffsetForLeaderEpoch) -> None:
+        """Serve OffsetForLeaderEpoch."""
         answers = []
         for asked in request.partitions:
             replica = self._gate.find(asked.topic_partition)
             if isinstance(replica, ErrorCode):
                 answers.append(EpochPartitionResponse(asked.topic_partition, replica, None))
                 continue
-            asker = Asker()
-            event = on.EpochEndRequested(asker, asked.leader_epoch, asked.epoch)
+            slot = AnswerSlot()
+            event = on.EpochEndRequested(slot, asked.leader_epoch, asked.epoch)
             self._replicas.step(replica, event)
             answers.append(
-                EpochPartitionResponse(asked.topic_partition, asker.answer.error, asker.answer.end)
+                EpochPartitionResponse(asked.topic_partition, slot.answer.error, slot.answer.end)
             )
         self._turn.emit(Respond(peer, correlation, OffsetForLeaderEpochResponse(answers)))
 
     def list_offsets(self, peer: Peer, correlation: int, request: ListOffsets) -> None:
+        """Serve ListOffsets; leave out the last partitions if the searches cost too much."""
         answers: list[ListOffsetsPartitionResponse] = []
         effort = SearchEffort()
         for asked in request.partitions:
@@ -111,12 +114,12 @@ class OffsetService:
         replica = self._gate.find(asked.topic_partition)
         if isinstance(replica, ErrorCode):
             return ListOffsetsPartitionResponse(asked.topic_partition, replica)
-        asker = Asker()
+        slot = AnswerSlot()
         event = on.OffsetsRequested(
-            asker, asked.leader_epoch, request.replica is None, request.read_committed
+            slot, asked.leader_epoch, request.replica is None, request.read_committed
         )
         self._replicas.step(replica, event)
-        bounds: AnswerOffsets = asker.answer
+        bounds: AnswerOffsets = slot.answer
         if bounds.error is not ErrorCode.NONE:
             return ListOffsetsPartitionResponse(asked.topic_partition, bounds.error)
         if asked.timestamp == EARLIEST:
@@ -167,6 +170,7 @@ class OffsetService:
         )
 
     def delete_records(self, peer: Peer, correlation: int, request: DeleteRecords) -> None:
+        """Serve DeleteRecords; respond when all live replicas have deleted the records."""
         preset = ErrorCode.REQUEST_TIMED_OUT
         pending = Pending(
             peer,
@@ -197,7 +201,7 @@ class OffsetService:
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
     def tick(self) -> None:
-        """Answer those whose time is over with what was preset."""
+        """Respond to requests that timed out with their preset errors."""
         for pending in self._waiting.due(self._turn.now_ms):
             pending.time_out()
             for answer in pending.answers:
@@ -207,7 +211,7 @@ class OffsetService:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     def next_ms(self) -> int | None:

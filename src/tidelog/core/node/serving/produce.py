@@ -1,9 +1,9 @@
-"""Produce: check the batch's header, let the partition stamp and append it, answer by acks.
+"""Produce requests: check the batch header, let the partition append the batch, respond by acks.
 
-Nothing here looks at a record, unless the topic's settings ask for another codec or for keys
-(record/opened_batch.py). With acks=all the answer waits for the high watermark; what
-is preset while it waits is REQUEST_TIMED_OUT, so a time-out has nothing to work out. With
-acks=0 nobody is answered; an error closes the connection, the only sign left.
+Records are not decoded, unless the topic's settings require another codec or keys
+(record/opened_batch.py). With acks=all the response waits for the high watermark; its preset error
+is REQUEST_TIMED_OUT, which a time-out sends as it is. With acks=0 there is no response; an error
+closes the connection.
 """
 
 from collections.abc import Callable
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 _INVALID_ACKS = ErrorCode.INVALID_REQUIRED_ACKS
 RECORD_ERRORS_MAX = 100
-"""Of a batch's records that are refused, so many are told."""
+"""How many rejected records of a batch the response names."""
 
 
 class Refusal(NamedTuple):
-    """Why a batch is not taken that had to be opened."""
+    """Why a batch was rejected after its records were decoded."""
 
     error: ErrorCode
     message: str
@@ -48,7 +48,7 @@ class Refusal(NamedTuple):
 
 
 class ProduceService:
-    """Takes produces, and answers those that wait."""
+    """Appends batches, and responds when they are acknowledged."""
 
     def __init__(
         self,
@@ -64,9 +64,10 @@ class ProduceService:
         """Notes the progress of followers that rest, before a record is appended."""
         self.deadlines: Deadlines[Pending] = Deadlines()
         self._budget: WorkBudget | None = None
-        """Of the current request, once it needs one."""
+        """The work budget of the current request, once it needs one."""
 
     def produce(self, peer: Peer, correlation: int, request: Produce) -> None:
+        """Serve a produce request."""
         self._budget = None
         if request.acks == ACKS_NONE:
             self._produce_unanswered(peer, correlation, request)
@@ -115,7 +116,7 @@ class ProduceService:
             or rules.records_checked
             or (batch.attributes & CODEC_MASK and not is_plausible(batch))
         ):
-            batch = self._looked_into(batch, replica)
+            batch = self._inspected(batch, replica)
         if not isinstance(batch, RecordBatch):
             replica.traffic.failed_produce_requests += 1
             replica.traffic.bytes_rejected += len(asked.records)
@@ -129,10 +130,10 @@ class ProduceService:
         event = ProduceReceived(part, batch, request.acks, self._turn.now_ms, True)
         self._replicas.step(replica, event)
 
-    def _looked_into(
+    def _inspected(
         self, batch: RecordBatch, replica: HostedReplica
     ) -> RecordBatch | Refusal | ErrorCode:
-        """The batch, if a client can unpack it; opened only where it has to be."""
+        """Return the batch if a client can decompress it; decode it only where that is needed."""
         rules = replica.rules
         scanned = rules.keys_needed or rules.records_checked
         if batch.attributes & CODEC_MASK and not is_plausible(batch):
@@ -147,7 +148,7 @@ class ProduceService:
     def _opened(
         self, batch: RecordBatch, replica: HostedReplica, scanned: bool
     ) -> RecordBatch | Refusal | ErrorCode:
-        """The batch as the topic wants it, or what is wrong inside."""
+        """Return the batch with the codec of the topic, or the error found in its records."""
         from tidelog.core.record.opened_batch import OpenedBatch
         from tidelog.core.record.work_budget import WorkBudget
 
@@ -190,12 +191,12 @@ class ProduceService:
         )
         if not isinstance(batch, RecordBatch):
             return batch
-        # Only what is new: the log itself holds any batch that its leader held.
+        # Only for new batches: a follower appends any batch that its leader has.
         if batch.size > replica.log.config.segment_bytes:
             return ErrorCode.RECORD_LIST_TOO_LARGE
         if batch.is_transactional:
-            # There is no coordinator that could end it: readers of committed data would wait
-            # for ever.
+            # No coordinator could end the transaction: readers of committed data would wait
+            # forever.
             return ErrorCode.INVALID_TXN_STATE
         return batch
 
@@ -213,7 +214,7 @@ class ProduceService:
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
 
     def tick(self) -> None:
-        """Answer those whose time is over with what was preset."""
+        """Respond to requests that timed out with their preset errors."""
         expired = self.deadlines.due(self._turn.now_ms)
         for pending in expired:
             pending.time_out()
@@ -225,7 +226,7 @@ class ProduceService:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of waiting requests."""
         return len(self.deadlines)
 
     def next_ms(self) -> int | None:
@@ -233,4 +234,4 @@ class ProduceService:
 
 
 def _ignore(_pending: Pending) -> None:
-    """Nobody waits for an answer to acks=0."""
+    """With acks=0 there is no response."""

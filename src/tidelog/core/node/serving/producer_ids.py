@@ -1,9 +1,8 @@
-"""InitProducerId: ids out of blocks that the controller hands to each broker.
+"""InitProducerId: producer ids from blocks that the controller allocates to each broker.
 
-A block is this process's alone: whatever of it is left at a stop is never used. So no id is
-given twice, whoever restarts, and whichever answer is lost on its way. The first block is
-fetched when the first producer asks, the next one before the last is used up; producers who
-come while there is none wait for it.
+A block belongs to one process: the rest of it is never used after a stop. So no id is given twice,
+whichever broker restarts and whichever response is lost. The first block is requested with the
+first producer, the next one before a block is used up; producers wait while there is no id.
 """
 
 from collections import deque
@@ -20,15 +19,15 @@ from tidelog.core.node.messages import InitProducerId, InitProducerIdResponse
 from tidelog.core.node.turn import Turn
 
 RESERVE = 100
-"""With no more ids than that, the next block is asked for."""
+"""The next block is requested when no more ids than this are left."""
 RETRY_MS = 50
-ASK_TIMEOUT_MS = 1500
+REQUEST_TIMEOUT_MS = 1500
 WAIT_MAX_MS = 5000
-"""Then a producer is told to come again."""
+"""After this time a producer gets a retriable error."""
 
 
 class ProducerIds:
-    """The blocks of this broker, and who waits for the next."""
+    """The blocks of this broker, and the requests that wait for the next."""
 
     def __init__(
         self, config: NodeConfig, turn: Turn, controller: ControllerHost, registration: Registration
@@ -39,17 +38,18 @@ class ProducerIds:
         self._registration = registration
         self._block = range(0)
         self._next_block: range | None = None
-        self._asking = False
-        self._ask_at_ms: int | None = None
+        self._requesting = False
+        self._request_at_ms: int | None = None
         self._waiting: deque[tuple[int, Peer, int]] = deque()
         """(deadline, peer, correlation), the earliest deadline first."""
 
     def init_producer_id(self, peer: Peer, correlation: int, _request: InitProducerId) -> None:
+        """Serve InitProducerId."""
         self._waiting.append((self._turn.now_ms + WAIT_MAX_MS, peer, correlation))
         self._serve()
 
     def _serve(self) -> None:
-        """Give out what there is, and see to it that there is more."""
+        """Respond with the ids that are left, and request the next block if needed."""
         while self._waiting:
             if not self._block and self._next_block is not None:
                 self._block, self._next_block = self._next_block, None
@@ -58,52 +58,52 @@ class ProducerIds:
             producer_id, self._block = self._block[0], self._block[1:]
             self._respond(InitProducerIdResponse(ErrorCode.NONE, producer_id, 0))
             if len(self._block) <= RESERVE:
-                self._ask()
+                self._request_block()
         if self._waiting:
-            self._ask()
+            self._request_block()
 
     def _respond(self, response: InitProducerIdResponse) -> None:
         _, peer, correlation = self._waiting.popleft()
         self._turn.emit(Respond(peer, correlation, response))
 
-    def _ask(self) -> None:
-        if self._asking or self._next_block is not None or self._ask_at_ms is not None:
+    def _request_block(self) -> None:
+        if self._requesting or self._next_block is not None or self._request_at_ms is not None:
             return
         epoch = self._registration.broker_epoch
         if epoch is None:
             self._failed()
             return
-        # Before the call: this broker's own controller may refuse at once.
-        self._asking = True
+        # Before the call: this broker's own controller may respond at once.
+        self._requesting = True
         request = AllocateProducerIdsReceived(0, self._config.broker_id, epoch)
-        if not self._controller.call(request, ASK_TIMEOUT_MS, self._answered, self._failed):
+        if not self._controller.call(request, REQUEST_TIMEOUT_MS, self._answered, self._failed):
             self._failed()
 
     def _answered(self, answer: ProducerIdsAnswer) -> None:
         if answer.error is not ErrorCode.NONE:
             self._failed()
             return
-        self._asking = False
+        self._requesting = False
         self._next_block = range(answer.first, answer.first + answer.count)
         self._serve()
 
     def _failed(self) -> None:
-        self._asking = False
-        self._ask_at_ms = self._turn.now_ms + RETRY_MS
+        self._requesting = False
+        self._request_at_ms = self._turn.now_ms + RETRY_MS
 
     def tick(self) -> None:
-        """Ask again; send those away who waited too long."""
+        """Request the block again; respond to requests that waited too long with an error."""
         now = self._turn.now_ms
         while self._waiting and self._waiting[0][0] <= now:
             self._respond(InitProducerIdResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
-        if self._ask_at_ms is not None and now >= self._ask_at_ms:
-            self._ask_at_ms = None
+        if self._request_at_ms is not None and now >= self._request_at_ms:
+            self._request_at_ms = None
             self._serve()
 
     def next_ms(self) -> int | None:
         """When `tick` has something to do."""
-        ask_ms = self._ask_at_ms
+        request_ms = self._request_at_ms
         if not self._waiting:
-            return ask_ms
+            return request_ms
         waits_ms = self._waiting[0][0]
-        return waits_ms if ask_ms is None or waits_ms < ask_ms else ask_ms
+        return waits_ms if request_ms is None or waits_ms < request_ms else request_ms

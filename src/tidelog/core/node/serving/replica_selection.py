@@ -1,8 +1,8 @@
-"""Which replica a consumer should read from (KIP-392).
+"""Choose the replica that a consumer should read from (KIP-392).
 
-The leader decides, by what it knows: a follower in the consumer's rack that is in sync and
-whose log holds the wanted offset. It is only advice. The follower answers from its own log,
-up to its own high watermark, and a consumer that finds nothing there comes back.
+The leader chooses a follower in the consumer's rack that is in sync and whose log has the wanted
+offset. The choice is a hint: the follower responds from its own log, up to its own high watermark,
+and a consumer that finds nothing there returns to the leader.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ from tidelog.core.types import BrokerId, Offset
 def preferred_read_replica(
     replica: Replica, offset: Offset, rack: str, brokers: Mapping[BrokerId, BrokerRegistration]
 ) -> BrokerId | None:
-    """The most caught up of the rack's in-sync followers; None if the leader should serve."""
+    """Return the in-sync follower of the rack with the largest log end offset; None for the
+    leader."""
     if brokers[replica.local].rack == rack:
         return None
     there = [

@@ -5,7 +5,7 @@ from node_cluster import DELAY_MS, ORDERS, Cluster
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Fetch, Produce, ProducePartition
-from tidelog.core.node.serving.missed_followers import MISSED_MS, WAIT_MS, MissedFollowers
+from tidelog.core.node.serving.expected_followers import EXPECTED_MS, WAIT_MS, ExpectedFollowers
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.types import BrokerId, TopicPartition
 
@@ -56,7 +56,7 @@ def test_nor_does_the_first_record_after_a_failover(cluster: Cluster) -> None:
 def test_a_follower_may_hear_of_the_topic_later(cluster: Cluster) -> None:
     cluster.storeless.add(3)
     make_late(cluster)
-    cluster.run(MISSED_MS // 2)
+    cluster.run(EXPECTED_MS // 2)
     cluster.storeless.discard(3)
     cluster._notify()
     assert acknowledged_after_ms(cluster, 1, LATE) <= SOON_MS
@@ -70,21 +70,21 @@ def test_who_asked_is_kept_waiting_as_ever(cluster: Cluster) -> None:
     assert fetches(cluster, 3, 1) - before <= 4
 
 
-def test_who_does_not_ask_is_missed_for_a_moment_only(cluster: Cluster) -> None:
+def test_a_follower_is_expected_for_a_short_time_only(cluster: Cluster) -> None:
     cluster.storeless.add(3)
     before = fetches(cluster, 3, 1)
     make_late(cluster)
-    cluster.run(MISSED_MS + 10)
+    cluster.run(EXPECTED_MS + 10)
     hurried = fetches(cluster, 3, 1) - before
-    assert MISSED_MS // (WAIT_MS + 4 * DELAY_MS) <= hurried <= MISSED_MS // WAIT_MS + 3
+    assert EXPECTED_MS // (WAIT_MS + 4 * DELAY_MS) <= hurried <= EXPECTED_MS // WAIT_MS + 3
     cluster.run(1500)
     assert fetches(cluster, 3, 1) - before - hurried <= 4
 
 
 def test_each_partition_is_looked_for_once() -> None:
-    missed, names = MissedFollowers(), [TopicPartition("t", n) for n in range(1000)]
+    expected, names = ExpectedFollowers(), [TopicPartition("t", n) for n in range(1000)]
     for name in names:
-        missed.miss(2, name, 0)
+        expected.expect(2, name, 0)
     looks: list[TopicPartition] = []
 
     class Asked(set[TopicPartition]):
@@ -94,16 +94,16 @@ def test_each_partition_is_looked_for_once() -> None:
             return super().__contains__(name)
 
     for known in range(0, 1000, 100):
-        assert missed.is_missed(2, Asked(names[:known]), 1)
-    assert not missed.is_missed(2, Asked(names), 1)
-    assert not missed
+        assert expected.lacks_any(2, Asked(names[:known]), 1)
+    assert not expected.lacks_any(2, Asked(names), 1)
+    assert not expected
     assert len(looks) <= 1000 + 10
 
 
 def test_those_that_nobody_asked_for_are_not_kept() -> None:
-    missed = MissedFollowers()
+    expected = ExpectedFollowers()
     for number in range(1000):
-        missed.miss(2, TopicPartition("t", number), number * MISSED_MS)
-    assert len(missed._missed[2]) == 1
-    assert not missed.is_missed(2, (), 1000 * MISSED_MS)
-    assert not missed
+        expected.expect(2, TopicPartition("t", number), number * EXPECTED_MS)
+    assert len(expected._expected[2]) == 1
+    assert not expected.lacks_any(2, (), 1000 * EXPECTED_MS)
+    assert not expected
