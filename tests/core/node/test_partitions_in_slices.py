@@ -299,12 +299,12 @@ def test_a_leader_that_has_to_hear_a_word_first_commits_nothing_more(
         step(replicas, one, event)
 
     monkeypatch.setattr(Replicas, "step", watched)
-    node._applier._backlog.words[PartitionKey(replica.topic_id, 0)] = None
-    node._applier._reconsider([replica])
+    node._applier._backlog.changes[PartitionKey(replica.topic_id, 0)] = None
+    node._applier._raise_high_watermarks([replica])
     assert stepped == []
     cluster.step(leader, on.Ticked(cluster.now_ms))
     assert stepped == [PartitionChanged, BrokersChanged]
-    node._applier._reconsider([replica])
+    node._applier._raise_high_watermarks([replica])
     assert stepped == [PartitionChanged, BrokersChanged, BrokersChanged]
 
 

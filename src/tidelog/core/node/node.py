@@ -265,7 +265,7 @@ class Node:
             self._turn.now_ms = event.now_ms
         try:
             if self._registration.lapsed:
-                self._registration.step_back()
+                self._registration.withdraw_candidacy()
                 self._activation.update()
                 self._wake.forget()
             if isinstance(event, on.RequestReceived):

@@ -1,9 +1,9 @@
-"""The controller that every broker carries, and the way to the one in office.
+"""This broker's own controller, and requests to the active controller.
 
-A broker's own controller is a candidate until it holds the role; what other brokers ask it
-meanwhile is answered NOT_CONTROLLER by itself. What a client asks is forwarded, so clients
-need not know who is in office. What this broker has to say to the controller goes to whoever
-the image names: over the wire, or straight to the seat if that is this broker.
+Every broker has a controller, which is a candidate until it is elected; until then it responds
+NOT_CONTROLLER to other brokers. Requests of clients are forwarded to the active controller, so
+clients need not know it. Requests of this broker go to the controller that the image names: over
+the network, or directly if that is this broker.
 """
 
 from collections import deque
@@ -60,7 +60,7 @@ class Reply:
 
 
 class ControllerHost:
-    """Hosts the controller: numbers its requests, carries out its effects."""
+    """Passes requests to the controller and carries out its effects."""
 
     def __init__(self, config: NodeConfig, turn: Turn, image: ClusterImage, calls: Calls) -> None:
         settings = ControllerSettings(
@@ -80,9 +80,9 @@ class ControllerHost:
         self._image = image
         self._calls = calls
         self._forwarded: dict[int, int] = {}
-        """What is on its way to a controller, with the token it held."""
+        """Forwarded requests by correlation, with the token of the controller that got them."""
         self._sent_ms: dict[int, int] = {}
-        """When a transaction was decided on."""
+        """By tag: when a transaction was first sent."""
         self._answered_after_ms = 0
         self._carry_out: dict[type, Callable[[Any], None]] = {
             do.StoreTransaction: self._send,
@@ -102,33 +102,34 @@ class ControllerHost:
         }
 
     def step(self, event: on.ControllerEvent) -> None:
+        """Pass an event to the controller."""
         for effect in self.controller.step(event):
             self._carry_out[type(effect)](effect)
 
     def go_on(self) -> None:
-        """Decide on the next partitions, if there were too many for the last step."""
+        """Let the controller decide on the partitions that were too many for its last step."""
         for effect in self.controller.continue_upkeep():
             self._carry_out[type(effect)](effect)
 
     def next_ms(self) -> int | None:
-        """At once, if there are more to decide on."""
+        """Now if there are partitions to decide on, else None."""
         return self._turn.now_ms if self.controller.unfinished else None
 
     def receive(self, peer: Peer, correlation: int, request: Any) -> None:
-        """A broker's request to this very broker's controller."""
-        self._take(request, self._responder(peer, correlation))
+        """Pass a broker's request to this broker's controller."""
+        self._submit(request, self._responder(peer, correlation))
 
     def receive_forwarded(self, peer: Peer, correlation: int, forwarded: Forwarded) -> None:
-        """A client's request that reached another broker."""
-        self._take(forwarded.request, self._responder(peer, correlation))
+        """Pass on a client's request that another broker forwarded."""
+        self._submit(forwarded.request, self._responder(peer, correlation))
 
     def receive_from_client(self, peer: Peer, correlation: int, request: Any) -> None:
-        """Bring it to whoever is in office."""
+        """Pass or forward a client's request to the active controller."""
         respond = self._responder(peer, correlation)
         claim = self._image.controller
         elected = self.controller.candidacy.token is not None
         if claim is None or claim.broker == self._me or elected:
-            self._take(request, respond)
+            self._submit(request, respond)
             return
 
         def answered(response: object) -> None:
@@ -143,7 +144,8 @@ class ControllerHost:
         self._forwarded[number] = claim.token
 
     def controller_changed(self) -> None:
-        """Whoever was asked may hang: clients are told to ask again, without the time-out."""
+        """Fail requests that were forwarded to the old controller, so that clients retry at once:
+        it may never respond."""
         token = None if self._image.controller is None else self._image.controller.token
         for number, asked in list(self._forwarded.items()):
             if asked != token:
@@ -156,21 +158,21 @@ class ControllerHost:
         return respond
 
     def call(self, request: Any, timeout_ms: int, answered: Answered, failed: Failed) -> bool:
-        """Ask the controller in office; False if nobody is known to be."""
+        """Send a request to the active controller; return False if none is known."""
         claim = self._image.controller
         if claim is None:
             return False
         if claim.broker == self._me:
-            self._take(request, answered)
+            self._submit(request, answered)
         else:
             self._calls.send(claim.broker, request, timeout_ms, answered, failed)
         return True
 
-    def _take(self, request: Any, answered: Callable[[object], None]) -> None:
+    def _submit(self, request: Any, answered: Callable[[object], None]) -> None:
         changes: dict[str, Any] = {"request": Reply(answered)}
         if isinstance(request, on.HeartbeatReceived):
             changes["now_ms"] = self._turn.now_ms
-        # A copy: what came over the wire may be read by others, or come twice.
+        # A copy: the same request object may be used elsewhere or arrive twice.
         self.step(replace(request, **changes))
 
     def _answer(self, effect: do.Answer) -> None:
@@ -184,19 +186,19 @@ class ControllerHost:
         self._sent_ms.setdefault(transaction.tag, self._turn.now_ms)
         self._turn.emit(transaction)
 
-    # -- for people ------------------------------------------------------------------------
+    # -- counters and journal --------------------------------------------------------------
 
     def _elected(self, effect: do.Elected) -> None:
         self._turn.counters.elections.note(self._answered_after_ms * NS_PER_MS)
-        told = (effect.leader, effect.leader_epoch, effect.old_leader, effect.isr)
-        self._turn.journal.note("leader_elected", *self._name(effect.key), *told)
+        fields = (effect.leader, effect.leader_epoch, effect.old_leader, effect.isr)
+        self._turn.journal.note("leader_elected", *self._name(effect.key), *fields)
 
     def _elected_uncleanly(self, effect: do.ElectedUncleanly) -> None:
         self.unclean_elections.append(effect)
         self._turn.counters.elections_unclean += 1
         made = effect.election
-        told = (made.leader, made.leader_epoch, made.old_leader, made.old_isr, made.old_elr)
-        self._turn.journal.note("unclean_election", *self._name(effect.key), *told)
+        fields = (made.leader, made.leader_epoch, made.old_leader, made.old_isr, made.old_elr)
+        self._turn.journal.note("unclean_election", *self._name(effect.key), *fields)
 
     def _name(self, key: PartitionKey) -> tuple[str | None, int]:
         return self._image.topic_names.get(key.topic_id), key.partition

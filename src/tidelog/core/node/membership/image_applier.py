@@ -1,18 +1,17 @@
-"""From the cluster's image to this broker's replicas.
+"""Apply changes of the cluster image to the replicas on this broker.
 
-The image follows the store. What it says about partitions that have a replica here becomes
-PartitionChanged events, new logs and deleted logs. A log belongs to a topic id, not to a
-name: a topic made anew under an old name gets an empty log.
+The image follows the store. Changes of partitions with a replica on this broker become
+PartitionChanged events, new logs and deleted logs. A log belongs to a topic id, not to a name: a
+topic that is recreated under an old name gets an empty log.
 
-Held back: a partition whose leader is this broker, while this broker is not acting. The word
-may be about an earlier incarnation of it, whose unflushed records are gone; taking it would
-let two different records share an offset and an epoch. And one whose log was lost, until the
-controller knows that and somebody leads (log_reporter.py).
+Two kinds of changes are postponed. First, a partition whose leader is this broker, while this
+broker is not active: the registration may be of an earlier incarnation, whose unflushed records are
+lost; applying it would let two different records share an offset and an epoch. Second, a partition
+whose log was lost, until the controller knows that and another broker leads (log_reporter.py).
 
-A topic may have thousands of partitions: their logs are made, their words taken, so many at
-once as the configuration says, and the rest with the next ticks (backlog.py). A replica that
-waits is as one on a broker that hears from the store later; but this broker does not act as
-long as any does that it had to hear of before.
+A topic may have thousands of partitions: `partitions_at_once` of them are changed in one turn, the
+rest with the next ticks (backlog.py). A replica that waits is like one on a broker that receives
+changes of the store later; but this broker is not active while changes wait.
 """
 
 from collections.abc import Collection
@@ -47,7 +46,7 @@ from tidelog.core.types import BrokerEpoch, BrokerId, TopicId, TopicPartition
 
 
 class ImageApplier:
-    """Keeps the hosted replicas as the image says."""
+    """Keeps the hosted replicas up to date with the image."""
 
     def __init__(
         self,
@@ -69,50 +68,50 @@ class ImageApplier:
         self._policy = policy
         self._backlog = Backlog()
         self._room = config.partitions_at_once
-        """How much may still be done before the next tick."""
+        """How many more partitions may be changed before the next tick."""
         self._may_lead = False
         self._held_back: dict[PartitionKey, None] = {}
-        self._unconsidered: set[PartitionKey] = set()
-        """Leaders that may commit more once they have heard what waits for them."""
+        self._postponed: set[PartitionKey] = set()
+        """Leaders whose high watermark may rise once their waiting change is applied."""
         self._dropped: list[TopicPartition] = []
-        """Whose logs are to be deleted, together."""
+        """Partitions whose logs are to be deleted together."""
         self.applied_revision: Revision = 0
-        """The replicas here are as the image was then, or later."""
+        """The revision of the image that all replicas have applied."""
         self.brokers: dict[BrokerId, BrokerEpoch | None] = {}
-        """Who may be in an ISR; shared by all partitions."""
+        """Brokers that may be in an ISR, with their epochs; shared by all partitions."""
         self._incarnations: dict[BrokerId, BrokerEpoch] = {}
 
     def apply(self, delta: ImageDelta) -> None:
-        """Let the replicas follow what has changed in the image.
+        """Apply a change of the image to the replicas.
 
-        A snapshot brings many revisions at once. So settings come before partitions (an ISR
-        that shrank under a higher min.insync.replicas commits nothing), and high watermarks
-        rise by settings and brokers only after them (nor does a leader that was deposed).
+        A snapshot contains many revisions. So settings are applied before partitions: an ISR that
+        shrank under a higher min.insync.replicas commits nothing. High watermarks rise because of
+        settings and brokers only after that: a leader that was replaced commits nothing either.
         """
         for topic, topic_id in sorted(delta.deleted_topics):
             for name in self._replicas.directory.of_topic(topic):
                 if self._replicas.directory.logs[name].topic_id == topic_id:
-                    self._backlog.leaving[name] = topic_id
+                    self._backlog.to_delete[name] = topic_id
         concerned = self._configure(delta.configs) if delta.configs else ()
         if delta.brokers and self._brokers_changed(delta.brokers):
             concerned = self._replicas.hosted.keys()
         self._reporter.image_advanced(delta)
         for key in sorted(delta.partitions):
             if self._lacks_log(key):
-                self._await_log(key)
+                self._queue_log(key)
             else:
-                self._backlog.words[key] = None
+                self._backlog.changes[key] = None
         self._work()
         hosted = self._replicas.hosted
-        self._reconsider([hosted[name] for name in list(concerned) if name in hosted])
+        self._raise_high_watermarks([hosted[name] for name in list(concerned) if name in hosted])
 
     @property
     def settled(self) -> bool:
-        """Whether every replica here is as the image says."""
+        """Whether every replica has applied the image."""
         return self._backlog.settled
 
     def tick(self) -> bool:
-        """Go on with what waits; whether anything did."""
+        """Apply the next waiting changes; return whether there were any."""
         self._room = self._config.partitions_at_once
         if self._backlog.is_empty:
             return False
@@ -120,12 +119,12 @@ class ImageApplier:
         return True
 
     def next_ms(self) -> int | None:
-        """At once, if something waits."""
+        """Now if changes wait, else None."""
         return None if self._backlog.is_empty else self._turn.now_ms
 
     def set_aside_strays(self) -> None:
-        """Logs of topics that were deleted while this broker was away. The store is not behind
-        this broker (store_follower.py); as in Kafka the files stay nevertheless."""
+        """Rename the folders of topics that were deleted while this broker was down. The store is
+        not behind this broker (store_follower.py), but as in Kafka the files stay."""
         directory, hosted = self._replicas.directory, self._replicas.hosted
         known = self._image.topic_names
         strays = [
@@ -134,51 +133,51 @@ class ImageApplier:
             if log.topic_id is not None
             and log.topic_id not in known
             and name not in hosted
-            and name not in self._backlog.leaving
+            and name not in self._backlog.to_delete
         ]
         directory.set_aside(strays)
 
     def let_lead(self, may_lead: bool) -> None:
-        """Whether this broker may take words about its own leadership; those that were held
-        back are taken then."""
+        """Set whether replicas on this broker may become leaders; if so, apply the postponed
+        changes."""
         if may_lead and not self._may_lead:
             self._may_lead = True
-            self._backlog.words.update(self._held_back)
+            self._backlog.changes.update(self._held_back)
             self._held_back.clear()
             self._work()
         self._may_lead = may_lead
 
     def begin_acting(self) -> None:
-        """All words are taken: watermarks may rise."""
-        self._reconsider(list(self._replicas.hosted.values()))
+        """Recompute high watermarks: all changes are applied and this broker is active."""
+        self._raise_high_watermarks(list(self._replicas.hosted.values()))
 
-    # -- so many at once -------------------------------------------------------------------
+    # -- a few partitions at a time --------------------------------------------------------
 
     def _work(self) -> None:
-        """Go on while there is room."""
+        """Apply waiting changes up to the limit of this turn."""
         backlog = self._backlog
         while self._room > 0 and not backlog.is_empty:
-            if backlog.words:
-                keys = backlog.next_words(self._room)
+            if backlog.changes:
+                keys = backlog.next_changes(self._room)
                 for key in keys:
                     self._partition_changed(key)
                 self._room -= len(keys)
-            elif backlog.has_logs_to_make:
-                keys = backlog.logs_to_make(self._room, self._image.revision)
-                self._make_logs(keys)
+            elif backlog.has_logs_to_create:
+                keys = backlog.logs_to_create(self._room, self._image.revision)
+                self._create_logs(keys)
                 self._room -= len(keys)
             else:
-                leaving = backlog.next_leaving(self._room)
-                for name, topic_id in leaving:
+                to_delete = backlog.next_to_delete(self._room)
+                for name, topic_id in to_delete:
                     self._drop(name, topic_id)
-                self._room -= len(leaving)
+                self._room -= len(to_delete)
             self._delete_dropped()
         if backlog.settled:
             self.applied_revision = self._image.revision
 
     def _lacks_log(self, key: PartitionKey) -> bool:
-        """Whether its log is to be made: it is none yet, or is of a topic that had this name
-        before, and whose deletion was not seen here."""
+        """Whether a log is to be created: there is none, or it belongs to an earlier topic of the
+        same name whose deletion this broker did not see."""
         name = self._image.name_of(key)
         if name is None or self._config.broker_id not in self._image.partitions[key].replicas:
             return False
@@ -187,16 +186,17 @@ class ImageApplier:
             return False
         return not self._reporter.withheld(key)
 
-    def _await_log(self, key: PartitionKey) -> None:
-        """A replica of a topic that had the name before serves nobody from now on: who names no
-        topic id means the new one."""
+    def _queue_log(self, key: PartitionKey) -> None:
+        """Queue a log to create. A replica of an earlier topic of the same name stops serving:
+        requests without a topic id mean the new topic."""
         name = self._image.name_of(key)
         if name in self._replicas.hosted:
             self._replicas.unhost(self._replicas.hosted[name])
         self._backlog.add_log(key)
 
-    def _make_logs(self, keys: list[PartitionKey]) -> None:
-        """Some of a batch, all with the syncs of one. With the last of them the revision."""
+    def _create_logs(self, keys: list[PartitionKey]) -> None:
+        """Create some logs of a batch with the syncs of one; the last ones also record the
+        revision."""
         directory = self._replicas.directory
         new = []
         for key in filter(self._lacks_log, keys):
@@ -215,12 +215,12 @@ class ImageApplier:
             directory.create_all(new, self._turn.now_ms, revision)
         elif complete:
             directory.write_revision(self._backlog.revision)
-        self._backlog.logs_made(keys)
+        self._backlog.logs_created(keys)
 
     def _partition_changed(self, key: PartitionKey) -> None:
         name = self._image.name_of(key)
         if name is None:
-            return  # deleted since it was told of
+            return  # deleted since the change was queued
         known = self._image.partitions[key]
         if self._config.broker_id not in known.replicas:
             self._drop(name, key.topic_id)
@@ -228,7 +228,7 @@ class ImageApplier:
         if self._reporter.withheld(key):
             return
         if self._lacks_log(key):
-            self._await_log(key)
+            self._queue_log(key)
             return
         replica = self._host(name, key.topic_id)
         replica.note_isr(known.replicas, known.isr, self._turn.now_ms)
@@ -238,23 +238,23 @@ class ImageApplier:
         self._held_back.pop(key, None)
         led, epoch = replica.partition.is_leader, replica.partition.leader_epoch
         if known.leader == self._config.broker_id:
-            # What is acknowledged from here on relies on this ISR: a store that knows less
-            # may name a leader that lacks it.
+            # Later acknowledgements rely on this ISR: an older store may name a leader that lacks
+            # the records.
             self._rely_on_image()
         self._replicas.step(replica, _event(known, self._turn.now_ms))
         out = known.leader is not None and self._config.broker_id not in known.isr
         if out and not self._reporter.is_reporting(key):
-            # Before the first fetch from this leader, which leaves at the end of the step.
+            # Before the first fetch from this leader, which is sent at the end of the step.
             self._replicas.begin_repair(replica)
         note_standing(self._turn, replica, known, led, epoch)
-        if key in self._unconsidered:
-            self._unconsidered.discard(key)
-            self._reconsider([replica])
-        # Followers that rest here may have left the ISR: their fetches count again.
+        if key in self._postponed:
+            self._postponed.discard(key)
+            self._raise_high_watermarks([replica])
+        # Followers that rest at this replica may have left the ISR: their fetches count again.
         self._replicas.touched[replica] = None
 
     def _rely_on_image(self) -> None:
-        """Remember the image's revision on disk before the effects of this step leave."""
+        """Write the image's revision to disk before the effects of this step are carried out."""
         if self._replicas.directory.seen != self._image.point:
             self._replicas.relied_on = self._image.point
 
@@ -288,13 +288,14 @@ class ImageApplier:
         return replica
 
     def _adopt(self, log: Log, topic_id: TopicId) -> None:
-        """A log from before topic ids, or whose making was cut short: it is this topic's."""
+        """Assign a topic id to a log without one: it is older than topic ids, or its creation was
+        interrupted."""
         path = f"{log.directory}/{layout.PARTITION_METADATA}"
         checkpoint.write_topic_metadata(self._replicas.directory.disk, path, topic_id)
         log.topic_id = topic_id
 
     def _drop(self, name: TopicPartition, topic_id: TopicId | None) -> None:
-        """Let go of a log of that topic id, hosted or only found at the start."""
+        """Queue a log of that topic id for deletion, hosted or only found at startup."""
         log = self._replicas.directory.logs.get(name)
         if log is None or log.topic_id != topic_id:
             return
@@ -307,7 +308,7 @@ class ImageApplier:
         self._replicas.directory.delete_all(dropped, self._turn.now_ms)
 
     def _brokers_changed(self, changed: set[BrokerId]) -> bool:
-        """Take note of who came and went; whether others may be in an ISR now."""
+        """Note restarts of brokers; return whether the set of eligible ISR members changed."""
         for broker in sorted(changed):
             known = self._image.brokers.get(broker)
             epoch = known.epoch if known is not None and known.online else None
@@ -324,23 +325,23 @@ class ImageApplier:
         self.brokers.update(eligible)
         return True
 
-    def _reconsider(self, replicas: list[HostedReplica]) -> None:
-        """Let high watermarks rise that may, now that brokers or settings are others. While
-        this broker is not acting nothing rises; it is made up for when it acts again. Nor does
-        it where a word waits, by which somebody else may lead."""
+    def _raise_high_watermarks(self, replicas: list[HostedReplica]) -> None:
+        """Recompute high watermarks after a change of brokers or settings. While this broker is not
+        active nothing is committed; `begin_acting` recomputes later. A partition with a waiting
+        change is postponed, because another broker may lead it."""
         if not self._gate.acting:
             return
         event = BrokersChanged(self._turn.now_ms)
-        words = self._backlog.words
+        waiting = self._backlog.changes
         for replica in replicas:
             key = PartitionKey(replica.topic_id, replica.topic_partition.partition)
-            if words and key in words:
-                self._unconsidered.add(key)
+            if waiting and key in waiting:
+                self._postponed.add(key)
             else:
                 self._replicas.step(replica, event)
 
     def _configure(self, changed: set[str]) -> Collection[TopicPartition]:
-        """Give the replicas their new settings; which ones got any."""
+        """Apply new settings; return the partitions that got any."""
         mine = {keys.DEFAULT_CONFIG, keys.broker_config(self._config.broker_id)}
         everywhere = not mine.isdisjoint(changed)
         configured = {
@@ -353,7 +354,7 @@ class ImageApplier:
             replica.log.config = settings.log
             partition = replica.partition
             partition.config = settings.partition
-            # It was not kept in mind while no acknowledgement waited for flushes.
+            # It was not tracked while acknowledgements did not wait for flushes.
             partition.flushed_offset = min(partition.flushed_offset, replica.log.recovery_point)
             replica.rules = settings.rules
             self._replicas.log_changed(replica)

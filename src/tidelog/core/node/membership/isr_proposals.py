@@ -1,11 +1,11 @@
-"""Bringing ISR proposals to the controller (AlterPartition).
+"""Send ISR proposals of leaders to the controller (AlterPartition).
 
-One request is in flight at a time, with as many proposals as the controller decides on in a
-turn; each partition has at most one, the latest. A proposal that is not answered is sent again, for
-the leader stays strict (maximal ISR) until it is: that costs availability, never records.
+One request is in flight at a time, with as many proposals as the controller decides on in one turn;
+each partition has at most one, the latest. A proposal without a response is sent again, because the
+leader keeps the maximal ISR until then: that costs availability, never records.
 
-A success is not taken from the answer but from the image, once it shows the new ISR: only
-then does this broker also know every setting that the controller decided by.
+A success is applied not from the response but from the image, once it shows the new ISR: only then
+does this broker also know every setting that the controller's decision depends on.
 """
 
 from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
@@ -24,7 +24,7 @@ RETRY_MS = 50
 
 
 class IsrProposals:
-    """Proposals on their way, and those that wait."""
+    """The proposals in flight, and those that wait (`Replicas.isr_changes`)."""
 
     def __init__(
         self, config: NodeConfig, turn: Turn, controller: ControllerHost, replicas: Replicas
@@ -39,12 +39,12 @@ class IsrProposals:
         self._retry_at_ms: int | None = None
 
     def controller_changed(self) -> None:
-        """Whoever had the request may never answer: ask the new one."""
+        """Send the proposals to the new controller: the old one may never respond."""
         self._give_up()
         self._retry_at_ms = None
 
     def pump(self, broker_epoch: BrokerEpoch | None, *, acting: bool) -> bool:
-        """Send what waits, if it is time; whether something was sent."""
+        """Send waiting proposals if it is time; return whether any were sent."""
         if not self._waiting or not acting or broker_epoch is None or self._in_flight is not None:
             return False
         if self._retry_at_ms is not None and self._turn.now_ms < self._retry_at_ms:
@@ -85,7 +85,7 @@ class IsrProposals:
             self._give_up()
 
     def _give_up(self) -> None:
-        """No answer: the same again, after a pause, unless something newer waits."""
+        """Queue the unanswered proposals again, unless newer ones wait."""
         self._round += 1
         proposals, self._in_flight = self._in_flight or {}, None
         for proposal in proposals.values():
@@ -97,15 +97,15 @@ class IsrProposals:
             self._give_up()
             return
         proposals, self._in_flight = self._in_flight or {}, None
-        in_vain = False
+        failed = False
         for key, proposal in proposals.items():
             result = answer.results.get(key)
-            in_vain |= result is None or result.error is not ErrorCode.NONE
+            failed |= result is None or result.error is not ErrorCode.NONE
             if result is None:
                 self._waiting.setdefault(proposal.replica.topic_partition, proposal)
             else:
                 self._report_error(proposal, result)
-        if in_vain and self._waiting:
+        if failed and self._waiting:
             self._retry_at_ms = self._turn.now_ms + RETRY_MS
 
     def _report_error(self, proposal: IsrChange, result: AlterPartitionResult) -> None:

@@ -78,23 +78,23 @@ class LogReporter:
         self._controller = controller
         self._replicas = replicas
         self._directory = replicas.directory
-        self._looked = False
+        self._checked = False
         self._round = 0
         self._sent = False
         self._send_at_ms: int | None = None
 
     def image_advanced(self, delta: ImageDelta) -> None:
         """Look at the first image for losses; in later ones, see what the controller stored."""
-        if not self._looked:
-            self._looked = True
+        if not self._checked:
+            self._checked = True
             for key in sorted(delta.partitions):
-                self._look(key)
+                self._check_log(key)
             if self._directory.revision is None:
                 self._directory.seen = self._image.point
                 self._directory.write_revision(self._image.revision)
         else:
             self.lost = {key: None for key in self.lost if self._counts_as_kept(key)}
-            self._judge_damage()
+            self._update_damage_reports()
             self._at_start.intersection_update(self.damaged)
             self._note_damaged_leaders()
             if self._alone:
@@ -121,7 +121,7 @@ class LogReporter:
     @property
     def undecided(self) -> bool:
         """Whether there may be losses that the cluster does not know of."""
-        return not self._looked or bool(self.lost or self._at_start)
+        return not self._checked or bool(self.lost or self._at_start)
 
     def is_reporting(self, key: PartitionKey) -> bool:
         """Whether the controller may not know yet that this partition's log is damaged."""
@@ -140,7 +140,7 @@ class LogReporter:
             and self._log_of(key) is None
         )
 
-    def _look(self, key: PartitionKey) -> None:
+    def _check_log(self, key: PartitionKey) -> None:
         adding = self._config.broker_id in self._image.partitions[key].adding
         log = self._log_of(key)
         if log is None:
@@ -182,7 +182,7 @@ class LogReporter:
                 self._alone[name] = None
         self._replicas.newly_damaged.clear()
 
-    def _judge_damage(self) -> None:
+    def _update_damage_reports(self) -> None:
         """Drop reports that the image shows; postpone those of a leader alone in the ISR."""
         me = self._config.broker_id
         for key, epoch in list(self.damaged.items()):

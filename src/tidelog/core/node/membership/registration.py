@@ -1,17 +1,17 @@
-"""Being a member: a store session, a registration in it, heartbeats, and knowing when to stop.
+"""This broker's membership in the cluster: a store session, a registration, heartbeats.
 
     open a session -> register (brokers/ids/<id>, the revision is the broker epoch)
-    -> heartbeat until the controller unfences -> acting
+    -> heartbeat until the controller unfences -> active
 
-A session counts only until its deadline less a margin, whatever the store says: by then
-another broker may lead what this one leads. From there on this broker fences itself: it
-acknowledges nothing, proposes nothing. A renewal that still comes lets it go on; a lost
-session means to register again, under a new broker epoch. A broker that an administrator
-unregistered while it ran stays out until its process is restarted, as in Kafka.
+A session counts only until its deadline minus a margin, whatever the store says: after that another
+broker may lead the partitions that this one leads. Then this broker fences itself: it acknowledges
+and proposes nothing. A later renewal ends that; after a lost session the broker registers again,
+under a new broker epoch. A broker that an administrator unregistered while it ran stays out until
+its process is restarted, as in Kafka.
 
-While this broker may have lost logs that the cluster does not know of, it wants to stay fenced.
+While this broker may have lost logs that the cluster does not know of, it asks to stay fenced.
 
-Always true: `acting` implies that the own image shows this very incarnation unfenced.
+Invariant: an active broker's image shows this incarnation of it unfenced.
 """
 
 from tidelog.core.controller import events as on
@@ -38,16 +38,16 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.types import BrokerEpoch
 
 REGISTRATION_TAG = -1
-"""Tags of this broker's controller are not negative."""
+"""The tag of the registration; tags of the controller are not negative."""
 RETRY_MS = 500
 STOP_RETRY_MS = 50
-"""How often a broker that wants to stop asks whether it may; handing over is quick."""
+"""How often a broker that shuts down sends a heartbeat: its leaders move within moments."""
 CLIENT_LISTENER = "CLIENT"
 INTERNAL_LISTENER = "INTERNAL"
 
 
 class Registration:
-    """This broker's membership."""
+    """The session, registration and heartbeats of this broker."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Registration:
         self._heartbeat_at_ms: int | None = None
         self._heartbeat_out = False
         self._wanted_fence = False
-        """With the last heartbeat."""
+        """Whether the last heartbeat asked to stay fenced."""
         self._want_shut_down = False
         self._candidate = False
         self._caught_up = False
@@ -90,6 +90,7 @@ class Registration:
     # -- the session -----------------------------------------------------------------------
 
     def start(self) -> None:
+        """Open a store session."""
         self._turn.emit(OpenSession(self._config.broker_session_timeout_ms))
 
     def session_opened(self, session: SessionId, deadline_ms: int) -> None:
@@ -101,7 +102,7 @@ class Registration:
     def session_renewed(self, deadline_ms: int) -> None:
         if self._session is not None:
             self._deadline_ms = max(self._deadline_ms, deadline_ms)
-            self._stand()
+            self._become_candidate()
 
     def session_lost(self) -> None:
         if self._unregistered:
@@ -113,16 +114,16 @@ class Registration:
         self._retry_at_ms = self._turn.now_ms + RETRY_MS
 
     def _leave(self) -> None:
-        """Without a session this broker has no part in the cluster."""
+        """Leave the cluster: there is no session."""
         self._session = None
         self.broker_epoch = None
         self._registering = False
         self._heartbeat_at_ms = None
-        self.step_back()
+        self.withdraw_candidacy()
 
     def _remember_epoch(self) -> None:
-        """A new incarnation names the last one that was admitted, if it kept everything
-        since; this process did, for it never stopped."""
+        """Remember the epoch if it was admitted: the next registration names the last admitted
+        epoch whose logs are complete, and this process has kept its logs since then."""
         known = self._image.brokers.get(self._config.broker_id)
         epoch = self.broker_epoch
         if epoch is not None and known is not None and known.admitted_epoch == epoch:
@@ -130,24 +131,24 @@ class Registration:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When its session ends unless it is renewed; None without one."""
+        """When the session ends unless it is renewed; None without a session."""
         return None if self._session is None else self._deadline_ms
 
     @property
     def session_valid(self) -> bool:
-        """Whether nobody can have taken this broker's place yet."""
+        """Whether no other broker can have replaced this one yet."""
         return self._session is not None and self._turn.now_ms < self._deadline_ms - self._margin_ms
 
     @property
     def lapsed(self) -> bool:
-        """Whether the session has come too near its end since this was last looked at."""
+        """Whether the session of a candidate has come too close to its end."""
         return self._candidate and (
             self._session is None or self._turn.now_ms >= self._deadline_ms - self._margin_ms
         )
 
     @property
     def may_act(self) -> bool:
-        """Whether this broker may lead where the image names it."""
+        """Whether this broker may lead the partitions that the image assigns to it."""
         return (
             self.broker_epoch is not None
             and self.session_valid
@@ -181,11 +182,11 @@ class Registration:
         elif isinstance(answer, Unavailable | OutcomeUnknown):
             self._retry_at_ms = self._turn.now_ms + RETRY_MS
         else:
-            self._judge(answer)
+            self._transaction_result(answer)
 
-    def _judge(self, answer: TxnResult) -> None:
-        """Won; or lost to an earlier sending of our own; or to an older incarnation, whose
-        session has to end first."""
+    def _transaction_result(self, answer: TxnResult) -> None:
+        """Use the result: the key was written now, or by an earlier attempt of this process; or it
+        belongs to an older incarnation, whose session has to end first."""
         if answer.ok:
             self._registered(answer.rev)
             return
@@ -202,18 +203,18 @@ class Registration:
         self._turn.journal.note("registered", epoch)
         self._retry_at_ms = None
         self._caught_up = False
-        self._stand()
+        self._become_candidate()
         self.heartbeat_soon()
 
-    def _stand(self) -> None:
-        """Be a candidate for the controller's role while the session is good."""
+    def _become_candidate(self) -> None:
+        """Be a candidate for the controller role while the session is valid."""
         if self.broker_epoch is not None and self.session_valid and not self._candidate:
             assert self._session is not None, "a valid session is one"
             self._candidate = True
             self._controller.step(on.SessionOpened(self._session, self.broker_epoch))
 
-    def step_back(self) -> None:
-        """Leave the controller's role to others: this broker may be replaced already."""
+    def withdraw_candidacy(self) -> None:
+        """Leave the controller role to other brokers: this one may be replaced already."""
         if self._candidate:
             self._candidate = False
             self._controller.step(on.SessionLost())
@@ -221,11 +222,11 @@ class Registration:
     # -- heartbeats ------------------------------------------------------------------------
 
     def heartbeat_soon(self) -> None:
-        """Something changed that the controller waits for, or another is in office."""
+        """Send a heartbeat at once: the controller waits for a change, or is a new one."""
         self._heartbeat_at_ms = self._turn.now_ms
 
     def image_advanced(self, *, controller: bool) -> None:
-        """The image moved on; `controller` says that somebody else may be in office."""
+        """Check the registration in the new image; `controller`: there may be a new controller."""
         if self.broker_epoch is None:
             return
         known = self._image.brokers.get(self._config.broker_id)
@@ -245,8 +246,8 @@ class Registration:
             self.heartbeat_soon()
 
     def _registration_lost(self, *, unregistered: bool) -> None:
-        """The key is gone although the session lives: this broker was unregistered, or was
-        taken for dead. The session is closed too, with whatever else was put with it."""
+        """Close the session: the registration was deleted although the session is valid. An
+        administrator unregistered this broker, or it was considered dead."""
         self._turn.emit(CloseSession())
         if unregistered:
             self._turn.journal.note("unregistered")
@@ -256,7 +257,7 @@ class Registration:
             self.session_lost()
 
     def shut_down(self) -> None:
-        """Ask the controller to let this broker go."""
+        """Ask the controller to move the leaders of this broker to others."""
         self._want_shut_down = True
         self.heartbeat_soon()
         self.tick()
@@ -294,7 +295,7 @@ class Registration:
         elif self._want_shut_down:
             self._heartbeat_at_ms = self._turn.now_ms + STOP_RETRY_MS
         elif self._caught_up and not answer.caught_up:
-            # It became true while this heartbeat was on its way: the controller waits for it.
+            # This broker caught up while the heartbeat was in flight: the controller waits for it.
             self.heartbeat_soon()
         elif self._wanted_fence and not self._reporter.undecided:
             self.heartbeat_soon()
@@ -331,7 +332,7 @@ class Registration:
 
 
 def _endpoints(config: NodeConfig) -> tuple[Endpoint, ...]:
-    """For clients, and for brokers where they have a listener of their own."""
+    """The client listener, and the listener for brokers if there is one."""
     client = Endpoint(CLIENT_LISTENER, config.host, config.port)
     if config.internal_port == 0:
         return (client,)

@@ -1,8 +1,8 @@
-"""What a topic's configuration means for its replicas here.
+"""The settings of a topic's replicas on this broker.
 
-A topic's own setting comes first, then what was set for this broker while it ran, then what
-was set for all of them, then what this broker was started with. Settings that no replica
-heeds are none of this file's business.
+The topic's own setting comes first, then the dynamic setting of this broker, then that of all
+brokers, then the setting with which this broker was started. Only settings that replicas use are
+here.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import TopicId
 
 INDEX_INTERVAL_BYTES_MAX = 256 * 1024
-"""A look-up reads from the index entry before it: with fewer entries it would take seconds."""
+"""A lookup scans from the previous index entry: with fewer entries it would take seconds."""
 GZIP_DEFAULT = ("gzip", "-1")
 _DEFAULT_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
 _NUMBERS = {
@@ -27,7 +27,7 @@ _NUMBERS = {
 
 
 class TopicSettings(NamedTuple):
-    """All that a replica has to know of them."""
+    """The settings that a replica uses."""
 
     log: LogConfig
     partition: PartitionConfig
@@ -35,7 +35,7 @@ class TopicSettings(NamedTuple):
 
 
 def topic_settings(config: NodeConfig, image: ClusterImage, topic: TopicId) -> TopicSettings:
-    """What holds for this topic's replicas on this broker."""
+    """Return the settings of a topic's replicas on this broker."""
     overrides = image.topic_overrides(topic, config.broker_id)
     log = _log_config(config, overrides)
     return TopicSettings(
@@ -46,7 +46,7 @@ def topic_settings(config: NodeConfig, image: ClusterImage, topic: TopicId) -> T
 
 
 def _log_config(config: NodeConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """How its log rolls, keeps and flushes."""
+    """When the log rolls, which segments it keeps, when it is flushed."""
     changes: dict[str, float | bool] = {}
     for name, value in overrides.items():
         if name in _NUMBERS:
@@ -63,15 +63,15 @@ def _log_config(config: NodeConfig, overrides: Mapping[str, str]) -> LogConfig:
             changes["index_interval_bytes"], INDEX_INTERVAL_BYTES_MAX
         )
     if not changes:
-        return config.log  # nobody changes it, so thousands of logs may share it
+        return config.log  # immutable, so thousands of logs share it
     return replace(config.log, **changes)
 
 
 def _partition_config(
     config: NodeConfig, overrides: Mapping[str, str], log: LogConfig
 ) -> PartitionConfig:
-    """What replication needs. Flushing after every record means before its acknowledgement,
-    and that on every replica: else it would hold only until the next leader."""
+    """The settings of replication. Flushing after every record means before its acknowledgement and
+    on every replica: otherwise the guarantee would end with the next leader."""
     min_insync = overrides.get(MIN_INSYNC_REPLICAS)
     return PartitionConfig(
         config.min_insync_replicas if min_insync is None else int(min_insync),
@@ -82,7 +82,7 @@ def _partition_config(
 
 
 def _batch_rules(config: NodeConfig, overrides: Mapping[str, str], log: LogConfig) -> BatchRules:
-    """What a producer may send, and how it is packed."""
+    """What a producer may send, and how it is compressed."""
     rules = BatchRules(
         config.message_max_bytes,
         config.log_append_time,
@@ -111,7 +111,7 @@ def _batch_rules(config: NodeConfig, overrides: Mapping[str, str], log: LogConfi
 
 
 def _brokers_level(config: NodeConfig, packing: str) -> int | None:
-    """What the broker's file says; None, the codec's own choice, if that is the default."""
+    """The broker's compression level; None, the codec's own default, if it is the default."""
     if packing not in _DEFAULT_LEVELS:
         return None
     level: int = getattr(config, f"compression_{packing}_level")
