@@ -84,7 +84,7 @@ def test_logs_of_another_cluster(data: Path, tmp_path: Path) -> None:
     shutil.rmtree(other / "broker-1")
     shutil.copytree(data / "broker-1", other / "broker-1")
     (other / "broker-1.log").unlink()
-    assert "is not this broker's" in refusal(other)
+    assert "belongs to another broker or cluster" in refusal(other)
     assert works(data)
 
 

@@ -17,8 +17,8 @@ def test_the_death_of_a_broker_is_in_the_others_logs() -> None:
             leader = client.leader("orders", 0).leader
         left = [broker for broker in cluster.ids if broker != leader]
         cluster.kill(leader)
-        wanted = [f"broker {leader} is gone; alive: {left[0]}, {left[1]}"] * 2
-        wanted += ["is the controller, epoch", "leads 1 of 1 partitions here"]
+        wanted = [f"broker {leader} has failed or left; alive: {left[0]}, {left[1]}"] * 2
+        wanted += ["is the controller, epoch", "leads 1 of its 1 partitions"]
         give_up = time.monotonic() + 20
         while True:
             logs = [Path(cluster.log_path(broker)).read_text() for broker in left]

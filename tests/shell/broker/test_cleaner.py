@@ -116,7 +116,7 @@ def test_a_process_that_dies_is_told_once(stage: Stage) -> None:
     stage.cleaner.clean(CleanLog(1, stage.plan(), 100.0))
     os.kill(stage.pid(), signal.SIGKILL)
     stage.until(stage.ended)
-    assert stage.told == [(1, "its process ended before its time")]
+    assert stage.told == [(1, "the cleaner process ended unexpectedly")]
     stage.cleaner.clean(CleanLog(2, stage.plan(), UNLIMITED))
     stage.until(lambda: stage.told[-1][0] == 2 and stage.ended())
     assert isinstance(stage.told[-1][1], CleaningResult)
@@ -127,7 +127,7 @@ def test_a_process_that_hangs_is_given_up(stage: Stage, monkeypatch: pytest.Monk
     stage.cleaner.clean(CleanLog(1, stage.plan(), 100.0))
     os.kill(stage.pid(), signal.SIGSTOP)
     stage.until(stage.ended)
-    assert stage.told == [(1, "no sign of life from its process for 0 s")]
+    assert stage.told == [(1, "the cleaner process was silent for 0 s")]
     stage.until(lambda: not children())
 
 

@@ -8,16 +8,16 @@ from tidelog.shell.broker.event_log import close_reason
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("the peer closed it", None),
-        ("the peer is gone", None),
+        ("the peer closed the connection", None),
+        ("the peer reset the connection", None),
         ("the broker stops", None),
         ("[Errno 104] Connection reset by peer", None),
         ("malformed request: 3 bytes are missing", "malformed"),
-        ("a frame of 1195725856 bytes, 104857600 at most", "too large"),
+        ("frame of 1195725856 bytes exceeds the limit of 104857600", "too large"),
         ("API 99 version 0 is not offered", "not offered"),
-        ("silent for too long", "idle"),
-        ("a request that did not come to its end", "slow request"),
-        ("17000000 bytes of answers were not taken", "answers not taken"),
+        ("idle for too long", "idle"),
+        ("request not received completely in time", "slow request"),
+        ("17000000 bytes of responses were not read", "answers not taken"),
         ("something new", "refused"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_thousand_notes_are_a_few_lines_and_a_count() -> None:
     loop.ring()
     assert log.lines[-1] == (
         "INFO",
-        "980 more of the same kind: leadership_lost",
+        "980 more events of this kind: leadership_lost",
         "leadership_lost",
         {"left_out": 980},
     )
@@ -73,7 +73,7 @@ def test_the_next_second_begins_anew() -> None:
     event_log, _, loop, log = made()
     for _ in range(2):
         for number in range(LINES_MAX + 5):
-            event_log.connection_ended(f"peer {number}", "idle", "silent for too long")
+            event_log.connection_ended(f"peer {number}", "idle", "idle for too long")
         assert [delay for delay, _ in loop.timers] == [WINDOW_MS]
         loop.ring()
     assert len(log.lines) == 2 * (LINES_MAX + 1)
@@ -84,7 +84,7 @@ def test_the_next_second_begins_anew() -> None:
 def test_after_its_end_it_says_nothing() -> None:
     event_log, _, loop, log = made()
     for number in range(LINES_MAX + 5):
-        event_log.connection_ended(f"peer {number}", "idle", "silent for too long")
+        event_log.connection_ended(f"peer {number}", "idle", "idle for too long")
     told = len(log.lines)
     event_log.close()
     loop.ring()

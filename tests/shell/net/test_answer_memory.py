@@ -27,7 +27,7 @@ def test_answers_nobody_takes_cost_the_one_with_most_of_them(staged: Callable[..
         stage.turns(10)
         assert stage.shares.answers.used <= 4_000_000
     assert 1 <= len(stage.echo.gone) < 4
-    assert all("answers were not taken" in reason for reason in stage.echo.gone)
+    assert all("responses were not read" in reason for reason in stage.echo.gone)
     reader = stage.connect()
     reader.sendall(framed(b"more"))
     assert len(stage.received(reader, 100_004)) == 100_004

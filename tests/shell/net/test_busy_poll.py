@@ -25,40 +25,40 @@ def busy_poll() -> BusyPoll:
 
 
 def test_nobody_looks_who_was_not_told_to() -> None:
-    assert BusyPoll().look(Polled(), 1000) is None
+    assert BusyPoll().poll(Polled(), 1000) is None
 
 
 def test_what_comes_is_found_without_sleep() -> None:
-    assert busy_poll().look(Polled(), 1000) == FOUND
+    assert busy_poll().poll(Polled(), 1000) == FOUND
 
 
 def test_after_a_look_in_vain_it_rests_then_looks_again() -> None:
     one, poll = busy_poll(), Polled(tells=False)
-    assert one.look(poll, 1000) == []
+    assert one.poll(poll, 1000) == []
     poll.asked = 0
-    assert [one.look(poll, 1000) for _ in range(RESTS)] == [None] * RESTS
+    assert [one.poll(poll, 1000) for _ in range(RESTS)] == [None] * RESTS
     assert poll.asked == 0
     poll.tells = True
-    assert one.look(poll, 1000) == FOUND
+    assert one.poll(poll, 1000) == FOUND
 
 
 def test_finds_pay_for_some_looks_in_vain() -> None:
     one, poll = busy_poll(), Polled()
     for _ in range(2 * CREDIT_MAX):
-        assert one.look(poll, 1000) == FOUND
+        assert one.poll(poll, 1000) == FOUND
     poll.tells = False
     for _ in range(CREDIT_MAX // LOSS):
-        assert one.look(poll, 1000) == []
-    assert one.look(poll, 1000) is None, "the credit is used up"
+        assert one.poll(poll, 1000) == []
+    assert one.poll(poll, 1000) is None, "the credit is used up"
 
 
 def test_a_client_that_pauses_after_every_second_request_is_not_looked_for() -> None:
     one, poll, looks = busy_poll(), Polled(), 0
     for turn in range(300):
         poll.tells = turn % 3 != 2
-        looks += one.look(poll, 1000) is not None
+        looks += one.poll(poll, 1000) is not None
     assert looks < 60
 
 
 def test_nothing_that_is_due_waits_for_it() -> None:
-    assert busy_poll().look(Polled(), 0) == []
+    assert busy_poll().poll(Polled(), 0) == []

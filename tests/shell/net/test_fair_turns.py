@@ -34,7 +34,7 @@ def test_a_request_that_does_not_end_is_dropped(staged: Callable[..., Stage]) ->
         if not stage.echo.frames:
             busy.sendall(framed(b"request") + framed(b"request")[:5])
         time.sleep(0.01)
-    assert stage.echo.gone == ["a request that did not come to its end"]
+    assert stage.echo.gone == ["request not received completely in time"]
     assert len(stage.listener.connections) == 2
     assert not stage.is_closed(silent)
 
@@ -49,7 +49,7 @@ def test_a_byte_now_and_then_does_not_help(staged: Callable[..., Stage]) -> None
         peer.sendall(b"x")
         stage.turns(2)
         time.sleep(0.01)
-    assert "did not come to its end" in stage.echo.gone[0]
+    assert "not received completely" in stage.echo.gone[0]
 
 
 def test_nobody_takes_the_whole_turn(staged: Callable[..., Stage]) -> None:

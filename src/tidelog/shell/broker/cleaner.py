@@ -1,8 +1,8 @@
-"""Cleanings, each in a process of its own: in this one they would keep requests waiting.
+"""Run each cleaning (compaction of one log) in a separate process, so that it delays no request.
 
-A process is started for each cleaning and is gone when that ends, so a broker without
-compacted topics has none. One that dies, or gives no sign of life for a minute, is told as a
-cleaning that failed; when it is tried again is the node's business.
+A process is started for each cleaning and ends with it, so a broker without compacted topics has
+none. If the process dies or is silent for a minute, the cleaning has failed; the node decides when
+to retry.
 """
 
 import os
@@ -24,7 +24,7 @@ _GONE = select.POLLERR | select.POLLHUP
 
 
 class Cleaner:
-    """The cleanings under way."""
+    """Starts and stops the processes of cleanings."""
 
     def __init__(
         self, loop: EventLoop, root: str, told: Callable[[int, CleaningMessage], None]
@@ -46,7 +46,7 @@ class Cleaner:
         try:
             process = _CleanerProcess(self._loop, tell)
         except OSError as error:
-            failed = f"no process for it: {error}"
+            failed = f"can't start a cleaner process: {error}"
             self._loop.after(0, lambda: self._told(number, failed))
             return
         self._processes[number] = process
@@ -63,7 +63,7 @@ class Cleaner:
 
 
 class _CleanerProcess:
-    """One process, and the socket to it."""
+    """A cleaner process and the socket to it."""
 
     def __init__(self, loop: EventLoop, tell: Callable[[CleaningMessage], None]) -> None:
         self._loop = loop
@@ -76,12 +76,12 @@ class _CleanerProcess:
                 sys.executable,
                 [sys.executable, "-c", _BOOT],
                 os.environ,
-                # Nothing of the broker's may be held open: its end is seen by that.
+                # The child must hold no descriptor of the broker: others detect its end by them.
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
                     (os.POSIX_SPAWN_DUP2, theirs.fileno(), 1),
                 ],
-                setpgroup=0,  # a Ctrl-C in the terminal is the broker's to answer
+                setpgroup=0,  # Ctrl-C in the terminal must not reach it
             )
         except OSError:
             self._sock.close()
@@ -110,7 +110,7 @@ class _CleanerProcess:
             self._receive()
 
     def _send(self) -> None:
-        with suppress(BlockingIOError, OSError):  # if it is gone, that is seen when reading
+        with suppress(BlockingIOError, OSError):  # reading detects that it has ended
             while self._unsent:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
         self._loop.rewatch(self._sock, READABLE | WRITABLE if self._unsent else READABLE)
@@ -123,7 +123,7 @@ class _CleanerProcess:
         except OSError:
             data = b""
         if not data:
-            self._tell("its process ended before its time")
+            self._tell("the cleaner process ended unexpectedly")
             return
         self._silence.cancel()
         self._silence = self._loop.after(SILENT_MAX_MS, self._silent)
@@ -144,10 +144,10 @@ class _CleanerProcess:
                 self._tell(pickle.loads(frame))
 
     def _silent(self) -> None:
-        self._tell(f"no sign of life from its process for {SILENT_MAX_MS // 1000} s")
+        self._tell(f"the cleaner process was silent for {SILENT_MAX_MS // 1000} s")
 
     def end(self) -> None:
-        """Wherever it is: what it has told is done, the rest nobody needs."""
+        """Kill the process; what it has reported is done, the rest is discarded."""
         self._ended = True
         self._silence.cancel()
         self._loop.unwatch(self._sock)
@@ -157,7 +157,7 @@ class _CleanerProcess:
         self._reap()
 
     def _reap(self) -> None:
-        # A process that waits for a disk ends only after that; nobody waits for it here.
+        # A process that waits for the disk ends late: check again later.
         with suppress(ChildProcessError):
             if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
                 self._loop.after(REAP_MS, self._reap)

@@ -1,11 +1,10 @@
-"""The process that carries out one cleaning, and ends with it.
+"""The process that carries out one cleaning and then ends.
 
-Its stdin is a socket to the broker. Over it comes one frame, what to clean; back go frames with
-what there is to tell, and empty ones now and then: it is alive. A frame is a length of four
-bytes and so many bytes.
+Its stdin is a socket to the broker. It receives one frame with the order, and sends frames with
+results, and empty ones as a sign of life. A frame is four bytes of length and its content.
 
-Always true: it writes `.cleaned` files and nothing else; it runs at a low priority, in bounded
-memory; it does not outlive its broker.
+Invariants: it writes only `.cleaned` files; it runs at low priority and in bounded memory; it ends
+with its broker.
 """
 
 import os
@@ -22,16 +21,16 @@ from tidelog.shell.os_disk import OsDisk
 NICENESS = 10
 LIFE_SIGN_S = 1.0
 LOOK_BYTES = 131_072
-"""After so many it looks at the clock and for its broker."""
+"""After this many bytes it checks the clock and its broker."""
 SLEEP_MAX_S = 0.5
 BESIDE_THE_MAP_BYTES = 1 << 30
-"""For the interpreter, and a batch before and after it is unpacked and packed."""
+"""Memory for the interpreter, and for a batch before and after decompression."""
 _PR_SET_PDEATHSIG = 1
 _SOCKET = 0
 
 
 class Order(NamedTuple):
-    """What the broker asks for."""
+    """The broker's order."""
 
     broker_pid: int
     root: str
@@ -40,7 +39,7 @@ class Order(NamedTuple):
 
 
 def main() -> NoReturn:
-    """Never returns: there is nothing to clean up."""
+    """Carry out one order; ends the process."""
     status = 1
     try:
         order: Order = pickle.loads(_receive())
@@ -52,15 +51,15 @@ def main() -> NoReturn:
             send(told)
         status = 0
     except BrokenPipeError:
-        pass  # nobody listens any more
-    except Exception as error:  # noqa: BLE001 - a process's last words
+        pass  # the broker has ended
+    except Exception as error:  # noqa: BLE001 - reported to the broker
         send(f"{type(error).__name__}: {error}")
     finally:
         os._exit(status)
 
 
 class _Pace:
-    """Not faster than allowed, and a sign of life from time to time."""
+    """Limits the rate of a cleaning, and sends signs of life."""
 
     def __init__(self, order: Order) -> None:
         self._broker_pid = order.broker_pid
@@ -113,8 +112,7 @@ def _exactly(count: int) -> bytes:
 
 
 def _end_with(broker_pid: int) -> None:
-    """Let the kernel end this process with its broker, at once; elsewhere than on Linux it is
-    noticed at the next look."""
+    """Let the kernel end this process with its broker; elsewhere than on Linux `_Pace` checks."""
     if sys.platform == "linux":
         from ctypes import CDLL
 
@@ -124,7 +122,7 @@ def _end_with(broker_pid: int) -> None:
 
 
 def _bound_memory(map_bytes: int) -> None:
-    """A log that would need more fails, and the machine does not."""
+    """Limit the memory, so that a log that needs more fails and the machine does not."""
     if sys.platform != "linux":
         return
     import resource

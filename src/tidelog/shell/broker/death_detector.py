@@ -1,11 +1,13 @@
-"""Finding out at once that another broker is dead.
+"""Detect at once that another broker is dead (ADR 17).
 
-The store can prove it: the lock of a dead broker is free. Two things give reason to look.
-A link to a broker broke: then a few times, for a dying process closes its sockets before
-its lock or after it. And a client asks for metadata: that is what clients do in the very
-moment a leader dies, and if they are told the old leader they come back only after their
-back-off. So that answer waits until deaths that can be proved have taken effect: a new
-leader, or none. Never for long: what can't be proved at once is left to the time-out.
+The probe ends the sessions of brokers that are proved dead. There are two occasions to probe:
+
+- A connection to a broker broke. Then several times, because a dying process closes its sockets
+  shortly before or after its lock.
+- A client requests metadata. Clients do so when a leader dies; if the response named the old
+  leader, they would retry only after their back-off. So the response waits until proved deaths
+  have taken effect: another leader is elected, or none. It waits for `PATIENCE_MS` at most; a
+  death that can't be proved is left to the session time-out.
 """
 
 from collections.abc import Callable
@@ -18,54 +20,54 @@ from tidelog.shell.store.proof_of_death import DeathProbe
 
 PROBE_DELAYS_MS = (0, 5, 20, 60, 150, 400, 1000)
 PATIENCE_MS = 500
-"""How long an answer waits for an election at most."""
+"""The longest that a response waits for an election."""
 
 Act: TypeAlias = Callable[[], None]
 Unsettled: TypeAlias = Callable[[], bool]
 
 
 class DeathDetector:
-    """Looks whether brokers are dead, and holds back answers that would be wrong then."""
+    """Probes for dead brokers, and delays responses that would name them."""
 
     def __init__(self, loop: EventLoop, node: Node, probe: DeathProbe) -> None:
         self._loop = loop
         self._node = node
-        self._probe_of = probe
-        self._asking: list[tuple[Act, Unsettled]] = []
+        self._deaths = probe
+        self._requests: list[tuple[Act, Unsettled]] = []
         self._held: list[tuple[Revision, int, Act, Unsettled]] = []
 
     def peer_lost(self) -> None:
-        """The connection to a broker is gone."""
+        """Probe several times: the connection to a broker broke."""
         for delay_ms in PROBE_DELAYS_MS:
             self._loop.after(delay_ms, self._probe)
 
     def _probe(self) -> None:
         if self._node.halted is None:
-            self._probe_of.probe_deaths()
+            self._deaths.probe_deaths()
 
     def when_settled(self, act: Act, unsettled: Unsettled) -> None:
-        """Act once no leader is named that is provably dead."""
-        self._asking.append((act, unsettled))
-        if len(self._asking) == 1:
-            self._loop.at_end_of_turn(self._ask)
+        """Call `act` when no leader is provably dead any more, or after `PATIENCE_MS`."""
+        self._requests.append((act, unsettled))
+        if len(self._requests) == 1:
+            self._loop.at_end_of_turn(self._probe_once)
 
-    def _ask(self) -> None:
-        """One look for all that ask in this turn."""
-        asking, self._asking = self._asking, []
+    def _probe_once(self) -> None:
+        """Probe once for all requests of this turn."""
+        requests, self._requests = self._requests, []
 
         def answered(revision: Revision | Unavailable) -> None:
             known = 0 if isinstance(revision, Unavailable) else revision
             deadline_ms = self._loop.clock.now_ms() + PATIENCE_MS
-            held = [(known, deadline_ms, act, unsettled) for act, unsettled in asking]
+            held = [(known, deadline_ms, act, unsettled) for act, unsettled in requests]
             self._held += held
             self.image_advanced()
             if self._held:
                 self._loop.after(PATIENCE_MS, self.image_advanced)
 
-        self._probe_of.probe_deaths(answered)
+        self._deaths.probe_deaths(answered)
 
     def image_advanced(self) -> None:
-        """Let go what need not wait any more."""
+        """Continue the requests that need not wait any more."""
         if not self._held:
             return
         held, self._held = self._held, []

@@ -1,9 +1,8 @@
-"""What a broker's log tells: who comes and goes, who is the controller, what happens to the
-replicas here, who is thrown out.
+"""The events in a broker's log: brokers that join or fail, the controller, changes of this
+broker's replicas, connections that it closed.
 
-Only what changed is told, and of thousands of the same kind only the first: for one line for
-each of thousands of partitions nobody would thank us. What is left out is counted, and told
-when the second is over.
+Only changes are logged. Of one kind of event at most `LINES_MAX` lines are logged in a second, so
+that thousands of partitions do not fill the log; the rest is counted, and the count is logged.
 """
 
 from typing import Protocol
@@ -16,34 +15,34 @@ from tidelog.shell.net.event_loop import EventLoop, Timer
 SETTLED_MS = 1000
 WINDOW_MS = 1000
 LINES_MAX = 20
-"""Of one event, in a window."""
+"""Lines of one kind of event in a window."""
 FAULT_CHARACTERS_MAX = 4000
 
 
 class WriteLine(Protocol):
-    """Hears a level, a line, what kind of event it is, and its fields."""
+    """Writes one line: level, text, kind of event, fields."""
 
     def __call__(self, level: str, text: str, event: str = "note", **fields: object) -> None: ...
 
 
 class EventLog:
-    """Compares the image with what was told last, and tells what is in the node's journal."""
+    """Logs changes of the cluster image and the notes in the node's journal."""
 
-    def __init__(self, loop: EventLoop, node: Node, tell: WriteLine) -> None:
+    def __init__(self, loop: EventLoop, node: Node, write: WriteLine) -> None:
         self._loop = loop
         self._node = node
-        self._tell = tell
+        self._write = write
         self._active: frozenset[BrokerId] = frozenset()
         self._controller: BrokerId | None = None
         self._leading = 0
         self._timer: Timer | None = None
         self._window: Timer | None = None
-        self._told: dict[str, int] = {}
-        """Lines of this window, by event."""
+        self._logged: dict[str, int] = {}
+        """Lines in this window, by kind of event."""
         self._left_out: dict[str, int] = {}
 
     def image_advanced(self) -> None:
-        """The image has changed."""
+        """Log what changed in the cluster image."""
         image = self._node.image
         controller = None if image.controller is None else image.controller.broker
         if controller != self._controller:
@@ -52,58 +51,65 @@ class EventLog:
                 epoch = image.controller_epoch
                 text = f"broker {controller} is the controller, epoch {epoch}"
                 about = {"controller": controller, "controller_epoch": epoch}
-                self._tell("INFO", text, "controller_changed", **about)
+                self._write("INFO", text, "controller_changed", **about)
         if image.active != self._active:
             gone, come = self._active - image.active, image.active - self._active
             self._active = image.active
             alive = sorted(image.active)
             for broker in sorted(gone):
-                text = f"broker {broker} is gone; alive: {_listed(image.active)}"
-                self._tell("WARN", text, "broker_gone", other=broker, alive=alive)
+                text = f"broker {broker} has failed or left; alive: {_listed(image.active)}"
+                self._write("WARN", text, "broker_gone", other=broker, alive=alive)
             for broker in sorted(come):
                 text = f"broker {broker} is alive"
-                self._tell("INFO", text, "broker_alive", other=broker, alive=alive)
+                self._write("INFO", text, "broker_alive", other=broker, alive=alive)
             self._count_soon()
 
     def log_journal(self) -> None:
-        """What the node noted since the last time."""
+        """Log the notes that the node's journal got since the last call."""
         notes, more = self._node.journal.take()
         for note in notes:
             kind = EVENTS[note.event]
-            if kind.always or self._may_tell(note.event):
-                self._tell(kind.level, note.text(), note.event, **note.fields())
+            if kind.always or self._is_within_limit(note.event):
+                self._write(kind.level, note.text(), note.event, **note.fields())
         for event, count in more.items():
             self._leave_out(event, count)
 
     def connection_ended(self, peer: str, reason: str, why: str) -> None:
-        """This broker threw somebody out."""
+        """Log a connection that this broker closed."""
         event = "connection_dropped"
-        if self._may_tell(event):
-            self._tell("WARN", f"dropped {peer}: {why}", event, peer=peer, reason=reason, why=why)
+        if self._is_within_limit(event):
+            self._write(
+                "WARN",
+                f"closed the connection of {peer}: {why}",
+                event,
+                peer=peer,
+                reason=reason,
+                why=why,
+            )
 
     def peer_unproven(self, broker: BrokerId, address: tuple[str, int] | None, reason: str) -> None:
-        """The process at another broker's address did not prove that it is that broker."""
+        """Log that a process at another broker's address failed the handshake."""
         event = "peer_unproven"
-        if self._may_tell(event):
+        if self._is_within_limit(event):
             where = "an unknown address" if address is None else f"{address[0]}:{address[1]}"
             text = f"{where} did not prove that it is broker {broker}: {reason}"
-            self._tell("WARN", text, event, other=broker, address=where, reason=reason)
+            self._write("WARN", text, event, other=broker, address=where, reason=reason)
 
     def fault(self, error: Exception) -> None:
-        """A mistake in Tidelog, which cost one client its connection."""
-        if self._may_tell("fault"):
+        """Log a bug in Tidelog that closed one client's connection."""
+        if self._is_within_limit("fault"):
             from traceback import format_exception
 
             where = "".join(format_exception(error))[-FAULT_CHARACTERS_MAX:]
-            self._tell("ERROR", f"a fault in Tidelog: {where}", "fault", trace=where)
+            self._write("ERROR", f"a bug in Tidelog: {where}", "fault", trace=where)
 
-    def _may_tell(self, event: str) -> bool:
-        told = self._told[event] = self._told.get(event, 0) + 1
-        if told > LINES_MAX:
+    def _is_within_limit(self, event: str) -> bool:
+        logged = self._logged[event] = self._logged.get(event, 0) + 1
+        if logged > LINES_MAX:
             self._leave_out(event, 1)
         elif self._window is None:
             self._window = self._loop.after(WINDOW_MS, self._end_window)
-        return told <= LINES_MAX
+        return logged <= LINES_MAX
 
     def _leave_out(self, event: str, count: int) -> None:
         self._left_out[event] = self._left_out.get(event, 0) + count
@@ -112,10 +118,10 @@ class EventLog:
 
     def _end_window(self) -> None:
         self._window = None
-        left_out, self._left_out, self._told = self._left_out, {}, {}
+        left_out, self._left_out, self._logged = self._left_out, {}, {}
         for event, count in left_out.items():
             level = EVENTS[event].level if event in EVENTS else "WARN"
-            self._tell(level, f"{count} more of the same kind: {event}", event, left_out=count)
+            self._write(level, f"{count} more events of this kind: {event}", event, left_out=count)
 
     def _count_soon(self) -> None:
         if self._timer is not None:
@@ -130,9 +136,9 @@ class EventLog:
         leading = sum(replica.partition.is_leader for replica in node.replicas.values())
         if leading != self._leading:
             self._leading = leading
-            text = f"leads {leading} of {len(node.replicas)} partitions here"
+            text = f"leads {leading} of its {len(node.replicas)} partitions"
             about = {"leads": leading, "partitions": len(node.replicas)}
-            self._tell("INFO", text, "leading", **about)
+            self._write("INFO", text, "leading", **about)
 
     def close(self) -> None:
         for timer in (self._timer, self._window):
@@ -141,29 +147,32 @@ class EventLog:
 
 
 def _listed(brokers: frozenset[BrokerId]) -> str:
-    return ", ".join(map(str, sorted(brokers))) or "nobody"
+    return ", ".join(map(str, sorted(brokers))) or "none"
 
 
 _BY_BEGINNING = (
     ("malformed request", "malformed"),
     ("a request of", "too large"),
-    ("a frame of", "too large"),
+    ("frame of", "too large"),
     ("API ", "not offered"),
-    ("silent for too long", "idle"),
-    ("a request that did not come", "slow request"),
+    ("idle for too long", "idle"),
+    ("request not received", "slow request"),
     ("only brokers are replicas", "no broker"),
     ("failed handshake", "no broker"),
-    ("a produce without acks", "failed produce"),
+    ("a produce with acks=0", "failed produce"),
 )
-_NO_NEWS = ("the peer", "the broker stops", "it was cut off", "[Errno")
+_NO_NEWS = ("the peer", "the broker stops", "isolated by a fault switch", "[Errno")
 ANSWERS_NOT_TAKEN = "answers not taken"
 
 
 def close_reason(said: str) -> str | None:
-    """The kind of ending; None where the broker did not end it."""
+    """The reason for the metrics, from the text; None if the peer or a stop ended the connection.
+
+    The texts are in net/connection.py, net/listener.py and core/api/dispatch.py.
+    """
     if said.startswith(_NO_NEWS) or not said:
         return None
-    if said.endswith("were not taken"):
+    if said.endswith("were not read"):
         return ANSWERS_NOT_TAKEN
     for beginning, reason in _BY_BEGINNING:
         if said.startswith(beginning):

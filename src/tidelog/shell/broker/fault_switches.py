@@ -1,7 +1,7 @@
-"""Faults on demand, for `tidelog verify` and tests: a cut network, a full disk.
+"""Faults on request, for `tidelog verify` and tests: an isolated broker, a full disk.
 
-A broker has them only if it was started with `tidelog.fault.switches=true`; they are
-reached over its internal listener. Other faults (kill -9, SIGSTOP) need no help from here.
+A broker has them only if it was started with `tidelog.fault.switches=true`. They are set over its
+internal listener. Other faults (kill -9, SIGSTOP) need no support in the broker.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from tidelog.shell.os_disk import OsDisk
 
 
 class FaultyDisk(OsDisk):
-    """A disk that can be full."""
+    """A disk that fails writes while `full` is set."""
 
     full = False
 
@@ -27,11 +27,11 @@ class FaultyDisk(OsDisk):
 
     def _check(self, path: str) -> None:
         if self.full:
-            raise DiskFull("No space left on device (a fault switch)", path)
+            raise DiskFull("No space left on device (fault switch)", path)
 
 
 class FaultSwitches:
-    """What can be broken, and whether it is."""
+    """The faults of one broker, and which of them are on."""
 
     def __init__(self, disk: FaultyDisk, isolate: Callable[[bool], None]) -> None:
         self._disk = disk
@@ -39,7 +39,7 @@ class FaultSwitches:
         self._isolated = False
 
     def set(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """`isolate`: nothing passes between this broker and the others. `disk_full`."""
+        """Set `isolate` (drop all messages between brokers) and `disk_full`; return both states."""
         if "disk_full" in wanted:
             self._disk.full = bool(wanted["disk_full"])
         if "isolate" in wanted and bool(wanted["isolate"]) != self._isolated:

@@ -1,8 +1,7 @@
-"""Makes files survive a power failure, on a thread of its own.
+"""Flushes files to the disk in a separate thread, so that they survive a power failure.
 
-A flush takes from a fraction of a millisecond to many; the loop goes on meanwhile, and all
-that arrives shares the next flush (group commit). The thread starts with the first flush:
-a broker that never flushes has none.
+A flush takes from a fraction of a millisecond to many. Meanwhile the loop continues, and all
+records that arrive share the next flush (group commit). The thread starts with the first flush.
 """
 
 from collections import deque
@@ -16,7 +15,7 @@ from tidelog.shell.os_disk import OsDisk
 
 
 class Flusher:
-    """One thread, flushes in order."""
+    """A thread that carries out flushes in order."""
 
     def __init__(self, loop: EventLoop, disk: OsDisk, step: Callable[[on.Event], None]) -> None:
         self._loop = loop
@@ -34,7 +33,7 @@ class Flusher:
         self._wake()
 
     def close(self) -> None:
-        """What is under way is finished; its completion is not told any more."""
+        """Finish the current flush without reporting it, and end the thread."""
         self._closed = True
         if self._wake is not None:
             self._wake()
@@ -60,7 +59,7 @@ class Flusher:
             self._disk.sync_many(effect.files, effect.directories)
         except DiskError as error:
             problem = str(error)
-        except Exception as error:  # noqa: BLE001 - else whoever waits would wait for ever
+        except Exception as error:  # noqa: BLE001 - otherwise requests would wait for ever
             problem = f"{type(error).__name__}: {error}"
 
         def completed() -> None:

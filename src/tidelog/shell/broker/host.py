@@ -1,10 +1,10 @@
-"""One broker: the node, and what carries out its effects.
+"""Runs one node: passes events to it and carries out its effects.
 
-Events come from sockets, the store, the clock and the flusher; each is one step of the
-node. Effects are carried out in the order in which the node gave them, also when carrying
-one out leads to another step: those effects come after.
+Events come from sockets, the store, the clock and the flusher; each is one step of the node.
+Effects are carried out in the order in which the node returned them. If carrying one out leads to
+another step, the effects of that step come after.
 
-The host decides nothing. What it adds is the proof of death (death_detector.py).
+The host decides nothing. It adds the proof of death (death_detector.py).
 """
 
 import os
@@ -54,7 +54,7 @@ CLOCKS_APART_MS = 20
 
 
 class BrokerHost:
-    """The surroundings of one node."""
+    """The host of one node."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class BrokerHost:
         self._silent = False
         self._effects: deque[do.Effect] = deque()
         self._working = False
-        self._wall_ahead_ms = 0  # of the monotonic clock, as the node was last told
+        self._wall_ahead_ms = 0  # ahead of the monotonic clock, as last passed to the node
         self._unsettled = False
-        """Events were taken in this turn."""
+        """The node received events in this turn that are not settled yet."""
         self._settle_soon = self._settle
         self._store_session = StoreSession(loop, store.client, self.step)
         self._flusher = Flusher(loop, disk, self.step)
@@ -152,7 +152,7 @@ class BrokerHost:
         self.step(on.ShutdownRequested(self._loop.clock.now_ms()))
 
     def step(self, event: on.Event) -> None:
-        """One step of the node, and all that follows from it."""
+        """Run one step of the node and carry out its effects."""
         self._effects.extend(self.node.step(event))
         self._drain()
         if isinstance(event, on.StoreChanged | on.StoreRead):
@@ -169,7 +169,7 @@ class BrokerHost:
             while effects:
                 effect = effects.popleft()
                 if type(effect) is do.Respond:
-                    # What nearly all effects are.
+                    # Nearly all effects are of this kind.
                     effect.peer.respond(  # type: ignore[attr-defined]
                         effect.correlation, effect.response
                     )
@@ -179,8 +179,8 @@ class BrokerHost:
             self._working = False
 
     def take(self, event: on.Event) -> None:
-        """The first half of a step; the other comes at the end of the loop's turn, once for
-        all that was taken in it."""
+        """Run the first half of a step; the second half runs at the end of the turn, once for all
+        events of the turn."""
         self.node.take(event)
         if not self._unsettled:
             self._unsettled = True
@@ -189,7 +189,7 @@ class BrokerHost:
     def _settle(self) -> None:
         answers = self.node.take_answers()
         if answers:
-            # They leave before the rest is settled: that is asked for after they are sent.
+            # They are sent before the rest is settled: this callback runs after the flush.
             self._effects.extend(answers)
             self._drain()
             self._loop.at_end_of_turn(self._settle_rest)
@@ -211,7 +211,7 @@ class BrokerHost:
             self.step(on.Ticked(now_ms))
 
     def close(self) -> None:
-        """Let go of sockets, threads and files. The node must have halted, or be done for."""
+        """Close sockets, threads and files, after the node has halted."""
         self._loop.remove_ticker(self)
         self.event_log.close()
         for link in self._links.values():
@@ -222,8 +222,8 @@ class BrokerHost:
         self._disk.close()
 
     def _cleaned(self, cleaning: int, told: CleaningMessage) -> None:
-        """The node may exchange files for others under the same names: what was promised of
-        them goes out before, or is held on to."""
+        """Pass a cleaner's message to the node, which may replace files by others of the same
+        names. Pending responses from the old files are sent before, or keep them open."""
         self._settle_rest()
         for listener in self.listeners:
             for connection in list(listener.connections):
@@ -273,7 +273,7 @@ class BrokerHost:
         return ListeningHandshake(self._member, address, os.urandom(NONCE_BYTES))
 
     def peer_lost(self) -> None:
-        """Another broker may be dead: see whether that can be proved."""
+        """Check whether another broker is dead: a connection to it broke."""
         if self.node.halted is not None:
             return
         self._deaths.peer_lost()
@@ -288,7 +288,7 @@ class BrokerHost:
             self.event_log.connection_ended(connection.peer_name, reason, connection.broken_by)
 
     def _isolate(self, isolated: bool) -> None:
-        """A fault switch: nothing passes between this broker and the others."""
+        """A fault switch: drop all messages between this broker and the others."""
         self._silent = isolated
         self.brokers.isolate(isolated)
         for link in list(self._links.values()):
@@ -299,7 +299,7 @@ class BrokerHost:
 
 
 class ClientService:
-    """The client listener's frames."""
+    """Handles the frames of the client listener."""
 
     def __init__(self, host: BrokerHost) -> None:
         self._host = host
@@ -310,30 +310,30 @@ class ClientService:
 
 
 class BrokerService:
-    """The internal listener's frames."""
+    """Handles the frames of the internal listener."""
 
     def __init__(self, host: BrokerHost) -> None:
         self._host = host
-        self._deaf = False
-        self._unheard: set[Connection] = set()
+        self._isolated = False
+        self._ignored: set[Connection] = set()
 
     def frame(self, connection: Connection, frame: memoryview) -> None:
-        if not self._deaf or _is_set_faults(frame):
+        if not self._isolated or _is_set_faults(frame):
             self._host.internal_dispatch.frame(connection, frame)
             if connection.unproven and connection.session.broker is not None:
                 connection.set_proved()
         else:
-            self._unheard.add(connection)
+            self._ignored.add(connection)
 
     def isolate(self, isolated: bool) -> None:
-        """A fault switch. Whoever was not heard is told to ask again, by a closed connection."""
-        self._deaf = isolated
+        """A fault switch. At its end, connections whose requests were ignored are closed."""
+        self._isolated = isolated
         if not isolated:
-            for connection in list(self._unheard):
-                connection.close("it was cut off")
+            for connection in list(self._ignored):
+                connection.close("isolated by a fault switch")
 
     def closed(self, connection: Connection) -> None:
-        self._unheard.discard(connection)
+        self._ignored.discard(connection)
         if connection.session.broker is not None:
             self._host.peer_lost()
         elif connection.broken_by.startswith("failed handshake"):
@@ -350,13 +350,13 @@ def _is_set_faults(frame: memoryview) -> bool:
 
 
 def _close(effect: do.Close) -> None:
-    effect.peer.refuse("a produce without acks failed")  # type: ignore[attr-defined]
+    effect.peer.refuse("a produce with acks=0 failed")  # type: ignore[attr-defined]
 
 
 def _new_topic_id() -> bytes:
     while True:
         topic_id = os.urandom(16)
-        # Kafka keeps ids that begin like this for itself, and for command lines' sake.
+        # Kafka reserves ids with these bytes; base64 of 0xf8 begins with "-", like an option.
         if any(topic_id[:15]) and not topic_id.startswith(b"\xf8"):
             return topic_id
 

@@ -1,7 +1,7 @@
-"""One or more brokers in this process, from their settings to their end.
+"""Run one or more brokers in this process, from their settings to their end.
 
-Nothing is touched before it is known to be ours: the lock of the log directory first, then
-who it belongs to, then the ports; only then are logs opened.
+A broker checks what it owns before it changes anything: it locks the log directory, checks which
+broker and cluster the directory belongs to, binds the ports, and then opens the logs.
 """
 
 import os
@@ -58,11 +58,11 @@ Report: TypeAlias = Callable[[dict[str, object]], None]
 
 
 class CannotStart(Exception):
-    """Why a broker can't be started; one line."""
+    """A broker can't start. Its text is one line."""
 
 
 class BrokerRun:
-    """One broker of this process."""
+    """One broker of this process, from start to end."""
 
     def __init__(self, loop: EventLoop, settings: BrokerSettings, report: Report) -> None:
         self.id = settings.node_id
@@ -121,7 +121,7 @@ class BrokerRun:
         counts = (self._connections, self._ended)
         self._metrics.open(self._node, self._host.times, *counts, identity.cluster_id)
         config = self._node.config
-        self._tell(
+        self._emit(
             "listening",
             host=config.host,
             port=config.port,
@@ -135,8 +135,9 @@ class BrokerRun:
         problem = properties and properties.mismatch(identity.cluster_id, self.id)
         if problem is not None:
             raise CannotStart(
-                f"{self._settings.log_dir} is not this broker's: {problem} (metadata store"
-                f" {place}); use the store of its own cluster, or if that is lost, {WAY_OUT}"
+                f"{self._settings.log_dir} belongs to another broker or cluster: {problem}"
+                f" (metadata store {place}); use the store of its own cluster, or if that is"
+                f" lost, {WAY_OUT}"
             )
 
     def _new_properties(self, identity: ClusterIdentity) -> MetaProperties:
@@ -185,8 +186,8 @@ class BrokerRun:
             get("socket.receive.buffer.bytes"),
             self._connection_descriptors,
         )
-        # A broker that is kept out is as good as dead: proved brokers have no limit. Unproven
-        # peers get little. Clients, however many, do not keep brokers apart.
+        # A broker that can't connect counts as dead, so proved brokers have no limit, and client
+        # connections do not count. Unproven peers have tight limits.
         between_brokers = limits._replace(
             frame_max=INTERNAL_FRAME_MAX,
             receive_timeout_ms=NEVER,
@@ -229,7 +230,7 @@ class BrokerRun:
         )
 
     def _connections(self) -> dict[str, int]:
-        """Open ones, by what they are for."""
+        """The number of open connections by listener."""
         of_brokers = sum(len(one.connections) for one in self._listeners)
         clients = self._admission.total
         return {self._settings.listener.name: clients, "INTERNAL": of_brokers - clients}
@@ -237,7 +238,7 @@ class BrokerRun:
     def _ended(self) -> dict[str, int]:
         return {**self._host.ended, "too many": self._admission.refused}
 
-    # -- its life --------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------
 
     def start(self) -> None:
         self._host.start()
@@ -246,19 +247,19 @@ class BrokerRun:
     def stop(self) -> None:
         if not self._stopping:
             self._stopping = True
-            self._tell("stopping")
+            self._emit("stopping")
             self._host.stop()
 
     def read_wall_clock(self) -> None:
         self._host.read_wall_clock()
 
     def next_deadline_ms(self) -> int | None:
-        """None: it only wants to see every turn's end."""
+        """Log news after each turn; there is no deadline of its own."""
         if self._node.journal.notes:
             self._host.event_log.log_journal()
         if self._node.acting != self._acting:
             self._acting = self._node.acting
-            self._tell("acting" if self._acting else "not acting")
+            self._emit("acting" if self._acting else "not acting")
         self._warn()
         return None
 
@@ -279,16 +280,16 @@ class BrokerRun:
         assert self.halt is not None
         self._store.client.close()
         self._lock.release()
-        self._tell("stopped", clean=self.halt.clean, reason=self.halt.reason)
+        self._emit("stopped", clean=self.halt.clean, reason=self.halt.reason)
         self.done(self)
 
-    # -- what people hear ------------------------------------------------------------------
+    # -- reports and log lines ------------------------------------------------------------------
 
     def _recovering(self, progress: RecoveryProgress) -> None:
         if progress.report is None:
             return
         if not progress.clean:
-            self._tell(
+            self._emit(
                 "recovering",
                 partition=str(progress.partition),
                 number=progress.number,
@@ -308,11 +309,11 @@ class BrokerRun:
             self._warned += 1
 
     def _note(self, level: str, text: str, event: str = "note", **fields: object) -> None:
-        """A line for the log."""
+        """Write one line to the log."""
         text = f"broker {self.id}: {text}"
-        self._tell("log", level=level, text=text, name=event, fields=fields)
+        self._emit("log", level=level, text=text, name=event, fields=fields)
 
-    def _tell(self, event: str, **facts: object) -> None:
+    def _emit(self, event: str, **facts: object) -> None:
         self._report({"event": event, "broker": self.id, **facts})
 
 
@@ -336,7 +337,7 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
             run.read_wall_clock()
         loop.after(READ_WALL_CLOCK_MS, read_wall_clock)
 
-    # A signal may reach another thread, or come just before the loop waits: this wakes it.
+    # A signal may reach another thread or come just before the loop waits: the fd wakes it.
     signal.set_wakeup_fd(loop.wakeup_fd, warn_on_full_buffer=False)
     for number in STOP_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
@@ -374,7 +375,7 @@ def _bytes_or_unlimited(count: int) -> int:
 
 
 def _descriptors() -> int:
-    """How many files and sockets this process may have open; as many as the system allows."""
+    """Raise the limit for open files and sockets as far as the system allows; return it."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,10 +1,10 @@
-"""A node's dealings with the metadata store: what it asks for, and its session kept alive.
+"""A node's access to the metadata store: its requests, and the renewal of its session.
 
-The node says when a session is to be opened or closed; in between it is renewed here, three
-times in its life. A renewal that fails is tried again and again: the node itself stops
-acting when the deadline comes near, and the store says when the session has ended.
+The node decides when a session is opened or closed. In between it is renewed here, three times in
+its time to live. A renewal that fails is retried: the node itself stops acting when the deadline
+comes near, and the store reports when the session has ended.
 
-News of the store come to the node in order, and of many at once only some in each turn of the
+Changes in the store are passed to the node in order, and only `CHANGES_A_TURN` in each turn of the
 loop.
 """
 
@@ -29,13 +29,13 @@ from tidelog.shell.store.metadata_store_client import (
 
 RENEWALS_IN_A_SESSION = 3
 RETRIES_IN_A_SESSION = 18
-"""How often a renewal that failed is tried again."""
+"""Retries of a failed renewal in a session's time to live."""
 CHANGES_A_TURN = 300
-"""Of keys, but for one batch: they are never split."""
+"""Changed keys in one turn; more only if a single batch has more, because batches are not split."""
 
 
 class StoreSession:
-    """Turns a node's wishes into store calls, and answers into events."""
+    """Turns a node's effects into store calls, and the answers into events."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class StoreSession:
         self._timer: Timer | None = None
         self._opening = 0
         self._watching = 0
-        self._news: deque[Batch] = deque()
+        self._changes: deque[Batch] = deque()
         self._room = CHANGES_A_TURN
 
     # -- the session -----------------------------------------------------------------------
@@ -122,33 +122,33 @@ class StoreSession:
     def watch(self, effect: do.WatchStore) -> None:
         self._watching += 1
         watching = self._watching
-        self._news.clear()
+        self._changes.clear()
 
         def changed(batch: Batch) -> None:
             if watching == self._watching:
-                self._news.append(batch)
-                self._tell()
+                self._changes.append(batch)
+                self._pass_on()
 
         def lost() -> None:
             if watching == self._watching:
-                self._news.clear()
+                self._changes.clear()
                 self._step(on.WatchLost(self._now_ms()))
 
         self._store.watch(effect.after, changed, lost)
 
-    def _tell(self) -> None:
-        """What came, as far as this turn has room for it."""
+    def _pass_on(self) -> None:
+        """Pass changes to the node, up to the limit of this turn."""
         if self._room == CHANGES_A_TURN:
             self._loop.at_end_of_turn(self._turn_over)
-        while self._news and self._room > 0:
-            batch = self._news.popleft()
+        while self._changes and self._room > 0:
+            batch = self._changes.popleft()
             self._room -= max(len(batch.changes), 1)
             self._step(on.StoreChanged(batch, self._now_ms()))
 
     def _turn_over(self) -> None:
         self._room = CHANGES_A_TURN
-        if self._news:
-            self._loop.next_turn(self._tell)
+        if self._changes:
+            self._loop.next_turn(self._pass_on)
 
     def transact(self, effect: StoreTransaction) -> None:
         tag = effect.tag

@@ -1,6 +1,6 @@
-"""Who is let in: how many connections a broker's clients have, and how fast new ones come.
+"""Limits for client connections: their number, and the rate of new ones.
 
-One for all sockets on which a broker listens for clients: `localhost` is two of them.
+One object for all client sockets of a broker: `localhost` has two of them.
 """
 
 from collections.abc import Mapping
@@ -11,29 +11,29 @@ _MS_PER_S = 1000
 
 
 class ConnectionLimits(NamedTuple):
-    """Under Kafka's names: `max.connections` and so on."""
+    """Kafka's limits: `max.connections`, `max.connections.per.ip` and so on."""
 
     total: int = UNLIMITED
     per_ip: int = UNLIMITED
     per_ip_overrides: Mapping[str, int] = {}
     creation_rate: int = UNLIMITED
-    """In a second."""
+    """New connections in a second."""
 
 
 class Admission:
-    """Counts connections by where they come from."""
+    """Counts connections by address and admits or refuses new ones."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.total = 0
         self.refused = 0
-        """Since the broker started."""
+        """Refused connections since the broker started."""
         self._limits = limits
         self._by_ip: dict[str, int] = {}
         self._tokens = float(limits.creation_rate)
         self._filled_ms = 0
 
     def admit(self, ip: str) -> bool:
-        """Whether one more may come from there; if so it counts from now on."""
+        """Whether a new connection from this address is allowed; if so, count it."""
         limits = self._limits
         here = self._by_ip.get(ip, 0)
         self._tokens -= 1
@@ -51,9 +51,9 @@ class Admission:
             del self._by_ip[ip]
 
     def pause_ms(self, now_ms: int) -> int:
-        """How long no connection may be taken; 0 if one may be now.
+        """How long to accept no connection; 0 if one may be accepted now.
 
-        What is not used up is kept for a second, no longer.
+        Unused capacity is kept for one second.
         """
         rate = self._limits.creation_rate
         if rate == UNLIMITED:

@@ -1,14 +1,14 @@
-"""Looking for the next request for a moment before sleeping.
+"""Busy polling: check for the next request for a short time before the loop sleeps.
 
-A core that sleeps wakes late: in a virtual machine 50 to 90 µs, as much as a small request takes,
-and the waking costs CPU on both sides. A client that sends one small request after another sends
-the next one soon. So after such a request the loop looks for a moment whether there is another.
+A sleeping core wakes late: in a virtual machine after 50 to 90 µs, as long as a small request
+takes, and waking costs CPU on both sides. A client that sends one small request after another
+sends the next one soon. So after such a request the loop polls for a moment.
 
-What is looked in vain is lost. So it is only done after a turn in which one small request came,
-alone, and while that pays: a find earns a credit, a look in vain costs several; who has none
-left looks once in a while, to see whether the client is another by now.
+A poll that finds nothing wastes CPU. So the loop polls only after a turn with a single small
+request, and only while that pays: a hit earns one credit, a miss costs several. Without credit it
+polls once in a while, in case the client's behaviour has changed.
 
-Always true: whoever else wants to run goes first, and nothing that is due waits for it.
+Invariants: other processes run first (sched_yield), and nothing that is due is delayed.
 """
 
 import os
@@ -20,26 +20,26 @@ Ready: TypeAlias = list[tuple[int, int]]
 
 CREDIT_MAX = 9
 LOSS = 3
-"""A look in vain takes about three times what a find saves."""
+"""A miss costs about three times what a hit saves."""
 RESTS = 32
-"""Turns, until one without credit looks again."""
+"""Turns without polling once the credit is used up."""
 
 _give_way = getattr(os, "sched_yield", lambda: None)
 
 
 class BusyPoll:
-    """How long to look, and whether that was worth it lately."""
+    """How long to poll, and whether that paid recently."""
 
     __slots__ = ("_credit", "_rest", "us")
 
     def __init__(self) -> None:
         self.us = 0
-        """Microseconds; 0 is not at all."""
+        """Microseconds; 0 turns busy polling off."""
         self._credit = 0
         self._rest = 0
 
-    def look(self, poll: Callable[[float], Ready], patience_ms: int) -> Ready | None:
-        """What has come, if that was before the moment was over; None if nobody looked."""
+    def poll(self, poll_once: Callable[[float], Ready], patience_ms: int) -> Ready | None:
+        """Poll for a moment; return the events, or None if it did not poll."""
         if not self._credit and self._rest:
             self._rest -= 1
             return None
@@ -47,7 +47,7 @@ class BusyPoll:
             return None
         until_ns = perf_counter_ns() + min(self.us, patience_ms * 1000) * 1000
         while perf_counter_ns() < until_ns:
-            ready = poll(0)
+            ready = poll_once(0)
             if ready:
                 self._credit = min(self._credit + 1, CREDIT_MAX)
                 return ready

@@ -1,12 +1,12 @@
-"""One accepted connection: frames in, answers out in the order of their requests.
+"""One accepted connection: receives requests, sends responses in the order of the requests.
 
-Kafka's clients rely on that order. A request that waits (a long poll, acks=all) keeps the
-answers of later ones back; they are handled all the same. A request that runs alone
-(`reserve_alone`) starts when all earlier ones are answered, and bars the later ones until it is
-answered itself: their frames stay in the buffer and in the socket.
+Kafka's clients rely on that order. While a request waits (a long poll, acks=all), later requests
+are handled, but their responses wait in their slots. A request that runs alone (`reserve_alone`)
+starts when all earlier ones are answered, and blocks later ones until it is answered itself:
+their frames stay in the buffer and in the socket.
 
-Reading stops while too many requests wait for answers, too many bytes for the peer, or all
-peers together take too much memory (memory_budget.py): one that never reads costs a bounded
+Reading stops while too many requests or too many response bytes are pending, or all peers
+together use too much memory (memory_budget.py). So a peer that never reads costs a bounded
 amount. In one turn of the loop a peer gets a few milliseconds, however much it has sent.
 """
 
@@ -26,26 +26,30 @@ from tidelog.shell.os_disk import OsDisk
 
 
 class Slot:
-    """The place of one answer in the line."""
+    """The place of one response in the order of a connection's responses.
+
+    Invariant: a response that is filled in after the connection closed is discarded, and keeps no
+    file open.
+    """
 
     __slots__ = ("_connection", "chunks", "size")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection: Connection | None = connection
         self.chunks: Sequence[Chunk | Stretch] | None = None
-        """The answer, once it is there."""
+        """The response; None until it is filled in."""
         self.size = 0
-        """What the answer takes in memory, or a little more."""
+        """The memory that the response takes, rounded up."""
 
     @property
     def abandoned(self) -> bool:
         return self._connection is None
 
     def fill(self, chunks: list[Chunk]) -> None:
-        """The answer; an empty one only gives the place free (acks=0)."""
+        """Set the response; an empty one only frees the slot (acks=0)."""
         if self._connection is not None:
             self.chunks = chunks
-            # A stretch of a file counts as a few bytes, which is near enough.
+            # A part of a file counts as a few bytes, which is exact enough.
             self.size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
             self._connection.answered(self)
 
@@ -54,8 +58,8 @@ class Slot:
             self._connection.close(reason)
 
     def abandon(self) -> None:
-        """The connection is gone. Who works on the answer may still do so for long, and must
-        not keep the connection's memory."""
+        """Detach from a closed connection, so that a handler that still works on the response
+        does not keep the connection's memory."""
         for chunk in self.chunks or ():
             if isinstance(chunk, Stretch):
                 chunk.release()
@@ -67,24 +71,25 @@ class Slot:
 
 
 def any_awaited(slots: Iterable[Slot]) -> bool:
-    """Whether a request of these slots is not answered yet."""
+    """Whether one of these slots has no response yet."""
     return any(slot.chunks is None for slot in slots)
 
 
 UNSENT_MAX = 16 * 1024 * 1024
 UNSENT_MADE_MAX = 2 * 1024 * 1024
-"""Of answers that were made, not taken from files: these take memory."""
+"""Limit for unsent bytes in memory; records sent from files are not in memory."""
 HELD_MIN = 64 * 1024
-"""Less is not counted while an earlier answer is waited for."""
+"""Smaller amounts are not counted while they wait for an earlier response."""
 RECEIVES_PER_TURN = 32
-"""A peer that never stops sending does not keep the others waiting for longer."""
+"""Limits how long a peer that never stops sending delays the others."""
 _GONE = select.POLLERR | select.POLLHUP
 _HANG_UP: int = getattr(select, "POLLRDHUP", 0)
-"""The peer sends no more; some systems can't report this while a socket is not read from."""
+"""The peer has closed its sending side. Some systems don't report this for a socket that is not
+read from."""
 
 
 class Connection:
-    """A peer, as seen by the one that listens."""
+    """One client or broker that connected to a listener."""
 
     __slots__ = (
         "_barred",
@@ -128,33 +133,33 @@ class Connection:
         self.peer_name = peer_name
         self.active_ms = loop.clock.now_ms()
         self.began_ms = 0
-        """Since when the request under way is waited for; 0 if there is none."""
+        """When the first byte of an incomplete request came; 0 if there is none."""
         self.broken_by = ""
-        """Why it was closed by us."""
+        """Why the connection was closed."""
         self.session = PeerSession()
         self.flush: Callable[[], None] = self._flush
-        """One object, so that asking twice in a turn is asking once."""
+        """One bound method, so that the loop runs it once a turn however often it is scheduled."""
         self._loop = loop
         self._transport = transport
         self._handle = handle
-        """Takes one frame, which is good until it returns."""
+        """Handles one frame; the frame's memory is valid until it returns."""
         self._closed = closed
         self._bounds = bounds
         self._buffer = FrameBuffer(bounds.frame_max, bounds.requests)
         self._outbox = Outbox(disk)
         self._slots: deque[Slot] = deque()
         self._made = 0
-        """Bytes of answers that are still in their slots."""
+        """Bytes of responses that are still in their slots."""
         self._held = False
-        """Whether the bytes that wait for this peer are counted with those of all."""
+        """Whether this peer's unsent bytes are counted in the budget of all peers."""
         self._put_off = False
-        """Frames were left for the next turn."""
+        """Complete frames are left for the next turn."""
         self._starved = False
-        """It waits for memory."""
+        """Reading waits for memory."""
         self._barred = False
-        """A request that runs alone came; some request was not answered at the last check."""
+        """A request that runs alone came, and some request was unanswered at the last check."""
         self._left = False
-        """The peer was seen to send no more, while requests wait for answers."""
+        """The peer closed its sending side while requests were unanswered."""
         self._events = READABLE
         transport.attach(loop, self)
 
@@ -163,7 +168,7 @@ class Connection:
         return self.peer_name.rpartition(":")[0]
 
     def reserve(self) -> Slot:
-        """The next place in the line of answers."""
+        """Reserve the slot of the next response."""
         slot = Slot(self)
         self._slots.append(slot)
         return slot
@@ -185,7 +190,7 @@ class Connection:
         self._buffer.frame_max = frame_max
 
     def set_proved(self) -> None:
-        """The peer proved that it is a broker of this cluster."""
+        """Lift the limit: the peer proved that it is a broker of this cluster."""
         self.unproven = False
         self._buffer.frame_max = self._bounds.frame_max
 
@@ -199,8 +204,8 @@ class Connection:
             self._hold()
 
     def hold_files(self) -> None:
-        """Files are about to be exchanged for others under the same names: what was answered
-        and is not on its way yet must be sent from the ones that are there now."""
+        """Open the files of all pending responses now: they are about to be replaced by others
+        of the same names."""
         try:
             for slot in self._slots:
                 slot.hold_files(self._outbox)
@@ -208,7 +213,7 @@ class Connection:
             self.close(str(error))
 
     def send_now(self, chunks: list[Chunk]) -> None:
-        """Send out of turn, where the peer matches answers by number."""
+        """Send without a slot, to a peer that matches responses by number."""
         if not self.open:
             return
         try:
@@ -225,29 +230,30 @@ class Connection:
         if events & READABLE:
             self._read()
         elif events & _GONE:
-            self.close("the peer is gone")
+            self.close("the peer reset the connection")
         elif events & _HANG_UP:
             self._hung_up()
 
     def refuse(self, reason: str) -> None:
-        """Close it; what was answered before is still sent."""
+        """Send the finished responses, then close the connection."""
         self._flush()
         self.close(reason)
 
     def shrink(self) -> None:
-        """Give back the memory of a quiet connection."""
+        """Release the buffer of an idle connection."""
         self._buffer.shrink()
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request of this peer is being worked on: then it is silent with reason."""
+        """Whether a request is unanswered: then the peer is silent for a reason."""
         return bool(self._slots)
 
     def is_overdue(self, now_ms: int, timeout_ms: int) -> bool:
-        """Whether the request under way should have come to its end by now.
+        """Whether an incomplete request has taken longer than the timeout.
 
-        One that waits for memory has twice the time: others give theirs back meanwhile. One that
-        waits behind an earlier request has no limit, unless it holds counted memory.
+        A request that waits for memory has twice the time, because others release theirs
+        meanwhile. One that waits behind an earlier request has no limit, unless it holds counted
+        memory.
         """
         holds_memory = self._barred and self._buffer.size > SMALL
         if not self.began_ms or not (self._starved or holds_memory or self._events & READABLE):
@@ -273,7 +279,7 @@ class Connection:
             bounds.requests.wake()
         if self._held:
             bounds.answers.hold(self, 0)
-        # It refers to this very object, whose buffer may be large: let both go at once.
+        # A bound method keeps this object and its buffer alive: drop the reference.
         self.flush = _nothing
         self._closed(self)
 
@@ -308,7 +314,7 @@ class Connection:
                 return
             if not got:
                 if got == 0:
-                    self.close("the peer closed it")
+                    self.close("the peer closed the connection")
                 return
         until_ns = monotonic_ns() + self._loop.share_ns()
         if not self._handle_frames(until_ns) or (fresh and not buffer.waiting_for):
@@ -317,15 +323,15 @@ class Connection:
             count = buffer.receive(self._transport)
             if not count:
                 if count == 0:
-                    self.close("the peer closed it")
+                    self.close("the peer closed the connection")
                 return
             if not self._handle_frames(until_ns) or not buffer.waiting_for:
                 return
             if monotonic_ns() > until_ns:
-                return  # the rest is still in the socket, which will tell
+                return  # the rest is still in the transport, which calls `ready` again
 
     def _handle_frames(self, until_ns: int) -> bool:
-        """What has come whole; False if that is enough for now."""
+        """Handle the complete frames; False if reading must stop for now."""
         handle = self._handle
         for frame in self._buffer.frames():
             self.began_ms = 0
@@ -342,18 +348,20 @@ class Connection:
         return True
 
     def _read_on(self) -> None:
-        """Frames may be left that were received before; the socket does not tell of them."""
+        """Handle frames that were left in the buffer; no event announces them."""
         if self._put_off and self._events & READABLE:
             self._read()
 
     def _pause(self) -> None:
-        """Stop reading; while the connection is barred, still notice a peer that left."""
+        """Stop reading; while a request runs alone, still detect that the peer hangs up."""
         hang_up = _HANG_UP if self._barred else 0
         self._want(self._events & ~READABLE | hang_up)
 
     def _hung_up(self) -> None:
-        """The peer left while the connection is barred. It sees no order any more, so what it
-        sent is handled at once: a LeaveGroup need not wait for the JoinGroup before it."""
+        """Handle the remaining requests at once: the peer hung up and sees no order any more.
+
+        So a LeaveGroup need not wait for the JoinGroup before it.
+        """
         self._left = True
         self._barred = False
         self._want((self._events | READABLE) & ~_HANG_UP)
@@ -369,7 +377,7 @@ class Connection:
         self._resume()
 
     def _resume(self) -> None:
-        """The reason why it was not read from is gone."""
+        """Read again if nothing prevents it any more."""
         if not self.open or self._starved or self._events & READABLE:
             return
         if not self._is_full():
@@ -380,7 +388,7 @@ class Connection:
             self._loop.next_turn(self._read_on)
 
     def _is_full(self) -> bool:
-        """Whether so much waits for this peer that nothing more is read from it."""
+        """Whether too much is pending for this peer to read more from it."""
         if self._barred:
             self._barred = any_awaited(self._slots)
         outbox = self._outbox
@@ -414,7 +422,7 @@ class Connection:
                     self._hold()
                 return
         except (OSError, DiskError) as error:
-            # A log that was deleted since the answer was made is no reason to do more.
+            # The log may have been deleted since the response was made: only close.
             self.close(str(error))
             return
         if (outbox or self._held) and not self._hold():
@@ -427,7 +435,7 @@ class Connection:
         self._want(kept | WRITABLE if outbox else kept)
 
     def _hold(self) -> bool:
-        """Count what waits for this peer; False if that was the end of it."""
+        """Count this peer's unsent bytes; False if the connection was closed for them."""
         waits = self._made + self._outbox.size - self._outbox.in_files
         self._held = waits > 0
         self._bounds.answers.hold(self, waits)
@@ -440,4 +448,4 @@ class Connection:
 
 
 def _nothing() -> None:
-    """There is nobody to send to."""
+    """Replaces `flush` on a closed connection."""

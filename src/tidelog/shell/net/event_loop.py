@@ -1,8 +1,7 @@
-"""One thread that waits for sockets, timers and other threads, and does what is due.
+"""The event loop of a broker: one thread for sockets, timers and callbacks of other threads.
 
-A turn: what is ready is served, then what other threads left, then timers, then whatever
-asked to be called at the end of the turn. So answers to all requests of one turn leave
-together, once.
+A turn handles, in this order: ready sockets, callbacks of other threads, timers, and callbacks
+for the end of the turn. So the responses to all requests of one turn are sent together.
 """
 
 import select
@@ -20,7 +19,7 @@ from tidelog.shell.net.busy_poll import BusyPoll
 
 READABLE = select.POLLIN
 WRITABLE = select.POLLOUT
-"""Of the same value for poll and epoll."""
+"""The same values for poll and epoll."""
 
 IDLE_MS = 60_000
 
@@ -28,25 +27,25 @@ Act: TypeAlias = Callable[[], None]
 
 SHARE_NS_MAX = 5_000_000
 SHARED_NS = 50_000_000
-"""Of a turn: one who has sent a great deal does not keep the others waiting for longer, nor do
-many such, but for one request of each."""
+"""The time in one turn for one connection, and for all: connections that have sent a great deal
+delay the others by no more than this, apart from one request each."""
 
 
 class SocketHandler(Protocol):
-    """Something with a socket."""
+    """The owner of a socket that the loop watches."""
 
     def ready(self, events: int) -> None:
-        """The socket can be read or written, or has failed."""
+        """Handle events: the socket can be read or written, or has failed."""
         ...
 
 
 class Ticker(Protocol):
-    """Something that knows when it has to be woken next."""
+    """An object with a deadline of its own, which the loop checks before each wait."""
 
     def next_deadline_ms(self) -> int | None: ...
 
     def tick(self) -> None:
-        """The deadline is reached."""
+        """Called when the deadline has passed."""
         ...
 
 
@@ -57,7 +56,7 @@ class _Poller(Protocol):
 
 
 class Timer:
-    """Something to be done at a time, unless it is cancelled."""
+    """A callback at a time, unless it is cancelled."""
 
     __slots__ = ("act",)
 
@@ -69,7 +68,7 @@ class Timer:
 
 
 class EventLoop:
-    """Runs until it is stopped."""
+    """Calls handlers and callbacks until it is stopped."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -83,15 +82,15 @@ class EventLoop:
         self._tickers: list[Ticker] = []
         self._tick_at_ms = 0
         self._due_ms = 0
-        """When a timer or a ticker is due: asked for before each wait."""
+        """When the next timer or ticker is due; computed before each wait."""
         self._stopped = False
         self.busy_poll = BusyPoll()
         self.lone_request = False
-        """One came in this turn that was small and whole, with nothing behind it."""
+        """A small complete request came in this turn, with nothing after it."""
         self.busy = 1
-        """How many have something to do in this turn: they share it."""
+        """How many handlers share this turn."""
         self.now_ms = clock.now_ms()
-        """When this turn began: for what needs no more than that."""
+        """When this turn began; exact enough for most uses."""
         self._poller: _Poller
         self._poll: Callable[[float], list[tuple[int, int]]]
         self._close_poller: Act
@@ -114,11 +113,11 @@ class EventLoop:
         self._poller.register(sock.fileno(), events)
 
     def rewatch(self, sock: socket.socket, events: int) -> None:
-        """Wait for something else on the same socket."""
+        """Change the events to wait for on a watched socket."""
         self._poller.modify(sock.fileno(), events)
 
     def unwatch(self, sock: socket.socket) -> None:
-        """To be called before the socket is closed."""
+        """Stop watching a socket. Must be called before the socket is closed."""
         if self._watched.pop(sock.fileno(), None) is not None:
             self._poller.unregister(sock.fileno())
 
@@ -135,7 +134,7 @@ class EventLoop:
         return self.at(self.clock.now_ms() + delay_ms, act)
 
     def add_ticker(self, ticker: Ticker) -> None:
-        """Asked in every turn when it wants to be woken."""
+        """Check this ticker's deadline before each wait."""
         self._tickers.append(ticker)
 
     def remove_ticker(self, ticker: Ticker) -> None:
@@ -145,20 +144,20 @@ class EventLoop:
     # -- order -----------------------------------------------------------------------------
 
     def at_end_of_turn(self, act: Act) -> None:
-        """Once, however often it is asked for in this turn."""
+        """Call `act` once at the end of this turn, however often it is scheduled."""
         self._ending[act] = None
 
     def share_ns(self) -> int:
-        """What one of those who are busy may take of this turn."""
+        """The time that one handler may use in this turn."""
         return min(SHARE_NS_MAX, SHARED_NS // (self.busy or 1))
 
     def next_turn(self, act: Act) -> None:
-        """After all others that are ready have had their turn."""
+        """Call `act` in the next turn, after all sockets that are ready."""
         self._next.append(act)
 
     @property
     def wakeup_fd(self) -> int:
-        """Where a byte ends the wait: for `signal.set_wakeup_fd`."""
+        """A descriptor where a byte ends the wait, for `signal.set_wakeup_fd`."""
         return self._waker.fd
 
     def call_from_thread(self, act: Act) -> None:
@@ -173,7 +172,7 @@ class EventLoop:
             self.turn()
 
     def turn(self) -> None:
-        """Wait for something, and do all that is due."""
+        """Wait for events and handle everything that is due."""
         watched = self._watched
         ready = self._wait()
         put_off: list[Act] | None = None
@@ -214,10 +213,10 @@ class EventLoop:
         patience_ms = self._patience_ms()
         lone, self.lone_request = self.lone_request, False
         if lone and self.busy == 1 and patience_ms:
-            ready = self.busy_poll.look(self._poll, patience_ms)
+            ready = self.busy_poll.poll(self._poll, patience_ms)
             if ready:
                 return ready
-            if ready is not None:  # some of the time is over
+            if ready is not None:  # polling took part of the time
                 patience_ms = self._patience_ms()
         return self._poll(patience_ms / self._poll_unit_ms)
 
@@ -252,7 +251,7 @@ class EventLoop:
 
 
 class _Waker:
-    """A socket to oneself: another thread, or a signal, ends the loop's wait with it."""
+    """A socket pair by which another thread or a signal ends the loop's wait."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._here, self._there = socket.socketpair()
@@ -265,7 +264,7 @@ class _Waker:
         return self._there.fileno()
 
     def wake(self) -> None:
-        # Full: enough is waiting there already. Closed: nobody is left to be woken.
+        # Full: a wake-up is pending already. Closed: the loop has ended.
         with suppress(OSError):
             self._there.send(b"\0")
 

@@ -1,12 +1,12 @@
-"""Bytes from a socket, cut into frames: four bytes of length, then that many.
+"""Splits received bytes into frames: four bytes of length, then that many bytes.
 
-One buffer for each connection, used over and over. A large frame is received straight to
-where it will lie, up to its end and no further, so its bytes are never moved. Only a very
-large one is: a length is only a word, so memory grows with what has come. A connection that
-has nothing to say has no buffer at all.
+Each connection reuses one buffer. A large frame is received directly to its final place, up to
+its end and no further, so its bytes are not moved. A very large one is moved as the buffer grows:
+a length alone proves nothing, so memory grows with the bytes that have come. An idle connection
+has no buffer.
 
-Always true: the frames handed out are views of the buffer, good until the next `receive`;
-every byte beyond the small buffer is counted (memory_budget.py).
+Invariants: frames are views of the buffer, valid until the next `receive`; every byte beyond the
+small buffer is counted (memory_budget.py).
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ from tidelog.shell.net.memory_budget import RequestMemory
 PREFIX = Struct(">i")
 SMALL = 8 * 1024
 BUSY = 64 * 1024
-"""For a peer that sends more than fits at once; also what is read before it is known where
-a frame ends, so that little of the next one has to be moved."""
+"""Buffer size for a peer that sends more than the small buffer holds. It also limits a read before
+the end of the frame is known, so that little of the next frame has to be moved."""
 GRAIN = 128 * 1024
-"""Large buffers are so many bytes, or twice as many...: frames of a producer vary in size."""
+"""Sizes of large buffers are multiples of this: frames of a producer vary in size."""
 LARGE_FRAME = 16 * 1024
 TAKEN_ON_TRUST = 2 * 1024 * 1024
-"""The memory that a mere length gets: more than a batch of Kafka's default limit."""
+"""Memory that is allocated for a length alone: more than a batch of Kafka's default limit."""
 
 
 class FrameRefused(Exception):
-    """A length that no frame may have."""
+    """The length of a frame is negative or above the limit."""
 
 
 _NOTHING = bytearray()
@@ -36,7 +36,7 @@ _NO_VIEW = memoryview(_NOTHING)
 
 
 class NoMemory(Exception):
-    """The frame under way has to wait until other peers' frames are done."""
+    """The rest of the frame must wait until other peers' requests release memory."""
 
 
 class Source(Protocol):
@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 class FrameBuffer:
-    """What one connection has received and not yet handled."""
+    """The bytes that one connection has received and not yet handled."""
 
     __slots__ = ("_buffer", "_end", "_memory", "_start", "_view", "frame_max")
 
@@ -59,7 +59,7 @@ class FrameBuffer:
         self._end = 0
 
     def receive(self, source: Source) -> int | None:
-        """Read what fits; how much that was, None if nothing is there yet. 0 is the end.
+        """Receive bytes and return their number; None: nothing to read, 0: end of the stream.
 
         Raises NoMemory.
         """
@@ -72,11 +72,11 @@ class FrameBuffer:
         return count
 
     def frames(self) -> Iterator[memoryview]:
-        """Every whole frame, without its length."""
+        """The complete frames, without their lengths. Raises FrameRefused."""
         while self._end - self._start >= PREFIX.size:
             (length,) = PREFIX.unpack_from(self._buffer, self._start)
             if not 0 <= length <= self.frame_max:
-                raise FrameRefused(f"a frame of {length} bytes, {self.frame_max} at most")
+                raise FrameRefused(f"frame of {length} bytes exceeds the limit of {self.frame_max}")
             begin = self._start + PREFIX.size
             if begin + length > self._end:
                 return
@@ -84,8 +84,8 @@ class FrameBuffer:
             yield self._view[begin : begin + length]
 
     def receive_lone(self, source: Source) -> memoryview | int | None:
-        """As `receive`, into a buffer that holds nothing; but the frame, if just one has come,
-        whole, and nothing after it: the usual case."""
+        """As `receive`, into an empty buffer. Returns the frame itself if exactly one complete
+        frame has come: the usual case."""
         size = len(self._buffer)
         if self._end == size or size > BUSY:
             limit = self._make_room()
@@ -110,7 +110,7 @@ class FrameBuffer:
 
     @property
     def waiting_for(self) -> int:
-        """How many bytes the frame under way still lacks; 0 if that can't be said."""
+        """The number of bytes that the incomplete frame lacks; 0 if its length is unknown."""
         have = self._end - self._start
         if have < PREFIX.size:
             return 0
@@ -119,21 +119,21 @@ class FrameBuffer:
 
     @property
     def partial(self) -> bool:
-        """Whether there is part of a frame, or a frame that was not taken."""
+        """Whether the buffer has part of a frame, or a frame that was not handled."""
         return self._start != self._end
 
     @property
     def size(self) -> int:
-        """What the buffer takes in memory."""
+        """The size of the buffer in bytes."""
         return len(self._buffer)
 
     def shrink(self) -> None:
-        """Give memory back, if nothing is under way."""
+        """Release the memory if the buffer is empty."""
         if self._start == self._end:
             self.release()
 
     def release(self) -> None:
-        """Give all memory back, with whatever is in it."""
+        """Release the memory and discard its contents."""
         size = len(self._buffer)
         self._buffer, self._view = _NOTHING, _NO_VIEW
         self._start = self._end = 0
@@ -141,7 +141,7 @@ class FrameBuffer:
             self._memory.give_back(self, size - SMALL)
 
     def _make_room(self) -> int:
-        """See to it that the rest of the frame under way fits; up to where to read."""
+        """Make room for the rest of the frame; return the position up to which to read."""
         if self._start == self._end:
             if self._end == len(self._buffer):
                 if self._end == 0:
@@ -163,7 +163,7 @@ class FrameBuffer:
         return len(self._buffer)
 
     def _grow(self, whole: int) -> None:
-        """Towards the size of the frame under way, as far as its bytes have come."""
+        """Enlarge the buffer towards the frame's size, as far as its bytes have come."""
         have = self._end - self._start
         trust = TAKEN_ON_TRUST if self._memory.plenty else GRAIN
         if self._end < len(self._buffer) and whole > trust:

@@ -1,8 +1,8 @@
-"""A listening socket, and the connections it accepted.
+"""A listening socket and the connections that it accepted.
 
 Limits are Kafka's: the number of connections in all and from one address, and of new ones in a
-second (admission.py). A connection is closed when it has been silent for too long, unless it
-waits for a response, and when it began a request and does not end it.
+second (admission.py). A connection is closed when it has been idle for too long, unless it
+waits for a response, and when it does not complete a request in time.
 
 A listener for brokers has limits for peers that are not proved yet: few connections, a small
 frame, a short time for the handshake. A newcomer beyond them replaces the oldest unproven
@@ -25,7 +25,7 @@ from tidelog.shell.os_disk import OsDisk
 
 BACKLOG = 4096
 SYSTEM_DEFAULT = -1
-"""A socket buffer's size: as the system has it."""
+"""For a socket buffer's size: the system's default."""
 ACCEPTS_PER_TURN = 64
 OUT_OF_FILES_PAUSE_MS = 1000
 SWEEP_MS = 10_000
@@ -35,14 +35,14 @@ _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Service(Protocol):
-    """What happens to the frames of a listener's connections."""
+    """Handles the frames of a listener's connections."""
 
     def frame(self, connection: Connection, frame: memoryview) -> None:
-        """Handle one; the frame is good until this returns."""
+        """Handle one frame; its memory is valid until this returns."""
         ...
 
     def closed(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Called after the connection closed."""
         ...
 
 
@@ -61,19 +61,19 @@ class Limits(NamedTuple):
     frame_max: int
     idle_max_ms: int = NEVER
     receive_timeout_ms: int = NEVER
-    """How long a request that has begun may take to come."""
+    """How long the bytes of one request may take to arrive."""
     in_flight_max: int = 128
     send_buffer: int = SYSTEM_DEFAULT
     receive_buffer: int = SYSTEM_DEFAULT
     descriptor_max: int = 1 << 30
-    """Connections get no higher descriptor: what is left is for files. The system gives the
-    lowest that is free."""
+    """The highest descriptor for connections; the rest is for files. The system assigns the lowest
+    free one."""
     unproven: UnprovenLimits | None = None
     """None where peers need no proof. Proved peers may stay silent for as long as they like."""
 
 
 class Shares(NamedTuple):
-    """What all connections of a broker's clients have together."""
+    """The limits that all client connections of a broker share."""
 
     admission: Admission
     requests: RequestMemory
@@ -85,13 +85,14 @@ class Shares(NamedTuple):
 
 
 class CannotListen(Exception):
-    """The address can't be had."""
+    """The broker can't listen on an address. Its text is one line."""
 
 
 def bind(host: str, port: int, backlog: int = BACKLOG) -> list[socket.socket]:
-    """Sockets that listen there; `localhost` means both IPv4 and IPv6 where there is IPv6.
+    """Listen on an address; return one socket for each address of the host.
 
-    With port 0 all get the same free one.
+    `localhost` means IPv4 and IPv6, if the machine has IPv6. With port 0 all sockets get the same
+    free port. Raises CannotListen.
     """
     try:
         # As bytes: for a string Python imports what it needs for names beyond ASCII.
@@ -143,7 +144,7 @@ def _tune(sock: socket.socket, limits: Limits) -> None:
 
 
 class Listener:
-    """Takes connections in."""
+    """Accepts connections and closes idle ones."""
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class Listener:
         )
         self._ips: dict[Connection, str] = {}
         self._unproven: dict[Connection, int] = {}
-        """Since when each is open, oldest first; proved ones leave it at the next look."""
+        """When each was accepted, oldest first; proved ones are removed at the next check."""
         times = [limits.idle_max_ms, limits.receive_timeout_ms]
         if limits.unproven is not None:
             times.append(limits.unproven.deadline_ms)
@@ -229,7 +230,7 @@ class Listener:
                 _tune(sock, limits)
                 unpace(sock, ip)
         except OSError:
-            # Some systems say so when the peer has gone already.
+            # Some systems report here that the peer has already disconnected.
             self._admission.leave(ip)
             sock.close()
             return
@@ -251,7 +252,7 @@ class Listener:
                 self._replace_unproven(limits.unproven)
 
     def _pause(self, for_ms: int) -> None:
-        """Take none for a while: else those that wait would wake the loop again and again."""
+        """Accept none for a while: otherwise waiting peers would wake the loop repeatedly."""
         self._loop.unwatch(self._sock)
         self._loop.after(for_ms, self._listen_again)
 
@@ -267,14 +268,14 @@ class Listener:
         ips = [self._ips[one] for one in self._unproven]
         busiest = max(ips, key=ips.count)
         oldest = next(one for one in self._unproven if self._ips[one] == busiest)
-        oldest.close("unproven, and replaced by a newer connection")
+        oldest.close("replaced by a newer connection before its handshake finished")
 
     def _sweep_unproven(self, limits: UnprovenLimits, now_ms: int) -> None:
         for connection, since_ms in list(self._unproven.items()):
             if not connection.unproven:
                 del self._unproven[connection]
             elif now_ms - since_ms > limits.deadline_ms:
-                connection.close("unproven for too long")
+                connection.close("handshake not finished in time")
 
     def _sweep_idle(self) -> None:
         limits = self._limits
@@ -286,12 +287,12 @@ class Listener:
             idle_ms = now - connection.active_ms
             proved = limits.unproven is not None and not connection.unproven
             if connection.awaits_answer:
-                connection.active_ms = now  # it is silent from its answer on
+                connection.active_ms = now  # idle time begins with its response
             elif not proved and NEVER < limits.idle_max_ms < idle_ms:
-                connection.close("silent for too long")
+                connection.close("idle for too long")
                 continue
             if timeout_ms != NEVER and connection.is_overdue(now, timeout_ms):
-                connection.close("a request that did not come to its end")
+                connection.close("request not received completely in time")
             elif idle_ms >= self._sweep_ms:
                 connection.shrink()
         self._sweep = self._loop.after(self._sweep_ms, self._sweep_idle)

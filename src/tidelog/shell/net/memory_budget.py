@@ -1,16 +1,16 @@
-"""How much memory the peers of one broker may take, all together.
+"""Limits for the memory that all peers of one broker use together.
 
-Requests under way: buffers that grew beyond the small one every connection has are counted.
-A connection that gets no more stops reading, and its peer is held up by TCP. When memory was
-given back those that wait try again, each once, in the order in which they last did, and no
-more of them at a time than there is memory for: a thousand may wait.
+Requests: receive buffers that grew beyond the small one of every connection are counted. A
+connection that gets no more memory stops reading, and TCP slows its peer down. When memory is
+released, waiting connections retry, each once, in the order of their last attempt, and no more at
+a time than the free memory allows: a thousand may wait.
 
-Answers nobody takes: bytes that were made and not sent. Holding them up would hold up the
-broker, so past the limit the connection with the most of them is closed.
+Responses: bytes that were made and not sent. To stop making them would stop the broker, so above
+the limit the connection with the most unsent bytes is closed.
 
-Always true: one request may go beyond the limit, so somebody can always go on; a request
-that takes too long is dropped (listener.py), so the others get their turn; while anybody waits,
-no large buffer is empty, but the one that is being read into.
+Invariants: one request may exceed the limit, so some connection always makes progress; a request
+that takes too long is dropped (listener.py), so the others get their turn; while a connection
+waits, no large buffer is empty, except the one that is being read into.
 """
 
 from collections import OrderedDict
@@ -18,53 +18,54 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 UNLIMITED = 1 << 62
-"""In bytes: what -1 in Kafka's settings means."""
+"""In bytes; -1 in Kafka's settings."""
 PORTION = 128 * 1024
-"""What one that waits is expected to need."""
+"""The memory that a waiting connection probably needs."""
 
 
 class Holder(Protocol):
-    """A buffer that counts."""
+    """A counted buffer."""
 
     @property
     def size(self) -> int: ...
 
     def shrink(self) -> None:
-        """Give back what holds nothing."""
+        """Release the memory if it is unused."""
         ...
 
     def __hash__(self) -> int: ...
 
 
 class RequestMemory:
-    """What requests under way take."""
+    """The memory of incomplete and unhandled requests."""
 
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
         self.used = 0
         self._holders: set[Holder] = set()
         self._favoured: Holder | None = None
-        """The one that may go beyond the limit."""
+        """The buffer that may exceed the limit."""
         self._swollen = False
-        """Much was used, and the system was not given it back since."""
+        """Much memory was used and not yet returned to the system."""
         self._returns = 0
-        """How often memory was given back."""
+        """How often memory was released."""
         self.waiting: OrderedDict[Callable[[], None], int] = OrderedDict()
-        """Who would take what is given back, and after which return each last tried: there is no
-        use in another try before the next, and the loop would spin. They are in that order."""
+        """Callbacks of waiting connections, in the order of their last attempt, with the count of
+        releases at that attempt. Another attempt before the next release would be useless, and
+        the loop would spin."""
 
     @property
     def plenty(self) -> bool:
-        """Whether a length alone, without its bytes, may be believed."""
+        """Whether memory may be allocated for a length before its bytes have come."""
         return self.used * 2 < self.limit
 
     def grow(self, holder: Holder, size: int, *, needed: bool = True) -> bool:
-        """Let a buffer become this large; False if it has to wait, or do without."""
+        """Count a buffer of this size; False if there is no memory for it now."""
         more = size - holder.size
         if self.used + more > self.limit:
             if not self.waiting:
-                # Else all was taken back that could be, when the first of them came to wait,
-                # and what was read since then gave its own back: no need to ask a thousand.
+                # Otherwise this was done when the first connection began to wait, and buffers
+                # that were read since released their memory: no need to check a thousand.
                 self._reclaim(holder)
             if self.used + more > self.limit:
                 if not needed or self._favoured not in (None, holder):
@@ -77,7 +78,7 @@ class RequestMemory:
         return True
 
     def give_back(self, holder: Holder, size: int) -> None:
-        """A buffer holds so many bytes less, and no longer counts."""
+        """Stop counting a buffer, which released this many bytes."""
         self.used -= size
         self._returns += 1
         self._holders.discard(holder)
@@ -88,7 +89,7 @@ class RequestMemory:
             give_to_system()
 
     def wait(self, act: Callable[[], None]) -> None:
-        """Call this when there may be memory again."""
+        """Call `act` when there may be memory again."""
         self.waiting[act] = self._returns
         self.waiting.move_to_end(act)
 
@@ -96,8 +97,8 @@ class RequestMemory:
         self.waiting.pop(act, None)
 
     def wake(self, read: Holder | None = None) -> None:
-        """Requests of this one were handled, or connections are gone: let those that wait try
-        again."""
+        """Let waiting connections retry, after requests in `read` were handled or a connection
+        closed."""
         if read is not None:
             read.shrink()
         waiting = self.waiting
@@ -113,14 +114,13 @@ class RequestMemory:
             portions -= 1
 
     def _reclaim(self, asking: Holder) -> None:
-        """Take back what large buffers keep for a next request."""
+        """Release large buffers that are empty."""
         for holder in [each for each in self._holders if each is not asking]:
             holder.shrink()
 
 
 def give_to_system() -> None:
-    """glibc keeps free memory that lies between other things: after an overload that may be
-    hundreds of megabytes. Asked for it, it gives it to the system."""
+    """Make glibc return free memory to the system: after an overload, hundreds of megabytes."""
     from contextlib import suppress
     from ctypes import CDLL
 
@@ -129,7 +129,7 @@ def give_to_system() -> None:
 
 
 class Hoarder(Protocol):
-    """A connection with answers that nobody takes."""
+    """A connection with unsent responses."""
 
     def close(self, reason: str) -> None: ...
 
@@ -137,7 +137,7 @@ class Hoarder(Protocol):
 
 
 class AnswerMemory:
-    """What answers that were not sent take."""
+    """The memory of unsent responses."""
 
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
@@ -145,7 +145,7 @@ class AnswerMemory:
         self._held: dict[Hoarder, int] = {}
 
     def hold(self, hoarder: Hoarder, size: int) -> None:
-        """So much waits for this one's peer now; 0 forgets it."""
+        """Set the unsent bytes of a connection; close the largest ones above the limit."""
         self.used += size - self._held.pop(hoarder, 0)
         if size:
             self._held[hoarder] = size
@@ -153,11 +153,11 @@ class AnswerMemory:
             most = max(self._held, key=self._held.__getitem__)
             size = self._held.pop(most)
             self.used -= size
-            most.close(f"{size} bytes of answers were not taken")
+            most.close(f"{size} bytes of responses were not read")
 
 
 class Bounds(NamedTuple):
-    """What one connection may take."""
+    """The limits of one connection."""
 
     frame_max: int
     in_flight_max: int

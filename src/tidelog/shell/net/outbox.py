@@ -1,10 +1,9 @@
-"""What a connection has to send: bytes, and stretches of files.
+"""The data that a connection has to send: bytes, and parts of files.
 
-Bytes that follow each other leave in one call. A long stretch of a file goes from the page
-cache to the socket without passing through here (sendfile); a short one is read, for a
-system call more costs more than the copy.
+Adjacent bytes are sent in one call. A large part of a file is sent by the transport, if possible
+with sendfile. A small part is read into memory: one more system call costs more than the copy.
 
-Always true: a file that is being sent is held open, so it may be renamed or deleted.
+Invariant: a file that is being sent is kept open, so it may be renamed or deleted.
 """
 
 import errno
@@ -19,12 +18,12 @@ from tidelog.shell.os_disk import OsDisk
 
 SENDFILE_MIN = 16 * 1024
 JOINED_MAX = 16 * 1024
-"""So few bytes are copied for less than the system takes to gather them."""
+"""Up to this size, joining the bytes costs less than sendmsg."""
 GATHER_MAX = 64
 
 
 class Stretch:
-    """Part of a file on its way; the file is held open."""
+    """Part of a file that is being sent; the file is kept open."""
 
     __slots__ = ("fd", "left", "path", "position", "release")
 
@@ -41,11 +40,11 @@ Chunk: TypeAlias = Buffer | Region
 
 
 class FileEnded(OSError):
-    """A file ended before the stretch that was promised: only closing the connection is left."""
+    """A file is shorter than the response said: the connection must be closed."""
 
 
 def held(disk: OsDisk, region: Region) -> Buffer | Stretch:
-    """The bytes if they are few, else a hold on the file: whatever becomes of its name."""
+    """Read a small region, or open the file of a large one, so that a rename does no harm."""
     if region is _last_read.region:
         return _last_read.records
     try:
@@ -53,7 +52,9 @@ def held(disk: OsDisk, region: Region) -> Buffer | Stretch:
             return Stretch(disk, region)
         records = read_region(disk, region) if region.length else b""
         if len(records) < region.length:
-            raise FileEnded(f"{region.path} ended before {region.position + region.length}")
+            raise FileEnded(
+                f"{region.path} is shorter than {region.position + region.length} bytes"
+            )
     except (DiskError, FileEnded):
         disk.on_unreadable(region.path)
         raise
@@ -62,8 +63,11 @@ def held(disk: OsDisk, region: Region) -> Buffer | Stretch:
 
 
 class _LastRead:
-    """What was read last. A node gives two followers at the same place the very same region:
-    that object means the bytes as they were promised, whatever becomes of the file."""
+    """The region that was read last, and its bytes.
+
+    A node gives two followers at the same offset the same region object. It stands for the bytes
+    as they were when the response was made, even if the file changed since.
+    """
 
     __slots__ = ("records", "region")
 
@@ -76,7 +80,7 @@ _last_read = _LastRead()
 
 
 class Outbox:
-    """Chunks in order."""
+    """A queue of chunks."""
 
     __slots__ = ("_chunks", "_disk", "in_files", "size")
 
@@ -84,9 +88,9 @@ class Outbox:
         self._disk = disk
         self._chunks: deque[Buffer | Stretch] = deque()
         self.size = 0
-        """Bytes that wait."""
+        """Unsent bytes."""
         self.in_files = 0
-        """How many of them are not in memory."""
+        """The part of them that is in files, not in memory."""
 
     def __bool__(self) -> bool:
         return bool(self._chunks)
@@ -103,12 +107,12 @@ class Outbox:
                 self._chunks.append(chunk)
                 self.size += chunk.left
                 self.in_files += chunk.left
-            elif len(chunk):  # an empty one could never be sent off
+            elif len(chunk):  # an empty chunk would never leave the queue
                 self._chunks.append(chunk)
                 self.size += len(chunk)
 
     def hold_files(self, chunks: Sequence[Chunk | Stretch]) -> Sequence[Chunk | Stretch]:
-        """The same, good for later as well: by then a name may be another file's."""
+        """Replace regions by bytes or open files, before their files are replaced by others."""
         if not any(isinstance(chunk, Region) for chunk in chunks):
             return chunks
         found: list[Chunk | Stretch] = []
@@ -125,8 +129,10 @@ class Outbox:
         return found
 
     def send_lone(self, transport: Transport, chunks: Sequence[Chunk | Stretch] | None) -> bool:
-        """Send an answer that is small and has nothing before it: the usual case. False: nothing
-        was sent; else what the socket did not take is here."""
+        """Send a small response with nothing queued before it: the usual case.
+
+        False: nothing was sent. True: the part that was not accepted is in the queue.
+        """
         if self._chunks or chunks is None or len(chunks) != 1:
             return False
         chunk = chunks[0]
@@ -142,7 +148,7 @@ class Outbox:
         return True
 
     def send(self, transport: Transport) -> bool:
-        """Send as much as the socket takes; whether that is all."""
+        """Send as much as the transport accepts; return whether that is everything."""
         chunks = self._chunks
         try:
             if self.size <= JOINED_MAX and chunks and not self.in_files:
@@ -178,7 +184,7 @@ class Outbox:
         self.size = self.in_files = 0
 
     def _run(self) -> list[Buffer]:
-        """The bytes up to the next file."""
+        """The chunks of bytes before the next file."""
         run: list[Buffer] = []
         for chunk in self._chunks:
             if isinstance(chunk, Stretch) or len(run) == GATHER_MAX:
@@ -202,7 +208,7 @@ class Outbox:
         try:
             count = transport.send_file(stretch.fd, stretch.position, stretch.left)
             if count == 0:
-                raise FileEnded(f"a segment ended {stretch.left} bytes before its promised end")
+                raise FileEnded(f"{stretch.path} is {stretch.left} bytes shorter than expected")
         except OSError as error:
             if isinstance(error, FileEnded) or error.errno == errno.EIO:
                 self._disk.on_unreadable(stretch.path)

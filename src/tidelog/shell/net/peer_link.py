@@ -31,15 +31,15 @@ HANDSHAKE_FRAME_MAX = 2 * MESSAGE_MAX
 NUMBER_MAX = 2**31 - 1
 RECEIVES_PER_TURN = 64
 KEPT_BYTES_MAX = 12 * 1024 * 1024
-"""The room of an answer is kept for the next one, unless it was larger than they usually are
-(`replica.fetch.response.max.bytes`): one large record must not be paid for ever after."""
+"""Larger receive buffers are released after use. Usual responses are smaller
+(`replica.fetch.response.max.bytes`); one large record must not cost memory for ever."""
 
 
 class LinkEvents(NamedTuple):
     """The callbacks of a link."""
 
     answered: Callable[[int, object], None]
-    """A request's own number, and the response; good until this returns."""
+    """Called with the request's number and the response, which is valid until this returns."""
     failed: Callable[[int], None]
     broken: Callable[[], None]
     unproven: Callable[[str], None] = lambda _reason: None
@@ -47,7 +47,7 @@ class LinkEvents(NamedTuple):
 
 
 class PeerLink:
-    """One connection to one broker, or none at the moment."""
+    """The link to one broker; connects when there is a request."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class PeerLink:
         self._events = 0
         self._flush_soon = self._flush
         self.silent = False
-        """A fault switch: what is sent is lost, what comes is not heard."""
+        """A fault switch: drop everything that is sent and received."""
 
     def send(self, correlation: int, request: object) -> None:
-        """Ask; `answered` or `failed` will be told about this correlation, once."""
+        """Send a request; `answered` or `failed` is called once with this correlation."""
         if self.silent:
             self._swallowed.append(correlation)
             return
@@ -128,7 +128,7 @@ class PeerLink:
             self._read()
 
     def heal(self) -> None:
-        """No longer silent. What was swallowed is gone: begin anew."""
+        """Turn `silent` off: fail the dropped requests and reconnect."""
         self.silent = False
         self.close()
         swallowed, self._swallowed = self._swallowed, []
@@ -136,7 +136,7 @@ class PeerLink:
             self._callbacks.failed(correlation)
 
     def close(self) -> None:
-        """Give up the connection; whoever waits is told."""
+        """Close the connection and fail its pending requests."""
         if self._transport is None:
             return
         if self._deadline is not None:

@@ -1,12 +1,12 @@
-"""Shorter ways between processes of one machine.
+"""Faster connections between processes of one machine.
 
-Between brokers there is a Unix socket beside the internal listener. Over loopback every byte
-passes through TCP, twice for each replica; a Unix socket takes a third of the CPU. Only an
-internal listener on a loopback address has one: nobody else could reach it anyway. Its name is
-the port's, in Linux's abstract namespace: like the port it belongs to the network namespace,
-and nothing is left behind when the process ends.
+Brokers connect over a Unix socket beside the internal listener: it takes a third of the CPU of
+TCP over loopback, through which every byte would pass twice for each replica. Only an internal
+listener on a loopback address has one, because other machines can't reach that address. The
+socket is named after the port, in Linux's abstract namespace: like the port it belongs to the
+network namespace, and it leaves no file when the process ends.
 
-Clients come over loopback, and are sent to without pacing.
+Clients connect over loopback, and TCP pacing is off for them.
 
 Invariants: the processes at both ends belong to the same user, and a large response fits into
 the socket; otherwise brokers use TCP. Neither way is trusted: the handshake proves the peer
@@ -21,13 +21,12 @@ from contextlib import suppress
 
 BUFFER_BYTES = 4 * 1024 * 1024
 BUFFER_BYTES_MIN = 1024 * 1024
-"""With less an answer would leave in many small pieces: then TCP is better."""
+"""With less, a response would be sent in many small pieces, and TCP would be faster."""
 _CREDENTIALS = struct.Struct("3i")
 
 
 def listen_beside(sock: socket.socket, backlog: int) -> socket.socket | None:
-    """A socket for those of this machine who would connect to this one; None if there can't
-    be one."""
+    """Listen on the Unix socket beside a listening TCP socket; None if that is impossible."""
     host, port = sock.getsockname()[:2]
     if not _is_served(host):
         return None
@@ -45,7 +44,7 @@ def listen_beside(sock: socket.socket, backlog: int) -> socket.socket | None:
 
 
 def connect_beside(host: str, port: int) -> socket.socket | None:
-    """Connected to a process of our own that listens beside that address; else None."""
+    """Connect to the Unix socket beside an address, if a process of this user listens there."""
     if not _is_served(host):
         return None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -61,15 +60,17 @@ def connect_beside(host: str, port: int) -> socket.socket | None:
 
 
 def widen(sock: socket.socket) -> bool:
-    """Make room for a large answer; whether the system allows enough."""
+    """Enlarge the send buffer for large responses; return whether the system allows it."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) >= BUFFER_BYTES_MIN
 
 
 def unpace(sock: socket.socket, peer_host: str) -> None:
-    """Send at once, if the peer is on this machine. BBR, the congestion control of many
-    machines, sets a timer for every few packets, which in a virtual machine costs more than the
-    packets; over loopback nothing is ever congested. Reno is part of every Linux."""
+    """Turn TCP pacing off if the peer is on this machine.
+
+    BBR, the congestion control of many machines, sets a timer for every few packets, which in a
+    virtual machine costs more than the packets. Loopback is never congested. Every Linux has Reno.
+    """
     if _is_served(peer_host):
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
