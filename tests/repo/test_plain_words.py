@@ -29,15 +29,38 @@ OLD_MESSAGES = (
     "apps/pipeline",
     "apps/spark",
     "core/lineage",
-    "core/record",
-    "core/settings",
     "core/storage",
-    "lab",
-    "shell",
+    "lab/fuzz",
+    "lab/historical_truncation.py",
+    "lab/story",
+    "shell/client",
+    "shell/metrics",
+    "shell/supervisor",
 )
-"""Folders below src/tidelog with error messages that are not rewritten yet."""
-OLD_DOCS = ("ARCHITECTURE.md", "docs/explanation", "docs/how-to", "docs/reference", "docs/tutorial")
-"""Folders of docs that are not rewritten yet."""
+"""Places below src/tidelog with error messages that are not rewritten yet."""
+OLD_DOCS = (
+    "ARCHITECTURE.md",
+    "docs/explanation/elections-and-fencing.md",
+    "docs/explanation/exactly-once-into-a-topic.md",
+    "docs/explanation/how-cost-grows.md",
+    "docs/explanation/what-damage-can-do.md",
+    "docs/explanation/what-the-lab-proves.md",
+    "docs/how-to/look-into-a-partition.md",
+    "docs/reference/audit.md",
+    "docs/reference/broker-settings.md",
+    "docs/reference/checker-bounds.md",
+    "docs/reference/compaction.md",
+    "docs/reference/invariants.md",
+    "docs/reference/mechanisms.md",
+    "docs/reference/on-disk-files.md",
+    "docs/reference/pipeline-file.md",
+    "docs/reference/record-formats.md",
+    "docs/reference/simulator-faults.md",
+    "docs/reference/spark-options.md",
+    "docs/reference/verify.md",
+    "docs/tutorial/lose-a-record-and-keep-it.md",
+)
+"""Pages that are not rewritten yet."""
 NEVER_CHECKED = ("docs/adr", "CHANGELOG.md")
 """History: past decisions and changes stay as they were written."""
 
