@@ -178,7 +178,7 @@ def test_no_cluster_is_one_line(nobody: str, command: str) -> None:
 def test_a_bad_address_is_one_line() -> None:
     found = run("localhost:x", "info")
     assert found.exit_code == 2
-    assert "'localhost:x' is no address; write host:port" in found.stderr
+    assert "'localhost:x' is not an address; write host:port" in found.stderr
     assert found.stderr.count("\n") == 1
 
 

@@ -328,14 +328,14 @@ def test_offsets_that_are_not_there_are_told_and_followed(bootstrap: str) -> Non
     produce(bootstrap, topic, b"a\nb\nc\n")
     process = start(bootstrap, "consume", topic, "-o", "500", "-n", "1")
     assert process.stderr is not None
-    told = f"the log of {topic}-0 ends at offset 3, before 500; reading on at offset 3"
+    told = f"the log of {topic}-0 ends at offset 3, before 500; continuing at offset 3"
     assert process.stderr.readline().decode() == f"tidelog: {told}\n"
     produce(bootstrap, topic, b"d\n")
     assert end(process)[0] == b"d\n"
     delete_records(bootstrap, topic, 2)
     found = run(bootstrap, "consume", topic, "-o", "0", "-e")
     assert (found.exit_code, found.stdout) == (0, "c\nd\n")
-    begins = f"the log of {topic}-0 begins at offset 2; 0 is gone; reading on at offset 2"
+    begins = f"the log of {topic}-0 begins at offset 2, after offset 0; continuing at offset 2"
     assert found.stderr == f"tidelog: {begins}\n"
 
 

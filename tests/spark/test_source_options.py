@@ -131,7 +131,7 @@ def test_settings_of_the_client(caplog: pytest.LogCaptureFixture) -> None:
         ({"subscribe": "-", "assign": '{"a": 0}'}, "'a' has no list of partitions"),
         ({"subscribe": "-", "assign": "a"}, "assign is 'a'; give JSON"),
         ({"kafka.bootstrap.servers": "-"}, "kafka.bootstrap.servers is missing"),
-        ({"kafka.bootstrap.servers": "here:x"}, "'here:x' is no address"),
+        ({"kafka.bootstrap.servers": "here:x"}, "'here:x' is not an address"),
         ({"bootstrapServers": "there:1"}, "differ; give one of them"),
         ({"startingOfsets": "earliest"}, "has no option 'startingofsets'; did you mean starting"),
         ({"qwerty": "1"}, "has no option 'qwerty'; docs/reference/spark-options.md"),

@@ -32,7 +32,7 @@ def run(*arguments: str) -> Invocation:
             "--faults can't be combined with --bootstrap",
         ),
         (["--bootstrap", "localhost:1", "--seconds", "1"], "can't connect to localhost:1"),
-        (["--bootstrap", "localhost:notaport"], "is no address"),
+        (["--bootstrap", "localhost:notaport"], "is not an address"),
         (["--acks", "0"], "--acks"),
         (["--seconds", "0"], "--seconds"),
         (["--client", "java"], "--client"),

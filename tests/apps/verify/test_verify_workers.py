@@ -12,11 +12,10 @@ from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.checker.partition_check import History, check_partition
 from tidelog.apps.verify.history.rows import Outcome, read_acks
 from tidelog.apps.verify.served_log import read_log
-from tidelog.apps.verify.workload import librdkafka_settings
+from tidelog.apps.verify.workload import librdkafka_clients
 from tidelog.apps.verify.workload.crew import Crew, Worker, WorkerFailed
-from tidelog.apps.verify.workload.ledger import Ledger
+from tidelog.apps.verify.workload.ledger import Ledger, Pace
 from tidelog.apps.verify.workload.orders import Task
-from tidelog.apps.verify.workload.pace import Pace
 from tidelog.apps.verify.workload.worker import ROLES
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.offsets import list_offset
@@ -139,6 +138,6 @@ def test_a_pace_is_even_and_makes_up_little() -> None:
 
 def test_librdkafka_is_asked_for_what_the_run_promises() -> None:
     asked = task(Path(), "", "localhost:1", 1)._replace(acks="1", idempotence=False)
-    settings = librdkafka_settings.producer(asked, "p")
+    settings = librdkafka_clients.producer_settings(asked, "p")
     assert (settings["acks"], settings["enable.idempotence"]) == ("1", False)
-    assert librdkafka_settings.consumer(asked, "c")["enable.auto.commit"] is False
+    assert librdkafka_clients.consumer_settings(asked, "c")["enable.auto.commit"] is False

@@ -54,7 +54,7 @@ def test_what_is_no_address(text: str) -> None:
     if text == "host:":
         assert parse_address(text) == ("host", 9092)
         return
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         parse_address(text)
 
 

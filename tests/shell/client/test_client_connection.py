@@ -59,7 +59,7 @@ def test_an_api_that_is_not_offered_is_refused_before_it_is_sent(broker: FakeBro
     broker.offered[0] = (90, 99)
     with connect(broker) as connection:
         assert not connection.offers(METADATA)
-        with pytest.raises(NotOffered, match="does not offer Metadata: it is not in the broker's"):
+        with pytest.raises(NotOffered, match="does not offer Metadata: the broker does not"):
             connection.call(METADATA, {"topics": None})
         with pytest.raises(NotOffered, match="it has versions 90 to 99, this client 3 to 13"):
             connection.version(0)
@@ -172,8 +172,8 @@ def test_a_connection_that_ends(broker: FakeBroker) -> None:
     with connect(broker) as connection, pytest.raises(Disconnected) as caught:
         connection.call(METADATA, {"topics": None})
     assert str(caught.value) == (
-        f"{broker.address}: the connection was closed while Metadata was under way;"
-        " it may have been carried out all the same"
+        f"{broker.address}: the connection was closed before the response to Metadata;"
+        " it may have been carried out"
     )
 
 
@@ -215,7 +215,7 @@ def test_private_calls_are_json_each_way(broker: FakeBroker) -> None:
 
 
 def test_a_kafka_hangs_up_on_private_calls(broker: FakeBroker) -> None:
-    with connect(broker) as connection, pytest.raises(NotOffered, match="no Tidelog broker"):
+    with connect(broker) as connection, pytest.raises(NotOffered, match="not a Tidelog broker"):
         connection.call_private(DESCRIBE_STATE, {})
 
 

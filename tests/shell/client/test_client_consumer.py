@@ -16,10 +16,10 @@ from tidelog.core.record.encoder import encode_batch, encode_marker
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL, parse
 from tidelog.core.types import TopicPartition
+from tidelog.shell.client import consumer as consuming
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.consuming import consumer as consuming
-from tidelog.shell.client.consuming.consumer import Consumer, Span
+from tidelog.shell.client.consumer import Consumer, Span
 from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
 
 FETCH = 1
@@ -211,7 +211,7 @@ def test_a_leader_that_hangs_up_is_asked_again(reading: Reading) -> None:
     assert reading.values(consumer) == ["a"]
     (line,) = reading.told
     assert line.startswith("orders-0: can't reach broker 1: ")
-    assert line.endswith("; trying again")
+    assert line.endswith("; retrying")
 
 
 def test_a_leader_that_is_silent_is_given_up(reading: Reading) -> None:
@@ -276,7 +276,7 @@ def test_a_new_leader_that_has_it_all_is_followed(reading: Reading) -> None:
     reading.logs[1].epoch_end = (7, 2)
     move_leader(reading, 8)
     assert reading.values(consumer, until=1) == ["c"]
-    assert reading.told == ["orders-0 is now led by broker 2; reading on at offset 2"]
+    assert reading.told == ["orders-0 is now led by broker 2; continuing at offset 2"]
 
 
 def test_what_was_truncated_is_told_and_read_anew(reading: Reading) -> None:
@@ -290,8 +290,8 @@ def test_what_was_truncated_is_told_and_read_anew(reading: Reading) -> None:
     move_leader(reading, 8)
     assert reading.values(consumer, until=1) == ["other"]
     assert reading.told[0] == (
-        "orders-0 was truncated: offsets 1 to 2, read before, are no longer in the log;"
-        " reading on at offset 1"
+        "orders-0 was truncated: offsets 1 to 2, which were read, are no longer in the log;"
+        " continuing at offset 1"
     )
 
 
@@ -310,8 +310,8 @@ def test_an_end_that_was_truncated_is_not_waited_for(reading: Reading) -> None:
 @pytest.mark.parametrize(
     ("start", "told"),
     [
-        (0, "the log of orders-0 begins at offset 2; 0 is gone; reading on at offset 2"),
-        (9, "the log of orders-0 ends at offset 3, before 9; reading on at offset 3"),
+        (0, "the log of orders-0 begins at offset 2, after offset 0; continuing at offset 2"),
+        (9, "the log of orders-0 ends at offset 3, before 9; continuing at offset 3"),
     ],
 )
 def test_offsets_out_of_range_are_told(reading: Reading, start: int, told: str) -> None:
@@ -367,7 +367,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(reading: Reading) -> None:
 
     log.broker.answers[FETCH] = by_new_id
     assert reading.values(consumer, until=1) == ["new"]
-    assert "topic orders was deleted and created anew" in reading.told[-1]
+    assert "topic orders was deleted and recreated" in reading.told[-1]
 
 
 def _refused(request: dict[str, Any], error: int) -> dict[str, Any]:

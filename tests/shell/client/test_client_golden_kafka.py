@@ -172,7 +172,7 @@ def test_a_partition_by_what_kafkas_protocol_tells(kafka: list[FakeBroker]) -> N
     document = run(kafka, "partition", "describe", "jt/1")
     (found,) = document["partitions"]
     assert document["holds"] is True
-    assert "no Tidelog" in document["missing"]
+    assert "not a Tidelog" in document["missing"]
     (leader,) = [each for each in found["replicas"] if each["role"] == "leader"]
     assert leader["broker"] == found["leader"]
     assert leader["epochs"] == [[0, 0], [3, 10]]

@@ -15,7 +15,7 @@ from tidelog.core.types import TopicPartition
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.consuming.consumer import Consumer, Span
+from tidelog.shell.client.consumer import Consumer, Span
 from tidelog.shell.client.groups import group_admin
 from tidelog.shell.client.groups.consumer_protocol import (
     assign_ranges,
@@ -304,7 +304,7 @@ def test_a_member_of_a_group_of_librdkafkas_mock() -> None:
 def read_group(cluster: Cluster, wanted: int) -> list[str]:
     told: list[str] = []
     member = GroupConsumer(
-        Consumer(cluster, tell=told.append),
+        Consumer(cluster, notify=told.append),
         "g",
         lambda: ["orders"],
         lambda keys, committed: {

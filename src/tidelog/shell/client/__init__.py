@@ -1,16 +1,20 @@
-"""A small blocking Kafka client, for our own commands, tests and checks.
+"""A small blocking Kafka client for our own commands, tests and checks.
 
-It speaks to Tidelog and to any Kafka from 2.1 on. One thread uses it; nothing happens in
-the background: no call, no traffic.
+It works with Tidelog and with Kafka from 2.1 on. It has no thread: without a call there is no
+traffic.
 
-    connection   one socket: versions are agreed on, requests answered, time-outs kept
-    cluster      who leads what; asks the right broker, and again when leaders change
-    admin        topics and settings, one at a time
-    administration  all that an administrator may ask, many at once
-    offsets      where many partitions begin and end
-    producer     appends batches, exactly once if asked to
-    partitioner  which partition a record goes to, as Kafka's Java client has it
-    reader       fetches batches and opens them; offsets by time
-    consuming    reads many partitions at once, and follows their leaders
-    groups       looks after consumer groups, or is a member of one
+    connection      one socket: agrees on versions, sends requests, receives responses, times out
+    cluster         metadata and a connection to each broker; sends requests to the right one
+    retry           the retry policy: which errors, how often, for how long
+    admin           create, delete and describe single topics
+    administration  topics, configs, reassignments and elections, many at once
+    offsets         offsets by time, ends of logs and of leader epochs
+    batch_sender    sends batches to leaders, several requests in flight
+    producer        appends batches, exactly once if idempotent
+    partitioner     the partition of a record, as Kafka's Java client chooses it
+    fetching        the fetch pipeline
+    reader          reads one partition, record by record
+    consumer        reads many partitions at once, over leader changes
+    read_position   a position in a partition, compared with the log of each new leader
+    groups          describes and changes consumer groups, or joins one
 """

@@ -1,4 +1,4 @@
-"""Topics and settings, one at a time, as tests and checks ask for them."""
+"""Create, delete and describe single topics; read configs and the state of brokers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def create_topic(
     *,
     exist_ok: bool = False,
 ) -> None:
-    """Create a topic; returns once each of its partitions has a leader."""
+    """Create a topic and wait until each partition has a leader."""
     topic = NewTopic(name, partitions, replication_factor, (), configs or {})
     [(made, _, _)] = create_topics(cluster, [topic])
     if made.error and not (exist_ok and made.error == ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -53,18 +53,18 @@ def await_leaders(cluster: Cluster, name: str) -> None:
 
 
 def delete_topic(cluster: Cluster, name: str, *, missing_ok: bool = False) -> None:
-    """Delete a topic; returns once the broker asked no longer lists it."""
-    [gone] = delete_topics(cluster, [name])
-    if gone.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    """Delete a topic and wait until it is no longer listed."""
+    [deleted] = delete_topics(cluster, [name])
+    if deleted.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         if not missing_ok:
             raise NoSuchTopic(f"topic {name!r}", name)
-    elif gone.error:
-        raise BrokerError(f"deleting topic {name}", gone.error, gone.message)
+    elif deleted.error:
+        raise BrokerError(f"deleting topic {name}", deleted.error, deleted.message)
     await_gone(cluster, name)
 
 
 def await_gone(cluster: Cluster, name: str) -> None:
-    """Wait until a topic that was deleted is no longer listed."""
+    """Wait until a deleted topic is no longer listed."""
     retry = Retry(cluster.timeout_s)
     while True:
         topic = cluster.refresh([name]).topics.get(name)
@@ -76,7 +76,7 @@ def await_gone(cluster: Cluster, name: str) -> None:
 def topic_configs(
     cluster: Cluster, topics: Sequence[str], keys: Sequence[str] | None = None
 ) -> dict[str, dict[str, str | None]]:
-    """Settings in force, by topic; topics that are gone are left out."""
+    """Return the effective configs by topic; missing topics are left out."""
     if not topics:
         return {}
     return cluster.ask_any(lambda one: _describe_configs(one, TOPIC_RESOURCE, topics, keys))
@@ -85,7 +85,7 @@ def topic_configs(
 def broker_configs(
     cluster: Cluster, broker_id: int, keys: Sequence[str] | None = None
 ) -> dict[str, str | None]:
-    """A broker's settings in force, as that broker tells them."""
+    """Return the effective configs of a broker, as that broker reports them."""
     broker = cluster.broker(broker_id)
     name = str(broker_id)
     return _describe_configs(broker, BROKER_RESOURCE, [name], keys).get(name, {})
@@ -105,7 +105,7 @@ def _describe_configs(
         if not result["error_code"]:
             found[result["resource_name"]] = _values(result)
         elif result["error_code"] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            what = f"settings of {result['resource_name']}"
+            what = f"configs of {result['resource_name']}"
             raise BrokerError(what, result["error_code"], result.get("error_message"))
     return found
 
@@ -117,18 +117,21 @@ def _values(result: Struct) -> dict[str, str | None]:
 def describe_state(
     cluster: Cluster, broker_id: int, topic: str | None = None, partition: int | None = None
 ) -> dict[str, Any] | None:
-    """What a Tidelog broker knows of its replicas (private API 32000); None if it is another
-    kind of broker. Raises CannotConnect if it can't be reached."""
-    question: dict[str, Any] = {}
+    """Return what a Tidelog broker knows about its replicas (private API 32000).
+
+    None: it is not a Tidelog broker. Raises CannotConnect.
+    """
+    query: dict[str, Any] = {}
     if topic is not None:
-        question["topic"] = topic
+        query["topic"] = topic
     if partition is not None:
-        question["partition"] = partition
+        query["partition"] = partition
     try:
-        return cluster.broker(broker_id).call_private(DESCRIBE_STATE, question)
+        return cluster.broker(broker_id).call_private(DESCRIBE_STATE, query)
     except NotOffered:
-        # It hung up: a Kafka does that, and so does a broker that just died. Only one is back.
+        # It closed the connection: so does Kafka, and so does a broker that just died. Only
+        # Kafka can be connected to again.
         connection = cluster.broker(broker_id)
         if not connection.versions:
-            raise CannotConnect(connection.address, "it offers nothing", True) from None
+            raise CannotConnect(connection.address, "it offers no APIs", True) from None
         return None

@@ -29,7 +29,7 @@ from tidelog.shell.client.client_errors import (
 )
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
-from tidelog.shell.client.connection import KafkaConnection, Question
+from tidelog.shell.client.connection import KafkaConnection, SentRequest
 from tidelog.shell.client.retry import Retry
 
 ALL = -1
@@ -72,14 +72,14 @@ WRITTEN_UNKNOWN_OFFSET = Produced(ErrorCode.NONE, NO_OFFSET, -1, -1, None)
 class PendingProduce(NamedTuple):
     """A Produce request that was sent."""
 
-    question: Question
+    sent: SentRequest
     names: dict[TopicId, str]
     """Responses from version 13 on contain topic ids instead of names."""
     wait_s: float
 
     def receive(self, connection: KafkaConnection) -> dict[TopicPartition, Produced]:
         """Wait for the response. Raises ClientError."""
-        answer = connection.answer(self.question, self.wait_s)
+        answer = connection.answer(self.sent, self.wait_s)
         found = {}
         for topic in answer["responses"]:
             name = topic["name"] if "name" in topic else self.names[topic["topic_id"]]
@@ -113,9 +113,9 @@ def send_produce(
     def encode(correlation: int, client: str) -> list[Buffer]:
         return produce_pieces(version, correlation, client, acks, timeout_ms, records)
 
-    question = connection.ask_in_pieces(PRODUCE, version, encode)
+    sent = connection.ask_in_pieces(PRODUCE, version, encode)
     names = {topic.id: topic.name for topic in records}
-    return PendingProduce(question, names, timeout_ms / 1000 + answer_s)
+    return PendingProduce(sent, names, timeout_ms / 1000 + answer_s)
 
 
 @slotted

@@ -1,7 +1,7 @@
-"""What can go wrong between a client and a cluster, each in one line that says what to do.
+"""The errors of the client; each text is one line that says what failed and what to do.
 
-Always true: `Unresolved` and its kinds mean that a request was sent and its fate is not
-known; every other error means that the request did nothing.
+Invariant: `Unresolved` and its subclasses mean that a request was sent and its outcome is
+unknown; every other error means that the request changed nothing.
 """
 
 from tidelog.core.errors import ErrorCode
@@ -29,7 +29,7 @@ RETRIABLE = frozenset(
         15,  # COORDINATOR_NOT_AVAILABLE
     }
 )
-"""Errors that may be gone when asked again, maybe of another broker."""
+"""Error codes after which the same request may succeed later, or at another broker."""
 
 
 def error_name(code: int) -> str:
@@ -50,7 +50,7 @@ class ClientError(Exception):
 
 
 class CannotConnect(ClientError):
-    """No connection came about; nothing was sent."""
+    """The connection failed; nothing was sent."""
 
     def __init__(self, address: str, why: str, advertised: bool = False) -> None:
         if advertised:
@@ -71,17 +71,17 @@ class CannotConnect(ClientError):
 
 
 class NotKafka(ClientError):
-    """Whatever answered does not speak Kafka's protocol."""
+    """The peer does not speak Kafka's protocol."""
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(
-            f"{address} does not answer in Kafka's protocol ({why}); is it a plaintext listener?"
+            f"{address} does not speak Kafka's protocol ({why}); is it a plaintext listener?"
         )
         self.address = address
 
 
 class NotOffered(ClientError):
-    """The broker does not know the API, or no version that this client speaks."""
+    """The broker does not offer the API, or no version that this client supports."""
 
     def __init__(self, address: str, name: str, why: str) -> None:
         super().__init__(f"{address} does not offer {name}: {why}")
@@ -97,14 +97,14 @@ class Unresolved(ClientError):
 
 
 class NoAnswer(Unresolved):
-    """The time was up before the answer was there."""
+    """The request timed out."""
 
     def __init__(self, address: str, name: str, timeout_s: float) -> None:
-        # Nothing but a greeting: it has no effect that one could wonder about.
+        # ApiVersions changes nothing, so its outcome does not matter.
         what = (
             "it may hang; try tidelog status"
             if name == "ApiVersions"
-            else "it may have been carried out all the same"
+            else "it may have been carried out"
         )
         super().__init__(
             f"{address} did not answer {name} within {round(timeout_s, 2):g} s; {what}"
@@ -114,22 +114,21 @@ class NoAnswer(Unresolved):
 
 
 class Disconnected(Unresolved):
-    """The connection ended before the answer was there."""
+    """The connection ended before the response arrived."""
 
     def __init__(self, address: str, name: str, why: str) -> None:
         super().__init__(
-            f"{address}: {why} while {name} was under way;"
-            " it may have been carried out all the same"
+            f"{address}: {why} before the response to {name}; it may have been carried out"
         )
         self.address = address
 
 
 class BrokerError(ClientError):
-    """The broker answered with an error."""
+    """The broker returned an error code."""
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
-        told = f" ({message})" if message else ""
-        super().__init__(f"{what}: {error_name(code)}{told}")
+        detail = f" ({message})" if message else ""
+        super().__init__(f"{what}: {error_name(code)}{detail}")
         self.code = code
 
     @property
@@ -149,11 +148,11 @@ class NoSuchTopic(ClientError):
         super().__init__(f"there is no {name} in the cluster; {hint}")
         self.name = name
         self.topic = topic
-        """The topic itself, if it is that which is not there."""
+        """The name of the missing topic; None if only a partition is missing."""
 
 
 class NoSuchPartition(NoSuchTopic):
-    """The topic is there, but has no such partition."""
+    """The topic exists, but not the partition."""
 
     def __init__(self, topic: str, partition: int) -> None:
         hint = f"`tidelog topic describe {topic}` shows its partitions"
@@ -161,11 +160,11 @@ class NoSuchPartition(NoSuchTopic):
 
 
 class NothingMore(ClientError):
-    """A log does not reach the offset that was asked for."""
+    """A log does not reach the requested end offset."""
 
     def __init__(self, partition: str, offset: int, wanted: int, timeout_s: float) -> None:
         super().__init__(
-            f"{partition} has nothing from offset {offset} on, {wanted} was wanted as its end;"
-            f" nothing came within {timeout_s:g} s"
+            f"{partition} ends at offset {offset}, before the requested end {wanted};"
+            f" no record arrived within {timeout_s:g} s"
         )
         self.offset = offset

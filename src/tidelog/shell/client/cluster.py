@@ -1,8 +1,8 @@
-"""The cluster as a client sees it: its brokers, who leads what, and a connection to each.
+"""The cluster as a client sees it: brokers, leaders, and a connection to each broker.
 
-What was learnt from one broker may be old: whoever is told so (not the leader, fenced, no
-connection) asks for the metadata again, until the time is up. Always true: after `timeout_s`
-no further try begins.
+Metadata may be out of date. A request that fails for that reason (not the leader, fenced, no
+connection) is sent again after a refresh, until the time is up. Invariant: no attempt begins
+after `timeout_s`.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ SHARES_MAX = 4
 
 
 class Cluster:
-    """Brokers found through `bootstrap` ("host:port,host:port"), asked when needed."""
+    """The brokers found through `bootstrap` ("host:port,host:port"). Connects when needed."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Cluster:
         texts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
         self.bootstrap = [parse_address(text) for text in texts if text.strip()]
         if not self.bootstrap:
-            raise ValueError("no bootstrap address; give host:port")
+            raise ValueError("bootstrap address is missing; give host:port")
         self.client_id = client_id
         self.timeout_s = timeout_s
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
         self._suspects: set[tuple[str, int]] = set()
-        """Those that did not answer when they were last asked."""
+        """Addresses that did not respond to the last request."""
         self._metadata: ClusterMetadata | None = None
 
     def __enter__(self) -> "Cluster":
@@ -74,9 +74,11 @@ class Cluster:
     # -- connections ------------------------------------------------------------------------
 
     def any_broker(self) -> KafkaConnection:
-        """A broker that can be reached: one that is connected, one of the bootstrap list, or
-        one that metadata told of; those that failed last come last. Raises the error of the
-        first address if none can."""
+        """Return a connection to a reachable broker.
+
+        Tries connected brokers, then the bootstrap list, then the brokers in the metadata; those
+        that failed last come last. Raises the error of the first address if all fail.
+        """
         first: CannotConnect | None = None
         for host, port in self._places():
             try:
@@ -89,15 +91,16 @@ class Cluster:
         raise first
 
     def _places(self) -> list[tuple[str, int]]:
-        """Every address that is known, the best first."""
+        """All known addresses, the best first."""
         connected = [place for place, one in self._connections.items() if not one.closed]
         known = self._metadata.brokers.values() if self._metadata else ()
-        told = [(broker.host, broker.port) for broker in known]
-        places = list(dict.fromkeys([*connected, *self.bootstrap, *told]))
+        advertised = [(broker.host, broker.port) for broker in known]
+        places = list(dict.fromkeys([*connected, *self.bootstrap, *advertised]))
         return sorted(places, key=lambda place: place in self._suspects)
 
     def ask_any(self, ask: Callable[[KafkaConnection], T]) -> T:
-        """Ask any broker; another one if it hangs up or hangs. For what may be asked twice."""
+        """Send a request to any broker; to another one if it disconnects or times out. The request
+        must be safe to repeat."""
         retry = Retry(self.timeout_s)
         while True:
             broker = self.any_broker()
@@ -114,7 +117,7 @@ class Cluster:
                 return answer
 
     def broker(self, broker_id: BrokerId) -> KafkaConnection:
-        """The broker of that id, at the address it advertises."""
+        """Return the connection to a broker, at its advertised address."""
         found = self.metadata.brokers.get(broker_id)
         if found is None:
             found = self.refresh([]).brokers.get(broker_id)
@@ -123,7 +126,7 @@ class Cluster:
         return self._connect(found.host, found.port, advertised=True)
 
     def own_connection(self, broker_id: BrokerId) -> KafkaConnection:
-        """A connection that nobody else uses; whoever asked for it closes it."""
+        """Open a connection that is not shared; the caller closes it."""
         shared = self.broker(broker_id)
         found = self.metadata.brokers[broker_id]
         return KafkaConnection(
@@ -131,12 +134,12 @@ class Cluster:
         )
 
     def controller(self) -> KafkaConnection:
-        """The broker to which changes of topics go."""
+        """Return the connection to the controller."""
         controller = self.metadata.controller_id
         if controller < 0:
             controller = self.refresh([]).controller_id
         if controller < 0:
-            raise BrokerError("looking for the controller", ErrorCode.NOT_CONTROLLER)
+            raise BrokerError("the cluster has no controller", ErrorCode.NOT_CONTROLLER)
         return self.broker(controller)
 
     def _connect(self, host: str, port: int, *, advertised: bool) -> KafkaConnection:
@@ -153,16 +156,16 @@ class Cluster:
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """As last seen; asked for if it never was."""
+        """The last metadata response; requested if there is none."""
         return self._metadata or self.refresh()
 
     def refresh(self, topics: Sequence[str] | None = None) -> ClusterMetadata:
-        """Ask a broker: for some topics, or (None) all. No topic is created by that."""
+        """Request metadata of some topics, or (None) of all. Creates no topic."""
         request = {
             "topics": None if topics is None else [{"name": topic} for topic in topics],
             "allow_auto_topic_creation": False,
         }
-        # Nobody may take so long that the others are not asked: each gets its share.
+        # One broker must not use up the time: each gets its share.
         share_s = max(self.timeout_s / len(self._places()), self.timeout_s / SHARES_MAX)
 
         def ask(broker: KafkaConnection) -> ClusterMetadata:
@@ -178,7 +181,7 @@ class Cluster:
         return fresh
 
     def topic(self, name: str) -> TopicMetadata:
-        """A topic, asked for if it is not known. Raises NoSuchTopic."""
+        """Return a topic's metadata, requested if unknown. Raises NoSuchTopic."""
         found = self.metadata.topics.get(name)
         if found is None or found.error:
             found = self.refresh([name]).topics.get(name)
@@ -189,7 +192,7 @@ class Cluster:
         return found
 
     def partition(self, topic: str, partition: int) -> PartitionMetadata:
-        """A partition, asked for if it is not known. Raises NoSuchTopic."""
+        """Return a partition's metadata, requested if unknown. Raises NoSuchTopic."""
         found = self.topic(topic).partitions.get(partition)
         if found is None:
             self.refresh([topic])
@@ -209,7 +212,7 @@ class Cluster:
             found = self.partition(topic, partition)
         return found
 
-    # -- asking the right one ---------------------------------------------------------------
+    # -- requests to leaders ----------------------------------------------------------------
 
     def ask_leader(
         self,
@@ -218,8 +221,10 @@ class Cluster:
         ask: Callable[[KafkaConnection, PartitionMetadata], T],
         timeout_s: float | None = None,
     ) -> T:
-        """Ask the leader; the new one if it changed, until the time is up. `ask` raises
-        BrokerError for an error code; it must do no harm when it is asked twice."""
+        """Send a request to the leader, and again if the leader changes, until the time is up.
+
+        `ask` raises BrokerError for an error code; it must be safe to repeat.
+        """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         retry = Retry(timeout_s, refresh=lambda: self.refresh([topic]))
 
@@ -230,8 +235,8 @@ class Cluster:
         return retry.call(attempt)
 
     def ask_controller(self, ask: Callable[[KafkaConnection], T]) -> T:
-        """Ask the controller; the new one if it changed, until the time is up. What was sent
-        and not answered is not sent again."""
+        """Send a request to the controller, and again if the controller changes. A request that
+        was sent and has no response is not repeated."""
         retry = Retry(
             self.timeout_s, retriable=_is_controller_change, refresh=lambda: self.refresh([])
         )
@@ -250,12 +255,12 @@ def parse_address(text: str) -> tuple[str, int]:
     if text.startswith("["):
         host, closing, rest = text[1:].partition("]")
         if not closing or (rest and not rest.startswith(":")):
-            raise ValueError(f"{text!r} is no address; write [::1]:9092")
+            raise ValueError(f"{text!r} is not an address; write [::1]:9092")
         port = rest[1:]
     elif text.count(":") > 1:
         host, port = text, ""
     else:
         host, _, port = text.partition(":")
     if not host or not (port == "" or (port.isdecimal() and 0 < int(port) <= 65535)):
-        raise ValueError(f"{text!r} is no address; write host:port, such as localhost:9092")
+        raise ValueError(f"{text!r} is not an address; write host:port, such as localhost:9092")
     return host, int(port) if port else DEFAULT_PORT

@@ -1,4 +1,4 @@
-"""What a Metadata answer says, in our words and whatever its version."""
+"""The content of Metadata responses, independent of their version."""
 
 from typing import NamedTuple
 
@@ -23,24 +23,24 @@ class BrokerAddress(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """What metadata says of one partition."""
+    """The metadata of one partition."""
 
     partition: int
     error: int
     leader: BrokerId
-    """-1: nobody leads."""
+    """-1: no leader."""
     leader_epoch: LeaderEpoch
-    """-1: the broker is too old to tell."""
+    """-1: the broker is too old to report it."""
     replicas: list[BrokerId]
     isr: list[BrokerId]
     offline_replicas: list[BrokerId]
     elr: list[BrokerId] | None = None
-    """Eligible leader replicas; None: the broker does not tell."""
+    """Eligible leader replicas; None: the broker does not report them."""
     last_known_elr: list[BrokerId] | None = None
 
 
 class TopicMetadata(NamedTuple):
-    """What metadata says of one topic."""
+    """The metadata of one topic."""
 
     name: str
     error: int
@@ -50,17 +50,17 @@ class TopicMetadata(NamedTuple):
 
 
 class ClusterMetadata(NamedTuple):
-    """An answer to a Metadata request."""
+    """A Metadata response."""
 
     cluster_id: str | None
     controller_id: BrokerId
-    """-1: nobody is in office."""
+    """-1: no controller."""
     brokers: dict[BrokerId, BrokerAddress]
     topics: dict[str, TopicMetadata]
 
 
 def read_metadata(answer: Struct) -> ClusterMetadata:
-    """From the wire's words to ours, whatever the version."""
+    """Convert a Metadata response."""
     brokers = {
         broker["node_id"]: BrokerAddress(
             broker["node_id"], broker["host"], broker["port"], broker.get("rack")
@@ -73,7 +73,7 @@ def read_metadata(answer: Struct) -> ClusterMetadata:
 
 
 def read_topic(topic: Struct) -> TopicMetadata:
-    """One topic of an answer to Metadata or DescribeTopicPartitions."""
+    """Convert one topic of a Metadata or DescribeTopicPartitions response."""
     partitions = {
         partition["partition_index"]: PartitionMetadata(
             partition["partition_index"],
@@ -83,8 +83,8 @@ def read_topic(topic: Struct) -> TopicMetadata:
             list(partition["replica_nodes"]),
             list(partition["isr_nodes"]),
             list(partition.get("offline_replicas", ())),
-            _told(partition, "eligible_leader_replicas"),
-            _told(partition, "last_known_elr"),
+            _broker_list(partition, "eligible_leader_replicas"),
+            _broker_list(partition, "last_known_elr"),
         )
         for partition in topic["partitions"]
     }
@@ -97,6 +97,6 @@ def read_topic(topic: Struct) -> TopicMetadata:
     )
 
 
-def _told(partition: Struct, field: str) -> list[BrokerId] | None:
+def _broker_list(partition: Struct, field: str) -> list[BrokerId] | None:
     found = partition.get(field)
     return None if found is None else list(found)

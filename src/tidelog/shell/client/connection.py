@@ -1,8 +1,8 @@
-"""One connection to one broker: a request, then its answer, within a time.
+"""One connection to one broker: requests, responses and their time limits.
 
-Versions are agreed on when the first request leaves: the newest that both speak. Always
-true: a connection whose answer did not come is closed, so that no answer is ever taken for
-another request's.
+The versions of the APIs are agreed on before the first request: the newest that both sides
+support. Invariant: a connection whose response did not arrive is closed, so that no response is
+taken for that of another request.
 """
 
 import json
@@ -33,15 +33,15 @@ CLIENT_ID = "tidelog"
 TIMEOUT_S = 10.0
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 API_VERSIONS_NEWEST = 3
-"""Enough to tell our name; brokers that do not know it answer in version 0."""
-_TELL_AGAIN = 0.9
+"""The first version with the client's name; brokers that do not know it respond in version 0."""
+_SET_TIMEOUT_AT = 0.9
 _LENGTH = Packing(">i")
 _ERROR_CODE = Packing(">4xh")
-"""Behind the correlation id, first in every version of an ApiVersions answer."""
+"""After the correlation id, in every version of an ApiVersions response."""
 
 
-class Question(NamedTuple):
-    """A request that was sent, and whose answer was not taken yet."""
+class SentRequest(NamedTuple):
+    """A request whose response was not received yet."""
 
     api_key: int
     version: int
@@ -49,21 +49,21 @@ class Question(NamedTuple):
 
 
 class ReceiveMemory:
-    """Memory for answers that is used again: each is good only until the next is taken."""
+    """Reusable memory for responses: each is valid until the next one is received."""
 
     def __init__(self) -> None:
         self._memory = bytearray()
 
     def view(self, length: int) -> memoryview:
-        """Room for an answer."""
+        """Return memory for a response."""
         if length > len(self._memory):
             self._memory = bytearray(length)
         return memoryview(self._memory)[:length]
 
 
 class KafkaConnection:
-    """A connection to `host`:`port`, opened at once. `advertised` says where the address is
-    from: an error then tells that a broker gave it."""
+    """A connection to `host`:`port`, opened at once. `advertised`: a broker gave the address, and
+    errors say so."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class KafkaConnection:
 
     @property
     def closed(self) -> bool:
-        """Whether it must be made anew to be used."""
+        """Whether it can no longer be used."""
         return self._socket is None
 
     # -- versions ---------------------------------------------------------------------------
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """What the broker offers: lowest and highest version by API."""
+        """The lowest and highest version of each API that the broker offers."""
         return self._agree(self.timeout_s)
 
     def _agree(self, timeout_s: float) -> Mapping[int, tuple[int, int]]:
@@ -126,21 +126,21 @@ class KafkaConnection:
         return self._versions
 
     def _ask_versions(self, version: int, timeout_s: float) -> Struct | None:
-        """None: the broker does not know this version of the question."""
+        """Return None if the broker does not support this version of ApiVersions."""
         request = {"client_software_name": "tidelog", "client_software_version": "0"}
         frame = self._exchange(API_VERSIONS, version, request, timeout_s)
         if len(frame) < _ERROR_CODE.size:
-            raise self._not_kafka(f"an answer of {len(frame)} bytes")
+            raise self._not_kafka(f"a response of {len(frame)} bytes")
         if _ERROR_CODE.unpack_from(frame)[0] == ErrorCode.UNSUPPORTED_VERSION:
             return None
         return self._decode(API_VERSIONS, version, frame)
 
     def offers(self, api_key: int) -> bool:
-        """Whether there is a version that both sides speak."""
+        """Whether both sides support a common version."""
         return self._common(api_key, None) is not None
 
     def version(self, api_key: int, max_version: int | None = None) -> int:
-        """The newest version that both sides speak, up to `max_version`. Raises NotOffered."""
+        """Return the newest common version, up to `max_version`. Raises NotOffered."""
         common = self._common(api_key, max_version)
         if common is None:
             offered = self.versions.get(api_key)
@@ -173,74 +173,78 @@ class KafkaConnection:
         max_version: int | None = None,
         timeout_s: float | None = None,
     ) -> Struct:
-        """Ask, and wait for the answer. Raises ClientError."""
+        """Send a request and wait for its response. Raises ClientError."""
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         self._agree(wait_s)
         version = self.version(api_key, max_version)
         return self._decode(api_key, version, self._exchange(api_key, version, request, wait_s))
 
     def send(self, api_key: int, request: Struct, max_version: int | None = None) -> None:
-        """Tell, where no answer comes (Produce with acks=0)."""
+        """Send a request that has no response."""
         version = self.version(api_key, max_version)
         self._send(api_key, version, request, time.monotonic() + self.timeout_s)
 
-    def ask(self, api_key: int, request: Struct, max_version: int | None = None) -> Question:
-        """Send, and take the answer later; nothing else may be asked meanwhile."""
+    def ask(self, api_key: int, request: Struct, max_version: int | None = None) -> SentRequest:
+        """Send a request; `answer` receives the response. Send nothing else in between."""
         version = self.version(api_key, max_version)
         deadline = time.monotonic() + self.timeout_s
-        return Question(api_key, version, self._send(api_key, version, request, deadline))
+        return SentRequest(api_key, version, self._send(api_key, version, request, deadline))
 
     def ask_in_pieces(
         self, api_key: int, version: int, encode: Callable[[int, str], list[Buffer]]
-    ) -> Question:
-        """As `ask`, for a request that lies in pieces; `encode` is given the correlation id and
-        the client's name. Others may be asked before the answer is taken: answers come in the
-        order of questions."""
+    ) -> SentRequest:
+        """Send a request that lies in pieces; `encode` gets the correlation id and client id.
+
+        More requests may be sent before the response is received: responses come in the order of
+        requests.
+        """
         correlation = next(self._correlation)
         deadline = time.monotonic() + self.timeout_s
         self._put(api_key, encode(correlation, self.client_id), deadline)
-        return Question(api_key, version, correlation)
+        return SentRequest(api_key, version, correlation)
 
     def answer(
         self,
-        question: Question,
+        sent: SentRequest,
         timeout_s: float | None = None,
         memory: ReceiveMemory | None = None,
     ) -> Struct:
-        """The answer to what was asked; waits for it. Raises ClientError. Records in it lie in
-        `memory`, if that is given."""
+        """Wait for the response to a request. Raises ClientError. Its records lie in `memory`, if
+        given."""
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + wait_s
-        frame = self._await(question.api_key, question.correlation, wait_s, deadline, memory)
-        return self._decode(question.api_key, question.version, frame)
+        frame = self._await(sent.api_key, sent.correlation, wait_s, deadline, memory)
+        return self._decode(sent.api_key, sent.version, frame)
 
     def fileno(self) -> int:
-        """For `select`: readable once an answer begins to come in."""
+        """The socket, for a selector: readable once a response begins to arrive."""
         return -1 if self._socket is None else self._socket.fileno()
 
     def call_private(
         self, api_key: int, document: Mapping[str, Any], timeout_s: float | None = None
     ) -> dict[str, Any]:
-        """One of Tidelog's own APIs: JSON each way. A broker that does not know it closes
-        the connection: NotOffered."""
+        """Call one of Tidelog's private APIs, with JSON each way. A broker that does not know it
+        closes the connection: NotOffered."""
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         body = {"document": json.dumps(document).encode()}
         try:
             frame = self._exchange(api_key, 0, body, wait_s)
         except Disconnected as error:
-            raise NotOffered(self.address, api_name(api_key), "it is no Tidelog broker") from error
+            raise NotOffered(
+                self.address, api_name(api_key), "it is not a Tidelog broker"
+            ) from error
         try:
             answer = json.loads(bytes(self._decode(api_key, 0, frame)["document"]))
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise self._not_kafka("no JSON object")
+            raise self._not_kafka("the response is not a JSON object")
         return answer
 
     def _exchange(
         self, api_key: int, version: int, request: Struct, timeout_s: float
     ) -> memoryview:
-        """Send a request; the frame of its answer."""
+        """Send a request and return the frame of its response."""
         deadline = time.monotonic() + timeout_s
         correlation = self._send(api_key, version, request, deadline)
         return self._await(api_key, correlation, timeout_s, deadline)
@@ -264,10 +268,10 @@ class KafkaConnection:
             self.close()
             raise Disconnected(self.address, api_name(api_key), _reason(error)) from None
         except BaseException:
-            self.close()  # interrupted: the answer is still on its way
+            self.close()  # interrupted: the response may still arrive
             raise
         if len(frame) < _LENGTH.size or _LENGTH.unpack_from(frame)[0] != correlation:
-            raise self._not_kafka("it answered something that was not asked")
+            raise self._not_kafka("the response has another correlation id")
         return frame
 
     def _send(self, api_key: int, version: int, request: Struct, deadline: float) -> int:
@@ -300,23 +304,23 @@ class KafkaConnection:
         self._read(head, deadline)
         (length,) = _LENGTH.unpack(head)
         if not 0 <= length <= FRAME_BYTES_MAX:
-            raise self._not_kafka(f"an answer of {length} bytes")
+            raise self._not_kafka(f"a response of {length} bytes")
         frame = memoryview(bytearray(length)) if memory is None else memory.view(length)
         self._read(frame, deadline)
         return frame
 
     def _read(self, view: memoryview, deadline: float) -> None:
-        """Fill the view. The socket is told its time anew only as that gets shorter: telling
-        it is a call to the kernel."""
+        """Fill the view. The socket's timeout is set again only when 10 % of it have passed,
+        because setting it is a system call."""
         assert self._socket is not None
-        told_s = float("inf")
+        set_s = float("inf")
         while view:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError
-            if remaining < told_s * _TELL_AGAIN:
+            if remaining < set_s * _SET_TIMEOUT_AT:
                 self._socket.settimeout(remaining)
-                told_s = remaining
+                set_s = remaining
             received = self._socket.recv_into(view)
             if not received:
                 raise ConnectionResetError(0, "the connection was closed")
@@ -346,7 +350,7 @@ def _send_pieces(connected: socket.socket, pieces: list[Buffer]) -> None:
 def _missing(api_key: int) -> str:
     api = APIS.get(api_key)
     hint = f"; Kafka has it from {api.since} on" if api is not None and api.since else ""
-    return f"it is not in the broker's list{hint}"
+    return f"the broker does not list it{hint}"
 
 
 def format_address(host: str, port: int) -> str:
@@ -357,9 +361,9 @@ def format_address(host: str, port: int) -> str:
 def _connect(
     host: str, port: int, address: str, timeout_s: float, advertised: bool
 ) -> socket.socket:
-    """Try every address that the name has, one after another, within the time."""
+    """Connect to the first address of the name that accepts, within the time."""
     deadline = time.monotonic() + timeout_s
-    why = "it has no address"
+    why = "the name has no address"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -380,14 +384,14 @@ def _connect(
             if not isinstance(error, OSError):
                 raise
             slow = isinstance(error, TimeoutError)
-            why = f"no answer within {timeout_s:g} s" if slow else _reason(error)
+            why = f"no response within {timeout_s:g} s" if slow else _reason(error)
         else:
             return connected
     raise CannotConnect(address, why, advertised)
 
 
 def _shared_time(found: list[Any], deadline: float) -> Iterator[tuple[float, Any]]:
-    """Each address, with a fair share of the time that is left."""
+    """Yield each address with an equal share of the remaining time."""
     for number, each in enumerate(found):
         remaining = deadline - time.monotonic()
         yield max(remaining / (len(found) - number), 0.001), each

@@ -25,7 +25,7 @@ from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
-from tidelog.shell.client.connection import KafkaConnection, Question, ReceiveMemory
+from tidelog.shell.client.connection import KafkaConnection, ReceiveMemory, SentRequest
 from tidelog.shell.client.retry import Retry
 
 READ_UNCOMMITTED = 0
@@ -69,7 +69,7 @@ class PendingFetch(NamedTuple):
     """A Fetch request that was sent."""
 
     connection: KafkaConnection
-    question: Question
+    sent: SentRequest
     wanted: Mapping[TopicPartition, FetchFrom]
     topics: Mapping[str, TopicMetadata]
     wait_s: float
@@ -83,7 +83,7 @@ class PendingFetch(NamedTuple):
         Records lie in `memory`, if given, until the next response is received into it. Raises
         ClientError if no response arrives, or BrokerError if the broker refuses the request.
         """
-        answer = self.connection.answer(self.question, self.wait_s, memory)
+        answer = self.connection.answer(self.sent, self.wait_s, memory)
         return _read_response(answer, self.topics)
 
 
@@ -124,9 +124,9 @@ def send_fetch(
         "forgotten_topics_data": [],
     }
     nameless = any(topics[name].id == NO_TOPIC_ID for name in by_topic)
-    question = leader.ask(FETCH, request, LAST_VERSION_WITH_NAMES if nameless else None)
+    sent = leader.ask(FETCH, request, LAST_VERSION_WITH_NAMES if nameless else None)
     wait_s = max_wait_ms / 1000 + leader.timeout_s
-    return PendingFetch(leader, question, wanted, topics, wait_s, time.monotonic() + wait_s)
+    return PendingFetch(leader, sent, wanted, topics, wait_s, time.monotonic() + wait_s)
 
 
 def fetch(

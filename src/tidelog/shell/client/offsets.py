@@ -28,12 +28,12 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
-"""The first offset that the leader has on its own disk."""
+"""The first offset on the leader's own disk."""
 _SINCE = {MAX_TIMESTAMP: (7, "by largest timestamp"), EARLIEST_LOCAL: (8, "of its own disk")}
 
 
 class FoundOffset(NamedTuple):
-    """An answer to ListOffsets."""
+    """A result of ListOffsets."""
 
     offset: Offset
     timestamp: int
@@ -46,8 +46,11 @@ Found: TypeAlias = dict[TopicPartition, FoundOffset | ClientError]
 def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int = READ_UNCOMMITTED
 ) -> Found:
-    """For each partition the first offset not older than its timestamp (-1 if there is none),
-    or LATEST, EARLIEST, MAX_TIMESTAMP. Asked once more where leaders have changed."""
+    """Return for each partition the first offset not older than its timestamp (-1: no such record).
+
+    Timestamps may be LATEST, EARLIEST or MAX_TIMESTAMP. Partitions whose leader has changed are
+    requested once more.
+    """
     found = _ask_leaders(cluster, wanted, isolation)
     again = {
         key: wanted[key]
@@ -121,14 +124,16 @@ def list_offset(
     timestamp: int = LATEST,
     isolation: int = READ_UNCOMMITTED,
 ) -> FoundOffset:
-    """The first offset whose record is not older than `timestamp` (-1 if there is none), or
-    LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL."""
+    """Return the first offset whose record is not older than `timestamp` (-1: no such record).
+
+    `timestamp` may be LATEST, EARLIEST, MAX_TIMESTAMP or EARLIEST_LOCAL.
+    """
     key = TopicPartition(topic, partition)
 
     def ask(leader: KafkaConnection, known: PartitionMetadata) -> FoundOffset:
         first_version, what = _SINCE.get(timestamp, (0, ""))
         if leader.version(LIST_OFFSETS) < first_version:
-            raise NotOffered(leader.address, f"ListOffsets {what}", "it is too old")
+            raise NotOffered(leader.address, f"ListOffsets {what}", "the broker is too old")
         wanted = {
             "partition_index": partition,
             "current_leader_epoch": known.leader_epoch,
@@ -151,8 +156,10 @@ def list_offset(
 def epoch_end(
     cluster: Cluster, topic: str, partition: int, epoch: LeaderEpoch
 ) -> tuple[LeaderEpoch, Offset]:
-    """The largest epoch of the leader's log that is not above `epoch`, and where it ends;
-    (-1, -1) if there is none."""
+    """Return the largest epoch in the leader's log up to `epoch`, and its end offset.
+
+    (-1, -1): the log has no such epoch.
+    """
     key = TopicPartition(topic, partition)
 
     def ask(leader: KafkaConnection, known: PartitionMetadata) -> tuple[LeaderEpoch, Offset]:

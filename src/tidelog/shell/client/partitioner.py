@@ -1,9 +1,9 @@
-"""Which partition a record goes to, as Kafka's Java client decides it.
+"""The partition of a record, chosen as Kafka's Java client does.
 
-A record with a key: the key's murmur2, so that all clients of that kind put the same key into
-the same partition. A record without: one partition until a batch is full, then another.
+With a key: by the key's murmur2 hash, so that all such clients put the same key into the same
+partition. Without a key: one partition until its batch is full, then another.
 
-Always true: the choice for a key depends on the key and the number of partitions alone.
+Invariant: the partition of a key depends only on the key and the partition count.
 """
 
 import random
@@ -17,7 +17,7 @@ _WORD = Struct("<I")
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Austin Appleby, unsigned, with the seed that Kafka uses."""
+    """The unsigned 32-bit murmur2 hash with Kafka's seed."""
     length = len(data)
     value = _SEED ^ length
     whole = length & ~3
@@ -32,7 +32,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, count: int) -> int:
-    """The partition of a key among `count`."""
+    """Return the partition of a key among `count` partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 
@@ -44,6 +44,6 @@ class StickyPartition:
         self.now = random.choice(self._partitions)
 
     def move(self) -> None:
-        """Go on with another one, if there is another."""
+        """Choose another partition, if there is another."""
         others = [each for each in self._partitions if each != self.now]
         self.now = random.choice(others or self._partitions)

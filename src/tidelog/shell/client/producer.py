@@ -119,7 +119,7 @@ class _AppendSender(BatchSender):
 def _unresolved(error: ClientError) -> ClientError:
     if isinstance(error, Unresolved):
         return error
-    return Unresolved(f"{error}; it may be in the log all the same")
+    return Unresolved(f"{error}; it may be in the log")
 
 
 def produce(

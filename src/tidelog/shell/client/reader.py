@@ -25,18 +25,18 @@ from tidelog.shell.client.fetching import (
 
 
 class Fetched(NamedTuple):
-    """Records of one partition, opened, and how far the leader is."""
+    """Decoded records of one partition, and the state of the leader's log."""
 
     records: list[LogRecord]
     next_offset: Offset
-    """Where to go on."""
+    """The offset of the next fetch."""
     high_watermark: Offset
     last_stable_offset: Offset
     log_start_offset: Offset
 
 
 class Reader:
-    """Reads partitions from their leaders, whoever they are by then."""
+    """Reads partitions from their current leaders."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Reader:
         self.max_bytes = max_bytes
 
     def fetch(self, topic: str, partition: int, offset: Offset) -> Fetched:
-        """What lies at `offset`; waits up to `max_wait_ms` for something to be there."""
+        """Return the records at `offset`; wait up to `max_wait_ms` for the first one."""
         found = fetch_partition(
             self.cluster,
             TopicPartition(topic, partition),
@@ -66,8 +66,8 @@ class Reader:
     def read(
         self, topic: str, partition: int, start: Offset, end: Offset | None = None
     ) -> Iterator[LogRecord]:
-        """Records from `start` up to, not including, `end`; without it, up to what readers may
-        see now. Raises NothingMore if the log does not reach `end` while one waits."""
+        """Yield the records in [start, end); without `end`, up to what readers may see now.
+        Raises NothingMore if the log does not reach `end` within the cluster's timeout."""
         offset = start
         waited_from = time.monotonic()
         while end is None or offset < end:
@@ -90,7 +90,7 @@ class Reader:
 def open_batches(
     found: FetchedPartition, offset: Offset, isolation: int = READ_UNCOMMITTED
 ) -> tuple[list[LogRecord], Offset]:
-    """The records from `offset` on, and where the next ones begin. Raises CorruptRecord."""
+    """Return the records from `offset` on, and the offset after them. Raises CorruptRecord."""
     next_offset = offset
 
     def checked() -> Iterator[RecordBatch]:

@@ -14,7 +14,7 @@ from tidelog.apps.cli.records.points_in_time import parse_time
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.consuming.consumer import Span
+from tidelog.shell.client.consumer import Span
 from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offsets
 
 BEGINNING, END, STORED, NUMBER, BEFORE_END, TIME = range(6)

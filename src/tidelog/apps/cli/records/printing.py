@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tidelog.apps.cli.records import envelope
 from tidelog.apps.cli.records.format_string import compile_format
-from tidelog.shell.client.consuming.consumer import Chunk
+from tidelog.shell.client.consumer import Chunk
 
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udcff]")
 

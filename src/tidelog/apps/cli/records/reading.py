@@ -17,7 +17,7 @@ from tidelog.apps.cli.records.printing import Closed, Printer
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.consuming.consumer import Chunk, Consumer, Span
+from tidelog.shell.client.consumer import Chunk, Consumer, Span
 
 TURN_S = 0.5
 LOOK_S = 5.0

@@ -1,7 +1,7 @@
-"""A producer's books: what it sent, and how each send ended.
+"""A producer's bookkeeping (what it sent, and the outcome of each send) and its pace.
 
-Always true: `sent` counts a record before the client library sees it, so a record that is
-in the log was counted.
+Invariant: `sent` counts a record before the client library gets it, so every record that is in
+the log was counted.
 """
 
 from collections import Counter
@@ -54,3 +54,25 @@ class Ledger:
 
 
 _WORDS = {Outcome.UNKNOWN: "unknown", Outcome.REFUSED: "refused"}
+
+
+_CATCH_UP_S = 0.25
+
+
+class Pace:
+    """Says how many records are due."""
+
+    def __init__(self, rate: float, now_s: float) -> None:
+        self._rate = rate
+        self._due = 0.0
+        self._at = now_s
+
+    def due(self, now_s: float) -> int:
+        """How many to send now."""
+        self._due = min(self._due + (now_s - self._at) * self._rate, _CATCH_UP_S * self._rate + 1)
+        self._at = now_s
+        return int(self._due)
+
+    def done(self, count: int) -> None:
+        """So many were sent."""
+        self._due -= count

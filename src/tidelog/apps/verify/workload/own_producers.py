@@ -9,9 +9,8 @@ import threading
 import time
 
 from tidelog.apps.verify.history.rows import Outcome
-from tidelog.apps.verify.workload.ledger import Ledger
+from tidelog.apps.verify.workload.ledger import Ledger, Pace
 from tidelog.apps.verify.workload.orders import REPORT_EVERY_S, Orders, Task, say
-from tidelog.apps.verify.workload.pace import Pace
 from tidelog.core.record.record import Record
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster

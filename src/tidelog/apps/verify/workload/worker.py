@@ -10,9 +10,9 @@ from importlib import import_module
 from tidelog.apps.verify.workload.orders import Orders
 
 ROLES = {
-    "librdkafka producers": "tidelog.apps.verify.workload.librdkafka_producers:run",
+    "librdkafka producers": "tidelog.apps.verify.workload.librdkafka_clients:run_producers",
     "own producers": "tidelog.apps.verify.workload.own_producers:run",
-    "librdkafka consumer": "tidelog.apps.verify.workload.librdkafka_consumer:run",
+    "librdkafka consumer": "tidelog.apps.verify.workload.librdkafka_clients:run_consumer",
     "own reader": "tidelog.apps.verify.workload.raw_reader:run",
 }
 """Each role and what plays it. Only that is imported: a machine may have no librdkafka."""

@@ -1,6 +1,6 @@
-"""The broker that looks after a group: found, asked, and looked for again when it has moved.
+"""Requests to the coordinator of a consumer group, also when the coordinator moves.
 
-Always true: after the cluster's `timeout_s` no further try begins.
+Invariant: no attempt begins after the cluster's `timeout_s`.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ MOVED = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-"""Ask again, maybe another broker."""
+"""Errors after which the coordinator is looked up again."""
 
 
 def find_coordinator(cluster: Cluster, group: str, retry: Retry | None = None) -> BrokerId:

@@ -1,11 +1,11 @@
-"""A member of a consumer group: it joins, gets partitions, reads them, commits, and leaves.
+"""A member of a consumer group: it joins, reads its partitions, commits, and leaves.
 
-The classic protocol with the range assignor. It has no thread: heartbeats are sent between
-polls, so whoever does not poll for a session's length is out of the group, and joins anew with
-the next poll.
+It uses the classic protocol with the range assignor. It has no thread: heartbeats are sent
+between polls. A member that does not poll for a session timeout is removed from the group, and
+joins again with the next poll.
 
-Always true: before partitions are given up, what was marked as written is committed; and only
-that is ever committed.
+Invariant: before partitions are revoked, the offsets marked as written are committed; no other
+offsets are ever committed.
 """
 
 import time
@@ -29,7 +29,7 @@ from tidelog.shell.client.client_errors import (
     ClientError,
     Unresolved,
 )
-from tidelog.shell.client.consuming.consumer import Chunk, Consumer, Span
+from tidelog.shell.client.consumer import Chunk, Consumer, Span
 from tidelog.shell.client.groups.consumer_protocol import (
     PROTOCOL_TYPE,
     RANGE,
@@ -48,28 +48,28 @@ HEARTBEAT_S = 3.0
 COMMIT_S = 5.0
 LOOK_S = 10.0
 JOIN_S = 60.0
-"""How long failures to join are taken for passing ones."""
+"""How long failures to join are retried."""
 NEWEST = {JOIN_GROUP: 5, HEARTBEAT: 3, LEAVE_GROUP: 2, SYNC_GROUP: 3}
-"""Later ones say nothing that is needed here, and librdkafka's mock can't read them."""
+"""Later versions add nothing that is needed here, and librdkafka's mock can't read them."""
 NOT_YET = -1
-_PASSING = (
+_REJOIN = (
     *MOVED,
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNKNOWN_MEMBER_ID,
 )
-"""Join anew, and it is over."""
+"""Errors after which the member joins again."""
 
 Choose: TypeAlias = Callable[[], Sequence[str]]
-"""The topics that are wanted by now."""
+"""Returns the topics to subscribe to now."""
 Begin: TypeAlias = Callable[
     [Sequence[TopicPartition], Mapping[TopicPartition, Committed]], dict[TopicPartition, Span]
 ]
-"""From where to where to read, given what is committed."""
+"""Returns the spans to read, given the committed offsets."""
 
 
 class GroupConsumer:
-    """Reads what the group gives it."""
+    """Reads the partitions that the group assigns to it."""
 
     def __init__(self, consumer: Consumer, group: str, choose: Choose, begin: Begin) -> None:
         self._consumer = consumer
@@ -82,26 +82,26 @@ class GroupConsumer:
         self._generation = NOT_YET
         self._joined = False
         self._topics: dict[str, int] = {}
-        """That were subscribed to, with their partitions at that time."""
+        """The subscribed topics with their partition counts at that time."""
         self._written: dict[TopicPartition, Committed] = {}
-        """Not committed yet."""
+        """Offsets that are not committed yet."""
         self._heartbeat_at = self._commit_at = self._look_at = 0.0
 
     @property
     def done(self) -> bool:
-        """Whether all that the group gave was read to its end."""
+        """Whether all assigned partitions were read to their end."""
         return self._joined and self._consumer.done
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """What the group gave."""
+        """The assigned partitions."""
         return sorted(self._consumer.positions)
 
     def poll(self, timeout_s: float) -> Iterator[Chunk]:
-        """What comes in within the time; a rebalance may take longer. Raises ClientError."""
+        """Yield records that arrive in time (a rebalance may add to it). Raises ClientError."""
         now = time.monotonic()
         if self._joined and now >= self._look_at:
-            self._look_for_new()
+            self._find_new_partitions()
         if self._joined and now >= self._heartbeat_at:
             self._heartbeat()
         if not self._joined:
@@ -112,24 +112,24 @@ class GroupConsumer:
         return self._consumer.poll(timeout_s)
 
     def written(self, key: TopicPartition, offset: Offset, epoch: LeaderEpoch) -> None:
-        """All records of the partition below `offset` are dealt with; commit that soon."""
+        """Mark all records of the partition below `offset` as written, to be committed soon."""
         self._written[key] = Committed(offset, epoch)
 
     def close(self) -> None:
-        """Commit, and leave the group; what fails there is told, not raised."""
+        """Commit and leave the group; failures are reported, not raised."""
         try:
             self._commit()
             if self._member_id:
                 self._leave()
         except ClientError as error:
-            self._consumer.tell(f"leaving group {self._group}: {error}")
+            self._consumer.notify(f"leaving group {self._group}: {error}")
         finally:
             self._consumer.close()
 
     # -- membership ---------------------------------------------------------------------------
 
     def _call(self, api_key: int, request: Struct, wait_s: float | None = None) -> Struct:
-        """Ask the coordinator. Raises BrokerError for an error code."""
+        """Send a request to the coordinator. Raises BrokerError for an error code."""
         if self._coordinator is None:
             self._coordinator = find_coordinator(self._cluster, self._group)
         try:
@@ -157,8 +157,8 @@ class GroupConsumer:
         }
 
     def _join(self) -> None:
-        """Join until there is an assignment."""
-        retry = Retry(JOIN_S, retriable=retriable_codes(_PASSING))
+        """Join until the member has an assignment."""
+        retry = Retry(JOIN_S, retriable=retriable_codes(_REJOIN))
         while not self._joined:
             try:
                 self._try_to_join()
@@ -167,7 +167,7 @@ class GroupConsumer:
                 if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
                     raise ClientError(
                         f"the members of group {self._group} do not use the range assignor,"
-                        " the only one that this command knows; take another group"
+                        " the only one that this command supports; use another group"
                     ) from None
                 if code != ErrorCode.MEMBER_ID_REQUIRED:
                     retry.failed(error)
@@ -191,7 +191,7 @@ class GroupConsumer:
             **self._me(),
             "protocol_type": PROTOCOL_TYPE,
             "protocol_name": joined["protocol_name"],
-            "assignments": self._share_out(joined["members"]) if leads else [],
+            "assignments": self._assign_all(joined["members"]) if leads else [],
         }
         synced = self._call(SYNC_GROUP, request, wait_s)
         try:
@@ -204,11 +204,13 @@ class GroupConsumer:
         now = time.monotonic()
         self._heartbeat_at, self._commit_at = now + HEARTBEAT_S, now + COMMIT_S
         self._look_at = now + LOOK_S
-        names = ", ".join(map(str, sorted(partitions))) or "nothing, others have it all"
-        self._consumer.tell(f"group {self._group}, generation {self._generation}: reading {names}")
+        names = ", ".join(map(str, sorted(partitions))) or "nothing, other members have all"
+        self._consumer.notify(
+            f"group {self._group}, generation {self._generation}: reading {names}"
+        )
 
-    def _share_out(self, members: Sequence[Struct]) -> list[Struct]:
-        """The leader of a group decides who reads what."""
+    def _assign_all(self, members: Sequence[Struct]) -> list[Struct]:
+        """Assign partitions to all members: the task of the group's leader."""
         wanted = {
             member["member_id"]: subscribed_topics([bytes(member["metadata"])]) or frozenset()
             for member in members
@@ -225,13 +227,13 @@ class GroupConsumer:
         known = self._cluster.refresh(topics).topics if topics else {}
         return {name: len(known[name].partitions) for name in topics if name in known}
 
-    def _look_for_new(self) -> None:
-        """Topics and partitions that came since: join anew, and they are shared out."""
+    def _find_new_partitions(self) -> None:
+        """Join again if topics or partitions were added, so that they are assigned."""
         self._look_at = time.monotonic() + LOOK_S
         try:
             changed = self._count_partitions(sorted(self._choose())) != self._topics
         except ClientError:
-            return  # whoever reads will notice if it matters
+            return  # if it matters, the next fetch fails too
         self._joined = not changed
 
     def _heartbeat(self) -> None:
@@ -239,16 +241,16 @@ class GroupConsumer:
         try:
             self._call(HEARTBEAT, self._me())
         except BrokerError as error:
-            if error.code not in _PASSING:
+            if error.code not in _REJOIN:
                 raise
             if error.code not in MOVED:
                 self._joined = False
         except (CannotConnect, Unresolved):
-            pass  # the coordinator is looked for with the next one
+            pass  # the next heartbeat looks up the coordinator again
 
     def _leave(self) -> None:
-        """Else the others wait for this member until its session ends."""
-        retry = Retry(self._cluster.timeout_s, retriable=retriable_codes(_PASSING))
+        """Leave the group, so that the others need not wait for the session timeout."""
+        retry = Retry(self._cluster.timeout_s, retriable=retriable_codes(_REJOIN))
         while self._member_id:
             try:
                 self._call(LEAVE_GROUP, self._me())
@@ -267,11 +269,11 @@ class GroupConsumer:
         except BrokerError as error:
             if error.code == ErrorCode.REBALANCE_IN_PROGRESS and self._joined:
                 self._joined, self._written = False, written
-            elif error.code in _PASSING:
+            elif error.code in _REJOIN:
                 self._joined = False
-                self._consumer.tell(
-                    f"group {self._group} went on without this member; records since the last"
-                    " commit will be read again"
+                self._consumer.notify(
+                    f"group {self._group} removed this member; records since the last commit will"
+                    " be read again"
                 )
             else:
                 raise

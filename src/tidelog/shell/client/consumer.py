@@ -1,10 +1,9 @@
-"""Reading many partitions at once: one fetch under way at each leader, whoever leads by then.
+"""Read many partitions at once, with one fetch in flight at each leader, over leader changes.
 
-It has no thread: fetches are sent to all leaders, and answers are taken as they come.
+There is no thread: `poll` sends fetches to all leaders and yields records as responses arrive.
 
-Always true: of each partition records come in the order of their offsets; never a record
-below the offset that was asked for, nor one at or past the end that was asked for; what is
-held in memory is one answer of each leader, and one batch of it opened.
+Invariants: the records of a partition come in the order of their offsets, none below the start or
+at or past the end of its span. Memory holds one response of each leader, with one batch decoded.
 """
 
 import selectors
@@ -27,13 +26,6 @@ from tidelog.shell.client.client_errors import (
 )
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.consuming.place import (
-    UNKNOWN_EPOCH,
-    Place,
-    Tell,
-    follow_leader,
-    return_to_range,
-)
 from tidelog.shell.client.fetching import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -42,27 +34,34 @@ from tidelog.shell.client.fetching import (
     PendingFetch,
     send_fetch,
 )
+from tidelog.shell.client.read_position import (
+    UNKNOWN_EPOCH,
+    Notify,
+    ReadPosition,
+    follow_leader,
+    return_to_range,
+)
 from tidelog.shell.client.retry import Backoff
 
 ANSWER_BYTES = 8 * 1024 * 1024
 MAX_WAIT_MS = 500
 PAUSE_S = 0.1
 GONE_S = 3.0
-"""A topic that nobody knows for so long was deleted."""
+"""A topic that no broker knows for this long was deleted."""
 NAMES_SHOWN = 3
 
 
 class Span(NamedTuple):
-    """Where to begin in a partition, and where to end; without an end, never."""
+    """The offsets to read in a partition: [start, end); without `end` there is no limit."""
 
     start: Offset
     end: Offset | None = None
     epoch: LeaderEpoch = UNKNOWN_EPOCH
-    """Of the record before, if it is known: whether it is still there is then checked."""
+    """The leader epoch of the record before `start`, to detect truncation; -1: unknown."""
 
 
 class Chunk(NamedTuple):
-    """Records of one partition that came together."""
+    """Records of one partition, from one batch."""
 
     key: TopicPartition
     records: list[LogRecord]
@@ -70,29 +69,31 @@ class Chunk(NamedTuple):
 
 
 class Consumer:
-    """Reads the partitions it was given. `tell` hears what did not go straight. With
-    `patience_s` a partition that can't be read for so long is an error; else it is tried for
-    ever."""
+    """Reads the assigned partitions.
+
+    `notify` gets a line for each leader change, truncation and failure. With `patience_s`, a
+    partition that can't be read for so long is an error; without it, it is retried for ever.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         isolation: int = READ_UNCOMMITTED,
-        tell: Tell = lambda _line: None,
+        notify: Notify = lambda _line: None,
         *,
         max_wait_ms: int = MAX_WAIT_MS,
         patience_s: float | None = None,
     ) -> None:
         self.cluster = cluster
         self.isolation = isolation
-        self.tell = tell
+        self.notify = notify
         self.max_wait_ms = max_wait_ms
         self.patience_s = patience_s
-        self._places: dict[TopicPartition, Place] = {}
+        self._positions: dict[TopicPartition, ReadPosition] = {}
         self._links: dict[BrokerId, KafkaConnection] = {}
-        self._asked: dict[BrokerId, PendingFetch] = {}
+        self._pending: dict[BrokerId, PendingFetch] = {}
         self._stale: set[str] = set()
-        """Topics whose leaders must be looked up."""
+        """Topics whose metadata must be refreshed."""
         self._backoff = Backoff(PAUSE_S)
         self._not_before = 0.0
 
@@ -100,44 +101,48 @@ class Consumer:
         for link in self._links.values():
             link.close()
         self._links.clear()
-        self._asked.clear()
+        self._pending.clear()
 
-    # -- what is read -------------------------------------------------------------------------
+    # -- assignment ---------------------------------------------------------------------------
 
     def assign(self, spans: Mapping[TopicPartition, Span]) -> None:
-        """Read these, and no others; one that was read before begins anew."""
-        self._places = {}
+        """Replace the assignment; every partition begins at the start of its span."""
+        self._positions = {}
         self.add(spans)
 
     def add(self, spans: Mapping[TopicPartition, Span]) -> None:
-        """Read these too."""
-        self._places.update({key: Place(*span) for key, span in spans.items()})
+        """Add partitions to the assignment."""
+        self._positions.update({key: ReadPosition(*span) for key, span in spans.items()})
 
     @property
     def positions(self) -> dict[TopicPartition, tuple[Offset, LeaderEpoch]]:
         """The offset of the next record of each partition, and the epoch of the last one."""
-        return {key: (place.offset, place.read_epoch) for key, place in self._places.items()}
+        return {
+            key: (position.offset, position.read_epoch) for key, position in self._positions.items()
+        }
 
     @property
     def done(self) -> bool:
         """Whether every partition was read to its end."""
-        return all(place.done for place in self._places.values())
+        return all(position.done for position in self._positions.values())
 
     # -- reading ------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float) -> Iterator[Chunk]:
-        """What comes in within the time; a position moves on when the chunk behind it is asked
-        for. Raises ClientError."""
+        """Yield the records that arrive within the time. Raises ClientError.
+
+        A position advances past a chunk when the next chunk is requested.
+        """
         deadline = time.monotonic() + timeout_s
-        self._look_up()
-        self._ask()
-        self._drop_silent()
+        self._refresh()
+        self._send_fetches()
+        self._drop_overdue()
         waited = max(deadline - time.monotonic(), 0)
-        if not self._asked:
+        if not self._pending:
             time.sleep(min(waited, self._backoff.pause_s))
             return
         for broker in self._await_responses(waited):
-            yield from self._take(broker)
+            yield from self._receive(broker)
 
     def _await_responses(self, timeout_s: float) -> list[BrokerId]:
         """Wait until a response begins to arrive; return the brokers that have one.
@@ -145,23 +150,23 @@ class Consumer:
         `select.select` fails in a process with more than 1,024 open files.
         """
         with selectors.PollSelector() as selector:
-            for broker in self._asked:
+            for broker in self._pending:
                 selector.register(self._links[broker], selectors.EVENT_READ, broker)
             return [ready.data for ready, _ in selector.select(timeout_s)]
 
-    def _ask(self) -> None:
-        """Send a fetch to each leader that has none under way."""
+    def _send_fetches(self) -> None:
+        """Send a fetch to each leader that has none in flight."""
         wanted: dict[BrokerId, dict[TopicPartition, FetchFrom]] = {}
-        for key, place in list(self._places.items()):
-            held = place.failing_since is not None and key.topic in self._stale
-            if held or place.done or place.leader in self._asked:
+        for key, position in list(self._positions.items()):
+            held = position.failing_since is not None and key.topic in self._stale
+            if held or position.done or position.leader in self._pending:
                 continue
-            if self._know_leader(key, place) and place.leader not in self._asked:
-                wanted.setdefault(place.leader, {})[key] = place.fetch_from()
+            if self._update_leader(key, position) and position.leader not in self._pending:
+                wanted.setdefault(position.leader, {})[key] = position.fetch_from()
         for broker, partitions in wanted.items():
             topics = {key.topic: self.cluster.topic(key.topic) for key in partitions}
             try:
-                self._asked[broker] = send_fetch(
+                self._pending[broker] = send_fetch(
                     self._link(broker),
                     topics,
                     partitions,
@@ -172,9 +177,9 @@ class Consumer:
             except (CannotConnect, Unresolved) as error:
                 self._lost(broker, partitions, error)
 
-    def _know_leader(self, key: TopicPartition, place: Place) -> bool:
+    def _update_leader(self, key: TopicPartition, position: ReadPosition) -> bool:
         try:
-            if follow_leader(self.cluster, key, place, self.tell):
+            if follow_leader(self.cluster, key, position, self.notify):
                 return True
             self._stale.add(key.topic)
         except (CannotConnect, Unresolved, BrokerError, NoSuchTopic) as error:
@@ -187,43 +192,43 @@ class Consumer:
             link = self._links[broker] = self.cluster.own_connection(broker)
         return link
 
-    def _drop_silent(self) -> None:
-        """A leader that hangs is not waited for without end."""
-        for broker, under_way in list(self._asked.items()):
-            if time.monotonic() > under_way.deadline:
+    def _drop_overdue(self) -> None:
+        """Give up fetches whose response is overdue."""
+        for broker, pending in list(self._pending.items()):
+            if time.monotonic() > pending.deadline:
                 error = NoAnswer(self._links[broker].address, "Fetch", self.cluster.timeout_s)
-                self._lost(broker, under_way.wanted, error)
+                self._lost(broker, pending.wanted, error)
 
-    def _take(self, broker: BrokerId) -> Iterator[Chunk]:
-        under_way = self._asked.pop(broker)
+    def _receive(self, broker: BrokerId) -> Iterator[Chunk]:
+        pending = self._pending.pop(broker)
         try:
-            found = under_way.receive()
+            found = pending.receive()
         except (CannotConnect, Unresolved, BrokerError) as error:
-            self._lost(broker, under_way.wanted, error)
+            self._lost(broker, pending.wanted, error)
             return
         for key, part in found.items():
-            place = self._places.get(key)
-            if place is None or place.offset != under_way.wanted[key].offset:
-                continue  # it was assigned anew meanwhile
+            position = self._positions.get(key)
+            if position is None or position.offset != pending.wanted[key].offset:
+                continue  # the assignment changed meanwhile
             if part.error:
-                self._refused(key, place, part.error)
+                self._refused(key, position, part.error)
                 continue
-            place.failing_since = None
+            position.failing_since = None
             self._backoff.reset()
-            for records in self._open(key, place, part):
+            for records in self._open(key, position, part):
                 yield Chunk(key, records, broker)
-            if part.records and key in self._places:  # the next time others come first
-                self._places[key] = self._places.pop(key)
+            if part.records and key in self._positions:  # next time the other partitions come first
+                self._positions[key] = self._positions.pop(key)
 
     def _open(
-        self, key: TopicPartition, place: Place, found: FetchedPartition
+        self, key: TopicPartition, position: ReadPosition, found: FetchedPartition
     ) -> Iterator[list[LogRecord]]:
-        """The records batch by batch; the place moves on behind each."""
+        """Yield the records batch by batch and advance the position behind each."""
         seen = _Checked(found.records)
         wanted: Iterable[RecordBatch] = seen
         if self.isolation == READ_COMMITTED:
             wanted = read_committed(seen, found.aborted)
-        start = place.offset
+        start = position.offset
         try:
             for batch in wanted:
                 if batch.is_control or batch.last_offset < start:
@@ -231,42 +236,42 @@ class Consumer:
                 records = decode(batch)
                 if batch.base_offset < start:
                     records = [record for record in records if record.offset >= start]
-                if place.end is not None and batch.last_offset >= place.end:
-                    records = [record for record in records if record.offset < place.end]
+                if position.end is not None and batch.last_offset >= position.end:
+                    records = [record for record in records if record.offset < position.end]
                 if records:
                     yield records
-                place.offset, place.read_epoch = batch.next_offset, batch.leader_epoch
-                if place.done:
+                position.offset, position.read_epoch = batch.next_offset, batch.leader_epoch
+                if position.done:
                     return
         except CorruptRecord as error:
             raise ClientError(
-                f"{key} is damaged at offset {place.offset}: {error.reason};"
-                f" to read what is behind it, begin at a later offset"
+                f"{key} is damaged at offset {position.offset}: {error.reason};"
+                " to skip the damage, start at a later offset"
             ) from None
-        if seen.next_offset > place.offset:
-            place.offset, place.read_epoch = seen.next_offset, seen.leader_epoch
+        if seen.next_offset > position.offset:
+            position.offset, position.read_epoch = seen.next_offset, seen.leader_epoch
 
-    # -- what goes wrong ----------------------------------------------------------------------
+    # -- failures -----------------------------------------------------------------------------
 
-    def _look_up(self) -> None:
-        """Ask who leads, where that is not known; not too often."""
+    def _refresh(self) -> None:
+        """Refresh the metadata of stale topics, with a backoff."""
         if not self._stale or time.monotonic() < self._not_before:
             return
         self._not_before = time.monotonic() + self._backoff.pause_s
         self._backoff.grow()
-        topics = sorted({key.topic for key in self._places} & self._stale)
+        topics = sorted({key.topic for key in self._positions} & self._stale)
         try:
             self.cluster.refresh(topics)
         except (CannotConnect, Unresolved, BrokerError) as error:
-            self._fail([key for key in self._places if key.topic in topics], error)
+            self._fail([key for key in self._positions if key.topic in topics], error)
         else:
             self._stale.clear()
 
-    def _refused(self, key: TopicPartition, place: Place, code: int) -> None:
-        error: ClientError = BrokerError(f"fetch of {key} at offset {place.offset}", code)
+    def _refused(self, key: TopicPartition, position: ReadPosition, code: int) -> None:
+        error: ClientError = BrokerError(f"fetch of {key} at offset {position.offset}", code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             try:
-                return_to_range(self.cluster, key, place, self.tell)
+                return_to_range(self.cluster, key, position, self.notify)
             except ClientError as failed:
                 error = failed
             else:
@@ -276,29 +281,30 @@ class Consumer:
     def _lost(
         self, broker: BrokerId, wanted: Mapping[TopicPartition, FetchFrom], error: ClientError
     ) -> None:
-        """A leader is gone, or silent, and with it the answer to what it was asked."""
-        self._asked.pop(broker, None)
+        """Give up a connection and the fetch in flight on it."""
+        self._pending.pop(broker, None)
         link = self._links.pop(broker, None)
         if link is not None:
             link.close()
         if not isinstance(error, BrokerError):
             error = CannotConnect(f"broker {broker}", _why(error))
-        self._fail([key for key in wanted if key in self._places], error)
+        self._fail([key for key in wanted if key in self._positions], error)
 
     def _fail(self, keys: list[TopicPartition], error: ClientError) -> None:
-        """Tell of it once, and look the leaders up; raise it where trying has no use."""
+        """Report the first failure of each partition, and mark its topic stale. Raises permanent
+        errors, and any error when the patience is over."""
         if not error.retriable and not isinstance(error, NoSuchTopic):
             raise error
         now = time.monotonic()
         fresh = []
         for key in keys:
-            place = self._places[key]
+            position = self._positions[key]
             self._stale.add(key.topic)
-            if place.failing_since is None:
-                place.failing_since = now
+            if position.failing_since is None:
+                position.failing_since = now
                 fresh.append(str(key))
                 continue
-            failing_s = now - place.failing_since
+            failing_s = now - position.failing_since
             if self.patience_s is not None and failing_s > self.patience_s:
                 raise error
             if isinstance(error, NoSuchTopic) and failing_s > GONE_S:
@@ -306,18 +312,18 @@ class Consumer:
         if fresh and not _expected(error):
             names = ", ".join(fresh[:NAMES_SHOWN])
             more = f" and {len(fresh) - NAMES_SHOWN} more" if len(fresh) > NAMES_SHOWN else ""
-            self.tell(f"{names}{more}: {_why(error)}; trying again")
+            self.notify(f"{names}{more}: {_why(error)}; retrying")
 
     def _forget(self, key: TopicPartition, error: NoSuchTopic) -> None:
-        """Deleted while it was read; the last one ends it all."""
-        del self._places[key]
-        if not self._places:
+        """Drop a partition of a deleted topic; raise the error if it was the last one."""
+        del self._positions[key]
+        if not self._positions:
             raise error
-        self.tell(f"there is no {key} any more; it is left out")
+        self.notify(f"{key} was deleted; it is no longer read")
 
 
 class _Checked:
-    """The batches of an answer, each with a right checksum, and where the last one ended."""
+    """The batches of a response with verified checksums, and the end of the last one."""
 
     def __init__(self, records: bytes | bytearray | memoryview) -> None:
         self._records = records
@@ -333,7 +339,7 @@ class _Checked:
 
 
 def _expected(error: ClientError) -> bool:
-    """What every change of leaders brings is not worth a line; the new leader is told."""
+    """Whether every leader change causes this error; the new leader is reported instead."""
     return isinstance(error, BrokerError) and error.code in (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -343,7 +349,7 @@ def _expected(error: ClientError) -> bool:
 
 
 def _why(error: ClientError) -> str:
-    """The error without what to do about it: here it is being done."""
+    """The error without its hint: the consumer retries by itself."""
     if isinstance(error, CannotConnect):
         return f"can't reach {error.address}: {error.why}"
     return str(error).partition(";")[0]

@@ -1,1 +1,0 @@
-"""Reading many partitions at once, from whoever leads them."""
