@@ -24,8 +24,10 @@ from tidelog.core.node.coordinating.tenant import CoordinatorHost, Tenant
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.messages import Produce, ProducePartition
-from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.control import ControlType
+from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
 from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import CONTROL, TRANSACTIONAL, parse
 from tidelog.core.types import LeaderEpoch, TopicPartition
 
 TOPIC = "__counters"
@@ -333,6 +335,55 @@ def test_records_of_another_format_are_skipped_and_counted() -> None:
     cluster.lose_session(leader)
     hosted = shards(cluster, loaded_leader(cluster))[0]
     assert (hosted.damaged, hosted.shard.values) == (1, {"a": 1})
+
+
+class LedgerShard(CounterShard):
+    """Applies the records of a transaction when its marker commits them."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 0)
+        self.open: dict[tuple[int, int], list[tuple[bytes, bytes | None]]] = {}
+
+    def replay_transactional(
+        self, producer_id: int, producer_epoch: int, key: bytes, value: bytes | None
+    ) -> None:
+        self.open.setdefault((producer_id, producer_epoch), []).append((key, value))
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        records = self.open.pop((producer_id, producer_epoch), [])
+        for key, value in records if committed else []:
+            self.replay(key, value)
+
+
+def test_transactional_records_and_markers_reach_the_shard() -> None:
+    cluster = cluster_with_counters((1,))
+    replica = cluster.replica(loaded_leader(cluster), FIRST)
+    one, two, three = Producer(1, 0, 0), Producer(2, 5, 0), Producer(3, 0, 0)
+
+    def transactional(producer: Producer, key: bytes, value: int) -> bytearray:
+        records = [Record(key, value.to_bytes(4, "big"), 1)]
+        return encode_batch(records, attributes=TRANSACTIONAL, producer=producer)
+
+    written = [
+        transactional(one, b"committed", 1),
+        transactional(two, b"aborted", 2),
+        transactional(three, b"open", 3),
+        encode_marker(ControlType.COMMIT, one, 0, 1),
+        encode_marker(ControlType.ABORT, two, 0, 1),
+        encode_batch([Record(b"\0\0\0\2", b"", 1)], attributes=CONTROL),  # a leader change
+        encode_batch([Record(b"\0", b"", 1)], attributes=CONTROL),  # damaged
+    ]
+    for data in written:
+        batch = parse(data)
+        batch.assign(replica.log.log_end_offset, 0)
+        replica.log.append([batch], cluster.now_ms)
+    ledger = HostedShard(LedgerShard(), replica)
+    plain = HostedShard(CounterShard(0, 0), replica)
+    assert ledger.read_slice() == plain.read_slice() > 0
+    assert ledger.shard.values == {"committed": 1}
+    assert list(ledger.shard.open) == [(3, 0)]
+    assert (ledger.has_read_all, ledger.damaged) == (True, 1)
+    assert plain.shard.values == {"committed": 1, "aborted": 2, "open": 3}
 
 
 def test_each_key_has_a_partition_and_each_broker_its_shards() -> None:

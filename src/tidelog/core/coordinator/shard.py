@@ -33,6 +33,20 @@ class CoordinatorShard(ABC, Generic[K]):
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Apply a record of the log, in log order. Raise DamagedRecord if it can't be decoded."""
 
+    def replay_transactional(
+        self,
+        _producer_id: int,
+        _producer_epoch: int,
+        key: bytes,
+        value: bytes | None,
+    ) -> None:
+        """Apply a record of a transaction, which a marker commits or aborts later. A coordinator
+        without transactional records applies it at once."""
+        self.replay(key, value)
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        """Apply the marker that ends a producer's transaction."""
+
     @abstractmethod
     def on_loaded(self) -> None:
         """All records are replayed and committed: set timers, continue what was interrupted."""

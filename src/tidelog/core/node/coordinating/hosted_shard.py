@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from tidelog.core.coordinator.shard import CoordinatorShard, DamagedRecord
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
-from tidelog.core.record.decoder import decode
+from tidelog.core.record.decoder import decode, decode_marker
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.storage.segment.verification import DamagedRecords
 from tidelog.core.types import LeaderEpoch, Offset
@@ -75,9 +75,8 @@ class HostedShard(Generic[S]):
         try:
             for batch in batches(data):
                 self._position = batch.next_offset
-                if not batch.is_control:
-                    unpacked += self._replay(batch)
-                    records += batch.count
+                unpacked += self._replay(batch)
+                records += batch.count
                 if records >= SLICE_RECORDS or unpacked >= SLICE_UNPACKED_BYTES:
                     break
         except CorruptRecord:
@@ -98,17 +97,32 @@ class HostedShard(Generic[S]):
         """Replay a batch. Return its approximate uncompressed size."""
         size = 0
         try:
+            if batch.is_control:
+                self._replay_marker(batch)
+                return 0
+            writer = batch if batch.is_transactional else None
             for record in decode(batch):
                 size += len(record.key or b"") + len(record.value or b"")
                 if record.key is not None:
-                    self._replay_one(record.key, record.value)
+                    self._replay_one(writer, record.key, record.value)
         except CorruptRecord as corrupt:
             self.damaged += 1
             return corrupt.unpacked_bytes
         return size
 
-    def _replay_one(self, key: bytes, value: bytes | None) -> None:
+    def _replay_one(self, writer: RecordBatch | None, key: bytes, value: bytes | None) -> None:
+        """Replay a record; with `writer` it belongs to a transaction of that batch's producer."""
         try:
-            self.shard.replay(key, value)
+            if writer is None:
+                self.shard.replay(key, value)
+            else:
+                producer = (writer.producer_id, writer.producer_epoch)
+                self.shard.replay_transactional(*producer, key, value)
         except DamagedRecord:
             self.damaged += 1
+
+    def _replay_marker(self, batch: RecordBatch) -> None:
+        marker = decode_marker(batch)
+        if marker is not None:
+            producer = (batch.producer_id, batch.producer_epoch)
+            self.shard.replay_marker(*producer, committed=not marker.is_abort)
