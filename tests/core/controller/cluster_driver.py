@@ -1,4 +1,4 @@
-"""A small cluster for tests: controllers over one store in memory, with nothing else.
+"""A small cluster for tests: controllers over one store in memory.
 
 It carries out transactions and brings the watch round until all is quiet, unless told to
 hold something back. Time stands still but for `tick`.
@@ -29,7 +29,7 @@ KEY = PartitionKey(TOPIC, 0)
 
 @dataclass(eq=False)
 class Host:
-    """One broker: its session, its image, its controller, and what it was told."""
+    """One broker: its session, image and controller, and the effects it has seen."""
 
     broker: int
     session: int
@@ -51,7 +51,7 @@ class Host:
 
 
 class Cluster:
-    """`fault` may replace the answer to a transaction: called before and after it is done."""
+    """`fault` may replace the response to a transaction; called before and after it."""
 
     def __init__(self, *brokers: int, settings: ControllerSettings | None = None) -> None:
         self.store = Mvcc()
@@ -75,7 +75,7 @@ class Cluster:
         rack: str | None = None,
         min_insync_replicas: int = 1,
     ) -> Host:
-        """Start a broker, as far as the store goes; it is fenced until its first heartbeat."""
+        """Register a broker in the store; it is fenced until its first heartbeat."""
         session = self.store.open_session()
         incarnation = f"{broker}/{session}"
         result = self.store.txn(
@@ -95,7 +95,7 @@ class Cluster:
         return host
 
     def stop(self, broker: int) -> None:
-        """The process is gone; its session lives until it is expired."""
+        """End the process; its session lives until it is expired."""
         del self.hosts[broker]
 
     def expire(self, broker: int) -> None:
@@ -137,7 +137,7 @@ class Cluster:
         return out
 
     def carry_out(self, broker: int) -> None:
-        """The oldest transaction of a broker."""
+        """Carry out the oldest transaction of a broker."""
         transaction = self.hosts[broker].queue.popleft()
         answer = self.fault("before", transaction) if self.fault else None
         if answer is None:
@@ -155,7 +155,7 @@ class Cluster:
         return bool(batches)
 
     def run(self) -> None:
-        """Until nothing is in flight; a deaf broker's watch is held back."""
+        """Run until nothing is in flight; the watch of a deaf broker is held back."""
         moved = True
         while moved:
             moved = False
@@ -171,7 +171,7 @@ class Cluster:
             moved = moved or self._report_logs()
 
     def _report_logs(self) -> bool:
-        """Brokers report their logs of leaderless partitions, all alike, to each controller."""
+        """Report equal logs of leaderless partitions from all brokers to each controller."""
         office = [host for host in self.hosts.values() if host.controller.in_office]
         for host in self.hosts.values():
             image = host.image
@@ -191,7 +191,7 @@ class Cluster:
         return False
 
     def tick(self, by_ms: int, *silent: int, heartbeats: bool = True) -> None:
-        """Time passes in small steps, in which all but the silent send heartbeats."""
+        """Let time pass in small steps; all brokers but the silent ones send heartbeats."""
         end = self.now_ms + by_ms
         while self.now_ms < end:
             self.now_ms = min(self.now_ms + 500, end)
@@ -204,12 +204,12 @@ class Cluster:
 
     @property
     def leader(self) -> Host:
-        """Who is the controller."""
+        """The broker that is the controller."""
         (host,) = [host for host in self.hosts.values() if host.controller.in_office]
         return host
 
     def request(self, event: on.Request) -> do.Response:
-        """Ask the controller, and wait for the answer."""
+        """Send a request to the controller, and return the response."""
         host = self.leader
         self.step(host.broker, event)
         self.run()
@@ -250,7 +250,7 @@ class Cluster:
     def proposal(
         self, *isr: int, recovery: LeaderRecovery = LeaderRecovery.RECOVERED
     ) -> on.AlterPartitionReceived:
-        """What the partition's leader would send to get this ISR."""
+        """Return the request of the partition's leader for this ISR."""
         now = self.partition()
         assert now.leader is not None
         members = tuple(IsrMember(b, self.hosts[b].epoch if b in self.hosts else -1) for b in isr)

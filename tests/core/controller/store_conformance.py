@@ -1,4 +1,4 @@
-"""What every metadata store must do; each store's own test subclasses this with its factory.
+"""Tests that every metadata store must pass; the test of a store subclasses them.
 
 A store that is asynchronous or remote is wrapped so that it looks like this: `expire` ends a
 session as its time-out would, `watch` returns what has arrived after a revision.
@@ -51,7 +51,7 @@ def put(store: Store, key: str, value: bytes = b"v", session: SessionId = 0) -> 
 
 
 def changes_after(store: Store, prefix: str, after: Revision) -> list[tuple[Revision, object]]:
-    """What a watch tells, without the checksums of the history."""
+    """The changes of a watch without the checksums of the history."""
     batches = store.watch(prefix, after)
     assert isinstance(batches, list)
     return [(batch.rev, batch.changes) for batch in batches]
@@ -69,7 +69,7 @@ class StoreConformance:
         assert second > first
         assert store.get("a") == (KV("a", b"2", first, second, 0), second)
 
-    def test_a_key_made_anew_has_a_new_create_revision(self, store: Store) -> None:
+    def test_a_recreated_key_has_a_new_create_revision(self, store: Store) -> None:
         first = put(store, "a")
         store.txn((), (Delete("a"),))
         second = put(store, "a")
@@ -91,7 +91,7 @@ class StoreConformance:
         assert result.rev == before + 1
         assert {kv.mod_rev for kv in store.range("").kvs} == {result.rev}
 
-    def test_a_transaction_that_changes_nothing_takes_no_revision(self, store: Store) -> None:
+    def test_a_transaction_that_changes_nothing_uses_no_revision(self, store: Store) -> None:
         before = put(store, "a")
         assert store.txn((), (Delete("absent"),)) == TxnResult(True, before)
         assert store.txn((), ()) == TxnResult(True, before)
@@ -172,7 +172,7 @@ class StoreConformance:
         gone = tuple(Change(key, None) for key in names)
         assert changes_after(store, "", 2) == [(3, gone)]
 
-    def test_a_watch_gives_every_revision_once_and_whole(self, store: Store) -> None:
+    def test_a_watch_returns_every_revision_once_and_whole(self, store: Store) -> None:
         start = put(store, "other")
         first = store.txn((), (Put("p/a", b"1"), Put("p/b", b"2"), Put("other", b"")))
         assert isinstance(first, TxnResult)
@@ -207,7 +207,7 @@ class StoreConformance:
             [("a", KV("a", b"2", first, second))],
         )
 
-    def test_a_watch_goes_on_from_where_it_was(self, store: Store) -> None:
+    def test_a_watch_continues_after_its_revision(self, store: Store) -> None:
         first = put(store, "a", b"1")
         second = put(store, "a", b"2")
         batches = store.watch("", first)
@@ -223,7 +223,7 @@ class StoreConformance:
         assert isinstance(batches, list)
         assert [batch.rev for batch in batches] == [second]
 
-    def test_a_watch_below_the_compaction_says_so(self, store: Store) -> None:
+    def test_a_watch_below_the_compaction_returns_compacted(self, store: Store) -> None:
         first = put(store, "a", b"1")
         second = put(store, "a", b"2")
         store.compact(second)
@@ -240,7 +240,7 @@ class StoreConformance:
         store.compact(99)
         assert store.watch("", 2) == Compacted(3)
 
-    def test_the_keys_of_a_session_go_with_it_in_one_revision(self, store: Store) -> None:
+    def test_the_keys_of_a_session_are_deleted_with_it_in_one_revision(self, store: Store) -> None:
         session = store.open_session()
         put(store, "brokers/ids/1", session=session)
         put(store, "controller", session=session)
@@ -257,14 +257,14 @@ class StoreConformance:
         assert store.txn((), (Put("a", b"", session), Put("b", b""))) == SessionExpired()
         assert store.range("").kvs == ()
 
-    def test_a_failed_guard_is_told_before_an_ended_session(self, store: Store) -> None:
+    def test_a_failed_guard_is_reported_before_an_ended_session(self, store: Store) -> None:
         session = store.open_session()
         store.expire(session)
         result = store.txn((Guard("a", 7),), (Put("a", b"", session),))
         assert isinstance(result, TxnResult)
         assert not result.ok
 
-    def test_a_session_that_never_was_can_put_nothing(self, store: Store) -> None:
+    def test_an_unknown_session_can_put_nothing(self, store: Store) -> None:
         assert store.txn((), (Put("a", b"", 99),)) == SessionExpired()
 
     def test_session_numbers_are_used_once(self, store: Store) -> None:
@@ -272,7 +272,7 @@ class StoreConformance:
         store.expire(first)
         assert store.open_session() > first
 
-    def test_sessions_are_apart(self, store: Store) -> None:
+    def test_sessions_are_independent(self, store: Store) -> None:
         one, other = store.open_session(), store.open_session()
         put(store, "a", session=one)
         put(store, "b", session=other)

@@ -1,4 +1,4 @@
-"""What holds where neither a topic nor the cluster says anything: the brokers' own settings."""
+"""Defaults of the brokers for settings of neither a topic nor the cluster."""
 
 import pytest
 from cluster_driver import KEY, TOPIC, Cluster
@@ -26,7 +26,7 @@ def alter(cluster: Cluster, topic: str | None, **changes: str | None) -> None:
     assert answer.error is ErrorCode.NONE
 
 
-def test_the_brokers_minimum_keeps_those_eligible_who_left() -> None:
+def test_the_brokers_minimum_keeps_former_members_eligible() -> None:
     cluster = cluster_of(b1=2, b2=2)
     cluster.create((1, 2))
     cluster.alter(1)
@@ -34,7 +34,7 @@ def test_the_brokers_minimum_keeps_those_eligible_who_left() -> None:
 
 
 def test_the_smallest_minimum_of_the_registered_brokers_counts() -> None:
-    """A leader that may commit alone must not find others eligible, whoever it is."""
+    """If any leader may commit alone, no other replica may stay eligible."""
     cluster = cluster_of(b1=2, b2=2, b3=1)
     assert cluster.leader.image.min_insync_default == 1
     cluster.create((3, 2))
@@ -42,7 +42,7 @@ def test_the_smallest_minimum_of_the_registered_brokers_counts() -> None:
     assert cluster.partition().elr == ()
 
 
-def test_a_broker_that_is_gone_has_no_say() -> None:
+def test_the_minimum_of_an_offline_broker_does_not_count() -> None:
     cluster = cluster_of(b1=2, b2=2, b3=1)
     cluster.crash(3)
     assert cluster.leader.image.min_insync_default == 2
@@ -56,7 +56,7 @@ def test_without_brokers_one_is_enough() -> None:
 
 
 @pytest.mark.parametrize("topic", ["t", None])
-def test_what_is_set_goes_before_it(topic: str | None) -> None:
+def test_a_configured_minimum_takes_precedence(topic: str | None) -> None:
     cluster = cluster_of(b1=2, b2=2)
     cluster.create((1, 2))
     alter(cluster, topic, min_insync_replicas="1")
@@ -64,7 +64,7 @@ def test_what_is_set_goes_before_it(topic: str | None) -> None:
     assert cluster.partition().elr == ()
 
 
-def test_unset_it_falls_back_to_the_brokers() -> None:
+def test_an_unset_minimum_falls_back_to_the_brokers() -> None:
     cluster = cluster_of(b1=2, b2=2)
     cluster.create((1, 2), min_insync_replicas="3")
     cluster.alter(1)

@@ -152,7 +152,7 @@ def test_a_state_written_by_an_older_release_is_a_registration() -> None:
     assert image(cluster).brokers[2].active
 
 
-def test_unregistering_forgets_a_broker_that_is_down() -> None:
+def test_unregistering_removes_a_broker_that_is_down() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3), min_insync_replicas="3")
     cluster.crash(3)
@@ -165,7 +165,7 @@ def test_unregistering_forgets_a_broker_that_is_down() -> None:
     assert make(cluster, 3).error is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_unregistering_a_broker_that_is_up_takes_all_it_led() -> None:
+def test_unregistering_a_broker_that_is_up_moves_its_leaderships() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((2, 3))
     epoch = cluster.hosts[2].epoch
@@ -179,7 +179,7 @@ def test_unregistering_a_broker_that_is_up_takes_all_it_led() -> None:
 
 @pytest.mark.parametrize("claims", [True, False], ids=["with an epoch", "without"])
 def test_a_broker_that_was_unregistered_begins_as_a_new_one(claims: bool) -> None:
-    """What it says of its earlier registration does not count."""
+    """Its previous epoch does not count."""
     cluster = Cluster(1, 2)
     cluster.create((2, 1), min_insync_replicas="2")
     epoch = cluster.hosts[2].epoch
@@ -201,8 +201,8 @@ def test_an_unknown_broker_can_not_be_unregistered() -> None:
     assert "Broker 9" in answer.message
 
 
-def test_a_broker_that_comes_back_at_that_moment_is_not_half_unregistered() -> None:
-    """The request is decided again on what is true then."""
+def test_a_broker_that_returns_at_the_same_time_is_not_half_unregistered() -> None:
+    """The request is decided again by the new image."""
     cluster = Cluster(1, 2)
     cluster.crash(2)
     cluster.deaf.add(1)

@@ -1,4 +1,4 @@
-"""The image is the store at its revision, however it got there, and tells what changed."""
+"""The image equals the store at its revision, and returns what changed."""
 
 import pytest
 from hypothesis import given
@@ -79,7 +79,7 @@ def test_partition_survives_the_store(value: PartitionRegistration) -> None:
     assert values.decode_partition(value.key, values.encode_partition(value)) == value
 
 
-def test_a_topic_is_seen_once_its_name_commits_it(watched: Watched) -> None:
+def test_a_topic_is_visible_once_its_name_commits_it(watched: Watched) -> None:
     watched.txn(put_partition(partition(T1)), put_partition(partition(T1, 1)))
     delta = watched.follow()
     key = PartitionKey(T1, 0)
@@ -113,7 +113,7 @@ def test_a_deleted_topic_is_named_with_the_id_it_had(watched: Watched) -> None:
     assert not watched.image.in_elr[2]
 
 
-def test_a_topic_recreated_while_nobody_watched(watched: Watched) -> None:
+def test_a_topic_recreated_without_a_watch(watched: Watched) -> None:
     watched.txn(put_partition(partition(T1)), put_topic("t", T1))
     watched.follow()
     watched.txn(Delete(keys.topic_id(T1), prefix=True), put_partition(partition(T2)))
@@ -131,7 +131,7 @@ def test_a_recreation_in_one_delta_shows_no_partition_of_the_old(watched: Watche
     assert watched.follow().partitions == {PartitionKey(T2, 0)}
 
 
-def test_changes_are_told_by_kind(watched: Watched) -> None:
+def test_changes_are_returned_by_kind(watched: Watched) -> None:
     watched.txn(put_partition(partition(T1)), put_topic("t", T1))
     watched.follow()
     rev = watched.txn(put_partition(partition(T1, leader=None)))

@@ -1,4 +1,4 @@
-"""Brokers come, stop, hang, die and return; what that does to their partitions."""
+"""Brokers that start, stop, hang, die and return, and their partitions."""
 
 from dataclasses import replace
 
@@ -68,7 +68,9 @@ def test_a_broker_behind_its_own_registration_stays_fenced() -> None:
         pytest.param(1, 0, ErrorCode.STALE_BROKER_EPOCH, id="older incarnation"),
     ],
 )
-def test_heartbeats_of_strangers_are_refused(number: int, epoch: int, error: ErrorCode) -> None:
+def test_heartbeats_of_unknown_brokers_are_refused(
+    number: int, epoch: int, error: ErrorCode
+) -> None:
     cluster = Cluster(1, 2)
     cluster.crash(2)
     beat = on.HeartbeatReceived(50, number, epoch, 0, cluster.now_ms)
@@ -100,7 +102,7 @@ def test_a_silent_broker_is_fenced_and_loses_what_it_led() -> None:
     assert broker(cluster, 2).active
 
 
-def test_time_in_which_the_controller_stood_still_fences_nobody() -> None:
+def test_suspension_of_the_controller_fences_no_broker() -> None:
     cluster = Cluster(1, 2)
     cluster.now_ms += 60_000
     cluster.step(1, on.Ticked(cluster.now_ms))
@@ -113,7 +115,7 @@ def test_time_in_which_the_controller_stood_still_fences_nobody() -> None:
     assert broker(cluster, 2).fenced
 
 
-def test_a_new_controller_gives_everyone_a_full_time_out() -> None:
+def test_a_new_controller_gives_every_broker_a_full_timeout() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.tick(5500, 3)
     cluster.crash(1)
@@ -148,7 +150,7 @@ def test_proof_of_death_fences_at_once_and_frees_the_id() -> None:
     assert broker(cluster, 2).active
 
 
-def test_a_broker_that_proves_its_former_self_dead_need_not_wait() -> None:
+def test_a_broker_that_proves_its_former_process_dead_need_not_wait() -> None:
     cluster = Cluster(1)
     former = cluster.hosts[1].epoch
     cluster.stop(1)
@@ -161,7 +163,7 @@ def test_a_broker_that_proves_its_former_self_dead_need_not_wait() -> None:
     assert broker(cluster, 1).active
 
 
-def test_a_broker_may_ask_to_be_fenced() -> None:
+def test_a_broker_may_request_to_be_fenced() -> None:
     cluster = Cluster(1, 2)
     cluster.create((2, 1))
     heartbeat(cluster, 2, want_fence=True)
@@ -214,7 +216,7 @@ def test_a_fenced_broker_may_stop_at_once() -> None:
 
 
 def test_a_restarted_broker_lost_everything_before_it_is_admitted() -> None:
-    """So it can never lead in the epoch of its earlier life."""
+    """So it can never lead in an epoch of its former process."""
     cluster = Cluster(1, 2, 3)
     cluster.create((2, 3, 1), min_insync_replicas="2")
     cluster.stop(2)
@@ -251,7 +253,7 @@ def test_unclean_shutdown_costs_eligibility(clean: bool, elr: tuple[int, ...]) -
     assert cluster.partition().elr == elr
 
 
-def test_a_quick_unclean_restart_is_noticed_though_nobody_saw_it_go() -> None:
+def test_a_quick_unclean_restart_is_noticed() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3), min_insync_replicas="3")
     cluster.deaf |= {1, 3}
@@ -289,7 +291,7 @@ def test_an_unclean_election_only_where_it_is_allowed() -> None:
     assert cluster.partition().unclean_election == expected
 
 
-def test_a_leaderless_partition_is_led_as_soon_as_someone_can() -> None:
+def test_a_leaderless_partition_gets_a_leader_as_soon_as_possible() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((2, 3), min_insync_replicas="2")
     for number in (2, 3):
@@ -297,7 +299,7 @@ def test_a_leaderless_partition_is_led_as_soon_as_someone_can() -> None:
         assert cluster.partition().leader is not None
 
 
-def test_a_guard_keeps_out_whom_nobody_saw_die() -> None:
+def test_a_guard_keeps_out_a_broker_whose_death_was_not_noticed() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3))
     cluster.alter(1, 2)
@@ -362,9 +364,7 @@ def test_what_an_earlier_controller_did_not_finish_is_finished() -> None:
         pytest.param("after", OutcomeUnknown(), id="unclear, done"),
     ],
 )
-def test_a_fencing_whose_answer_is_lost_is_sent_until_it_is_clear(
-    stage: str, answer: TxnAnswer
-) -> None:
+def test_a_fencing_of_unknown_outcome_is_resent(stage: str, answer: TxnAnswer) -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((2, 3, 1))
     lost: list[StoreTransaction] = []

@@ -1,4 +1,4 @@
-"""Bugs that Kafka had, played against this controller (KAFKA.md section 9)."""
+"""Known bugs of Kafka's controller, tested against this one."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_kafka_14139_and_14617_a_rebooted_replica_is_not_added_by_a_stale_reques
     assert error_of(cluster, allowed) is ErrorCode.NONE
 
 
-def test_kafka_14617_not_even_before_anybody_noticed_the_reboot() -> None:
+def test_kafka_14617_not_even_before_the_reboot_is_noticed() -> None:
     cluster = shrunk()
     stale = cluster.proposal(1, 2, 3)
     cluster.deaf.add(1)

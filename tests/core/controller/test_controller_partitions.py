@@ -1,4 +1,4 @@
-"""ISR changes, moves and elections on request, through the controller."""
+"""ISR changes, reassignments and requested elections, through the controller."""
 
 from dataclasses import replace
 
@@ -91,8 +91,8 @@ def test_a_second_change_waits_for_the_first() -> None:
     assert cluster.partition().isr == (1, 2)
 
 
-def test_a_leader_ahead_of_the_watch_is_not_turned_away() -> None:
-    """It had the answer to its first change before the controller's image moved."""
+def test_a_leader_ahead_of_the_image_is_not_refused() -> None:
+    """It got the response to its first change before the controller's image changed."""
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3))
     cluster.deaf.add(1)
@@ -136,7 +136,7 @@ def test_an_isr_change_whose_answer_was_lost_is_made_once() -> None:
     assert cluster.partition().partition_epoch == 1
 
 
-def test_a_partition_moves_to_other_brokers() -> None:
+def test_a_partition_is_reassigned() -> None:
     cluster = Cluster(1, 2, 3, 4)
     cluster.create((1, 2))
     assert move(cluster, 3, 4) is ErrorCode.NONE
@@ -156,7 +156,7 @@ def test_a_partition_moves_to_other_brokers() -> None:
     )
 
 
-def test_a_move_is_taken_back() -> None:
+def test_a_reassignment_is_cancelled() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2))
     move(cluster, 3, 1)
@@ -167,7 +167,7 @@ def test_a_move_is_taken_back() -> None:
     assert (set(back.replicas), set(back.isr), back.leader) == ({1, 2}, {1, 2}, 1)
 
 
-def test_a_redirected_move_drops_what_the_first_had_added() -> None:
+def test_a_redirected_reassignment_drops_what_the_first_had_added() -> None:
     cluster = Cluster(1, 2, 3, 4)
     cluster.create((1, 2))
     move(cluster, 3, 1)
@@ -179,7 +179,9 @@ def test_a_redirected_move_drops_what_the_first_had_added() -> None:
 
 
 @pytest.mark.parametrize("target", [(), (5, 1)], ids=["taken back", "redirected"])
-def test_a_move_goes_on_when_only_new_replicas_are_in_sync(target: tuple[int, ...]) -> None:
+def test_a_reassignment_continues_with_new_replicas_in_sync(
+    target: tuple[int, ...],
+) -> None:
     cluster = Cluster(1, 2, 3, 4, 5)
     cluster.create((1, 2), min_insync_replicas="2")
     move(cluster, 3, 4)
@@ -202,7 +204,9 @@ def test_a_move_goes_on_when_only_new_replicas_are_in_sync(target: tuple[int, ..
         pytest.param((1, 2), KEY, ErrorCode.NONE, id="there already"),
     ],
 )
-def test_moves_refused(replicas: tuple[int, ...], key: PartitionKey, error: ErrorCode) -> None:
+def test_refused_reassignments(
+    replicas: tuple[int, ...], key: PartitionKey, error: ErrorCode
+) -> None:
     cluster = Cluster(1, 2)
     cluster.create((1, 2))
     before = cluster.partition()
@@ -245,7 +249,7 @@ def test_no_election_without_a_living_replica() -> None:
     assert elect(cluster, ElectionType.UNCLEAN, KEY) == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
 
 
-def test_preferred_leaders_come_back_by_themselves() -> None:
+def test_preferred_leaders_are_elected_automatically() -> None:
     cluster = Cluster(1, 2, 3, settings=ControllerSettings(rebalance_interval_ms=20_000))
     cluster.create((2, 3), (3, 2))
     cluster.restart(2, clean=True)

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: what the store holds stays sound, and all is answered.
+"""Random events in random order: the store stays valid, and every request is answered.
 
 Brokers crash, restart, lose sessions and go deaf to the watch; answers of the store get
 lost, and transactions of unknown outcome land late. After every revision the invariants
@@ -30,7 +30,7 @@ Action = tuple[str, int, int]
 
 
 class Chaos:
-    """A cluster to which things happen, and the eyes on its store."""
+    """A cluster with random events, whose store is checked after each."""
 
     def __init__(self) -> None:
         self.cluster = Cluster(*BROKERS)
@@ -68,7 +68,7 @@ class Chaos:
             self.cluster.start(broker, known if other % 2 else -1)
 
     def lose_session(self, broker: int, _: int) -> None:
-        """The process lives on: it registers anew and vouches for its data."""
+        """The process survives: it registers again and proves that it kept its data."""
         host = self.cluster.hosts.get(broker)
         if host is not None:
             self.cluster.store.expire(host.session)
@@ -107,7 +107,7 @@ class Chaos:
             self.ask(other, lambda number: on.HeartbeatReceived(number, *beat))
 
     def propose(self, broker: int, other: int) -> None:
-        """As the leader would whose image this is, however old."""
+        """Propose an ISR as the leader by this image, however old."""
         host = self.cluster.hosts.get(broker)
         if host is None or host.image.partition("t", 0) is None:
             return
@@ -128,7 +128,7 @@ class Chaos:
         self.ask(other, lambda number: on.ElectLeadersReceived(number, kind, (KEY,)))
 
     def lose_log(self, broker: int, other: int) -> None:
-        """Lost, or found again."""
+        """Report a log as lost or found."""
         host = self.cluster.hosts.get(broker)
         if host is not None:
             keys_told = ((), (KEY,)) if other % 4 == 0 else ((KEY,), ())
@@ -140,7 +140,7 @@ class Chaos:
         self.ask(other, lambda number: on.AlterReassignmentsReceived(number, {KEY: wanted}))
 
     def ask(self, other: int, make: Any) -> None:
-        """Whoever is in office hears it, rightly or not."""
+        """Report a leader that lacks records, rightly or not, to the controller."""
         number = self.cluster.number()
         offices = [h.broker for h in self.cluster.hosts.values() if h.controller.in_office]
         if offices:
@@ -149,7 +149,7 @@ class Chaos:
             self.cluster.step(to, make(number))
 
     def look(self) -> None:
-        """Walk the store's history one revision at a time."""
+        """Check the store's history one revision at a time."""
         batches = self.cluster.store.watch("", self.seen.revision)
         assert not isinstance(batches, Compacted)
         for batch in batches:
@@ -171,7 +171,7 @@ class Chaos:
                         assert broker.id not in after.elr
 
     def settle(self) -> None:
-        """Faults stop, all brokers are up: the cluster comes to rest."""
+        """End all faults, start all brokers: the cluster must settle."""
         self.next_fault = None
         self.cluster.fault = None
         self.cluster.deaf.clear()
@@ -204,7 +204,7 @@ def check_change(before: PartitionRegistration, after: PartitionRegistration) ->
     assert after.leader_epoch == before.leader_epoch + bumped
     fresh = set(after.isr) - set(before.isr)
     if after.leader != before.leader and after.leader is not None and not unclean:
-        # The one who joins with its leader's word and thereby ends a move may lead at once.
+        # A replica whose ISR membership completes a reassignment may lead at once.
         assert after.leader in {*before.isr, *before.elr, *(fresh if removed else ())}
     if unclean:
         assert after.unclean_election is not None

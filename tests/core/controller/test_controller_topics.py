@@ -1,4 +1,4 @@
-"""Topics and configuration: made, grown, changed, deleted."""
+"""Topics and configuration: created, extended, changed, deleted."""
 
 import pytest
 from cluster_driver import KEY, TOPIC, Cluster
@@ -54,7 +54,7 @@ def test_a_topic_is_placed_written_and_named_in_one_revision() -> None:
     assert written == {image.mod_rev(keys.topic_name("t"))}
 
 
-def test_replicas_on_brokers_that_are_away_are_not_in_sync() -> None:
+def test_replicas_on_inactive_brokers_are_not_in_sync() -> None:
     cluster = Cluster(1, 2)
     cluster.start(3)
     ask(cluster, create(factor=3))
@@ -155,7 +155,7 @@ def test_refused(event: on.Request, error: ErrorCode) -> None:
     assert cluster.store.freeze() == before
 
 
-def test_a_large_topic_appears_only_when_all_of_it_is_there() -> None:
+def test_a_large_topic_is_visible_only_when_all_partitions_are_written() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.step(1, create(partitions=250, factor=3, min_insync_replicas="2"))
     steps = 0
@@ -188,7 +188,7 @@ def die_in_the_middle(cluster: Cluster, event: on.Request, *, for_good: bool = F
     cluster.run()
 
 
-def test_a_large_creation_begins_anew_when_a_broker_dies_in_it() -> None:
+def test_a_large_creation_restarts_when_a_broker_dies() -> None:
     cluster = Cluster(1, 2, 3)
     die_in_the_middle(cluster, create(partitions=150, factor=2))
     assert cluster.leader.answers[900] == created(150, 2)
@@ -291,7 +291,7 @@ def test_settings_are_merged_and_unset() -> None:
 def test_a_lower_minimum_ends_eligibility_in_the_same_revision(
     topic: str | None, minimum: str | None, elr: tuple[int, ...]
 ) -> None:
-    """A leader that may commit alone must not find others eligible."""
+    """If a leader may commit alone, no other replica may stay eligible."""
     cluster = Cluster(1, 2)
     cluster.create((1, 2))
     ask(cluster, on.AlterConfigReceived(901, topic, {"min.insync.replicas": "2"}))
@@ -307,7 +307,7 @@ def test_a_lower_minimum_ends_eligibility_in_the_same_revision(
         assert config.mod_rev == partition.mod_rev
 
 
-def test_partitions_stand_still_while_a_minimum_is_lowered_in_steps() -> None:
+def test_partitions_do_not_change_while_a_minimum_is_lowered_in_steps() -> None:
     cluster = Cluster(1, 2)
     cluster.create(*[(1, 2)] * 150, min_insync_replicas="2")
     cluster.crash(2)
@@ -325,7 +325,7 @@ def test_partitions_stand_still_while_a_minimum_is_lowered_in_steps() -> None:
     assert cluster.partition().isr == (1, 2)
 
 
-def test_a_write_says_which_controller_made_it() -> None:
+def test_a_write_names_its_controller() -> None:
     cluster = Cluster(1, 2)
     cluster.create((1, 2))
     assert cluster.partition().controller_epoch == 1

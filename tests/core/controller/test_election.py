@@ -1,4 +1,4 @@
-"""Who leads next, and what becomes of ISR, ELR and epochs (KAFKA.md 1.10)."""
+"""Elections: the next leader, ISR, ELR and epochs."""
 
 from dataclasses import replace
 
@@ -262,7 +262,7 @@ def test_nothing_to_change_is_the_same_object() -> None:
     assert next_registration(before, Target(isr=(3, 2, 1)), rules(1, 2, 3)) is before
 
 
-def test_an_unclean_election_says_what_it_did() -> None:
+def test_an_unclean_election_is_recorded() -> None:
     before = partition((1,), 1, (2,))
     after = next_registration(before, Target(isr=()), rules(3, min_isr=2, recovery=AGGRESSIVE))
     assert after.unclean_election == UncleanElection(3, 6, 1, (1,), (2,), False)

@@ -1,4 +1,4 @@
-"""Who leads when some replicas have lost their logs."""
+"""Elections when some replicas have lost their logs."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def rules(*active: int, min_isr: int = 1, unclean: bool = False) -> ElectionRule
         pytest.param((1, 2), (1, 2), True, 1, id="or anybody, if no other is alive"),
     ],
 )
-def test_who_leads(
+def test_leader_without_logs(
     lost: tuple[int, ...], active: tuple[int, ...], unclean: bool, leader: int | None
 ) -> None:
     before = replace(OFFLINE, lost=lost)
@@ -63,7 +63,7 @@ def test_who_leads(
         assert after.unclean_election is not None
 
 
-def test_a_loss_takes_the_place_in_isr_and_elr() -> None:
+def test_a_lost_log_removes_the_replica_from_isr_and_elr() -> None:
     before = PartitionRegistration(TOPIC, 0, (1, 2, 3), (1, 2), 1, 5, 9, elr=(3,))
     in_isr = lose_log(before, 2, rules(1, 2, 3, min_isr=3))
     assert (in_isr.isr, in_isr.elr, in_isr.behind, in_isr.leader) == ((1,), (3,), (2,), 1)
@@ -77,7 +77,7 @@ def test_a_loss_takes_the_place_in_isr_and_elr() -> None:
     assert (shrunk.isr, shrunk.elr, shrunk.behind) == ((2,), (1,), (3,))
 
 
-def test_in_the_isr_again_nothing_is_lost() -> None:
+def test_a_replica_in_the_isr_again_is_not_lost() -> None:
     before = PartitionRegistration(TOPIC, 0, (1, 2, 3), (1,), 1, 5, 9, behind=(2, 3))
     after = next_registration(before, Target(isr=(1, 3)), rules(1, 2, 3))
     assert (after.isr, after.behind) == ((1, 3), (2,))
@@ -85,7 +85,7 @@ def test_in_the_isr_again_nothing_is_lost() -> None:
     assert gone.behind == (), "who is no replica any more has nothing to lose"
 
 
-def test_a_log_that_is_found_counts_for_the_last_leader_while_nobody_leads() -> None:
+def test_a_found_log_counts_while_there_is_no_leader() -> None:
     lost = replace(OFFLINE, lost=(1, 2))
     found = find_log(lost, 1, rules(1, 2, 3))
     assert (found.leader, found.lost, found.behind) == (1, (), (2,))
@@ -97,7 +97,7 @@ def test_a_log_that_is_found_counts_for_the_last_leader_while_nobody_leads() -> 
     assert find_log(OFFLINE, 1, rules(2, 3)) is OFFLINE
 
 
-def test_a_new_log_that_is_not_full_yet_is_more_than_none() -> None:
+def test_an_incomplete_new_log_is_better_than_none() -> None:
     before = replace(OFFLINE, lost=(1, 2), behind=(3,))
     assert next_registration(before, Target(), rules(1, 2, 3)) is before, "3 may have records"
     asked = next_registration(before, Target(election=ElectionType.UNCLEAN), rules(1, 2, 3))
@@ -108,7 +108,7 @@ def test_a_new_log_that_is_not_full_yet_is_more_than_none() -> None:
     assert (again.leader, again.behind) == (1, (2, 3)), "now nobody has any"
 
 
-def test_it_is_kept_in_the_store() -> None:
+def test_lost_logs_are_stored() -> None:
     lost = replace(OFFLINE, lost=(1, 2), behind=(3,))
     assert decode_partition(PartitionKey(TOPIC, 0), encode_partition(lost)) == lost
     assert b"lost" not in encode_partition(OFFLINE)

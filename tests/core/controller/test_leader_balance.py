@@ -1,4 +1,4 @@
-"""Preferred elections that nobody asks for: at intervals, and at the start of a cluster."""
+"""Automatic preferred elections: at intervals, and at the start of a cluster."""
 
 from cluster_driver import Cluster
 
@@ -102,7 +102,7 @@ def test_nothing_moves_by_itself_when_it_is_disabled() -> None:
     assert cluster.partition().leader == 3
 
 
-def test_an_election_that_lost_a_race_is_held_again() -> None:
+def test_a_refused_election_is_repeated() -> None:
     cluster = cluster_with(NEVER_MS)
     restart_all(cluster, 3, 2, 1)
     refusals = 0

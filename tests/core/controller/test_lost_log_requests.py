@@ -1,4 +1,4 @@
-"""A broker tells the controller which logs it lost."""
+"""Reports of lost, found and damaged logs to the controller."""
 
 from cluster_driver import KEY, TOPIC, Cluster
 
@@ -46,7 +46,7 @@ def test_losses_are_written_and_answered() -> None:
     assert tell(cluster, 3, ()).results == {}
 
 
-def test_only_the_present_incarnation_is_believed() -> None:
+def test_only_reports_of_the_current_incarnation_count() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3))
     answer = tell(cluster, 3, (KEY,), epoch=1)
@@ -54,7 +54,7 @@ def test_only_the_present_incarnation_is_believed() -> None:
     assert cluster.partition().lost == ()
 
 
-def test_a_report_of_one_whom_the_controller_does_not_know_yet_waits() -> None:
+def test_a_report_of_a_broker_that_the_image_lacks_waits() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3))
     cluster.crash(3)
@@ -71,7 +71,7 @@ def test_a_report_of_one_whom_the_controller_does_not_know_yet_waits() -> None:
     assert cluster.partition().behind == (3,)
 
 
-def test_what_is_busy_is_decided_later() -> None:
+def test_busy_partitions_are_decided_later() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3), (2, 3, 1))
     office = cluster.leader

@@ -1,4 +1,4 @@
-"""The store in memory is the specification: it conforms, and copies are told by freeze."""
+"""The store in memory conforms to its own specification."""
 
 import pytest
 from store_conformance import StoreConformance, put
@@ -13,7 +13,7 @@ class TestMvcc(StoreConformance):
         return Mvcc()
 
 
-def test_freeze_tells_different_stores_apart() -> None:
+def test_freeze_distinguishes_stores() -> None:
     one, other = Mvcc(), Mvcc()
     assert one.freeze() == other.freeze()
     put(one, "a")

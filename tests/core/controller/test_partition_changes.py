@@ -1,4 +1,4 @@
-"""AlterPartition: each check, its error, and their order (KAFKA.md 1.5)."""
+"""AlterPartition: each check, its error, and their order."""
 
 from dataclasses import replace
 
@@ -148,11 +148,11 @@ def test_accepted(alteration: Alteration, isr: tuple[int, ...], elr: tuple[int, 
     assert alteration.changed.partition_epoch == 10
 
 
-def test_what_is_so_already_changes_nothing() -> None:
+def test_a_proposal_of_the_current_state_changes_nothing() -> None:
     assert alter(propose(2, 1)) == Alteration(ErrorCode.NONE, None)
 
 
-def test_a_recovering_leader_says_that_it_is_still_recovering() -> None:
+def test_a_leader_may_stay_in_recovery() -> None:
     assert alter(propose(1, recovery=R), RECOVERING) == Alteration(ErrorCode.NONE, None)
 
 
@@ -230,7 +230,7 @@ def replaced(
         pytest.param(replaced(4, isr=(1, 2)), (1, (1, 2), (), 5), id="a broker without a replica"),
     ],
 )
-def test_who_replaces_a_leader_that_lacks_committed_records(
+def test_replacement_of_a_leader_that_lacks_committed_records(
     given: tuple[object, ...], expected: tuple[object, ...]
 ) -> None:
     assert given == expected
@@ -241,6 +241,6 @@ def test_a_report_about_another_leader_epoch_changes_nothing(leader_epoch: int) 
     assert replace_leader(PARTITION, 2, RULES, leader_epoch) is PARTITION
 
 
-def test_a_partition_without_a_leader_has_none_to_replace() -> None:
+def test_a_partition_without_a_leader_has_no_leader_to_replace() -> None:
     leaderless = replace(PARTITION, leader=None, isr=(), elr=(1, 2))
     assert replace_leader(leaderless, 2, RULES, leaderless.leader_epoch) is leaderless

@@ -77,7 +77,7 @@ def test_events_of_one_turn_share_what_is_allowed(decided: list[int]) -> None:
     assert leaders(cluster) == [3] * COUNT
 
 
-def test_those_that_nobody_can_lead_keep_no_others_waiting() -> None:
+def test_partitions_without_candidates_do_not_delay_others() -> None:
     cluster = made((2,), (3,), (2,), (2,))
     cluster.crash(2)
     cluster.crash(3)
@@ -89,7 +89,7 @@ def test_those_that_nobody_can_lead_keep_no_others_waiting() -> None:
     assert [n for n, leader in enumerate(leaders(cluster)) if leader == 3] == mine
 
 
-def test_a_broker_comes_back_that_holds_more_than_is_decided_at_once(decided: list[int]) -> None:
+def test_a_broker_with_more_partitions_than_one_step_allows_returns(decided: list[int]) -> None:
     cluster = made((2, 3), (3, 2), (2, 1))
     decided.clear()
     cluster.restart(2)
@@ -99,7 +99,7 @@ def test_a_broker_comes_back_that_holds_more_than_is_decided_at_once(decided: li
     assert max(decided) == AT_ONCE
 
 
-def test_a_new_term_goes_on_where_the_last_one_ended() -> None:
+def test_a_new_term_continues_unfinished_upkeep() -> None:
     cluster = made((3, 2))
     office = cluster.leader.broker
     session = cluster.hosts[3].session

@@ -1,4 +1,4 @@
-"""Replicas spread over brokers and racks, the same way every time."""
+"""Replica placement over brokers and racks."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ def brokers(*racks: str | None, fenced: tuple[int, ...] = ()) -> list[BrokerRegi
     ]
 
 
-def test_leaders_go_round_and_followers_shift_with_each_round() -> None:
+def test_leaders_are_round_robin_and_followers_shift_with_each_round() -> None:
     assert place(brokers(None, None, None), range(6), 2) == [
         (1, 2), (2, 3), (3, 1),
         (1, 3), (2, 1), (3, 2),
@@ -27,7 +27,7 @@ def test_the_start_index_moves_the_round() -> None:
     assert place(brokers(None, None, None), range(2), 3, start_index=1) == [(2, 3, 1), (3, 1, 2)]
 
 
-def test_later_partitions_go_on_where_the_first_would_have() -> None:
+def test_added_partitions_continue_the_round() -> None:
     three = brokers(None, None, None)
     assert place(three, range(2, 5), 2) == place(three, range(5), 2)[2:]
 
@@ -49,7 +49,7 @@ def test_more_replicas_than_racks_are_spread_evenly() -> None:
         assert Counter(racks[broker - 1] for broker in replicas) == {"a": 2, "b": 2}
 
 
-def test_brokers_that_cannot_serve_come_last_and_only_if_needed() -> None:
+def test_inactive_brokers_come_last_and_only_if_needed() -> None:
     assert place(brokers(None, None, None, fenced=(1,)), range(2), 2) == [(2, 3), (3, 2)]
     assert place(brokers(None, None, None, fenced=(1,)), range(2), 3) == [(2, 3, 1), (3, 2, 1)]
 

@@ -1,4 +1,4 @@
-"""AllocateProducerIds: a block is given once, also when it is unclear what became of a write."""
+"""AllocateProducerIds: a block is allocated once, also after a write of unknown outcome."""
 
 from cluster_driver import Cluster
 
@@ -37,7 +37,7 @@ def test_blocks_follow_each_other() -> None:
     assert cluster.leader.image.next_producer_id == 3000
 
 
-def test_an_earlier_incarnation_gets_none() -> None:
+def test_an_earlier_incarnation_gets_no_producer_ids() -> None:
     cluster = Cluster(1, 2)
     old = cluster.hosts[2].epoch
     cluster.restart(2)
@@ -55,7 +55,7 @@ def test_an_incarnation_the_image_does_not_show_yet_waits() -> None:
     assert controller.answers[asked.request] == ProducerIdsAnswer(ErrorCode.STALE_BROKER_EPOCH)
 
 
-def test_two_at_once_get_two_blocks() -> None:
+def test_two_requests_at_once_get_two_blocks() -> None:
     cluster = Cluster(1, 2)
     controller = cluster.leader
     one, two = event(cluster, 1), event(cluster, 2)
@@ -65,7 +65,7 @@ def test_two_at_once_get_two_blocks() -> None:
     assert controller.answers[two.request] == block(1000)
 
 
-def test_a_write_of_unknown_outcome_that_landed_is_this_block() -> None:
+def test_a_write_of_unknown_outcome_that_was_applied_is_this_block() -> None:
     cluster = Cluster(1, 2)
     lost: list[TxnAnswer] = []
 
@@ -84,8 +84,8 @@ def test_a_write_of_unknown_outcome_that_landed_is_this_block() -> None:
     assert ask(cluster) == block(1000)
 
 
-def test_the_next_controllers_block_is_not_taken_for_the_lost_one() -> None:
-    """Both write the same number into the same key; only one of them may give the block."""
+def test_the_next_controllers_block_is_not_mistaken_for_the_lost_one() -> None:
+    """Both write the same number to the same key; only one of them may allocate the block."""
     cluster = Cluster(1, 2, 3)
     old = cluster.leader
     cluster.deaf.add(old.broker)
@@ -96,7 +96,7 @@ def test_the_next_controllers_block_is_not_taken_for_the_lost_one() -> None:
     cluster.step(old.broker, asked)
     cluster.run()
     cluster.fault = None
-    # The old one's session ends; it hears neither of that nor of its successor.
+    # The session of the old controller ends; it learns neither of that nor of its successor.
     cluster.store.expire(old.session)
     cluster.run()
     (new,) = [h for h in cluster.hosts.values() if h.in_office() and h is not old]

@@ -84,7 +84,7 @@ def test_a_topic_keeps_its_id_and_a_lost_partition_starts_empty() -> None:
     assert any("orders-1 has no folder on any broker" in remark for remark in rebuilt.remarks)
 
 
-def test_of_two_topics_with_one_name_the_newest_brokers_is_taken() -> None:
+def test_of_two_topics_with_one_name_the_newest_counts() -> None:
     away = broker(3, log(100, 9, topic_id=OLD_ID), seen=4)
     rebuilt = rebuild([away, broker(1, log(5)), broker(2, log(5))])
     assert only(rebuilt).topic_id == NEW_ID
@@ -99,7 +99,7 @@ def test_a_base_gives_the_order_of_replicas_and_epochs_stay_above_it() -> None:
     assert (partition.leader_epoch, partition.partition_epoch) == (5, 10)
 
 
-def test_a_replica_that_moved_away_since_the_base_is_not_brought_back() -> None:
+def test_a_replica_that_was_reassigned_since_the_base_does_not_return() -> None:
     brokers = [broker(2, log(6)), broker(3, log(6)), broker(4, log(6)), broker(1)]
     assert only(rebuild(brokers, based_on((1, 2, 3)))).replicas == (2, 3, 4)
     without = [broker(2, log(6)), broker(3, log(6)), broker(1)]
@@ -124,26 +124,26 @@ def test_settings_come_from_the_newest_copy_if_the_base_is_behind() -> None:
     assert image_of(other).configs == {"config/topic/orders": {"a": "copy"}}
 
 
-def test_producer_ids_of_the_logs_are_not_given_again() -> None:
+def test_producer_ids_in_the_logs_are_not_reused() -> None:
     rebuilt = rebuild([broker(1, log(5, producer=7000))])
     assert image_of(rebuilt).next_producer_id > 7000
     assert any("no broker has a copy" in remark for remark in rebuilt.remarks)
 
 
-def test_a_topic_of_the_base_without_folders_is_told() -> None:
+def test_a_topic_of_the_base_without_folders_is_reported() -> None:
     rebuilt = rebuild([broker(1)], based_on((1,)))
     assert only(rebuilt).isr == (1,)
     assert any("has no folder on any broker" in remark for remark in rebuilt.remarks)
 
 
-def test_a_clean_stop_is_still_one_after_the_rebuilding() -> None:
+def test_a_clean_stop_counts_after_the_rebuilding() -> None:
     stopped = broker(1, log(5))._replace(clean_epoch=6)
     image = image_of(rebuild([stopped]))
     assert image.brokers[1].admitted_epoch == 6
 
 
 def test_brokers_that_crashed_lead_after_the_rebuilding() -> None:
-    """No mark of a clean stop, so they have no epoch to name: their logs were looked at."""
+    """They have no mark of a clean stop, so no previous epoch: their logs were examined."""
     cluster = Cluster()
     rebuilt = rebuild([broker(1, log(9)), broker(2, log(9)), broker(3, log(8))])
     cluster.store.txn((), tuple(Put(key, value) for key, value in rebuilt.keys.items()))
@@ -154,16 +154,16 @@ def test_brokers_that_crashed_lead_after_the_rebuilding() -> None:
     (partition,) = cluster.hosts[3].image.partitions.values()
     assert partition.leader in (1, 2)
     assert partition.unclean_election is None
-    # The next crash is one: it names no epoch, and was admitted under one since.
+    # The next crash counts: the broker sends no epoch, and was admitted under one since.
     assert cluster.restart(1).image.brokers[1].stopped_uncleanly
 
 
-def test_a_broker_of_which_nothing_is_kept_has_nothing_to_prove_it_with() -> None:
+def test_a_broker_without_state_cannot_prove_a_clean_stop() -> None:
     cluster = Cluster(1)
     cluster.start(2)
     assert cluster.hosts[1].image.brokers[2].stopped_uncleanly
 
 
-def test_a_damaged_copy_tells_nothing() -> None:
+def test_a_damaged_copy_is_ignored() -> None:
     for data in (b"", b"{}", b'{"version":1}', b'{"version":0,"revision":"x"}', b"[]"):
         assert decode_copy(data) is None

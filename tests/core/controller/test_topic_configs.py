@@ -1,4 +1,4 @@
-"""Settings that a topic may have: what one broker could not read would stop all of them."""
+"""Valid topic settings: a value that a broker can't read would stop all brokers."""
 
 from dataclasses import fields
 
@@ -24,7 +24,7 @@ NUMBERS = [f.name.replace("_", ".") for f in fields(LogConfig) if f.type is int]
         ("leader.replication.throttled.replicas", ""),
     ],
 )
-def test_sound(name: str, value: str) -> None:
+def test_valid_topic_settings(name: str, value: str) -> None:
     assert config_problem({name: value}) is None
 
 
@@ -60,7 +60,7 @@ def test_an_unknown_name_is_refused() -> None:
         ("retention.ms", " +07", "7"),
     ],
 )
-def test_brokers_read_one_spelling(name: str, value: str, spelled: str) -> None:
+def test_values_are_stored_in_one_spelling(name: str, value: str, spelled: str) -> None:
     assert config_problem({name: value}) == f"{name}={value!r} must be spelled {spelled!r}"
 
 
@@ -69,7 +69,7 @@ def test_every_number_that_a_log_reads_is_checked(name: str) -> None:
     assert str(config_problem({name: "soon"})).startswith(f"{name}='soon' must be a whole number")
 
 
-def test_brokers_take_their_own_names() -> None:
+def test_broker_settings_have_their_own_names() -> None:
     assert broker_config_problem({"log.retention.ms": "7"}) is None
     assert broker_config_problem({"retention.ms": "7"}) == "unknown broker setting retention.ms"
     assert "restart" in str(broker_config_problem({"num.partitions": "7"}))

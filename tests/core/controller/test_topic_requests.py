@@ -1,4 +1,4 @@
-"""Requests that only ask, names that look alike, and the brokers' own configuration."""
+"""Requests with validate_only, colliding topic names, and configuration of brokers."""
 
 import pytest
 from cluster_driver import KEY, TOPIC, Cluster
@@ -56,9 +56,7 @@ def new(name: str, topic_id: bytes = OTHER, factor: int = 1, number: int = 900) 
         ),
     ],
 )
-def test_who_only_asks_is_answered_and_changes_nothing(
-    event: on.Request, answer: TopicAnswer
-) -> None:
+def test_validate_only_changes_nothing(event: on.Request, answer: TopicAnswer) -> None:
     cluster = Cluster(1, 2)
     cluster.create((1, 2))
     before = cluster.store.revision
@@ -67,7 +65,7 @@ def test_who_only_asks_is_answered_and_changes_nothing(
     assert not cluster.leader.controller.transactions.busy
 
 
-def test_who_only_asks_is_refused_like_who_means_it() -> None:
+def test_validate_only_is_refused_like_a_real_change() -> None:
     cluster = Cluster(1)
     cluster.create((1,))
     event = on.AlterConfigReceived(900, "t", {"retention.ms": "soon"}, validate_only=True)
@@ -134,7 +132,7 @@ def test_a_broker_has_settings_of_its_own() -> None:
         (1, {"min.insync.replicas": None}, ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_what_a_broker_can_not_have(
+def test_invalid_broker_settings_are_refused(
     broker: int | None, changes: dict[str, str | None], error: ErrorCode
 ) -> None:
     cluster = Cluster(1, 2)
@@ -143,7 +141,7 @@ def test_what_a_broker_can_not_have(
     assert answer.message
 
 
-def test_a_minimum_for_all_brokers_does_not_touch_topics_that_have_their_own() -> None:
+def test_a_minimum_for_all_brokers_does_not_change_topics_with_their_own() -> None:
     cluster = Cluster(1, 2)
     cluster.create((1, 2), min_insync_replicas="2")
     cluster.alter(1)

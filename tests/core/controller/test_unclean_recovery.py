@@ -26,7 +26,7 @@ def elect(
     lost: tuple[int, ...] = (),
     election: ElectionType = ElectionType.ONLINE,
 ) -> int | None:
-    """Who leads a partition of replicas 1, 2 and 3 that has neither ISR nor ELR."""
+    """Elect a leader of replicas 1, 2 and 3 without ISR and ELR."""
     before = PartitionRegistration(
         bytes(16), 0, (1, 2, 3), (), None, 5, 9, last_known_elr=known, lost=lost
     )
@@ -57,14 +57,14 @@ def test_of_equal_logs_one_that_was_in_sync_leads() -> None:
 
 
 @pytest.mark.parametrize("recovery", [BALANCED, AGGRESSIVE])
-def test_the_report_of_an_active_replica_is_waited_for(recovery: UncleanRecovery) -> None:
+def test_the_election_waits_for_the_report_of_an_active_replica(recovery: UncleanRecovery) -> None:
     logs = {1: SHORT, 2: LONG}
     assert elect(logs, recovery=recovery) is None
     assert elect(logs, recovery=recovery, waited=True) == 2
 
 
 @pytest.mark.parametrize("recovery", [BALANCED, AGGRESSIVE])
-def test_a_longer_log_of_a_fenced_broker_is_waited_for(recovery: UncleanRecovery) -> None:
+def test_the_election_waits_for_a_longer_log_of_a_fenced_broker(recovery: UncleanRecovery) -> None:
     """KAFKA-19522: a fenced broker never leads, but it reports before it is unfenced."""
     logs = {1: SHORT, 2: LONG, 3: SHORT}
     assert elect(logs, active=(1, 3), recovery=recovery) is None
@@ -94,7 +94,7 @@ def test_balanced_elects_a_cut_log_only_when_every_replica_has_reported() -> Non
 
 
 def test_a_log_as_long_as_a_cut_one_leads_in_its_place() -> None:
-    """Found by the simulator: only a checkpoint of 1 was damaged, and nobody led for ever."""
+    """Found by the simulator: only a checkpoint of 1 was damaged, and no leader was elected."""
     assert elect({1: CUT, 2: LONG, 3: SHORT}, known=(1,)) == 2
 
 
@@ -114,7 +114,7 @@ def test_a_replica_without_its_log_leads_only_when_all_lost_theirs() -> None:
     assert elect({}, lost=(1, 2, 3)) == 1
 
 
-def test_none_leaves_it_to_an_administrator() -> None:
+def test_strategy_none_waits_for_an_administrator() -> None:
     logs = {1: SHORT, 2: LONG, 3: SHORT}
     assert elect(logs, recovery=NONE, waited=True) is None
     assert elect(logs, recovery=NONE, election=ElectionType.UNCLEAN) == 2

@@ -1,4 +1,4 @@
-"""A shard with a log that answers at once, later or never, and short ways to ask it."""
+"""A shard with a log that answers at once, later or never, and helpers to send requests."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ RANGE = [("range", subscription("events"))]
 
 
 class Talk:
-    """Time stands still unless it is told to pass."""
+    """A dialogue with a shard. Time passes only with `pass_ms`."""
 
     def __init__(self, config: GroupConfig = CONFIG) -> None:
         self.config = config
@@ -59,7 +59,7 @@ class Talk:
                     self._written(effect, ErrorCode.NONE)
 
     def write(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The oldest append that waits is committed, or is not."""
+        """Commit the oldest waiting append, or fail it."""
         self._written(self.unwritten.pop(0), error)
         self.settle()
 
@@ -69,7 +69,7 @@ class Talk:
         self.shard.written(append.token, error, self.now)
 
     def pass_ms(self, ms: int) -> None:
-        """All timers ring on the way, at their time."""
+        """Let time pass; timers fire at their time."""
         until = self.now + ms
         while (due := self.shard.next_ms()) is not None and due <= until:
             self.now = max(self.now, due)
@@ -78,7 +78,7 @@ class Talk:
         self.now = until
 
     def reload(self) -> "Talk":
-        """Another coordinator that reads the same log."""
+        """Load another coordinator from the same log."""
         other = Talk(self.config)
         other.now = self.now
         for key, value in self.log:
@@ -88,7 +88,7 @@ class Talk:
         other.settle()
         return other
 
-    # -- asking ---------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------
 
     def ask(self, request: on.Request) -> int:
         self._asked += 1
@@ -102,11 +102,11 @@ class Talk:
         return response
 
     def get(self, request: on.Request, kind: type[T]) -> T:
-        """Ask something that is answered at once."""
+        """Send a request that is answered at once."""
         return self.answer(self.ask(request), kind)
 
     def joining(self, member: str = "", **fields: Any) -> int:
-        """Ask to join; the answer may come later."""
+        """Join; the response may come later."""
         options: dict[str, Any] = {
             "group_id": GROUP,
             "session_timeout_ms": SESSION_MS,
@@ -198,7 +198,7 @@ class Talk:
     def fetch(
         self, *partitions: tuple[str, int], stable: bool = False
     ) -> dict[tuple[str, int], int]:
-        """Committed offsets by partition; of all, if none is named."""
+        """Return committed offsets by partition; all, if none is named."""
         wanted = [TopicPartition(*one) for one in partitions] or None
         request = on.OffsetFetch(GROUP, wanted, stable)
         found = self.get(request, on.OffsetFetchResponse).partitions
@@ -229,7 +229,7 @@ class Talk:
         return generation, members
 
     def spread(self, members: list[str]) -> int:
-        """The leader assigns, everybody asks."""
+        """Let the leader assign and all members sync."""
         generation = self._generation()
         mine = {one: one.encode() for one in members}
         requesters = [self.syncing(one, generation) for one in members[1:]]

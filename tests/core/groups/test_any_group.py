@@ -1,5 +1,5 @@
-"""Groups that anything may happen to: members that come, go, change and fall silent, writes that
-fail, and a coordinator that moves. Whatever happens, some things hold."""
+"""Groups under random events: members that join, leave, change and fall silent, writes that fail,
+and a coordinator that moves. The invariants hold after every event."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ SMALL = CONFIG._replace(
 
 
 class Client:
-    """What a member knows of itself."""
+    """A client's knowledge of its own membership."""
 
     def __init__(self, group: str, instance: str | None) -> None:
         self.group = group
@@ -64,7 +64,7 @@ class Client:
 
 
 class AnyGroup(RuleBasedStateMachine):
-    """The log here takes what is written without an error, and nothing else."""
+    """Random events; the log holds the appends that succeeded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class AnyGroup(RuleBasedStateMachine):
         self.generations: dict[str, tuple[Group, int]] = {}
         self.leaders: dict[tuple[int, int], str] = {}
         self.in_doubt: set[bytes] = set()
-        """Keys whose last record is in the log, though the coordinator can't rely on it."""
+        """Keys whose last record is in the log, but in doubt for the coordinator."""
 
     # -- what happens ---------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class AnyGroup(RuleBasedStateMachine):
         return requester
 
     def hear(self) -> None:
-        """Clients learn from the answers to their joins."""
+        """Update the clients from the responses to their joins."""
         for requester, client in list(self.joins.items()):
             response = self.talk.answers.get(requester)
             if isinstance(response, on.JoinGroupResponse):
@@ -136,7 +136,7 @@ class AnyGroup(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(group=GROUPS)
     def all_join_again(self, group: str) -> None:
-        """As clients do that heard of a rebalance."""
+        """Join again, as clients do in a rebalance."""
         for client in self.clients[-8:]:
             if client.group == group and client.member_id:
                 self.join(client, RANGE, 5)
@@ -151,7 +151,7 @@ class AnyGroup(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(group=GROUPS)
     def a_group_settles(self, group: str) -> None:
-        """All goes well for a while."""
+        """A time without faults."""
         clients = [one for one in self.clients[-4:] if one.group == group]
         for _ in range(2):
             for client in clients:
@@ -262,7 +262,7 @@ class AnyGroup(RuleBasedStateMachine):
 
     @rule()
     def the_coordinator_moves(self) -> None:
-        """What was on its way is lost, and those who waited are told."""
+        """Pending appends are lost, and waiting requests fail."""
         self.talk.shard.unload(ErrorCode.NOT_COORDINATOR)
         self.talk.settle()
         self.hear()
@@ -271,7 +271,7 @@ class AnyGroup(RuleBasedStateMachine):
         self.talk = self.talk.reload()
         self.talk.holds = True
         self.talk.answers, self.talk._asked = answers, asked
-        # An emptiness that was not written is undone: the generation may be the one of before.
+        # An empty group that was not written is undone: the generation may be the former one.
         self.generations.clear()
         self.leaders.clear()
         self.in_doubt.clear()
@@ -349,7 +349,7 @@ class AnyGroup(RuleBasedStateMachine):
 
     @invariant()
     def a_generation_has_one_leader(self) -> None:
-        """It may change its name, if it is static."""
+        """A static member may change its id."""
         for group in self.groups.values():
             if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
                 assert group.leader_id is not None
@@ -391,7 +391,7 @@ class AnyGroup(RuleBasedStateMachine):
             }
 
     def logged(self) -> tuple[dict[OffsetKey, int], dict[str, GroupValue]]:
-        """What the log says, read without a shard."""
+        """The contents of the log, decoded without a shard."""
         offsets: dict[OffsetKey, int] = {}
         groups: dict[str, GroupValue] = {}
         for raw, value in self.talk.log:
@@ -407,11 +407,11 @@ class AnyGroup(RuleBasedStateMachine):
         return offsets, groups
 
     def teardown(self) -> None:
-        """In the end, if nobody is heard of, all is answered, and forgotten."""
+        """Without further requests, all are answered and all groups are removed in the end."""
         self.talk.holds = False
         while self.talk.unwritten:
             self.talk.write()
-        self.the_coordinator_moves()  # who knows of all that was in doubt
+        self.the_coordinator_moves()  # the next one knows the outcome of all that was in doubt
         self.talk.holds = False
         self.talk.pass_ms(1_000_000)
         assert not self.unanswered()

@@ -14,7 +14,7 @@ def names(talk: Talk, states: list[str] | None = None, types: list[str] | None =
     return {one.group_id for one in response.groups}
 
 
-def test_a_stable_group() -> None:
+def test_describe_a_stable_group() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     described = talk.describe()
@@ -26,7 +26,7 @@ def test_a_stable_group() -> None:
     )
 
 
-def test_a_group_that_rebalances_does_not_tell_assignments() -> None:
+def test_describe_hides_assignments_during_a_rebalance() -> None:
     talk = Talk()
     _, (leader,) = talk.stable(group_instance_id="i")
     talk.joining()
@@ -35,7 +35,7 @@ def test_a_group_that_rebalances_does_not_tell_assignments() -> None:
     assert described.members[0] == on.DescribedMember(leader, "i", "app", "/127.0.0.1", b"", b"")
 
 
-def test_a_group_that_nobody_knows() -> None:
+def test_describe_an_unknown_group() -> None:
     talk = Talk()
     assert talk.describe(5) == on.DescribeGroupResponse(ErrorCode.NONE, GROUP, "Dead")
     described = talk.describe(6)
@@ -56,14 +56,14 @@ def test_a_group_that_nobody_knows() -> None:
         ([], ["classic", "share"], {GROUP, "simple"}),
     ],
 )
-def test_lists(states: list[str], types: list[str], found: set[str]) -> None:
+def test_lists_by_state_and_type(states: list[str], types: list[str], found: set[str]) -> None:
     talk = Talk()
     talk.stable()
     talk.committing(1, group_id="simple")
     assert names(talk, states, types) == found
 
 
-def test_a_line_of_a_list() -> None:
+def test_entry_of_a_group_list() -> None:
     talk = Talk()
     talk.stable()
     assert talk.shard.list_groups(on.ListGroups([], [])) == [
@@ -71,7 +71,7 @@ def test_a_line_of_a_list() -> None:
     ]
 
 
-def test_deleting_a_group() -> None:
+def test_delete_group() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     talk.commit(1, leader, generation)
@@ -88,7 +88,7 @@ def test_deleting_a_group() -> None:
     assert names(talk.reload()) == set()
 
 
-def test_a_deleted_group_begins_anew() -> None:
+def test_a_deleted_group_starts_again_from_nothing() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     talk.leave(leader)
@@ -96,7 +96,7 @@ def test_a_deleted_group_begins_anew() -> None:
     assert talk.join().generation_id == 1
 
 
-def test_a_group_of_offsets_alone() -> None:
+def test_a_group_with_offsets_only() -> None:
     talk = Talk()
     talk.commit(1)
     assert talk.delete() is ErrorCode.NONE
@@ -104,7 +104,7 @@ def test_a_group_of_offsets_alone() -> None:
     assert talk.state == "Dead"
 
 
-def test_a_group_is_gone_when_that_is_written() -> None:
+def test_a_group_is_deleted_when_its_tombstones_are_committed() -> None:
     talk = Talk()
     talk.commit(1)
     talk.holds = True
@@ -124,7 +124,7 @@ def test_a_group_is_gone_when_that_is_written() -> None:
     assert talk.fetch() == {}
 
 
-def test_while_a_group_is_removed_its_members_are_to_ask_again() -> None:
+def test_members_must_retry_while_their_group_is_removed() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     talk.leave(leader)

@@ -1,4 +1,4 @@
-"""Groups in bad company: retries that cross, clocks that jump, logs that lie, clients that leak."""
+"""Groups under faults: crossing retries, clock jumps, wrong logs, clients that leak ids."""
 
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, Talk, subscription
@@ -18,9 +18,9 @@ from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.types import TopicPartition
 
 
-def test_a_leader_that_assigns_twice_assigns_as_it_said_first() -> None:
-    """It asked again before the first was written. What the log says last must be what the
-    members got, or the next coordinator tells them something else."""
+def test_of_two_assignments_the_first_counts() -> None:
+    """The leader retried before the first was written. The last assignment in the log must be the
+    one that members got, or the next coordinator returns another one."""
     talk = Talk()
     leader = talk.join().member_id
     second = talk.joining()
@@ -50,7 +50,7 @@ def test_a_second_assignment_counts_if_the_first_was_not_written() -> None:
 
 
 @pytest.mark.parametrize("way", ["delete", "expire", "topic"])
-def test_a_group_with_very_many_offsets_goes_in_batches_that_can_be_written(way: str) -> None:
+def test_a_group_with_many_offsets_is_deleted_in_several_batches(way: str) -> None:
     talk = Talk(CONFIG._replace(offsets_retention_ms=500, offsets_retention_check_interval_ms=900))
     offsets = [on.OffsetToCommit("events", index, 1) for index in range(20_000)]
     for at in range(0, len(offsets), 5_000):
@@ -77,7 +77,7 @@ def test_a_group_with_very_many_offsets_goes_in_batches_that_can_be_written(way:
     assert talk.reload().shard.groups == []
 
 
-def test_a_deletion_of_which_a_part_fails_is_told_and_can_be_done_again() -> None:
+def test_a_deletion_that_fails_in_part_returns_the_error_and_can_be_repeated() -> None:
     talk = Talk()
     offsets = [on.OffsetToCommit("events", index, 1) for index in range(9_000)]
     talk.commit(1, offsets=offsets)
@@ -96,11 +96,11 @@ def test_a_deletion_of_which_a_part_fails_is_told_and_can_be_done_again() -> Non
     assert talk.reload().shard.groups == []
 
 
-def test_a_coordinator_that_was_held_up_does_not_blame_its_members() -> None:
-    """Their heartbeats lie in its sockets, unread."""
+def test_a_suspended_coordinator_does_not_remove_members() -> None:
+    """The members' heartbeats wait in its sockets."""
     talk = Talk()
     generation, members = talk.stable(2)
-    talk.now += 12_000  # longer than a session, and no timer rang meanwhile
+    talk.now += 12_000  # longer than a session, and no timer fired meanwhile
     talk.shard.postpone(12_000)
     for member in members:
         assert talk.beat(member, generation) is ErrorCode.NONE
@@ -129,7 +129,7 @@ def _member(member_id: str, instance: str | None = None) -> MemberValue:
         (_member("a", "i"), _member("a", "j")),
     ],
 )
-def test_a_log_that_names_a_member_twice_harms_nobody(members: tuple[MemberValue, ...]) -> None:
+def test_a_member_that_is_twice_in_the_log_counts_once(members: tuple[MemberValue, ...]) -> None:
     talk = Talk()
     talk.shard.replay(*_written(*members))
     talk.shard.loaded(talk.now)
@@ -140,7 +140,7 @@ def test_a_log_that_names_a_member_twice_harms_nobody(members: tuple[MemberValue
     assert talk.join().error_code is ErrorCode.NONE
 
 
-def test_generations_begin_anew_where_numbers_end() -> None:
+def test_generations_wrap_around_at_the_largest_number() -> None:
     talk = Talk()
     talk.shard.replay(*_written(_member("a"), generation=0x7FFF_FFFF))
     talk.shard.loaded(talk.now)
@@ -150,7 +150,7 @@ def test_generations_begin_anew_where_numbers_end() -> None:
     assert talk.sync("a", joined.generation_id).error_code is ErrorCode.NONE
 
 
-def test_timers_that_are_set_and_cancelled_leave_nothing_behind() -> None:
+def test_cancelled_timers_leave_no_entries() -> None:
     timers: Timers[Timer] = Timers()
     for number in range(10_000):
         timer = Timer(TimerKind.JOIN, f"group-{number}")
@@ -164,7 +164,7 @@ def test_timers_that_are_set_and_cancelled_leave_nothing_behind() -> None:
     assert timers.next_ms() == 50_001
 
 
-def test_who_asks_for_ever_more_member_ids_makes_the_oldest_ones_void(
+def test_the_oldest_unused_member_ids_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(joining, "PENDING_MAX", 50)
@@ -180,7 +180,7 @@ def test_who_asks_for_ever_more_member_ids_makes_the_oldest_ones_void(
     assert first.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_that_come_and_go_leave_no_ids_behind() -> None:
+def test_members_that_join_and_leave_leave_no_ids() -> None:
     """Else a broker under consumer churn grows by one id for each join, up to PENDING_MAX."""
     talk = Talk()
     for _ in range(500):
@@ -190,8 +190,8 @@ def test_members_that_come_and_go_leave_no_ids_behind() -> None:
     assert len(talk.shard._joining._given) <= joining.GIVEN_MIN
 
 
-def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() -> None:
-    """Its deletion passed by while nobody coordinated the group."""
+def test_a_recreated_topic_does_not_get_offsets_of_the_old_one() -> None:
+    """The topic was deleted while the group had no coordinator."""
     talk = Talk()
     old, kept = on.OffsetToCommit(*EVENTS, 5, topic_id=b"1" * 16), on.OffsetToCommit("k", 0, 6)
     unnamed = on.OffsetToCommit("other", 3, 7, topic_id=b"3" * 16)
@@ -214,8 +214,8 @@ def _many_offsets(talk: Talk, groups: int) -> None:
         assert talk.commit(1, group_id=f"group-{number}", offsets=offsets) is ErrorCode.NONE
 
 
-def test_a_topic_that_many_groups_read_goes_bit_by_bit() -> None:
-    """One thread serves all: nobody else may wait until everything is gone."""
+def test_offsets_of_a_deleted_topic_are_removed_in_steps() -> None:
+    """One thread serves all clients: they must not wait for the whole deletion."""
     talk = Talk()
     _many_offsets(talk, 10)
     talk.shard.topic_deleted(["events"], talk.now, lambda _name: b"2" * 16)
@@ -228,7 +228,7 @@ def test_a_topic_that_many_groups_read_goes_bit_by_bit() -> None:
     assert (group.group_id, list(group.offsets)) == ("group-9", [("events", 0)])
 
 
-def test_what_is_under_way_when_its_topic_goes_goes_with_it() -> None:
+def test_a_pending_commit_is_removed_with_its_topic() -> None:
     talk = Talk()
     _many_offsets(talk, 5)
     talk.holds = True
@@ -244,7 +244,7 @@ def test_what_is_under_way_when_its_topic_goes_goes_with_it() -> None:
     assert talk.reload().shard.groups == []
 
 
-def test_groups_with_many_old_offsets_are_swept_a_few_at_a_time() -> None:
+def test_old_offsets_expire_a_few_groups_at_a_time() -> None:
     talk = Talk()
     _many_offsets(talk, 10)
     talk.now += talk.config.offsets_retention_ms
@@ -256,15 +256,15 @@ def test_groups_with_many_old_offsets_are_swept_a_few_at_a_time() -> None:
 
 
 def _write_in_doubt(talk: Talk) -> None:
-    """The oldest append is in the log, and too late for those who wait."""
+    """Time out the oldest append, although it is in the log."""
     append = talk.unwritten.pop(0)
     talk.log += append.records
     talk.shard.written(append.token, ErrorCode.REQUEST_TIMED_OUT, talk.now)
     talk.settle()
 
 
-def test_offsets_whose_removal_is_in_doubt_are_not_told_any_more() -> None:
-    """The next coordinator may find them gone."""
+def test_offsets_whose_removal_is_in_doubt_are_not_returned() -> None:
+    """The next coordinator may not find them."""
     talk = Talk()
     talk.commit(5)
     talk.holds = True
@@ -275,7 +275,7 @@ def test_offsets_whose_removal_is_in_doubt_are_not_told_any_more() -> None:
 
 
 @pytest.mark.parametrize("way", ["group", "offset", "topic"])
-def test_a_commit_in_doubt_goes_with_the_group_its_offset_or_its_topic(way: str) -> None:
+def test_a_commit_in_doubt_is_removed_with_its_group_offset_or_topic(way: str) -> None:
     talk = Talk()
     talk.commit(4, partition=("other", 3))
     talk.holds = True

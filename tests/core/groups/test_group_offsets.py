@@ -27,7 +27,7 @@ def test_a_consumer_outside_of_any_group_may_commit() -> None:
 @pytest.mark.parametrize(
     ("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
-def test_a_member_of_a_group_that_nobody_knows(version: int, error: ErrorCode) -> None:
+def test_a_commit_of_a_member_of_an_unknown_group(version: int, error: ErrorCode) -> None:
     talk = Talk()
     assert talk.commit(5, "m", 3, version=version) is error
     assert talk.state == "Dead"
@@ -46,7 +46,7 @@ def test_only_members_of_the_generation_may_commit() -> None:
     assert talk.fetch() == {EVENTS: 1}
 
 
-def test_an_empty_group_takes_commits_of_anybody_without_a_generation() -> None:
+def test_an_empty_group_accepts_commits_without_a_generation() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     talk.leave(leader)
@@ -69,7 +69,7 @@ def test_commits_during_a_rebalance() -> None:
     assert talk.joined(new).generation_id == generation + 1
 
 
-def test_a_commit_is_as_good_as_a_heartbeat() -> None:
+def test_a_commit_keeps_the_session_alive() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     for offset in range(5):
@@ -79,7 +79,7 @@ def test_a_commit_is_as_good_as_a_heartbeat() -> None:
     assert talk.state == "Empty"
 
 
-def test_a_commit_is_to_be_seen_when_it_is_written() -> None:
+def test_a_commit_is_visible_when_it_is_written() -> None:
     talk = Talk()
     talk.commit(1)
     talk.holds = True
@@ -123,7 +123,7 @@ def test_a_commit_that_cannot_be_written(error: ErrorCode, told: ErrorCode) -> N
     assert talk.fetch(EVENTS, stable=True) == {EVENTS: 1}
 
 
-def test_a_group_whose_first_commit_fails_is_not_there() -> None:
+def test_a_group_whose_first_commit_fails_does_not_exist() -> None:
     talk = Talk()
     talk.holds = True
     talk.committing(2)
@@ -132,7 +132,7 @@ def test_a_group_whose_first_commit_fails_is_not_there() -> None:
     assert talk.state == "Dead"
 
 
-def test_two_commits_under_way_of_which_the_second_fails() -> None:
+def test_two_pending_commits_of_which_the_second_fails() -> None:
     talk = Talk()
     talk.holds = True
     talk.committing(1)
@@ -173,7 +173,7 @@ def test_metadata_that_is_too_large_fails_alone() -> None:
     )
 
 
-def test_nothing_but_metadata_that_is_too_large() -> None:
+def test_a_commit_with_only_too_large_metadata() -> None:
     talk = Talk()
     offsets = [on.OffsetToCommit("events", 0, 1, None, "x" * 5_000)]
     assert talk.commit(0, offsets=offsets) is ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -181,7 +181,7 @@ def test_nothing_but_metadata_that_is_too_large() -> None:
     assert talk.state == "Dead"
 
 
-def test_nothing_to_commit() -> None:
+def test_a_commit_without_offsets() -> None:
     talk = Talk()
     requester = talk.committing(0, offsets=[])
     assert talk.answer(requester, on.OffsetCommitResponse).partitions == ()
@@ -195,7 +195,7 @@ def test_an_offset_may_be_committed_backwards() -> None:
     assert talk.fetch() == talk.reload().fetch() == {EVENTS: 3}
 
 
-def test_a_retention_that_ends_after_all_time() -> None:
+def test_a_retention_time_beyond_the_largest_timestamp() -> None:
     talk = Talk()
     assert talk.commit(1, retention_time_ms=(1 << 63) - 1) is ErrorCode.NONE
     assert talk.reload().fetch() == {EVENTS: 1}
@@ -204,14 +204,14 @@ def test_a_retention_that_ends_after_all_time() -> None:
 # -- OffsetFetch ---------------------------------------------------------------------------
 
 
-def test_a_group_that_nobody_knows_has_committed_nothing() -> None:
+def test_an_unknown_group_has_no_committed_offsets() -> None:
     talk = Talk()
     assert talk.fetch(EVENTS, OTHER, stable=True) == {EVENTS: -1, OTHER: -1}
     assert talk.fetch() == {}
     assert talk.state == "Dead"
 
 
-def test_all_that_a_group_has_committed() -> None:
+def test_fetch_all_offsets_of_a_group() -> None:
     talk = Talk()
     talk.commit(1)
     talk.commit(2, partition=("events", 1))
@@ -223,7 +223,7 @@ def test_all_that_a_group_has_committed() -> None:
 # -- OffsetDelete --------------------------------------------------------------------------
 
 
-def test_offsets_of_a_group_without_members() -> None:
+def test_delete_offsets_of_a_group_without_members() -> None:
     talk = Talk()
     talk.commit(1)
     talk.commit(2, partition=OTHER)
@@ -233,14 +233,14 @@ def test_offsets_of_a_group_without_members() -> None:
     assert talk.fetch() == talk.reload().fetch() == {OTHER: 2}
 
 
-def test_with_its_last_offset_an_empty_group_goes() -> None:
+def test_an_empty_group_is_removed_with_its_last_offset() -> None:
     talk = Talk()
     talk.commit(1)
     delete(talk, EVENTS)
     assert talk.state == talk.reload().state == "Dead"
 
 
-def test_offsets_of_topics_that_a_member_subscribes_to() -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     talk.commit(1, leader, generation)
@@ -254,7 +254,7 @@ def test_offsets_of_topics_that_a_member_subscribes_to() -> None:
     assert talk.fetch() == {EVENTS: 1}
 
 
-def test_a_subscription_that_cannot_be_read_might_be_to_anything() -> None:
+def test_an_unreadable_subscription_protects_all_topics() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable(protocols=[("range", b"\x00\x01\x7f")])
     talk.commit(1, leader, generation)
@@ -262,7 +262,7 @@ def test_a_subscription_that_cannot_be_read_might_be_to_anything() -> None:
     assert response.partitions[0].error_code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-def test_of_another_kind_of_group_only_if_it_is_empty() -> None:
+def test_offsets_of_a_group_of_another_type_are_deleted_only_if_it_is_empty() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable(protocol_type="connect", protocols=[("eager", b"")])
     talk.commit(1, leader, generation)
@@ -271,13 +271,13 @@ def test_of_another_kind_of_group_only_if_it_is_empty() -> None:
     assert delete(talk, EVENTS).error_code is ErrorCode.NONE
 
 
-def test_of_a_group_that_nobody_knows() -> None:
+def test_delete_offsets_of_an_unknown_group() -> None:
     assert delete(Talk(), EVENTS).error_code is ErrorCode.GROUP_ID_NOT_FOUND
     request = on.OffsetDelete("", [])
     assert Talk().get(request, on.OffsetDeleteResponse).error_code is ErrorCode.INVALID_GROUP_ID
 
 
-def test_offsets_are_gone_when_that_is_written() -> None:
+def test_offsets_are_deleted_when_their_tombstones_are_committed() -> None:
     talk = Talk()
     talk.commit(1)
     talk.commit(2, partition=OTHER)
@@ -290,7 +290,7 @@ def test_offsets_are_gone_when_that_is_written() -> None:
     assert talk.fetch() == {EVENTS: 1, OTHER: 2}
 
 
-def test_a_commit_under_way_is_deleted_too_and_one_that_comes_after_is_not() -> None:
+def test_a_pending_commit_is_deleted_too_but_not_a_later_one() -> None:
     talk = Talk()
     talk.commit(9, partition=OTHER)
     talk.holds = True
@@ -321,7 +321,7 @@ def test_subscriptions_of_any_version(version: int) -> None:
     assert told == [subscribed, subscribed, ErrorCode.NONE]
 
 
-def test_what_any_member_subscribes_to_counts() -> None:
+def test_subscriptions_of_all_members_count() -> None:
     talk = Talk()
     leader = talk.join(protocols=[("range", subscription("a"))]).member_id
     second = talk.joining(protocols=RANGE)

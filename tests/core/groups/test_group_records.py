@@ -1,4 +1,4 @@
-"""What stands in `__consumer_offsets`: Kafka's own bytes, older versions, and damage."""
+"""Records of `__consumer_offsets`: Kafka's own bytes, older versions, and damage."""
 
 import json
 import re
@@ -67,7 +67,7 @@ DECODERS: list[Any] = [decode_key, decode_offset_value, decode_group_value]
 
 
 def real_records() -> list[LogRecord]:
-    """All of Kafka's own, of every broker and partition."""
+    """Return all records that Kafka wrote, of every broker and partition."""
     found = []
     with tarfile.open(DATA / "clean.tar.gz") as archive:
         for member in archive:
@@ -109,7 +109,7 @@ def test_kafkas_own_bytes_decode_and_encode_back() -> None:
     assert len(REAL) >= 15
 
 
-def test_they_say_what_kafkas_own_tool_says() -> None:
+def test_decoded_records_match_kafkas_own_tool() -> None:
     ours = {(record.key, record.value): record for record in REAL if record.value is not None}
     told = []
     for raw_key, raw_value in ours:
@@ -159,7 +159,7 @@ def as_dumped_group(key: GroupKey, value: GroupValue) -> tuple[Any, Any]:
 
 
 def without_assignments(key: Any, value: Any) -> tuple[Any, Any]:
-    """The tool opens what is sealed for us."""
+    """Kafka's tool decodes metadata that brokers treat as bytes."""
     data = value["data"]
     for member in data.get("members", []):
         del member["subscription"], member["assignment"]
@@ -263,7 +263,7 @@ def test_a_flexible_group() -> None:
 
 
 @pytest.mark.parametrize("kind", [-1, 3, 15, 32767])
-def test_keys_of_other_kinds_are_left_alone(kind: int) -> None:
+def test_keys_of_unknown_kinds_are_ignored(kind: int) -> None:
     assert decode_key(i16(kind) + b"whatever") is None
 
 
@@ -287,7 +287,7 @@ def test_any_bytes_decode_or_are_damaged(decoder: Any, version: int, body: bytes
 
 
 @given(GROUP_VALUES, OFFSET_VALUES, st.data())
-def test_what_is_cut_short_is_damaged(
+def test_truncated_records_are_damaged(
     group: GroupValue, offset: OffsetValue, data: st.DataObject
 ) -> None:
     whole: list[tuple[Any, bytes]] = [
@@ -302,7 +302,7 @@ def test_what_is_cut_short_is_damaged(
             decoder(encoded[:cut])
 
 
-def test_a_text_that_does_not_fit_is_not_written() -> None:
+def test_a_string_that_is_too_long_is_not_encoded() -> None:
     encode_key(GroupKey("g" * 32767))
     with pytest.raises(ValueError, match="32768 bytes"):
         encode_key(GroupKey("g" * 32768))

@@ -1,4 +1,4 @@
-"""A shard as a whole: it is loaded, unloaded, and has room for many."""
+"""A whole shard: loading, unloading, timers, many groups."""
 
 from time import perf_counter
 from typing import Any
@@ -16,7 +16,7 @@ from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.types import TopicPartition
 
 
-def test_a_group_comes_back_with_its_members_and_assignments() -> None:
+def test_a_loaded_group_has_its_members_and_assignments() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
     talk.commit(5, follower, generation)
@@ -92,13 +92,13 @@ def test_tombstones_are_replayed() -> None:
     assert other.shard.list_groups(on.ListGroups([], [])) == []
 
 
-def test_keys_of_another_kind_are_passed_over() -> None:
+def test_replay_skips_keys_of_unknown_kinds() -> None:
     shard = GroupShard(CONFIG, 0)
     shard.replay(b"\x00\x09whatever", b"")
     assert shard.list_groups(on.ListGroups([], [])) == []
 
 
-def test_a_damaged_record_leaves_no_trace() -> None:
+def test_a_damaged_record_changes_nothing() -> None:
     talk = Talk()
     talk.commit(1)
     other = talk.reload()
@@ -109,7 +109,7 @@ def test_a_damaged_record_leaves_no_trace() -> None:
     assert len(other.shard.list_groups(on.ListGroups([], []))) == 1
 
 
-def test_everybody_who_waits_is_told_when_the_groups_move() -> None:
+def test_waiting_requests_fail_when_the_shard_is_unloaded() -> None:
     talk = Talk()
     generation, (leader, _) = talk.stable(2)
     talk.holds = True
@@ -132,7 +132,7 @@ def test_everybody_who_waits_is_told_when_the_groups_move() -> None:
     assert talk.shard.take() == []
 
 
-def test_deletions_under_way_are_told_too() -> None:
+def test_pending_deletions_fail_when_the_shard_is_unloaded() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     talk.holds = True
@@ -156,7 +156,7 @@ def test_appends_have_tokens_of_their_own() -> None:
 # -- timers --------------------------------------------------------------------------------
 
 
-def test_a_timer_that_is_set_again_rings_once_at_its_new_time() -> None:
+def test_a_timer_that_is_set_again_fires_once_at_its_new_time() -> None:
     timers: Timers[Timer] = Timers()
     timer, other = Timer(TimerKind.SESSION, "g", "m"), Timer(TimerKind.JOIN, "g")
     for at in (100, 50, 200, 150):
@@ -172,7 +172,7 @@ def test_a_timer_that_is_set_again_rings_once_at_its_new_time() -> None:
     assert timers.next_ms() is None
 
 
-def test_a_cancelled_timer_does_not_ring_and_can_be_set_again() -> None:
+def test_a_cancelled_timer_does_not_fire_and_can_be_set_again() -> None:
     timers: Timers[Timer] = Timers()
     timer = Timer(TimerKind.SYNC, "g")
     timers.cancel(timer)
@@ -187,7 +187,7 @@ def test_a_cancelled_timer_does_not_ring_and_can_be_set_again() -> None:
     assert timers.pop_due(99) is None
 
 
-def test_heartbeats_do_not_pile_up() -> None:
+def test_heartbeats_do_not_grow_the_heap() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     for _ in range(1_000):
@@ -199,7 +199,7 @@ def test_heartbeats_do_not_pile_up() -> None:
 # -- many groups ---------------------------------------------------------------------------
 
 
-def test_a_thousand_groups_cost_a_call_nothing() -> None:
+def test_the_cost_of_a_call_does_not_grow_with_the_number_of_groups() -> None:
     talk = Talk()
     members = []
     for number in range(1_000):

@@ -1,4 +1,4 @@
-"""JoinGroup: who is taken in, with which id, and who is not."""
+"""JoinGroup: which members may join, and with which id."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_the_first_member_leads_generation_one() -> None:
     assert talk.state == "CompletingRebalance"
 
 
-def test_since_version_4_a_member_has_to_come_back_with_its_id() -> None:
+def test_since_version_4_a_member_must_join_again_with_its_id() -> None:
     talk = Talk()
     first = talk.join(version=4)
     assert first.error_code is ErrorCode.MEMBER_ID_REQUIRED
@@ -35,13 +35,13 @@ def test_since_version_4_a_member_has_to_come_back_with_its_id() -> None:
     assert second.generation_id == 1
 
 
-def test_a_static_member_need_not_come_back() -> None:
+def test_a_static_member_joins_at_once() -> None:
     response = Talk().join(version=9, group_instance_id="one")
     assert response.error_code is ErrorCode.NONE
     assert response.member_id == "one-id1"
 
 
-def test_a_pending_member_holds_up_a_rebalance_until_its_session_is_over() -> None:
+def test_a_pending_member_delays_a_rebalance_until_its_session_times_out() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     pending = talk.join(version=4)
@@ -55,7 +55,7 @@ def test_a_pending_member_holds_up_a_rebalance_until_its_session_is_over() -> No
     assert late.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_of_pending_members_alone_is_forgotten() -> None:
+def test_a_group_of_pending_members_only_is_removed() -> None:
     talk = Talk()
     talk.join(version=4)
     assert talk.state == "Empty"
@@ -66,7 +66,7 @@ def test_a_group_of_pending_members_alone_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("session", [5_999, 1_800_001])
-def test_a_session_that_is_too_short_or_too_long(session: int) -> None:
+def test_session_timeouts_beyond_the_limits_are_refused(session: int) -> None:
     talk = Talk()
     response = talk.join("x", session_timeout_ms=session)
     assert response.error_code is ErrorCode.INVALID_SESSION_TIMEOUT
@@ -75,24 +75,24 @@ def test_a_session_that_is_too_short_or_too_long(session: int) -> None:
 
 
 @pytest.mark.parametrize("session", [6_000, 1_800_000])
-def test_a_session_at_the_bounds(session: int) -> None:
+def test_session_timeouts_at_the_limits(session: int) -> None:
     assert Talk().join(session_timeout_ms=session).error_code is ErrorCode.NONE
 
 
-def test_a_member_id_in_a_group_that_nobody_knows() -> None:
+def test_a_join_with_a_member_id_to_an_unknown_group() -> None:
     response = Talk().join("who")
     assert response.error_code is ErrorCode.UNKNOWN_MEMBER_ID
     assert response.member_id == "who"
 
 
-def test_a_member_id_that_the_group_does_not_know() -> None:
+def test_a_join_with_an_unknown_member_id() -> None:
     talk = Talk()
     talk.stable()
     assert talk.join("who").error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("request_type", [on.JoinGroup, on.SyncGroup, on.Heartbeat, on.LeaveGroup])
-def test_without_a_group_id(request_type: type) -> None:
+def test_requests_without_a_group_id_are_refused(request_type: type) -> None:
     talk = Talk()
     requester = {
         on.JoinGroup: lambda: talk.joining(group_id=""),
@@ -111,7 +111,7 @@ def test_without_a_group_id(request_type: type) -> None:
         {"protocols": []},
     ],
 )
-def test_a_first_member_without_protocols_leaves_nothing_behind(fields: dict[str, Any]) -> None:
+def test_a_first_member_without_protocols_leaves_no_group(fields: dict[str, Any]) -> None:
     talk = Talk()
     assert talk.join(**fields).error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert talk.state == "Dead"
@@ -125,7 +125,9 @@ def test_a_first_member_without_protocols_leaves_nothing_behind(fields: dict[str
         {"protocols": []},
     ],
 )
-def test_who_does_not_fit_in_disturbs_nobody(fields: dict[str, Any]) -> None:
+def test_a_member_with_other_protocols_is_refused(
+    fields: dict[str, Any],
+) -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     assert talk.join(**fields).error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -135,7 +137,7 @@ def test_who_does_not_fit_in_disturbs_nobody(fields: dict[str, Any]) -> None:
     assert talk.beat(leader, generation) is ErrorCode.NONE
 
 
-def test_a_group_that_was_of_one_type_may_be_of_another_once_it_is_empty() -> None:
+def test_an_empty_group_may_change_its_protocol_type() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     talk.leave(leader)
@@ -144,7 +146,7 @@ def test_a_group_that_was_of_one_type_may_be_of_another_once_it_is_empty() -> No
     assert response.protocol_type == "connect"
 
 
-def test_the_protocol_most_members_like_of_those_that_all_support() -> None:
+def test_members_vote_among_the_protocols_that_all_support() -> None:
     talk = Talk()
     likes_c = [("a", b"1"), ("c", b"1"), ("b", b"1")]
     one = talk.join(protocols=likes_c)
@@ -166,7 +168,7 @@ def test_a_protocol_named_twice_counts_once() -> None:
     assert talk.joined(twice).protocol_name == talk.joined(again).protocol_name == "range"
 
 
-def test_only_the_leader_hears_of_the_members() -> None:
+def test_only_the_leader_gets_the_members() -> None:
     talk = Talk()
     leader = talk.join().member_id
     second = talk.joining()
@@ -177,7 +179,7 @@ def test_only_the_leader_hears_of_the_members() -> None:
     assert {one.member_id for one in talk.joined(again).members} == {leader, follower.member_id}
 
 
-def test_a_group_takes_so_many_members_and_no_more() -> None:
+def test_group_max_size_limits_members() -> None:
     talk = Talk(CONFIG._replace(group_max_size=2))
     generation, (leader, follower) = talk.stable(2)
     refused = talk.join()
@@ -189,7 +191,7 @@ def test_a_group_takes_so_many_members_and_no_more() -> None:
     assert again.error_code is ErrorCode.NONE
 
 
-def test_in_a_rebalance_whoever_joins_last_is_too_many() -> None:
+def test_in_a_rebalance_the_last_to_join_is_refused() -> None:
     talk = Talk(CONFIG._replace(group_max_size=2))
     _, (leader, follower) = talk.stable(2)
     again = talk.joining(leader)
@@ -201,13 +203,13 @@ def test_in_a_rebalance_whoever_joins_last_is_too_many() -> None:
     assert len(talk.joined(again).members) == 2
 
 
-def test_a_name_too_long_to_be_written() -> None:
+def test_a_member_id_that_is_too_long_is_refused() -> None:
     talk = Talk()
     assert talk.join(client_id="x" * 32_767).error_code is ErrorCode.INVALID_REQUEST
     assert talk.state == "Dead"
 
 
-def test_whoever_asks_again_for_the_same_member_takes_the_place_of_the_first() -> None:
+def test_a_repeated_join_supersedes_the_first() -> None:
     talk = Talk()
     _, (leader, _) = talk.stable(2)
     first = talk.joining(leader)
@@ -216,7 +218,7 @@ def test_whoever_asks_again_for_the_same_member_takes_the_place_of_the_first() -
     assert second not in talk.answers
 
 
-def test_version_0_has_one_time_out_for_both() -> None:
+def test_version_0_has_one_timeout_for_session_and_rebalance() -> None:
     talk = Talk()
     _, (leader,) = talk.stable(1, rebalance_timeout_ms=None, version=0)
     requester = talk.joining(version=0, rebalance_timeout_ms=None)

@@ -1,4 +1,4 @@
-"""What members hold is counted, bounded and given back."""
+"""The memory of members is counted, limited and released."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_a_join_that_no_generation_could_hold_is_refused(talk: Talk, memory: Mem
     assert (memory.held, talk.shard.groups) == (0, [])
 
 
-def test_a_join_that_does_not_fit_now_is_to_be_retried(
+def test_a_join_that_does_not_fit_now_can_be_retried(
     talk: Talk, memory: MemberMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(member_module, "MEMBERS_BYTES_MAX", 200 * KIB)
@@ -68,12 +68,12 @@ def test_a_join_that_does_not_fit_now_is_to_be_retried(
     refused = join(talk, 150 * KIB, "two", "b")
     assert refused.error_code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert 150 * KIB < memory.held < 200 * KIB
-    talk.pass_ms(31_000)  # the first one was not heard of again
+    talk.pass_ms(31_000)  # the first one sent no heartbeats
     assert memory.held == 0
     assert join(talk, 150 * KIB, "three", "b").error_code is ErrorCode.NONE
 
 
-def test_assignments_are_counted_and_given_back(talk: Talk, memory: MemberMemory) -> None:
+def test_assignments_are_counted_and_released(talk: Talk, memory: MemberMemory) -> None:
     member = join(talk, 10, "one")
     before = memory.held
     assert sync(talk, member, 5 * KIB).error_code is ErrorCode.NONE
@@ -90,7 +90,7 @@ def test_an_assignment_that_does_not_fit_is_refused(
     assert sync(talk, member, 5 * KIB).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_what_a_log_tells_is_counted_once(talk: Talk, memory: MemberMemory) -> None:
+def test_members_from_the_log_are_counted_once(talk: Talk, memory: MemberMemory) -> None:
     member = join(talk, 10 * KIB, "one")
     sync(talk, member, KIB)
     held = memory.held

@@ -1,4 +1,4 @@
-"""What goes by itself: offsets nobody needs, groups without any, offsets of deleted topics."""
+"""Expired offsets, unused groups, offsets of deleted topics."""
 
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, OTHER, SESSION_MS, Talk
@@ -11,7 +11,7 @@ RETENTION_MS = 1_000_000
 CHECK_MS = 60_000
 
 SWEPT = -(-OFFSETS_AT_ONCE // (GROUP_COST + 1))
-"""Groups of one offset that are looked at in one call."""
+"""Groups of one offset that are checked in one call."""
 
 
 def forgetful() -> Talk:
@@ -28,7 +28,7 @@ def keep_alive(talk: Talk, member: str, generation: int, ms: int) -> None:
         assert talk.beat(member, generation) is ErrorCode.NONE
 
 
-def test_an_offset_outside_of_any_group_lasts_from_its_commit() -> None:
+def test_without_a_group_retention_begins_at_the_commit() -> None:
     talk = forgetful()
     talk.commit(1)
     talk.pass_ms(RETENTION_MS // 2)
@@ -41,7 +41,7 @@ def test_an_offset_outside_of_any_group_lasts_from_its_commit() -> None:
     assert talk.state == talk.reload().state == "Dead"
 
 
-def test_offsets_of_a_group_last_from_when_its_last_member_left() -> None:
+def test_retention_begins_when_the_last_member_leaves() -> None:
     talk = forgetful()
     generation, (leader,) = talk.stable()
     talk.commit(1, leader, generation)
@@ -56,7 +56,7 @@ def test_offsets_of_a_group_last_from_when_its_last_member_left() -> None:
     assert talk.log[-1][1] is None, "the group itself has a tombstone"
 
 
-def test_that_time_is_kept_when_the_coordinator_moves() -> None:
+def test_retention_continues_when_the_coordinator_moves() -> None:
     talk = forgetful()
     generation, (leader,) = talk.stable()
     talk.commit(1, leader, generation)
@@ -69,7 +69,7 @@ def test_that_time_is_kept_when_the_coordinator_moves() -> None:
     assert other.fetch() == {}
 
 
-def test_of_live_consumers_only_what_nobody_subscribes_to() -> None:
+def test_with_live_consumers_only_unsubscribed_topics_expire() -> None:
     talk = forgetful()
     generation, (leader,) = talk.stable()
     talk.commit(1, leader, generation)
@@ -81,7 +81,7 @@ def test_of_live_consumers_only_what_nobody_subscribes_to() -> None:
     assert talk.state == "Stable"
 
 
-def test_of_other_live_groups_nothing() -> None:
+def test_offsets_of_other_live_groups_do_not_expire() -> None:
     talk = forgetful()
     generation, (leader,) = talk.stable(protocol_type="connect", protocols=[("eager", b"")])
     talk.commit(1, leader, generation)
@@ -89,7 +89,7 @@ def test_of_other_live_groups_nothing() -> None:
     assert talk.fetch() == {EVENTS: 1}
 
 
-def test_a_commit_may_say_itself_how_long_it_lasts() -> None:
+def test_a_commit_may_have_its_own_retention() -> None:
     talk = forgetful()
     talk.commit(1, retention_time_ms=2 * CHECK_MS)
     talk.commit(2, partition=OTHER)
@@ -99,7 +99,7 @@ def test_a_commit_may_say_itself_how_long_it_lasts() -> None:
     assert talk.fetch() == {OTHER: 2}
 
 
-def test_a_commit_under_way_keeps_an_offset() -> None:
+def test_an_offset_with_a_pending_commit_does_not_expire() -> None:
     talk = forgetful()
     talk.commit(1)
     talk.pass_ms(RETENTION_MS - 1)
@@ -111,7 +111,7 @@ def test_a_commit_under_way_keeps_an_offset() -> None:
     assert talk.fetch() == {EVENTS: 2}
 
 
-def test_a_group_without_offsets_goes_once_it_is_empty() -> None:
+def test_an_empty_group_without_offsets_is_removed() -> None:
     talk = forgetful()
     _, (leader,) = talk.stable()
     talk.leave(leader)
@@ -120,7 +120,7 @@ def test_a_group_without_offsets_goes_once_it_is_empty() -> None:
     assert talk.state == talk.reload().state == "Dead"
 
 
-def test_tombstones_that_cannot_be_written_are_tried_again() -> None:
+def test_tombstones_that_cannot_be_written_are_retried() -> None:
     talk = forgetful()
     talk.commit(1)
     talk.holds = True
@@ -136,7 +136,7 @@ def test_tombstones_that_cannot_be_written_are_tried_again() -> None:
     assert talk.fetch() == {}
 
 
-def test_a_group_that_is_being_removed_is_not_removed_once_more() -> None:
+def test_a_group_is_not_removed_twice() -> None:
     talk = forgetful()
     talk.commit(1)
     talk.holds = True
@@ -148,7 +148,7 @@ def test_a_group_that_is_being_removed_is_not_removed_once_more() -> None:
     assert talk.state == "Dead"
 
 
-def test_a_clean_up_takes_a_few_groups_at_a_time() -> None:
+def test_expiry_checks_a_few_groups_at_a_time() -> None:
     talk = forgetful()
     for number in range(3 * SWEPT):
         talk.committing(1, group_id=f"{GROUP}-{number}")
@@ -170,7 +170,7 @@ def test_a_clean_up_takes_a_few_groups_at_a_time() -> None:
 # -- topics that are deleted ---------------------------------------------------------------
 
 
-def test_offsets_of_deleted_topics_go() -> None:
+def test_offsets_of_deleted_topics_are_removed() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     talk.commit(1, leader, generation)
@@ -182,7 +182,7 @@ def test_offsets_of_deleted_topics_go() -> None:
     assert [one.group_id for one in talk.shard.list_groups(on.ListGroups([], []))] == [GROUP]
 
 
-def test_a_commit_under_way_for_a_deleted_topic_goes_too() -> None:
+def test_a_pending_commit_for_a_deleted_topic_is_removed() -> None:
     talk = Talk()
     talk.commit(2, partition=OTHER)
     talk.holds = True
@@ -194,7 +194,7 @@ def test_a_commit_under_way_for_a_deleted_topic_goes_too() -> None:
     assert talk.fetch() == talk.reload().fetch() == {OTHER: 2}
 
 
-def test_nothing_is_left_of_a_group_whose_commits_fail_or_are_deleted() -> None:
+def test_a_group_whose_commits_fail_or_are_deleted_is_removed() -> None:
     talk = Talk()
     talk.holds = True
     talk.committing(1)
@@ -215,7 +215,7 @@ def test_nothing_is_left_of_a_group_whose_commits_fail_or_are_deleted() -> None:
 @pytest.mark.parametrize("ahead_ms", [10 * RETENTION_MS, -10 * RETENTION_MS], ids=["on", "back"])
 @pytest.mark.parametrize("members", [False, True], ids=["without members", "of a group"])
 def test_a_clock_that_jumps_and_returns_lets_nothing_expire(ahead_ms: int, members: bool) -> None:
-    """Neither what was committed before nor what is committed meanwhile."""
+    """Neither offsets committed before the jump nor those committed during it."""
     talk = forgetful()
 
     def use(offset: int, partition: tuple[str, int]) -> None:

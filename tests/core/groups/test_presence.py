@@ -27,7 +27,7 @@ def test_followers_wait_for_the_leader() -> None:
     assert talk.sync(follower, generation).assignment == b"F"
 
 
-def test_an_assignment_is_told_when_it_is_written() -> None:
+def test_an_assignment_is_returned_when_it_is_written() -> None:
     talk, generation, leader, follower = two()
     talk.holds = True
     waiting = [talk.syncing(follower, generation), talk.syncing(leader, generation)]
@@ -58,7 +58,7 @@ def test_an_assignment_that_cannot_be_written() -> None:
         assert talk.state == "PreparingRebalance"
 
 
-def test_a_newcomer_before_the_assignment_is_written() -> None:
+def test_a_member_joins_before_the_assignment_is_written() -> None:
     talk, generation, leader, _ = two()
     talk.holds = True
     waiting = talk.syncing(leader, generation, {leader: b"L"})
@@ -69,7 +69,7 @@ def test_a_newcomer_before_the_assignment_is_written() -> None:
     assert requester not in talk.answers
 
 
-def test_an_assignment_of_the_generation_before_is_nobodys() -> None:
+def test_an_assignment_of_an_older_generation_is_not_returned() -> None:
     talk, generation, leader, follower = two()
     talk.holds = True
     talk.syncing(leader, generation, {leader: b"old"})
@@ -83,7 +83,7 @@ def test_an_assignment_of_the_generation_before_is_nobodys() -> None:
     assert talk.synced(waiting).assignment == b"new"
 
 
-def test_whoever_asks_twice_is_answered_twice() -> None:
+def test_a_repeated_sync_is_answered_twice() -> None:
     talk, generation, leader, follower = two()
     first = talk.syncing(follower, generation)
     second = talk.syncing(follower, generation)
@@ -92,7 +92,7 @@ def test_whoever_asks_twice_is_answered_twice() -> None:
     assert talk.synced(second).error_code is ErrorCode.NONE
 
 
-def test_a_sync_that_does_not_fit() -> None:
+def test_a_sync_with_another_generation_or_protocol_is_refused() -> None:
     talk, generation, leader, _ = two()
     assert talk.sync("who", generation).error_code is ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.sync("who", 77).error_code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -131,7 +131,7 @@ def test_leaving_makes_the_others_join_again() -> None:
     assert talk.join(follower).leader == follower
 
 
-def test_who_leaves_while_it_waits_is_told() -> None:
+def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
     talk, generation, _, follower = two()
     waiting = talk.syncing(follower, generation)
     talk.leave(follower)
@@ -142,7 +142,7 @@ def test_who_leaves_while_it_waits_is_told() -> None:
     assert talk.joined(joining).error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_last_who_leaves_is_told_when_that_is_written() -> None:
+def test_the_last_leave_is_answered_when_the_empty_group_is_written() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
     talk.holds = True
@@ -163,7 +163,7 @@ def test_the_last_who_leaves_is_told_when_that_is_written() -> None:
     assert talk.join().generation_id == generation + 2
 
 
-def test_an_emptiness_that_cannot_be_written() -> None:
+def test_an_empty_group_that_cannot_be_written() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     talk.holds = True
@@ -173,7 +173,7 @@ def test_an_emptiness_that_cannot_be_written() -> None:
     assert response.error_code is response.single_error is ErrorCode.NOT_COORDINATOR
 
 
-def test_one_member_as_the_old_versions_tell_it() -> None:
+def test_old_versions_of_leave_group_return_one_error() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     unknown = talk.get(on.LeaveGroup(GROUP, [on.LeavingMember("who")]), on.LeaveGroupResponse)
@@ -185,7 +185,7 @@ def test_one_member_as_the_old_versions_tell_it() -> None:
     assert left.single_error is ErrorCode.NONE
 
 
-def test_leaving_a_group_that_nobody_knows() -> None:
+def test_leaving_an_unknown_group() -> None:
     assert Talk().leave("a", "b") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
@@ -208,7 +208,7 @@ def test_all_members_leave_and_a_pending_one_stays() -> None:
     assert talk.join(pending, version=4).error_code is ErrorCode.NONE
 
 
-def test_who_waits_for_its_assignment_need_not_be_heard_of_but_afterwards_it_must() -> None:
+def test_a_member_needs_no_heartbeats_while_it_waits_for_its_assignment() -> None:
     talk, generation, leader, follower = two()
     waiting = talk.syncing(follower, generation)
     for _ in range(2):
@@ -222,7 +222,7 @@ def test_who_waits_for_its_assignment_need_not_be_heard_of_but_afterwards_it_mus
     assert talk.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_while_it_waits_begins_its_session_anew() -> None:
+def test_a_rebalance_restarts_the_session_of_a_waiting_member() -> None:
     talk, generation, leader, follower = two()
     waiting = talk.syncing(follower, generation)
     for _ in range(2):

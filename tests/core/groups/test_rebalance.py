@@ -1,4 +1,4 @@
-"""From one generation to the next: who is waited for, and for how long."""
+"""Rebalances: which members a generation waits for, and how long."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def patient() -> Talk:
     return Talk(CONFIG._replace(group_initial_rebalance_delay_ms=DELAY_MS))
 
 
-def test_first_members_are_given_time_to_come_together() -> None:
+def test_a_new_group_waits_for_further_members() -> None:
     talk = patient()
     first = talk.joining()
     assert talk.shard.next_ms() == talk.now + DELAY_MS
@@ -26,7 +26,7 @@ def test_first_members_are_given_time_to_come_together() -> None:
     assert talk.joined(first).generation_id == 1
 
 
-def test_each_newcomer_extends_the_time_of_the_first_generation() -> None:
+def test_each_new_member_extends_the_initial_delay() -> None:
     talk = patient()
     requesters = [talk.joining()]
     talk.pass_ms(DELAY_MS - 1)
@@ -40,7 +40,7 @@ def test_each_newcomer_extends_the_time_of_the_first_generation() -> None:
     assert [talk.joined(one).generation_id for one in requesters] == [1, 1, 1]
 
 
-def test_it_is_not_extended_past_the_rebalance_time_out() -> None:
+def test_the_initial_delay_ends_at_the_rebalance_timeout() -> None:
     talk = patient()
     begin = talk.now
     first = talk.joining(rebalance_timeout_ms=7_000)
@@ -51,7 +51,7 @@ def test_it_is_not_extended_past_the_rebalance_time_out() -> None:
     assert talk.now - begin >= 7_000
 
 
-def test_the_delay_is_for_every_group_that_was_empty_but_extended_for_a_new_one_only() -> None:
+def test_the_delay_applies_to_empty_groups_but_is_extended_only_for_new_ones() -> None:
     talk = patient()
     first = talk.joining()
     talk.pass_ms(DELAY_MS)
@@ -64,7 +64,7 @@ def test_the_delay_is_for_every_group_that_was_empty_but_extended_for_a_new_one_
     assert talk.joined(one).generation_id == talk.joined(two).generation_id == 3
 
 
-def test_all_leave_while_the_first_members_are_waited_for() -> None:
+def test_all_members_leave_during_the_initial_delay() -> None:
     talk = patient()
     requester = talk.joining(version=3)
     member = talk.describe().members[0].member_id
@@ -76,7 +76,7 @@ def test_all_leave_while_the_first_members_are_waited_for() -> None:
     assert talk.join(member).error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_newcomer_makes_all_join_again() -> None:
+def test_a_new_member_makes_all_join_again() -> None:
     talk = Talk()
     generation, (leader,) = talk.stable()
     requester = talk.joining()
@@ -89,7 +89,7 @@ def test_a_newcomer_makes_all_join_again() -> None:
     assert talk.beat(leader, generation) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_who_does_not_join_in_time_is_out() -> None:
+def test_a_member_that_does_not_join_in_time_is_removed() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
     requester = talk.joining()
@@ -117,7 +117,7 @@ def test_the_longest_rebalance_time_out_counts() -> None:
     assert talk.joined(requester).error_code is ErrorCode.NONE
 
 
-def test_a_silent_member_is_out_after_its_session() -> None:
+def test_a_silent_member_is_removed_after_its_session() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
     talk.pass_ms(SESSION_MS - 1)
@@ -137,7 +137,7 @@ def test_the_last_silent_member_leaves_an_empty_group() -> None:
     assert talk.reload().describe().members == ()
 
 
-def test_who_waits_for_a_rebalance_need_not_be_heard_of() -> None:
+def test_a_member_needs_no_heartbeats_while_it_waits_for_a_rebalance() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
     waiting = talk.joining(leader)
@@ -147,12 +147,12 @@ def test_who_waits_for_a_rebalance_need_not_be_heard_of() -> None:
     assert waiting not in talk.answers
     done = talk.join(follower)
     assert done.generation_id == talk.joined(waiting).generation_id
-    # From here on it has to be heard of again.
+    # From here on it must send heartbeats again.
     talk.pass_ms(SESSION_MS)
     assert talk.state == "Empty"
 
 
-def test_a_new_member_that_waits_too_long_is_taken_for_gone() -> None:
+def test_a_new_member_that_waits_too_long_is_removed() -> None:
     talk = Talk()
     fields: dict[str, Any] = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
     talk.stable(1, **fields)
@@ -164,7 +164,7 @@ def test_a_new_member_that_waits_too_long_is_taken_for_gone() -> None:
     assert talk.state == "PreparingRebalance"
 
 
-def test_a_leader_that_joins_again_wants_a_rebalance() -> None:
+def test_a_leader_that_joins_again_causes_a_rebalance() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
     requester = talk.joining(leader)
@@ -172,7 +172,7 @@ def test_a_leader_that_joins_again_wants_a_rebalance() -> None:
     assert talk.beat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_follower_that_joins_again_as_it_was_hears_of_the_generation() -> None:
+def test_an_unchanged_follower_that_joins_again_gets_the_generation() -> None:
     talk = Talk()
     generation, (leader, follower) = talk.stable(2)
     response = talk.join(follower)
@@ -200,14 +200,14 @@ def test_a_follower_that_has_changed_makes_all_join_again(
     assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_missed_the_answer_gets_it_again() -> None:
+def test_a_member_that_missed_the_response_gets_it_again() -> None:
     talk = Talk()
     first = talk.join()
     assert talk.join(first.member_id) == first
     assert talk.state == "CompletingRebalance"
 
 
-def test_who_changed_before_the_assignment_makes_all_join_again() -> None:
+def test_a_member_that_changed_before_the_assignment_makes_all_join_again() -> None:
     talk = Talk()
     leader = talk.join().member_id
     second = talk.joining()
@@ -220,7 +220,7 @@ def test_who_changed_before_the_assignment_makes_all_join_again() -> None:
     assert talk.state == "PreparingRebalance"
 
 
-def test_who_never_asks_for_its_assignment_is_out() -> None:
+def test_a_member_that_sends_no_sync_is_removed() -> None:
     talk = Talk()
     leader = talk.join().member_id
     second = talk.joining()
@@ -235,7 +235,7 @@ def test_who_never_asks_for_its_assignment_is_out() -> None:
     assert talk.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_leader_that_never_assigns_is_out() -> None:
+def test_a_leader_that_never_assigns_is_removed() -> None:
     talk = Talk()
     leader = talk.join().member_id
     second = talk.joining()
@@ -252,7 +252,7 @@ def test_a_leader_that_never_assigns_is_out() -> None:
     assert response.generation_id == generation + 1
 
 
-def test_all_asked_for_their_assignment_and_nobody_is_out() -> None:
+def test_no_member_is_removed_if_all_sent_a_sync() -> None:
     talk = Talk()
     generation, members = talk.stable(3)
     for _ in range(2 * REBALANCE_MS // 5_000):
@@ -273,14 +273,14 @@ def test_many_rounds_of_cooperative_members() -> None:
     assert generation == 8
 
 
-def test_members_are_told_apart_by_group() -> None:
+def test_equal_member_ids_in_two_groups_are_separate() -> None:
     talk = Talk()
     _, (leader,) = talk.stable()
     response = talk.get(on.Heartbeat(GROUP + "-other", 1, leader, None), on.HeartbeatResponse)
     assert response.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_no_time_to_rebalance_is_no_endless_loop() -> None:
+def test_a_rebalance_timeout_of_zero_does_not_loop() -> None:
     talk = Talk()
     first = talk.join(rebalance_timeout_ms=-5)
     second = talk.join(rebalance_timeout_ms=0)

@@ -1,4 +1,4 @@
-"""Members with an instance id: they may go and come back, and nobody else notices."""
+"""Static members: they may restart without a rebalance."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def pair(**fields: Any) -> tuple[Talk, int, str, str]:
     return talk, generation, first, follower
 
 
-def test_a_follower_that_was_started_again_goes_on_where_it_was() -> None:
+def test_a_restarted_follower_keeps_its_assignment() -> None:
     talk, generation, leader, follower = pair()
     response = static("b", talk)(version=5)
     assert response.error_code is ErrorCode.NONE
@@ -34,7 +34,7 @@ def test_a_follower_that_was_started_again_goes_on_where_it_was() -> None:
     assert talk.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_was_started_again_does_not_assign_before_version_9() -> None:
+def test_a_restarted_leader_does_not_assign_before_version_9() -> None:
     talk, generation, leader, follower = pair()
     response = static("a", talk)(version=8)
     assert response.member_id != leader
@@ -48,7 +48,7 @@ def test_a_leader_that_was_started_again_does_not_assign_before_version_9() -> N
     assert done.leader == talk.joined(static_again).member_id == response.member_id
 
 
-def test_a_leader_that_was_started_again_is_told_to_skip_assigning() -> None:
+def test_a_restarted_leader_is_told_to_skip_assigning() -> None:
     talk, generation, _, follower = pair()
     response = static("a", talk)(version=9)
     assert response.leader == response.member_id
@@ -60,7 +60,7 @@ def test_a_leader_that_was_started_again_is_told_to_skip_assigning() -> None:
     assert talk.beat(follower, generation, "b") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_new_id_is_told_when_it_is_written() -> None:
+def test_the_new_id_is_returned_when_it_is_written() -> None:
     talk, generation, _, follower = pair()
     talk.holds = True
     requester = talk.joining(group_instance_id="b")
@@ -112,7 +112,7 @@ def test_a_rebalance_begins_before_the_new_id_is_written() -> None:
     assert talk.beat(follower, generation, "b") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_another_protocol_would_be_chosen() -> None:
+def test_a_restart_that_changes_the_protocol_causes_a_rebalance() -> None:
     talk, generation, leader, follower = pair(protocols=TWO)
     assert talk.describe().protocol_data == "range"
     requester = talk.joining(group_instance_id="b", protocols=[("sticky", b"s")])
@@ -123,7 +123,7 @@ def test_another_protocol_would_be_chosen() -> None:
     assert talk.joined(requester).protocol_name == "sticky"
 
 
-def test_started_again_before_the_assignment_all_join_again() -> None:
+def test_a_restart_before_the_assignment_makes_all_join_again() -> None:
     talk, generation, leader, follower = pair()
     talk.joining(leader, group_instance_id="a")
     talk.join(follower, group_instance_id="b")
@@ -134,7 +134,7 @@ def test_started_again_before_the_assignment_all_join_again() -> None:
     assert talk.state == "PreparingRebalance"
 
 
-def test_started_again_while_it_joins() -> None:
+def test_a_restart_while_it_joins() -> None:
     talk, generation, leader, follower = pair()
     first = talk.joining(follower, group_instance_id="b", protocols=[("range", b"new")])
     second = talk.joining(group_instance_id="b")
@@ -156,7 +156,7 @@ def test_the_former_member_is_fenced_everywhere() -> None:
     assert talk.leave(on.LeavingMember(follower, "b")) == [fenced]
 
 
-def test_an_instance_that_nobody_knows() -> None:
+def test_an_unknown_instance() -> None:
     talk, generation, leader, _ = pair()
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.join(leader, group_instance_id="c").error_code is unknown
@@ -179,7 +179,7 @@ def test_an_operator_removes_instances_by_name() -> None:
     assert talk.state == "Empty"
 
 
-def test_an_instance_is_out_when_its_session_is_over() -> None:
+def test_an_instance_is_removed_when_its_session_times_out() -> None:
     talk, generation, leader, follower = pair()
     talk.pass_ms(SESSION_MS - 1)
     talk.beat(leader, generation, "a")
@@ -198,7 +198,7 @@ def test_the_session_of_the_new_id_is_what_counts() -> None:
     assert talk.beat(follower, generation, "b") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_generation_begins_without_waiting_for_ever_for_an_instance() -> None:
+def test_a_generation_begins_without_an_absent_instance() -> None:
     """A static member that does not join stays in the group as long as its session lasts."""
     talk = Talk()
     fields: dict[str, Any] = {"session_timeout_ms": 100_000}
@@ -211,7 +211,7 @@ def test_a_generation_begins_without_waiting_for_ever_for_an_instance() -> None:
     assert {one.member_id for one in response.members} == {leader, response.member_id}
 
 
-def test_no_instance_has_come_back_in_time() -> None:
+def test_no_instance_returns_in_time() -> None:
     talk = Talk()
     fields: dict[str, Any] = {"session_timeout_ms": 100_000}
     generation, (leader,) = talk.stable(1, group_instance_id="a", **fields)
@@ -233,8 +233,8 @@ def test_a_rebuilt_group_knows_its_instances() -> None:
     assert other.beat(follower, generation, "b") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_session_goes_on_after_a_slow_write() -> None:
-    """It need not be heard of while it waits for its new id to be written; afterwards it must."""
+def test_a_session_continues_after_a_slow_write() -> None:
+    """It needs no heartbeats while it waits for its new id to be written, but afterwards."""
     talk, generation, leader, _ = pair()
     talk.holds = True
     requester = talk.joining(group_instance_id="b")

@@ -1,4 +1,4 @@
-"""A coordinator that is held up, reads a damaged log, or comes too late to see a topic go."""
+"""A coordinator that is suspended, reads a damaged log, or missed the deletion of a topic."""
 
 import pytest
 from node_cluster import Cluster
@@ -18,7 +18,7 @@ from tidelog.core.node import events as on
 from tidelog.core.types import TopicPartition
 
 
-def test_a_broker_that_was_stopped_does_not_give_up_members_it_could_not_hear() -> None:
+def test_a_suspended_broker_does_not_remove_members() -> None:
     cluster = cluster_with_groups()
     leader = cluster.leader(OFFSETS)
     assert leader is not None
@@ -33,7 +33,7 @@ def test_a_broker_that_was_stopped_does_not_give_up_members_it_could_not_hear() 
     assert cluster.call(leader, beat).error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_what_came_first_after_the_stop_is_heard_as_well() -> None:
+def test_the_first_heartbeat_after_a_suspension_counts() -> None:
     cluster = cluster_with_groups()
     leader = cluster.leader(OFFSETS)
     assert leader is not None
@@ -46,7 +46,7 @@ def test_what_came_first_after_the_stop_is_heard_as_well() -> None:
 
 
 def alone_with_commits() -> tuple[Cluster, str]:
-    """And the first file of its log, which begins with the commits of ten groups."""
+    """A broker with committed offsets, and the first file of its log."""
     cluster = Cluster((1,))
     cluster.start()
     cluster.create_topic(OFFSETS.topic, (1,), cleanup_policy="compact", segment_bytes="2000")
@@ -77,7 +77,7 @@ def test_damaged_headers_do_not_end_the_broker(bad: tuple[int, bytes]) -> None:
     assert cluster.nodes[1].coordinators.shards(OFFSETS.topic)[0].damaged == 1
 
 
-def test_one_commit_that_is_too_large_does_not_take_others_with_it() -> None:
+def test_a_commit_that_is_too_large_fails_alone() -> None:
     cluster = Cluster()
     cluster.start()
     cluster.create_topic(OFFSETS.topic, (1,), cleanup_policy="compact", max_message_bytes="600")
@@ -95,7 +95,7 @@ def test_one_commit_that_is_too_large_does_not_take_others_with_it() -> None:
     assert errors == [ErrorCode.NONE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.NONE]
 
 
-def test_a_topic_deleted_while_nobody_coordinates_leaves_no_offsets() -> None:
+def test_a_topic_deleted_without_a_coordinator_leaves_no_offsets() -> None:
     cluster = cluster_with_groups((1,))
     cluster.create_topic("orders", (2, 3), topic_id=b"o" * 16)
     named = OffsetToCommit("orders", 0, 9, topic_id=b"o" * 16)

@@ -1,4 +1,4 @@
-"""Groups on brokers: kept in the log, answered when committed, taken over by the next leader."""
+"""Groups on brokers: kept in the log, answered when committed, loaded by the next leader."""
 
 import pytest
 from node_cluster import Cluster
@@ -97,8 +97,8 @@ def test_the_next_leader_knows_what_was_committed() -> None:
     cluster.run_until(lambda: committed(cluster, successor) == 7)
 
 
-def test_what_the_next_election_may_take_away_is_not_told() -> None:
-    """A new leader has a commit that is not committed yet: one follower lacks it."""
+def test_uncommitted_offsets_are_not_returned_by_a_new_leader() -> None:
+    """A new leader has an offset that is not committed yet: one follower lacks the record."""
     cluster = cluster_with_groups()
     leader = cluster.leader(OFFSETS)
     assert leader is not None
@@ -139,7 +139,7 @@ def test_members_outlive_their_coordinator() -> None:
     assert cluster.call(successor, beat).error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_whoever_does_not_lead_the_partition_is_no_coordinator() -> None:
+def test_a_broker_that_does_not_lead_the_partition_is_not_the_coordinator() -> None:
     cluster = cluster_with_groups()
     leader = cluster.leader(OFFSETS)
     assert leader is not None
@@ -148,14 +148,14 @@ def test_whoever_does_not_lead_the_partition_is_no_coordinator() -> None:
     assert cluster.call(other, ListGroups([], [])).groups == ()
 
 
-def test_without_the_topic_there_is_no_coordinator() -> None:
+def test_no_coordinator_without_the_topic() -> None:
     cluster = Cluster((1,))
     cluster.start()
     cluster.run(1000)
     assert error_of(cluster.call(1, commit(1))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_who_waits_is_told_when_the_leader_moves() -> None:
+def test_waiting_requests_fail_when_the_leader_moves() -> None:
     cluster = cluster_with_groups()
     leader = cluster.leader(OFFSETS)
     assert leader is not None
@@ -170,8 +170,8 @@ def test_who_waits_is_told_when_the_leader_moves() -> None:
     assert refused in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def test_who_asked_to_be_let_go_tells_no_commits() -> None:
-    """Its leadership moves, and it may be the last to hear of it."""
+def test_a_broker_that_shuts_down_returns_no_offsets() -> None:
+    """Its leadership moves, and it may be the last to know."""
     cluster = cluster_with_groups(replicas=(2, 3, 1))
     assert error_of(cluster.call(2, commit(1))) is ErrorCode.NONE
     assert committed(cluster, 2) == 1
@@ -214,7 +214,7 @@ def test_a_long_log_is_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in seen
 
 
-def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
+def test_offsets_of_a_deleted_topic_are_deleted() -> None:
     from tidelog.core.controller.events import DeleteTopicReceived
 
     cluster = cluster_with_groups()
@@ -238,8 +238,10 @@ def test_all_groups_of_a_broker_are_listed() -> None:
     assert cluster.call(leader, ListGroups(["Stable"], [])).groups == ()
 
 
-def test_a_slice_of_the_log_ends_where_it_unpacks_to_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of a few hundred bytes may unpack to many megabytes each."""
+def test_a_slice_ends_at_many_uncompressed_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Batches of a few hundred bytes may decompress to many megabytes each."""
     monkeypatch.setattr(hosted_shard, "SLICE_UNPACKED_BYTES", 100_000)
     cluster = cluster_with_groups((1,))
     bomb = encode_batch([Record(b"\0\7", bytes(60_000), 1)], attributes=Codec.ZSTD)

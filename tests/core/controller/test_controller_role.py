@@ -1,4 +1,4 @@
-"""Becoming the controller, staying it, and ceasing to be."""
+"""The role of controller: claimed, kept, lost and released."""
 
 import pytest
 from cluster_driver import KEY, Cluster, Host
@@ -43,7 +43,7 @@ def resignations(host: Host) -> list[str]:
     return [effect.reason for effect in host.seen if isinstance(effect, Resigned)]
 
 
-def test_the_first_takes_the_role_and_the_others_wait() -> None:
+def test_the_first_broker_becomes_controller_and_the_others_wait() -> None:
     cluster = Cluster(1, 2, 3)
     assert cluster.leader.broker == 1
     assert BecameController(1) in cluster.leader.seen
@@ -77,7 +77,7 @@ def test_nothing_is_decided_before_the_image_has_reached_the_token() -> None:
     assert 1 in cluster.hosts[2].answers
 
 
-def test_the_session_is_lost_between_the_claim_and_the_office() -> None:
+def test_the_session_is_lost_between_the_claim_and_the_term() -> None:
     cluster = Cluster(1)
     cluster.start(2)
     cluster.deaf.add(2)
@@ -144,7 +144,7 @@ def test_a_claim_that_was_not_applied_is_sent_again() -> None:
     assert cluster.leader.broker == 2
 
 
-def test_after_an_unclear_claim_another_may_turn_out_to_have_won() -> None:
+def test_another_broker_may_win_after_a_claim_of_unknown_outcome() -> None:
     cluster = Cluster(1)
     cluster.start(2)
     cluster.start(3)
@@ -172,7 +172,7 @@ def test_a_claim_on_an_ended_session_waits_for_a_new_one() -> None:
     assert cluster.leader.broker == 2
 
 
-def test_a_session_that_was_feared_lost_goes_on_with_its_term() -> None:
+def test_a_session_that_was_assumed_lost_continues_its_term() -> None:
     cluster = Cluster(1, 2)
     host = cluster.hosts[1]
     token = host.controller.candidacy.token
@@ -230,7 +230,7 @@ def test_a_controller_that_sees_another_resigns() -> None:
     assert resignations(old) == ["another broker became controller"]
 
 
-def test_a_controller_that_hears_no_majority_gives_the_role_back() -> None:
+def test_a_controller_without_heartbeats_of_a_majority_resigns() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create((2, 3, 1))
     cluster.tick(7000, 2, 3)
@@ -293,7 +293,7 @@ def test_answers_to_an_earlier_terms_transactions_are_ignored() -> None:
     assert cluster.step(1, on.TransactionAnswered(sent.tag, TxnResult(True, 99))) == []
 
 
-def test_what_an_earlier_controller_left_half_created_is_swept() -> None:
+def test_partitions_of_an_unfinished_creation_are_deleted() -> None:
     cluster = Cluster(1, 2)
     cluster.create((1, 2), name="t")
     half = PartitionKeyed(cluster)
@@ -317,7 +317,7 @@ class PartitionKeyed:
         return [key for key in self.keys if self.cluster.store.get(key)[0] is not None]
 
 
-def test_freeze_tells_where_a_controller_stands() -> None:
+def test_freeze_distinguishes_states_of_a_controller() -> None:
     one, other = Cluster(1, 2), Cluster(1, 2)
     assert one.leader.controller.freeze() == other.leader.controller.freeze()
     hash(one.leader.controller.freeze())
