@@ -273,7 +273,7 @@ def test_a_cleaning_that_fails_is_tried_again_less_and_less_often() -> None:
     assert BACKOFF_MS <= gaps[0] < gaps[1] < gaps[2]
     notes, _ = cluster.nodes[1].journal.take()
     failed = [note.text() for note in notes if note.event == "compaction_failed"]
-    assert failed[0] == "could not compact orders-0: it burns; tried again in 1000 ms"
+    assert failed[0] == "could not compact orders-0: it burns; retrying in 1000 ms"
     assert cluster.nodes[1].cleaning.stats.failures == 4
     cluster.cleaning_held = False
     cluster.run(20 * BACKOFF_MS)

@@ -18,7 +18,7 @@ def test_notes_are_taken_once() -> None:
     journal = Journal()
     journal.note("leadership_lost", "orders", 0, 3, None)
     (note,), more = journal.take()
-    assert note.text() == "leads orders-0 no more: leader nobody, leader epoch 3"
+    assert note.text() == "no longer leads orders-0: leader none, leader epoch 3"
     assert note.fields() == {"topic": "orders", "partition": 0, "leader_epoch": 3, "leader": None}
     assert more == {}
     assert journal.take() == ([], {})
@@ -32,4 +32,4 @@ def test_what_is_too_much_is_counted() -> None:
     notes, more = journal.take()
     assert [note.event for note in notes] == ["isr_shrunk"] * KEPT_MAX + ["session_lost"]
     assert more == {"isr_shrunk": 1000 - KEPT_MAX}
-    assert notes[0].text() == "ISR of orders-0 shrank to [1, 2]: without [3]"
+    assert notes[0].text() == "ISR of orders-0 shrank to [1, 2]: [3] left"

@@ -40,7 +40,7 @@ class Log:
 
 def made() -> tuple[EventLog, Journal, Loop, Log]:
     journal, loop, log = Journal(), Loop(), Log()
-    node: Any = SimpleNamespace(measured=SimpleNamespace(journal=journal))
+    node: Any = SimpleNamespace(journal=journal)
     of: Any = loop
     return EventLog(of, node, log), journal, loop, log
 
@@ -50,7 +50,7 @@ def test_a_note_is_a_line_with_its_fields() -> None:
     journal.note("isr_shrunk", "orders", 3, 7, (1, 2), (3,))
     event_log.log_journal()
     fields = {"topic": "orders", "partition": 3, "leader_epoch": 7, "isr": (1, 2), "left": (3,)}
-    text = "ISR of orders-3 shrank to [1, 2]: without [3]"
+    text = "ISR of orders-3 shrank to [1, 2]: [3] left"
     assert log.lines == [("WARN", text, "isr_shrunk", fields)]
 
 

@@ -1,1 +1,1 @@
-"""One broker, whole, without I/O: Node.step(event) -> effects."""
+"""A complete broker without I/O: Node.step(event) -> effects."""

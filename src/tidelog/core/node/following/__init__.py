@@ -1,1 +1,1 @@
-"""Copying from leaders."""
+"""Fetching from leaders."""

@@ -1,11 +1,11 @@
-"""An incremental fetch session, the asking side (KIP-227).
+"""An incremental fetch session on the follower (KIP-227).
 
-Remembers what the leader was last asked about each partition, so that the next request
-names only what is different. When anything goes wrong, the session starts over with a
-full request, which also tells the leader to drop the old one.
+It remembers the position last sent for each partition, so that the next request names only changes.
+After any error the session starts over with a full request, which also makes the leader drop the
+old session.
 
-Always true while a request is in flight: `asked` is what that request, with those before
-it, asked for; an answer is read against it.
+Invariant while a request is in flight: `asked` has the positions of that request and those before
+it; the response is interpreted with them.
 """
 
 from tidelog.core.errors import ErrorCode
@@ -19,7 +19,7 @@ from tidelog.core.types import TopicPartition
 
 
 class FetchSessionClient:
-    """What one leader knows that we want."""
+    """The positions that one leader knows."""
 
     __slots__ = ("asked", "changed", "epoch", "forgotten", "id")
 
@@ -28,22 +28,24 @@ class FetchSessionClient:
         self.epoch = NEW_SESSION
         self.asked: dict[TopicPartition, FetchPartition] = {}
         self.changed: dict[TopicPartition, FetchPartition] = {}
-        """To be named in the next request."""
+        """Positions to send with the next request."""
         self.forgotten: dict[TopicPartition, None] = {}
 
     def ask(self, partition: FetchPartition) -> None:
+        """Add or change the position of a partition."""
         topic_partition = partition.topic_partition
         if self.asked.get(topic_partition) != partition:
             self.asked[topic_partition] = self.changed[topic_partition] = partition
             self.forgotten.pop(topic_partition, None)
 
     def forget(self, topic_partition: TopicPartition) -> None:
+        """Remove a partition."""
         if self.asked.pop(topic_partition, None) is not None:
             self.changed.pop(topic_partition, None)
             self.forgotten[topic_partition] = None
 
     def take_changes(self) -> tuple[list[FetchPartition], list[TopicPartition]]:
-        """What the next request names: all, if it is the first."""
+        """Return what the next request names: all positions if it is the first."""
         full = self.epoch == NEW_SESSION
         partitions = list((self.asked if full else self.changed).values())
         forgotten = [] if full else list(self.forgotten)
@@ -52,7 +54,7 @@ class FetchSessionClient:
         return partitions, forgotten
 
     def answered(self, response: FetchResponse) -> bool:
-        """Take note of an answer; False if the session is void and must start over."""
+        """Check a response; return False if it is unusable and the session starts over."""
         if response.error is not ErrorCode.NONE:
             self.restart()
             return False
@@ -66,5 +68,5 @@ class FetchSessionClient:
         return True
 
     def restart(self) -> None:
-        """Name everything again; the old id stays in the request, to be dropped."""
+        """Send everything again; the old id stays in the request, so that the leader drops it."""
         self.epoch = NEW_SESSION

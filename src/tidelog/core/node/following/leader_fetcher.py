@@ -1,13 +1,12 @@
-"""Fetches from one leader, for all partitions that this broker follows there.
+"""Fetch from one leader, for all partitions that this broker follows there.
 
-One fetch is in flight at a time. What a partition wants to know comes from the partition
-(`next_question`); it is asked again only after something happened to it, so thousands of
-idle partitions cost nothing.
+One fetch is in flight at a time. The partition decides what to request (`next_question`); it is
+asked only after a change, so thousands of idle partitions cost nothing.
 
-Guards against late replies (KAFKA-7786, 8012, 13207, 18991): an answer must be to the
-request in flight; for a partition that is still followed here, of the same topic id; and it
-is handed over with the leader epoch and offset that were asked with, which the partition
-compares with its own.
+Late responses are ignored (KAFKA-7786, 8012, 13207, 18991): a response must belong to the request
+in flight, and to a partition that is still followed at this leader, with the same topic id. It is
+passed on with the leader epoch and offset of the request, which the partition compares with its
+own.
 """
 
 from collections.abc import Sequence
@@ -57,14 +56,14 @@ class LeaderFetcher:
             leader, partitions, config, turn, calls, replicas, self._back_off
         )
         self._resting: Deadlines[TopicPartition] = Deadlines()
-        """Partitions that wait after an error."""
+        """Partitions that wait after an error, by the time of the retry."""
         self._in_flight: int | None = None
         self._retry_at_ms: int | None = None
         self._failures = 0
-        """Fetches in a row that were not answered."""
+        """Consecutive fetches without a response."""
 
     def connection_lost(self) -> None:
-        """The leader's process is another now: it knows of no request and no session."""
+        """Start over: the leader's process is a new one without this request and session."""
         if self._in_flight is not None:
             self._calls.abandon(self._in_flight)
             self._in_flight = None
@@ -74,8 +73,8 @@ class LeaderFetcher:
         self._failures = 0
 
     def pump(self, broker_epoch: BrokerEpoch | None) -> None:
-        """Ask the next thing, if it is time. Unregistered, this broker asks nothing: its
-        fetches could not be told from those of an earlier incarnation."""
+        """Send the next requests, if it is time. An unregistered broker sends nothing: its fetches
+        could not be distinguished from those of an earlier incarnation."""
         now = self._turn.now_ms
         if broker_epoch is None or self._in_flight is not None:
             return
@@ -143,7 +142,7 @@ class LeaderFetcher:
         self._back_off()
 
     def _back_off(self) -> None:
-        """The leader was not reached: ask nothing for a while."""
+        """Wait before the next request: the leader was not reached."""
         most_ms = self._config.replica_fetch_backoff_ms
         self._retry_at_ms = self._turn.now_ms + backoff_ms(self._failures, most_ms)
         self._failures += 1
@@ -155,9 +154,9 @@ class LeaderFetcher:
         if not self._session.answered(response):
             return
         for part in response.partitions:
-            self._take(part)
+            self._apply(part)
 
-    def _take(self, part: FetchPartitionResponse) -> None:
+    def _apply(self, part: FetchPartitionResponse) -> None:
         asked = self._session.asked.get(part.topic_partition)
         replica = self._partitions.replicas.get(part.topic_partition)
         if asked is None or replica is None or replica.topic_id != asked.topic_id:
@@ -167,7 +166,7 @@ class LeaderFetcher:
         records: Sequence[RecordBatch] = ()
         if part.records is not None:
             try:
-                records = _sound(part.records)  # type: ignore[arg-type]
+                records = _checked_batches(part.records)  # type: ignore[arg-type]
             except CorruptRecord:
                 error = ErrorCode.CORRUPT_MESSAGE
         self._partitions.changed[part.topic_partition] = None
@@ -187,7 +186,7 @@ class LeaderFetcher:
         )
 
     def next_ms(self) -> int | None:
-        """When there is something to ask that waits now."""
+        """When the next request that waits now may be sent."""
         if self._in_flight is not None:
             return None
         return self._retry_at_ms if self._retry_at_ms is not None else self._resting.next_ms()
@@ -241,8 +240,8 @@ class ReplicaFetchers:
         return soonest
 
 
-def _sound(records: bytes) -> list[RecordBatch]:
-    """The batches, none of which was damaged on the way; raises CorruptRecord."""
+def _checked_batches(records: bytes) -> list[RecordBatch]:
+    """Return the batches after checking their CRCs; raises CorruptRecord."""
     found = []
     for batch in batches(records):
         if not batch.crc_ok():

@@ -1,8 +1,9 @@
-"""What followers ask a leader besides records.
+"""Requests of followers to a leader other than fetches.
 
-ListOffsets, after a fetch was out of range: first the leader's log end, then its start.
-OffsetForLeaderEpoch, in the lab's historical policies: where does my last epoch end?
-One request of a kind is in flight; partitions that ask meanwhile wait for the next.
+ListOffsets, after a fetch was out of range: first the leader's log end offset, then its log start
+offset. OffsetForLeaderEpoch, only under the historical truncation policies of the lab: the end of
+the follower's last epoch. One request of each kind is in flight; other partitions wait for the
+next.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from tidelog.core.types import BrokerId, Offset, TopicPartition
 
 @slotted
 class Asked:
-    """A replica and its question; the log end once the leader has told it."""
+    """A replica and its question; and the leader's log end offset once it is known."""
 
     replica: HostedReplica
     question: EpochQuestion | OffsetsQuestion
@@ -42,7 +43,7 @@ class Asked:
 
 
 class LeaderQuestions:
-    """Questions to one leader."""
+    """The questions to one leader."""
 
     def __init__(
         self,
@@ -67,19 +68,22 @@ class LeaderQuestions:
         self._in_flight: set[int] = set()
 
     def awaits(self, topic_partition: TopicPartition) -> bool:
+        """Whether a question of the partition is in flight."""
         return topic_partition in self._asked
 
     def ask(self, replica: HostedReplica, question: EpochQuestion | OffsetsQuestion) -> None:
+        """Queue a question for the next request."""
         self._waiting[replica.topic_partition] = Asked(replica, question)
 
     def abandon(self) -> None:
-        """No answer will come; all may ask again."""
+        """Forget the requests in flight: no response will arrive, and all may ask again."""
         for correlation in self._in_flight:
             self._calls.abandon(correlation)
         self._in_flight.clear()
         self._release(list(self._asked))
 
     def pump(self) -> None:
+        """Send the queued questions."""
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
             self._asked.update(waiting)
@@ -91,7 +95,7 @@ class LeaderQuestions:
                 self._ask_epochs(epochs)
 
     def _send(self, request: object, names: list[TopicPartition], answered: object) -> None:
-        """Ask; whatever is not settled by the answer may ask again."""
+        """Send a request; partitions without a result may ask again."""
         correlation = -1
 
         def on_answer(response: object) -> None:
@@ -127,7 +131,7 @@ class LeaderQuestions:
         for part in response.partitions:
             asked = self._asked[part.topic_partition]
             if part.error is not ErrorCode.NONE or part.offset is None:
-                self._tell_offsets(asked, part)
+                self._pass_offsets(asked, part)
             else:
                 asked.log_end_offset = part.offset
                 ask_start.append(part.topic_partition)
@@ -136,11 +140,11 @@ class LeaderQuestions:
 
     def _earliest_answered(self, response: ListOffsetsResponse) -> None:
         for part in response.partitions:
-            self._tell_offsets(self._asked[part.topic_partition], part)
+            self._pass_offsets(self._asked[part.topic_partition], part)
 
-    def _tell_offsets(self, asked: Asked, part: ListOffsetsPartitionResponse) -> None:
+    def _pass_offsets(self, asked: Asked, part: ListOffsetsPartitionResponse) -> None:
         self._release([part.topic_partition])
-        if self._left(asked):
+        if self._is_obsolete(asked):
             return
         self._replicas.step(
             asked.replica,
@@ -167,12 +171,12 @@ class LeaderQuestions:
 
     def _epochs_answered(self, response: OffsetForLeaderEpochResponse) -> None:
         for part in response.partitions:
-            self._tell_epoch(self._asked[part.topic_partition], part)
+            self._pass_epoch_end(self._asked[part.topic_partition], part)
 
-    def _tell_epoch(self, asked: Asked, part: EpochPartitionResponse) -> None:
+    def _pass_epoch_end(self, asked: Asked, part: EpochPartitionResponse) -> None:
         self._release([part.topic_partition])
         question = asked.question
-        if self._left(asked) or not isinstance(question, EpochQuestion):
+        if self._is_obsolete(asked) or not isinstance(question, EpochQuestion):
             return
         self._replicas.step(
             asked.replica,
@@ -181,6 +185,6 @@ class LeaderQuestions:
             ),
         )
 
-    def _left(self, asked: Asked) -> bool:
-        """Whether the partition is followed elsewhere, or not at all, by now."""
+    def _is_obsolete(self, asked: Asked) -> bool:
+        """Whether the partition is no longer followed at this leader."""
         return self._partitions.replicas.get(asked.replica.topic_partition) is not asked.replica

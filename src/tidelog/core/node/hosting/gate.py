@@ -1,9 +1,9 @@
-"""Whether this broker may serve, and which replica.
+"""Whether this broker may serve requests, and with which replica.
 
-Nothing is served by a broker that does not know itself to be a live member of the cluster:
-registered, unfenced in its own image under its own broker epoch, its session good for a
-while yet. A leader that was replaced without hearing of it would otherwise go on
-acknowledging (scenarios/fencing/cut-off-leader-fences-itself.txt).
+A broker serves only while it knows that it is a live member of the cluster: registered, unfenced in
+its own image under its own broker epoch, with a session that is valid for some time. Otherwise a
+leader that was replaced without learning of it would continue to acknowledge
+(scenarios/fencing/cut-off-leader-fences-itself.txt).
 """
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -14,22 +14,22 @@ from tidelog.core.types import TopicId, TopicPartition
 
 
 class Gate:
-    """Finds replicas for requests while `acting`."""
+    """Finds the replica for a request, while this broker is active (`acting`)."""
 
     __slots__ = ("_replicas", "acting", "image", "leaving")
 
     def __init__(self, replicas: Replicas, image: ClusterImage) -> None:
         self.acting = False
         self.leaving = False
-        """This broker has asked to be let go: from now on others may lead what it leads, before
-        it hears of it."""
+        """Whether this broker shuts down: other brokers may lead its partitions before it learns of
+        that."""
         self._replicas = replicas
         self.image = image
 
     def find(
         self, topic_partition: TopicPartition, topic_id: TopicId | None = None
     ) -> HostedReplica | ErrorCode:
-        """The replica asked for; or why it can't be had here."""
+        """Return the replica of a partition, or the error."""
         replica = self._replicas.hosted.get(topic_partition)
         if replica is None or (topic_id is not None and topic_id != replica.topic_id):
             return self._missing(topic_partition, topic_id)

@@ -29,25 +29,25 @@ class HostedReplica:
     flushes: PartQueue = field(default_factory=PartQueue)
     """Producers with acks=1 that wait for this leader's disk, where flush-before-ack is on."""
     deletions: PartQueue = field(default_factory=PartQueue)
-    """Who waits for the low watermark."""
+    """DeleteRecords requests that wait for the low watermark."""
     polls: dict[Any, Any] = field(default_factory=dict)
-    """Long polls (serving/long_poll.py) that wait here, with their part for this replica."""
+    """Fetches that wait at this replica (serving/long_poll.py), with their part for it."""
     resting: dict[Any, Any] = field(default_factory=dict)
-    """Session partitions that have all there is, with their sessions (serving/fetch.py)."""
+    """Session partitions whose readers are caught up, with their sessions (serving/fetch.py)."""
     sent: dict[BrokerId, Offset] = field(default_factory=dict)
     """By follower: the first offset of the records in its last response, if it had any."""
     out_since_ms: dict[BrokerId, int] = field(default_factory=dict)
-    """Replicas outside the ISR, and when this broker heard of it."""
+    """Replicas outside the ISR, and since when this broker knows that."""
     isr: tuple[BrokerId, ...] = ()
-    """As the image last said; empty before its first word."""
+    """The ISR of the image that was applied last; empty before the first."""
     leader_high_watermark: Offset = -1
-    """What the leader said with its last answer; only for people."""
+    """The leader's high watermark in its last response; only for people."""
     repair: LogRepair | None = None
     """Replaces damaged records with those of the leader (upkeep/repairs.py)."""
 
     def note_isr(
         self, replicas: Iterable[BrokerId], isr: Collection[BrokerId], now_ms: int
     ) -> None:
-        """Keep in mind since when who is outside."""
+        """Note since when each replica is outside the ISR."""
         before = self.out_since_ms
         self.out_since_ms = {b: before.get(b, now_ms) for b in replicas if b not in isr}

@@ -1,7 +1,7 @@
-"""What there is to count and to tell when a replica's standing changes, or its log is cut.
+"""Count and log changes of leadership and ISR, and truncations and deletions in logs.
 
-Seen from this broker: ISRs are counted by the broker that leads, truncations by the one that
-truncates. Nothing is decided here.
+ISR changes are counted by the leader, truncations by the broker that truncates. Nothing is decided
+here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from tidelog.core.types import Offset
 
 
 def note_loss(turn: Turn, replica: HostedReplica, loss: Loss) -> None:
-    """A replica dropped what its leader does not have."""
+    """Count and log records that a replica dropped because its leader does not have them."""
     dropped = loss.end - loss.start
     if dropped <= 0:
         return
     lost = dropped if _given_up(replica, loss) else loss.committed
     turn.counters.dropped(loss.topic_partition, dropped, lost)
-    told = (*loss.topic_partition, loss.leader_epoch, loss.start, loss.end)
+    fields = (*loss.topic_partition, loss.leader_epoch, loss.start, loss.end)
     if lost:
-        turn.journal.note("records_lost", *told, lost)
+        turn.journal.note("records_lost", *fields, lost)
     else:
-        turn.journal.note("truncated", *told)
+        turn.journal.note("truncated", *fields)
 
 
 def note_refusal(turn: Turn, replica: HostedReplica, refused: RefuseTruncation) -> None:
@@ -55,9 +55,9 @@ def note_dropped(
 
 
 def _given_up(replica: HostedReplica, loss: Loss) -> bool:
-    """Whether an unclean election gave up what was dropped. After a kill this replica's own
-    high watermark is an old one, so it can't tell what was committed; but all that it has from
-    before that election and the leader has not went by that election."""
+    """Whether the dropped records were lost by an unclean election. After a kill this replica's own
+    high watermark is too old to show what was committed; but every record from before the election
+    that the leader lacks was given up by that election."""
     latest = replica.partition.epochs.latest
     since = replica.partition.unclean_epoch
     return since >= 0 and loss.leader_epoch >= since and (latest is None or latest < since)
@@ -66,8 +66,8 @@ def _given_up(replica: HostedReplica, loss: Loss) -> bool:
 def note_standing(
     turn: Turn, replica: HostedReplica, known: PartitionRegistration, led: bool, epoch: int
 ) -> None:
-    """The controller's word about a partition was taken; before, this broker `led` it or not,
-    in that leader epoch."""
+    """Log a change of leadership or ISR that was just applied. `led` and `epoch` are the state
+    before."""
     before, replica.isr = replica.isr, known.isr
     partition, name = replica.partition, replica.topic_partition
     if partition.is_leader:

@@ -1,8 +1,11 @@
-"""The replicas that this broker hosts: each a Partition, its Log, and those who wait there.
+"""All replicas on this broker, and the effects of their partitions.
 
-A partition decides, its effects are carried out here, at once and in order: first on the
-log, then towards whoever asked. If the disk refuses, the exception leaves through `step`,
-so nothing after it in the list happens: no answer can rest on records that were not written.
+A partition decides; its effects are carried out here, at once and in order: first on the log, then
+for the requests. If the disk fails, the exception leaves `step` and the later effects are not
+carried out: no response can depend on records that were not written.
+
+Replicas call no other part of the broker. They leave work in dicts that the other parts read:
+`touched`, `deposed`, `newly_led`, `isr_changes`, `to_flush` and so on.
 """
 
 from collections.abc import Callable
@@ -33,24 +36,24 @@ class IsrChange(NamedTuple):
 
 
 class Replicas:
-    """All hosted replicas, and how their effects are carried out."""
+    """Hosts replicas and carries out their effects."""
 
     def __init__(self, turn: Turn, directory: LogDirectory, followed: FollowedPartitions) -> None:
         self.hosted: dict[TopicPartition, HostedReplica] = {}
         self.directory = directory
         self.losses = Losses()
         self.newly_damaged: dict[TopicPartition, None] = {}
-        """Whose damage is to be reported to the controller (membership/log_reporter.py)."""
+        """Partitions whose damage is to be reported (membership/log_reporter.py)."""
         self.repairing: dict[HostedReplica, None] = {}
         self._further: dict[TopicPartition, set[Offset]] = {}
         """Damaged offsets after the first one, which is in `directory.damaged`."""
         self.refused: dict[TopicPartition, do.RefuseTruncation] = {}
         """Replicas that stopped fetching because their leader lacks committed records."""
         self.touched: dict[HostedReplica, None] = {}
-        """Where readers may find something new; whoever polls there is looked at once, at
-        the end of the node's step."""
+        """Replicas whose readers may find new records; waiting fetches are checked once, at the end
+        of the step."""
         self.deposed: dict[HostedReplica, ErrorCode] = {}
-        """Where the leader epoch moved on: whoever polls there gets this error."""
+        """Replicas whose leader epoch changed: waiting fetches get this error."""
         self.leadership_changed: dict[HostedReplica, None] = {}
         """Replicas whose leader epoch changed, that were removed, or that stopped serving; the
         coordinators reload what they keep there (coordinating/coordinators.py)."""
@@ -61,14 +64,14 @@ class Replicas:
         self.to_flush: dict[HostedReplica, None] = {}
         """Logs that wait for the next flush (upkeep/flushing.py)."""
         self.truncated = False
-        """Recovery points are to be written before this step's effects leave: a log that
-        grows again must not be trusted up to where it once was flushed."""
+        """Whether to write recovery points before the effects of this step are carried out: a log
+        that grows again must not be trusted up to the offset that was once flushed."""
         self.relied_on: StorePoint | None = None
         """The point of the store's history that this step relies on, if it is not on disk yet."""
         self._unwritten: dict[HostedReplica, None] = {}
-        """Whose leader epochs are newer than the file."""
+        """Replicas whose leader epochs are not on disk yet."""
         self._reasons: dict[Offset, str] = {}
-        """Why retention drops segments in this step, by base offset."""
+        """Why retention deletes segments in this step, by base offset."""
         self._turn = turn
         self._followed = followed
         self._carry_out: dict[type, Callable[[HostedReplica, Any], None]] = {
@@ -83,9 +86,9 @@ class Replicas:
             do.DuplicateFound: self._duplicate_found,
             do.AwaitCommit: self._await_commit,
             do.AwaitFlush: self._await_flush,
-            do.AnswerFetch: self._hand_over,
-            do.AnswerEpochEnd: self._hand_over,
-            do.AnswerOffsets: self._hand_over,
+            do.AnswerFetch: self._deliver_answer,
+            do.AnswerEpochEnd: self._deliver_answer,
+            do.AnswerOffsets: self._deliver_answer,
             do.AnswerDeleteRecords: self._answer_delete_records,
             do.AwaitLowWatermark: self._await_low_watermark,
             do.AdvanceHighWatermark: self._advance_high_watermark,
@@ -100,7 +103,7 @@ class Replicas:
         }
 
     def step(self, replica: HostedReplica, event: on.Event) -> None:
-        """Let a replica take an event, and carry out what it asks for."""
+        """Pass an event to a replica and carry out the effects."""
         for effect in replica.partition.step(event):
             self._carry_out[type(effect)](replica, effect)
 
@@ -163,7 +166,7 @@ class Replicas:
         self._lose(replica, max(start, end), effect, None)
 
     def _cut(self, replica: HostedReplica, offset: Offset) -> Offset:
-        """Truncate the log; where it ends then."""
+        """Truncate the log; return the new log end offset."""
         self._lower_log_start(replica, offset)
         self.directory.cut_cleaner_offset(replica.topic_partition, offset)
         end = replica.log.truncate_to(offset)
@@ -186,10 +189,10 @@ class Replicas:
     # -- damage ----------------------------------------------------------------------------
 
     def damage_found(self, partition: TopicPartition, damage: Damage) -> None:
-        """A read, the scrubber or recovery found records that are not as they were written."""
+        """Note records that a read, the scrubber or recovery found damaged."""
         known, hosted = self.directory.damaged.get(partition), self.hosted.get(partition)
         if hosted is not None:
-            # What lies before the log start is deleted, and not repaired.
+            # Records before the log start are deleted and need no repair.
             start = hosted.log.log_start_offset
             damage = damage._replace(offset=max(damage.offset, start))
         if known is not None and damage.offset >= known.offset:
@@ -201,13 +204,13 @@ class Replicas:
         if known is not None and known.inside:
             self._further.setdefault(partition, set()).add(known.offset)
         if hosted is not None:
-            self.drop_repair(hosted)  # it fetches as if the log were whole before this damage
+            self.drop_repair(hosted)  # it assumes that the log before its range is undamaged
         self.directory.damaged[partition] = damage
         self.newly_damaged[partition] = None
 
     def hold_fetches(self, replica: HostedReplica, damage: Damage) -> None:
-        """Stop fetching until the controller knows of the damage: each fetch would say that the
-        log is whole up to its end."""
+        """Stop fetching until the controller knows of the damage: each fetch would claim that the
+        log is complete up to its end."""
         if damage.inside and replica.repair is None:
             self.step(replica, on.RepairNeeded(damage.offset, damage.offset))
 
@@ -240,7 +243,7 @@ class Replicas:
         self.log_changed(replica)
 
     def _delete_damage(self, replica: HostedReplica, damage: Damage, start: Offset) -> None:
-        """Forget damage before the new log start: its records are deleted."""
+        """Forget damage before the new log start, whose records are deleted."""
         name = replica.topic_partition
         offsets = {*self._further.get(name, ())}
         if replica.repair is not None:
@@ -251,7 +254,7 @@ class Replicas:
             self.damage_found(name, damage._replace(offset=min(behind)))
 
     def drop_repair(self, replica: HostedReplica) -> None:
-        """Remove what an unfinished repair has written; the next one repairs the same."""
+        """Discard an unfinished repair; the next one repairs the same offsets."""
         if replica.repair is not None:
             further = self._further.setdefault(replica.topic_partition, set())
             further.update(replica.repair.damaged)
@@ -276,9 +279,9 @@ class Replicas:
         self.repair_failed(replica)
 
     def repair_failed(self, replica: HostedReplica) -> None:
-        """Truncate the log to where it is whole, and copy everything after that.
+        """Truncate the log at the damage, and copy everything after that from the leader.
 
-        The leader lacks the damaged records or has others there, or the disk has no room for a
+        The leader lacks the damaged records or has different ones, or the disk has no space for a
         copy of the segment.
         """
         end, start = replica.partition.log_end_offset, replica.log.log_start_offset
@@ -350,8 +353,8 @@ class Replicas:
         self._unwritten[replica] = None
 
     def write_epochs(self) -> None:
-        """Put the leader epochs on disk that changed in this step, all with one sync: before
-        a record of a new epoch is appended, and before the step's effects leave."""
+        """Write the leader epochs that changed in this step, with one sync: before a record of a
+        new epoch is appended, and before the effects of the step are carried out."""
         if not self._unwritten and self.relied_on is None:
             return
         unwritten, self._unwritten = self._unwritten, {}
@@ -367,7 +370,7 @@ class Replicas:
         """Whether something is to be on disk before this step's effects leave."""
         return self.truncated or bool(self._unwritten) or self.relied_on is not None
 
-    # -- who asked -------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------
 
     def _answer_produce(self, replica: HostedReplica, effect: do.AnswerProduce) -> None:
         part: Any = effect.request
@@ -382,7 +385,7 @@ class Replicas:
         part.offset = effect.offset
         part.base_offset = effect.base_offset
         if effect.offset <= replica.partition.high_watermark:
-            # A retry of what is committed already: no later advance would tell.
+            # A retry of a committed batch: no later advance would settle it.
             _settle_produce(replica, part, replica.partition.commit_error(), part.base_offset)
         else:
             replica.commits.add(part)
@@ -393,7 +396,7 @@ class Replicas:
         part.base_offset = effect.base_offset
         replica.flushes.add(part)
 
-    def _hand_over(
+    def _deliver_answer(
         self,
         _replica: HostedReplica,
         effect: do.AnswerFetch | do.AnswerEpochEnd | do.AnswerOffsets,
@@ -412,7 +415,7 @@ class Replicas:
         replica.deletions.add(part)
         self._advance_low_watermark(replica)
 
-    # -- who waits -------------------------------------------------------------------------
+    # -- waiting requests ------------------------------------------------------------------
 
     def _advance_high_watermark(
         self, replica: HostedReplica, effect: do.AdvanceHighWatermark
@@ -434,7 +437,7 @@ class Replicas:
                 _settle_deletion(replica, part, ErrorCode.NONE, low)
 
     def fail_waiters(self, replica: HostedReplica, error: ErrorCode) -> None:
-        """Nobody who waits here will be served."""
+        """Fail all requests that wait at a replica."""
         for part in replica.commits.clear() + replica.flushes.clear():
             _settle_produce(replica, part, error, None)
         for part in replica.deletions.clear():
@@ -479,7 +482,7 @@ def _settle_produce(
 ) -> None:
     pending = part.pending
     if pending.done:
-        return  # what was preset is the answer, and is on its way
+        return  # the preset error was already sent
     answer: ProducePartitionResponse = pending.answers[part.index]
     answer.error = error
     answer.base_offset = base_offset

@@ -1,1 +1,1 @@
-"""What a broker counts while it works, and what it has to tell about itself."""
+"""Counters, times, and events for the broker's log."""

@@ -1,7 +1,7 @@
-"""What a node counts: traffic by topic, and what happens to replicas.
+"""Counters of a node: traffic by topic, and changes of replicas.
 
-Nothing is decided by it. Always true: numbers only grow while the process lives; those of a
-topic that is gone stay in the sum of all.
+Nothing is decided by them. Invariant: counters only grow while the process lives; those of a
+deleted topic stay in the sum of all topics.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ GONE_TOPICS_MAX = 64
 
 
 class Traffic:
-    """One topic's, on this broker."""
+    """The traffic of one topic on this broker."""
 
     __slots__ = (
         "bytes_in",
@@ -34,25 +34,26 @@ class Traffic:
 
     def __init__(self) -> None:
         self.bytes_in = 0
-        """Record batches that clients sent and a log took."""
+        """Bytes of record batches that clients sent and that were appended."""
         self.bytes_out = 0
         self.bytes_rejected = 0
         self.failed_fetch_requests = 0
         self.failed_produce_requests = 0
         self.fetch_requests = 0
-        """Partitions asked for by clients; one request may name many."""
+        """Partitions in fetches of clients; one request may name many."""
         self.messages_in = 0
         self.produce_requests = 0
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
 
     def add(self, other: "Traffic") -> None:
+        """Add the counters of another topic."""
         for name in self.fields:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Counters:
-    """One broker's."""
+    """The counters of one broker."""
 
     __slots__ = (
         "_forgotten",
@@ -74,14 +75,14 @@ class Counters:
         self.topics: dict[str, Traffic] = {}
         self._forgotten = Traffic()
         self.isr_shrinks = 0
-        """Of partitions that this broker leads."""
+        """ISR changes are counted for partitions that this broker leads."""
         self.isr_expands = 0
         self.isr_updates_failed = 0
         self.elections = Histogram(_no_clock)
-        """Made here as the controller: from the decision to its being committed."""
+        """Elections by this broker as controller: from the decision to the commit."""
         self.elections_unclean = 0
         self.fencings = 0
-        """How often this broker stopped acting without being told to stop."""
+        """How often this broker stopped serving although it was not shut down."""
         self.damages = 0
         """Logs that were found damaged, at startup or later."""
         self.truncations = 0
@@ -89,7 +90,7 @@ class Counters:
         self.truncated: dict[TopicPartition, int] = {}
         """Records that replicas here dropped because the leader did not have them."""
         self.lost: dict[TopicPartition, int] = {}
-        """Of those, the ones that were committed, or that an unclean election gave up."""
+        """Those of them that were committed, or that an unclean election gave up."""
 
     def traffic(self, topic: str, existing: Collection[str]) -> Traffic:
         """Return the counters of a topic, the same ones each time.
@@ -105,14 +106,14 @@ class Counters:
         return found
 
     def all_topics(self) -> Traffic:
-        """The sum, also of topics that are gone."""
+        """Return the sum over all topics, including deleted ones."""
         everything = Traffic()
         for one in (self._forgotten, *self.topics.values()):
             everything.add(one)
         return everything
 
     def forget_all_but(self, topics: Collection[str]) -> None:
-        """Topics that were deleted have no counters of their own any more."""
+        """Move the counters of deleted topics to the sum."""
         for gone in [name for name in self.topics if name not in topics]:
             self._forgotten.add(self.topics.pop(gone))
         for counts in (self.truncated, self.lost):
@@ -120,7 +121,7 @@ class Counters:
                 del counts[partition]
 
     def dropped(self, partition: TopicPartition, records: int, lost: int) -> None:
-        """A truncation."""
+        """Count a truncation."""
         self.truncations += 1
         self.truncated[partition] = self.truncated.get(partition, 0) + records
         if lost:
@@ -128,5 +129,5 @@ class Counters:
 
 
 def _no_clock() -> int:
-    """Times are brought along."""
+    """The histogram of elections gets its times with each note."""
     return 0

@@ -1,16 +1,16 @@
-"""What a broker has to tell about itself, for its log: events with fields, not yet text.
+"""Events for the broker's log: names with fields, formatted later by the host.
 
-Thousands of partitions may change hands in one step, and nobody reads thousands of lines. So a
-note is a small tuple, only the first of a kind are kept until the host takes them, and the rest
-are counted. Which fields an event has, and how it reads, is in the table.
+Thousands of partitions may get another leader in one step, which is too many lines to read. So a
+note is a small tuple, only the first notes of each event are kept until the host takes them, and
+the rest are counted. The table has the fields and the text of each event.
 
-Always true: what is not kept is counted.
+Invariant: a note that is not kept is counted.
 """
 
 from typing import Any, NamedTuple
 
 KEPT_MAX = 20
-"""Of one event, between two looks of the host."""
+"""How many notes of one event are kept until the host takes them."""
 
 INFO, WARN, ERROR = "INFO", "WARN", "ERROR"
 
@@ -36,17 +36,17 @@ EVENTS: dict[str, Event] = {
     "leadership_lost": Event(
         INFO,
         (*_PARTITION, "leader_epoch", "leader"),
-        "leads {topic}-{partition} no more: leader {leader}, leader epoch {leader_epoch}",
+        "no longer leads {topic}-{partition}: leader {leader}, leader epoch {leader_epoch}",
     ),
     "isr_shrunk": Event(
         WARN,
         (*_PARTITION, "leader_epoch", "isr", "left"),
-        "ISR of {topic}-{partition} shrank to {isr}: without {left}",
+        "ISR of {topic}-{partition} shrank to {isr}: {left} left",
     ),
     "isr_expanded": Event(
         INFO,
         (*_PARTITION, "leader_epoch", "isr", "joined"),
-        "ISR of {topic}-{partition} grew to {isr}: with {joined}",
+        "ISR of {topic}-{partition} grew to {isr}: {joined} joined",
     ),
     "truncated": Event(
         INFO,
@@ -126,8 +126,8 @@ EVENTS: dict[str, Event] = {
     "leader_elected": Event(
         INFO,
         (*_PARTITION, "leader", "leader_epoch", "old_leader", "isr"),
-        "elected broker {leader} for {topic}-{partition}: leader epoch {leader_epoch}, before it"
-        " {old_leader}, ISR {isr}",
+        "elected broker {leader} for {topic}-{partition}: leader epoch {leader_epoch}, old"
+        " leader {old_leader}, ISR {isr}",
     ),
     "unclean_election": Event(
         WARN,
@@ -145,10 +145,10 @@ EVENTS: dict[str, Event] = {
     "compaction_failed": Event(
         WARN,
         (*_PARTITION, "reason", "retry_ms"),
-        "could not compact {topic}-{partition}: {reason}; tried again in {retry_ms} ms",
+        "could not compact {topic}-{partition}: {reason}; retrying in {retry_ms} ms",
     ),
-    "controller_gained": Event(INFO, ("controller_epoch",), "is the controller now"),
-    "controller_lost": Event(WARN, ("reason",), "is the controller no more: {reason}"),
+    "controller_gained": Event(INFO, ("controller_epoch",), "became the controller"),
+    "controller_lost": Event(WARN, ("reason",), "is no longer the controller: {reason}"),
     "session_lost": Event(WARN, (), "lost its session with the metadata store; registering again"),
     "unregistered": Event(
         WARN, (), "was unregistered by an administrator: stays out of the cluster until restarted"
@@ -158,21 +158,23 @@ EVENTS: dict[str, Event] = {
 
 
 class Note(NamedTuple):
-    """Something that happened; the values are in the order of the event's fields."""
+    """One occurrence of an event; the values are in the order of its fields."""
 
     event: str
     values: tuple[Any, ...]
 
     def fields(self) -> dict[str, Any]:
+        """Return the values by field name."""
         return dict(zip(EVENTS[self.event].fields, self.values, strict=True))
 
     def text(self) -> str:
+        """Return the text for the log."""
         shown = {name: _shown(value) for name, value in self.fields().items()}
         return EVENTS[self.event].text.format(**shown)
 
 
 class Journal:
-    """Notes that wait for the host."""
+    """Notes that the host has not taken yet."""
 
     __slots__ = ("_counts", "notes")
 
@@ -181,12 +183,13 @@ class Journal:
         self._counts: dict[str, int] = {}
 
     def note(self, event: str, *values: Any) -> None:
+        """Add a note."""
         count = self._counts[event] = self._counts.get(event, 0) + 1
         if count <= KEPT_MAX or EVENTS[event].always:
             self.notes.append(Note(event, values))
 
     def take(self) -> tuple[list[Note], dict[str, int]]:
-        """What was noted since, and how many more there were of each event."""
+        """Remove and return the notes, and how many more there were of each event."""
         notes, self.notes = self.notes, []
         counts, self._counts = self._counts, {}
         more = {event: n - KEPT_MAX for event, n in counts.items() if n > KEPT_MAX}
@@ -195,7 +198,7 @@ class Journal:
 
 def _shown(value: object) -> object:
     if value is None:
-        return "nobody"
+        return "none"
     if isinstance(value, tuple | frozenset | set):
         return "[" + ", ".join(map(str, value)) + "]" if value else "empty"
     return value

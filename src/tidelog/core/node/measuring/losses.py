@@ -1,9 +1,9 @@
-"""What this broker's replicas threw away, so that loss is reported and never guessed.
+"""Records that replicas on this broker dropped, so that losses are reported exactly.
 
-A truncation is nothing special: records that no other replica confirmed go when leaders
-change. Below the high watermark it is loss of committed records, which only an unclean
-election or a lost disk can bring about; the tools show it, and the simulator compares it
-with what was really lost.
+A truncation is normal: records that no other replica has confirmed are dropped when the leader
+changes. Below the high watermark it is a loss of committed records, which only an unclean election
+or a lost disk can cause. The tools show it, and the simulator compares it with the records that
+were really lost.
 """
 
 from collections import deque
@@ -24,10 +24,10 @@ class Loss:
     start: Offset
     end: Offset
     high_watermark: Offset
-    """This replica's, before the cut."""
+    """This replica's high watermark before the truncation."""
     now_ms: int
     restarted_at: Offset | None = None
-    """Set when the leader's log starts only there: it no longer keeps what was dropped."""
+    """The leader's log start offset, if the leader has deleted the dropped records."""
 
     @property
     def committed(self) -> int:
@@ -36,7 +36,7 @@ class Loss:
 
 
 class Losses:
-    """The latest losses, and how many there were."""
+    """The latest losses, and their total number."""
 
     __slots__ = ("count", "recent")
 
@@ -45,6 +45,7 @@ class Losses:
         self.count = 0
 
     def note(self, loss: Loss) -> None:
+        """Add a loss, unless it is empty."""
         if loss.start < loss.end:
             self.count += 1
             self.recent.append(loss)

@@ -1,7 +1,7 @@
-"""How long requests take, from the turn of the loop that brought them to their answer.
+"""Durations of requests, from the turn of the loop that received them to the response.
 
-Kafka's names of requests. Fetches of consumers and of followers are told apart, as Kafka does:
-both wait on purpose, for very different things.
+Requests have Kafka's names. As in Kafka, fetches of consumers and of followers are separate: both
+wait on purpose, for different things.
 """
 
 from collections.abc import Callable
@@ -17,18 +17,18 @@ PRODUCE, FETCH, FETCH_CONSUMER, FETCH_FOLLOWER = (
 
 
 class TurnTimes(Histogram):
-    """How long the turns of the loop take that this broker runs on."""
+    """Durations of the turns of this broker's event loop."""
 
     __slots__ = ("began_ns",)
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         super().__init__(clock_ns)
         self.began_ns = 0
-        """When this turn did."""
+        """When the current turn began."""
 
 
 class RequestTimes:
-    """One histogram for each kind of request that came."""
+    """One histogram for each type of request that was received."""
 
     __slots__ = ("_clock_ns", "by_request", "fetch_consumer", "fetch_follower", "produce", "turn")
 
@@ -41,6 +41,7 @@ class RequestTimes:
         self.fetch_follower = self.of(FETCH_FOLLOWER)
 
     def of(self, request: str) -> Histogram:
+        """Return the histogram of a request type."""
         found = self.by_request.get(request)
         if found is None:
             found = self.by_request[request] = Histogram(self._clock_ns)
@@ -48,7 +49,7 @@ class RequestTimes:
 
 
 def untimed() -> RequestTimes:
-    """Where nobody looks: a clock that stands still."""
+    """Return times that measure nothing, for tests and the lab."""
 
     def no_time() -> int:
         return 0

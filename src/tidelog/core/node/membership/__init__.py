@@ -1,1 +1,1 @@
-"""Being one broker of a cluster: session, registration, image, ISR proposals, controller."""
+"""Membership in the cluster: session, registration, image, ISR proposals, controller."""

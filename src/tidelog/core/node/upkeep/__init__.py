@@ -1,1 +1,1 @@
-"""What a broker does by the clock: checkpoints, retention, flushes."""
+"""Periodic work: checkpoints, retention, flushes, compaction, repair."""

@@ -1,13 +1,12 @@
-"""Compaction: which log is cleaned next, and when what was cleaned is put in its place.
+"""Compaction: choose the log to clean next, and replace its segments with cleaned ones.
 
-The work itself is done elsewhere (`CleanLog`), for minutes if need be, while the log goes on.
-What comes back, group by group (`LogCleaned`), is put in place only if the segments that
-it was made from are still the log's, untouched: a truncation, a log start that moved over
-them, or a topic that is gone ends the cleaning (`StopCleaning`). Every replica cleans its own
-log, up to its own high watermark.
+The host does the work (`CleanLog`), for minutes if needed, while the log is in use. It reports
+group by group (`LogCleaned`). A cleaned group replaces its segments only if they are still in the
+log and unchanged: a truncation, a log start that moved past them, or a deleted topic ends the
+cleaning (`StopCleaning`). Every replica cleans its own log, up to its own high watermark.
 
-A file is exchanged for another under the same name. So nothing is put in place while answers
-are on their way out that refer to stretches of it, and polls that hold some are looked at anew.
+A file is replaced by another of the same name. So no file is replaced while responses that refer to
+parts of it are not sent yet, and waiting fetches that refer to it are checked again.
 """
 
 from collections import deque
@@ -40,7 +39,7 @@ _Number = TypeVar("_Number", int, float)
 
 @slotted
 class CleaningStats:
-    """For people."""
+    """Statistics for metrics."""
 
     cleanings: int = 0
     failures: int = 0
@@ -49,25 +48,25 @@ class CleaningStats:
 
 
 class _Running(NamedTuple):
-    """A cleaning under way."""
+    """A running cleaning."""
 
     number: int
     replica: HostedReplica
     plan: CleaningPlan
     generation: int
     segments: dict[Offset, Segment]
-    """Those that are being cleaned, as they were in the log when it began."""
+    """The segments that are being cleaned, as they were at the start."""
 
 
 class _Failing(NamedTuple):
-    """A log whose cleaning failed is left alone for a while."""
+    """A log whose cleaning failed, and when to retry."""
 
     times: int
     until_ms: int
 
 
 class Cleaning:
-    """The cleanings under way, and those to come."""
+    """The running cleanings, and the choice of the next one."""
 
     def __init__(
         self, config: NodeConfig, turn: Turn, image: ClusterImage, replicas: Replicas
@@ -78,8 +77,8 @@ class Cleaning:
         self._turn = turn
         self._replicas = replicas
         self._running: dict[int, _Running] = {}
-        self._told: deque[tuple[int, CleaningMessage]] = deque()
-        """What can't be heeded yet."""
+        self._reports: deque[tuple[int, CleaningMessage]] = deque()
+        """Reports of the host that can't be processed yet."""
         self._failing: dict[TopicPartition, _Failing] = {}
         self._number = 0
         self._due_ms = turn.now_ms + config.log_cleaner_backoff_ms
@@ -87,18 +86,18 @@ class Cleaning:
     def next_ms(self) -> int | None:
         if not self._config.log_cleaner_enable:
             return None
-        return self._turn.now_ms if self._told else self._due_ms
+        return self._turn.now_ms if self._reports else self._due_ms
 
     def tick(self) -> None:
-        """Heed what was told, and see whether there is a log to clean."""
-        self._heed()
+        """Process waiting reports, and start a cleaning if a log needs it."""
+        self._process_reports()
         now = self._turn.now_ms
         if now >= self._due_ms and self._config.log_cleaner_enable:
             self._due_ms = now + self._backoff_ms
             while len(self._running) < self._threads and self._begin():
                 pass
 
-    # -- what may be changed while the broker runs -----------------------------------------
+    # -- dynamic settings ------------------------------------------------------------------
 
     @property
     def _backoff_ms(self) -> int:
@@ -109,17 +108,17 @@ class Cleaning:
         return self._now("log.cleaner.threads", self._config.log_cleaner_threads)
 
     def _now(self, name: str, at_start: _Number) -> _Number:
-        """This broker's own value, that of all brokers, or the one it was started with."""
+        """The value set for this broker, for all brokers, or at startup."""
         for key in (keys.broker_config(self._config.broker_id), keys.DEFAULT_CONFIG):
             text = self._image.configs.get(key, {}).get(name)
             if text is not None:
                 return type(at_start)(text)
         return at_start
 
-    # -- what is cleaned next --------------------------------------------------------------
+    # -- the next log ----------------------------------------------------------------------
 
     def _begin(self) -> bool:
-        """Start on the dirtiest log; False if none needs it."""
+        """Start to clean the dirtiest log; return False if none needs it."""
         dirtiest: tuple[HostedReplica, Dirtiness] | None = None
         for replica in self._replicas.hosted.values():
             if replica.log.config.cleanup_compact and self._may_clean(replica):
@@ -172,17 +171,17 @@ class Cleaning:
         )
         self._turn.emit(CleanLog(self._number, plan, rate))
 
-    # -- what comes of it ------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------
 
     def progressed(self, number: int, what: CleaningMessage) -> None:
         """Take a report of the host: a group is ready, or the cleaning has ended."""
-        self._told.append((number, what))
-        self._heed()
+        self._reports.append((number, what))
+        self._process_reports()
 
-    def _heed(self) -> None:
-        # An answer that was made and is not out yet may name a stretch of a file.
-        while self._told and not self._turn.effects:
-            number, what = self._told.popleft()
+    def _process_reports(self) -> None:
+        # A response that is not sent yet may refer to a part of a file.
+        while self._reports and not self._turn.effects:
+            number, what = self._reports.popleft()
             running = self._running.get(number)
             if running is None:
                 continue  # it was stopped
@@ -212,7 +211,7 @@ class Cleaning:
         )
 
     def _is_current(self, running: _Running) -> bool:
-        """Whether the log is still here and was not truncated."""
+        """Whether the log is still hosted and was not truncated."""
         replica = running.replica
         return (
             self._replicas.hosted.get(replica.topic_partition) is replica

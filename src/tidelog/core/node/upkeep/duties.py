@@ -1,4 +1,4 @@
-"""What a broker does by the clock, each at Kafka's interval (M14, M27)."""
+"""Periodic work of a broker, each at Kafka's interval (M14, M27)."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +22,7 @@ DELETION_INTERVAL_MS = 1000
 
 @slotted
 class Duty:
-    """Something done again and again."""
+    """One periodic task."""
 
     interval_ms: int
     due_ms: int
@@ -61,7 +61,7 @@ class Duties:
         """When `tick` has something to do."""
 
     def tick(self) -> None:
-        """Do what is due. After a long pause each is done once."""
+        """Run the tasks that are due; after a long pause each runs once."""
         now = self._turn.now_ms
         if now < self.next_ms:
             return
@@ -72,7 +72,7 @@ class Duties:
         self.next_ms = min(duty.due_ms for duty in self._duties)
 
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
-        """Of all logs, also of those that were loaded and belong to no known topic."""
+        """Return the high watermarks of all logs, including those of unknown topics."""
         found = dict(self._replicas.directory.high_watermarks)
         for name, replica in self._replicas.hosted.items():
             found[name] = replica.partition.high_watermark
@@ -93,7 +93,8 @@ class Duties:
         return list(self._replicas.hosted.values())
 
     def _expire_followers(self) -> None:
-        """Not while this broker may already be replaced: it would accuse the innocent."""
+        """Propose to shrink ISRs; not while this broker may already be replaced: it would remove
+        followers from the ISR that did nothing wrong."""
         if self._gate.acting:
             event = Ticked(self._turn.now_ms)
             for replica in self._all():
@@ -135,7 +136,7 @@ class Duties:
             replica.log.producers.expire(wall_ms, self._producer_expiration_ms)
 
     def _delete_files(self) -> None:
-        """The folders of a topic of thousands: not all in one turn."""
+        """Delete files of deleted logs, not all in one turn: a topic may have thousands."""
         now = self._turn.now_ms
         if self._replicas.directory.delete_due(now, self._partitions_at_once):
             self._deletion.due_ms = now

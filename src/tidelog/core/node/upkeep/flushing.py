@@ -1,9 +1,9 @@
 """Flushes: group commit where acknowledgements wait for the disk, and Kafka's policies.
 
-One flush is under way at a time, over all logs that need one; what is appended meanwhile
-goes into the next. So the disk syncs as often as it can and no oftener, and a hundred
-produces share one sync. By default nothing is flushed here but rolled segments: the
-operating system writes when it likes, and replication is what keeps records.
+One flush runs at a time, over all logs that need one; records appended meanwhile wait for the
+next. So the disk syncs as often as it can, and a hundred produces share one sync. By default only
+rolled segments are flushed here: the operating system writes the rest when it likes, and
+replication keeps the records.
 """
 
 from tidelog.core.node.effects import Flush
@@ -17,7 +17,7 @@ from tidelog.core.storage.disk import DiskError
 
 
 class Flushing:
-    """The flush under way, and the logs that wait for the next."""
+    """The running flush; logs that wait are in `Replicas.to_flush`."""
 
     def __init__(self, turn: Turn, replicas: Replicas, gate: Gate) -> None:
         self._turn = turn
@@ -27,7 +27,7 @@ class Flushing:
         self._number = 0
 
     def pump(self) -> None:
-        """Begin the next flush, if none is under way and some log needs it."""
+        """Start the next flush, if none is running and a log needs it."""
         waiting = self._replicas.to_flush
         if self._under_way or not waiting:
             return
@@ -53,10 +53,10 @@ class Flushing:
             self._number += 1
             self._turn.emit(Flush(self._number, tuple(files), tuple(directories)))
         for replica in flushed:
-            self._tell(replica)
+            self._report_flushed(replica)
 
     def completed(self, number: int, error: str | None) -> None:
-        """The host has synced, or could not."""
+        """Apply the result of a flush; raises DiskError if it failed."""
         if error is not None:
             raise DiskError(error, "")
         if number != self._number:
@@ -65,15 +65,16 @@ class Flushing:
         for replica, flush in under_way:
             if self._hosted(replica):
                 replica.log.flush_completed(flush)
-                self._tell(replica)
+                self._report_flushed(replica)
 
     def begin_acting(self) -> None:
-        """Tell leaders how far they are flushed that were not told while fenced."""
+        """Report flushed offsets to leaders, which were not reported while fenced."""
         for replica in list(self._replicas.hosted.values()):
-            self._tell(replica)
+            self._report_flushed(replica)
 
-    def _tell(self, replica: HostedReplica) -> None:
-        """A leader on a broker that is not acting commits nothing, so it is told later."""
+    def _report_flushed(self, replica: HostedReplica) -> None:
+        """Report the flushed offset; to a leader only while this broker is active, as it would
+        commit."""
         partition = replica.partition
         if partition.config.flush_before_ack and (self._gate.acting or not partition.is_leader):
             event = RecordsFlushed(replica.log.recovery_point, self._turn.now_ms)

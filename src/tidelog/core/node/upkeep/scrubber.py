@@ -1,12 +1,12 @@
-"""Checks the checksums of all segments in the background, a little at a time.
+"""Verify the checksums of all segments in the background, a little at a time.
 
-A pass looks at what was on disk when the broker started, in the order of partitions; after
-`tidelog.scrub.interval.ms` the next one looks again at all that was written by then. It reads
-at most `tidelog.scrub.max.bytes.per.second`, in pieces, so that no turn of the loop takes long.
+A pass verifies the data that was on disk when the broker started, in the order of partitions; after
+`tidelog.scrub.interval.ms` the next pass verifies everything that was written by then. It reads at
+most `tidelog.scrub.max.bytes.per.second`, in pieces, so that no turn of the loop takes long.
 
-More often it compares the sizes of all segments with those of their files, by name: a file that
-was deleted or cut while the broker has it open is found within seconds. What it finds damaged
-is handled as if a reader had found it (log_reporter.py).
+More often it compares the sizes of all segments with those of their files, by name: a file that was
+deleted or truncated while the broker has it open is found within seconds. Damage is handled as if
+a reader had found it (log_reporter.py).
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from tidelog.core.storage.segment.verification import damage_by_size, damage_of,
 
 PIECE_BYTES = 1_048_576
 PIECES_A_SECOND = 10
-"""At rates where such a piece is smaller than `PIECE_BYTES`."""
+"""Pieces read in a second, if they are smaller than `PIECE_BYTES`."""
 PAUSE_MIN_MS = 5
 SEGMENTS_AT_ONCE = 16
 SEGMENT_COST_BYTES = 16_384
-"""What each segment counts for besides its bytes: many small ones cost time too."""
+"""Cost of each segment besides its bytes: many small segments cost time too."""
 FIRST_PASS_MS = 1000
 SIZES_INTERVAL_MS = 10_000
 """Between two comparisons of all sizes."""
@@ -151,7 +151,7 @@ class Scrubber:
         """Wait for the next pass."""
         self._to_check = None
         if len(self._replicas.hosted) < len(self._replicas.directory.logs):
-            # The broker does not know all its replicas yet: go on with those soon.
+            # The broker does not know all its replicas yet: continue soon with the others.
             self._next_ms = now_ms + FIRST_PASS_MS
             return
         self.passes += 1
