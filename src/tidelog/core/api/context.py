@@ -1,4 +1,4 @@
-"""What a handler of a request knows: the broker, and who asks what."""
+"""The input of a request handler: the broker, the client, and the request's version and time."""
 
 from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -10,33 +10,33 @@ from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import TopicId
 
 Struct: TypeAlias = dict[str, Any]
-"""A message or a part of one, by Kafka's field names."""
+"""A message or a part of it, by Kafka's field names."""
 
 Handling: TypeAlias = Generator[list[object], list[Any], Struct]
-"""A handler at work: it yields requests to the node, is sent their answers in the same
-order, and returns the response."""
+"""A running handler: it yields lists of requests to the node, gets their responses in the same
+order, and returns the response to the client."""
 
 PAUSE: Final[list[object]] = []
-"""Yielded by a handler that has used up its turn: other requests are served first."""
+"""Yielded by a handler that has used its turn: other requests are served first."""
 
 
 class Broker(NamedTuple):
-    """What stays the same from request to request."""
+    """The parts of a broker that handlers use."""
 
     node: Node
     settings: BrokerSettings
     cluster_id: str
     new_topic_id: Callable[[], TopicId]
-    """Random, so it comes from the shell."""
+    """Returns a random id; the shell supplies it."""
     start_index: Callable[[], int]
-    """Where to begin when replicas are spread; random too."""
+    """Returns the broker at which placement of replicas starts; random too."""
     departed: DepartedBrokers
     disk_space: Callable[[], tuple[int, int]] = lambda: (-1, -1)
-    """Bytes that the disk has in all, and that are free; -1 where nobody knows."""
+    """Total and free bytes of the disk; -1 if unknown."""
 
 
 class BrokerContext:
-    """One request's surroundings."""
+    """The context of one request."""
 
     __slots__ = (
         "broker",
@@ -65,14 +65,14 @@ class BrokerContext:
         self.now_ms = now_ms
         self.client_host = client_host
         self.client_software = client_software
-        """The client library and its version, if it named itself in ApiVersions (KIP-511)."""
+        """Name and version of the client library, if it sent them in ApiVersions (KIP-511)."""
 
     @property
     def no_transactions(self) -> ErrorCode:
-        """The code on which this client gives up transactions at once.
+        """The error on which this client stops using transactions at once.
 
-        librdkafka retries all but a few errors, and UNSUPPORTED_VERSION with them. Its bindings
-        name themselves, with its name in their version.
+        librdkafka retries all errors but a few, UNSUPPORTED_VERSION included. Its bindings send
+        their own name, with librdkafka's in the version.
         """
         if "rdkafka" in self.client_software:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -1,9 +1,9 @@
-"""Brokers that left a moment ago are still named in Metadata.
+"""Brokers that left a moment ago, which Metadata still lists.
 
-Others lead instead of them at once, but clients should not hear both at once: a broker that
-is gone from the list makes librdkafka give up its connection, and with it for a second the
-partitions that have just moved elsewhere. So the first answers after a death still name the
-dead; Kafka does for as long as its session lasts.
+New leaders are in the response at once, but a client should not see both changes together: when a
+broker disappears from the list, librdkafka closes its connection, and for a second does not serve
+the partitions that have just moved to another leader. So responses list a dead broker for one more
+second; Kafka lists it until its session ends.
 """
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -14,7 +14,7 @@ KEPT_MS = 1000
 
 
 class DepartedBrokers:
-    """Who was alive until when."""
+    """The live brokers, and the time at which others left."""
 
     __slots__ = ("_alive", "_departed")
 
@@ -23,7 +23,7 @@ class DepartedBrokers:
         self._departed: dict[BrokerId, tuple[BrokerRegistration, int]] = {}
 
     def note(self, image: ClusterImage, now_ms: int) -> None:
-        """The image has changed."""
+        """Update the lists after a change of the image."""
         alive = {known.id: known for known in image.brokers.values() if not known.fenced}
         for broker, known in self._alive.items():
             if broker not in alive:
@@ -33,7 +33,7 @@ class DepartedBrokers:
         self._alive = alive
 
     def lately(self, now_ms: int) -> list[BrokerRegistration]:
-        """Those to be named although they are gone, as they were."""
+        """The registrations of brokers that left within the last second."""
         for broker, (_, left_ms) in list(self._departed.items()):
             if now_ms - left_ms >= KEPT_MS:
                 del self._departed[broker]

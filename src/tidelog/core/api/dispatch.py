@@ -22,9 +22,9 @@ from typing import Protocol, TypeAlias
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
 from tidelog.core.api.exchange import (
+    CurrentLeaders,
     FetchExchange,
     HandlerExchange,
-    LeaderOf,
     ProduceExchange,
     Reply,
 )
@@ -125,7 +125,7 @@ class Dispatch:
         self._resuming = False
         """Whether the first paused request is scheduled to continue in the next turn."""
         self._fetch_max_bytes: int = broker.settings.get("fetch.max.bytes")
-        self._hints = LeaderOf(broker.node.image)
+        self._hints = CurrentLeaders(broker.node.image)
         self._cache = ResponseCache(broker)
         self._times = times if times is not None else untimed()
         self._fault = fault

@@ -1,8 +1,7 @@
-"""One request that came over the wire, until it is answered.
+"""A received request until its response is sent.
 
-An exchange is the `peer` under which the node knows the request: the node's answer comes
-back to `respond`, and `refuse` is how it closes the connection of a producer that wants no
-answers.
+An exchange is the `peer` of a request to the node: the node calls `respond` with its response, and
+`refuse` to close the connection of a producer that uses acks=0.
 """
 
 from collections.abc import Callable
@@ -20,14 +19,14 @@ from tidelog.core.wire.fetch_response import encode_fetch_response
 from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
 from tidelog.core.wire.produce import encode_produce_response
 
-ASKED_AT_ONCE = 500
-"""Calls of one handler to the node before it pauses for other requests."""
+REQUESTS_PER_TURN = 500
+"""Requests of one handler to the node before it pauses for other clients."""
 
 Chunks: TypeAlias = list[bytes | Region | Buffer]
 
 
 class Reply(Protocol):
-    """Where the answer goes."""
+    """The place of one response on its connection."""
 
     @property
     def abandoned(self) -> bool:
@@ -35,7 +34,7 @@ class Reply(Protocol):
         ...
 
     def fill(self, chunks: Chunks) -> None:
-        """Send this."""
+        """Send the response."""
         ...
 
     def refuse(self, reason: str) -> None:
@@ -43,8 +42,8 @@ class Reply(Protocol):
         ...
 
 
-class LeaderOf:
-    """Who leads instead (KIP-951): spares a client the question."""
+class CurrentLeaders:
+    """Looks up the current leader for a client that used the wrong broker (KIP-951)."""
 
     __slots__ = ("_image",)
 
@@ -64,7 +63,7 @@ class LeaderOf:
 
 
 class ProduceExchange:
-    """A produce that wants an answer."""
+    """A produce with acks=1 or all, which is answered."""
 
     __slots__ = ("_began_ns", "_correlation_id", "_hints", "_reply", "_request", "_times")
 
@@ -73,7 +72,7 @@ class ProduceExchange:
         reply: Reply,
         correlation_id: int,
         request: Produce,
-        hints: LeaderOf,
+        hints: CurrentLeaders,
         times: Histogram,
         began_ns: int,
     ) -> None:
@@ -103,7 +102,7 @@ class FetchExchange:
         reply: Reply,
         correlation_id: int,
         version: int,
-        hints: LeaderOf,
+        hints: CurrentLeaders,
         times: Histogram,
         began_ns: int,
     ) -> None:
@@ -127,30 +126,30 @@ class FetchExchange:
 
 
 class HandlerExchange:
-    """A request that a handler works on, asking the node as often as it needs to.
+    """A request that a handler processes, with as many requests to the node as it needs.
 
-    A handler changes nothing itself. So a fault in one costs its client the connection, and
-    nobody else anything. One that pauses goes on when `pause` calls `resume`, unless its client
-    is gone by then.
+    A handler changes no state itself. So a fault in a handler only closes the connection of its
+    client. A paused handler continues when `pause` calls `resume`, unless its client has
+    disconnected.
     """
 
     __slots__ = (
-        "_answers",
-        "_ask",
         "_encode",
         "_failed",
         "_handling",
         "_left",
         "_pause",
         "_reply",
-        "_unasked",
+        "_responses",
+        "_send",
+        "_unsent",
     )
 
     def __init__(
         self,
         reply: Reply,
         handling: Handling,
-        ask: Callable[["HandlerExchange", int, object], None],
+        send: Callable[["HandlerExchange", int, object], None],
         encode: Callable[[Struct], bytes],
         failed: Callable[[Reply, Exception], None],
         pause: Callable[["HandlerExchange"], None],
@@ -159,39 +158,39 @@ class HandlerExchange:
         self._failed = failed
         self._pause = pause
         self._handling = handling
-        self._ask = ask
+        self._send = send
         self._encode = encode
-        self._answers: list[Any] = []
+        self._responses: list[Any] = []
         self._left = 0
-        self._unasked: tuple[list[object], int] | None = None
-        """Requests, and the first of them that waits for the end of a pause."""
+        self._unsent: tuple[list[object], int] | None = None
+        """Requests to the node, and the index of the first one to send after the pause."""
 
     def begin(self) -> None:
-        self._go_on(None)
+        self._continue(None)
 
     def resume(self) -> None:
         """Continue after a pause."""
-        unasked, self._unasked = self._unasked, None
+        unsent, self._unsent = self._unsent, None
         if self._reply.abandoned:
             self._handling.close()
-        elif unasked is not None:
-            self._ask_some(*unasked)
+        elif unsent is not None:
+            self._send_some(*unsent)
         else:
-            self._go_on([])
+            self._continue([])
 
     def respond(self, number: int, response: object) -> None:
-        self._answers[number] = response
+        self._responses[number] = response
         self._left -= 1
         if self._left == 0:
-            self._go_on(self._answers)
+            self._continue(self._responses)
 
     def refuse(self, reason: str) -> None:
         self._reply.refuse(reason)
 
-    def _go_on(self, answers: list[Any] | None) -> None:
+    def _continue(self, responses: list[Any] | None) -> None:
         try:
-            requests = self._advance(answers)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others are served
+            requests = self._advance(responses)
+        except Exception as error:  # noqa: BLE001 - a fault must not stop other clients
             self._failed(self._reply, error)
             return
         if isinstance(requests, bytes):
@@ -200,22 +199,23 @@ class HandlerExchange:
         if requests is PAUSE:
             self._pause(self)
             return
-        self._answers = [None] * len(requests)
+        self._responses = [None] * len(requests)
         self._left = len(requests)
-        self._ask_some(requests, 0)
+        self._send_some(requests, 0)
 
-    def _ask_some(self, requests: list[object], first: int) -> None:
-        end = min(first + ASKED_AT_ONCE, len(requests))
+    def _send_some(self, requests: list[object], first: int) -> None:
+        end = min(first + REQUESTS_PER_TURN, len(requests))
         for number in range(first, end):
-            self._ask(self, number, requests[number])
+            self._send(self, number, requests[number])
         if end < len(requests):
-            self._unasked = requests, end
+            self._unsent = requests, end
             self._pause(self)
 
-    def _advance(self, answers: list[Any] | None) -> list[object] | bytes:
-        """What the handler asks next, or its answer."""
+    def _advance(self, responses: list[Any] | None) -> list[object] | bytes:
+        """The handler's next requests to the node, or its encoded response."""
         try:
-            requests = next(self._handling) if answers is None else self._handling.send(answers)
+            handling = self._handling
+            requests = next(handling) if responses is None else handling.send(responses)
             while not requests and requests is not PAUSE:
                 requests = self._handling.send([])
         except StopIteration as done:

@@ -34,7 +34,7 @@ except ImportError:  # before Python 3.12
 
 NONCE_BYTES = 32
 MESSAGE_MAX = 4096
-"""No message of the handshake is larger, in bytes."""
+"""The largest message of the handshake, in bytes."""
 _BLOCK_BYTES = 64
 _PROTOCOL = b"tidelog broker handshake 1"
 _LISTENER, _CONNECTOR = b"listener", b"connector"
@@ -57,7 +57,7 @@ class Member(NamedTuple):
 
 
 class _Transcript(NamedTuple):
-    """What both brokers have seen of one handshake."""
+    """The fields that both brokers know after Hello and Challenge."""
 
     cluster_id: str
     connector: BrokerId
@@ -134,12 +134,12 @@ class ListeningHandshake:
     def challenge(self, hello: bytes | memoryview) -> bytes:
         """Return the Challenge to a Hello. Raises HandshakeFailed."""
         if self._transcript is not None:
-            raise HandshakeFailed("a second Hello")
+            raise HandshakeFailed("second Hello on one connection")
         fields = _decode(hello)
         member = self._member
         connector = fields.get("from")
         if type(connector) is not int or not 0 <= connector <= _BROKER_ID_MAX:
-            raise HandshakeFailed("the Hello names no broker")
+            raise HandshakeFailed("Hello without a valid broker id")
         for name, own in (
             ("cluster", member.cluster_id),
             ("to", member.broker),
@@ -162,7 +162,7 @@ class ListeningHandshake:
         """Check the connecting broker's proof and return its id. Raises HandshakeFailed."""
         transcript = self._transcript
         if transcript is None:
-            raise HandshakeFailed("a Proof before the Hello")
+            raise HandshakeFailed("Proof before Hello")
         expected = transcript.proof(self._member.secret, _CONNECTOR)
         if not compare_digest(_hex_field(_decode(proof), "proof"), expected):
             raise HandshakeFailed("wrong proof: the peer does not know the cluster's secret")
@@ -184,13 +184,13 @@ def _encode(fields: dict[str, Any]) -> bytes:
 
 def _decode(document: bytes | memoryview) -> dict[str, Any]:
     if len(document) > MESSAGE_MAX:
-        raise HandshakeFailed(f"a handshake message of {len(document)} bytes")
+        raise HandshakeFailed(f"handshake message of {len(document)} bytes")
     try:
         fields = json.loads(bytes(document))
     except (ValueError, RecursionError):
-        raise HandshakeFailed("a handshake message that is not JSON") from None
+        raise HandshakeFailed("handshake message is not JSON") from None
     if not isinstance(fields, dict):
-        raise HandshakeFailed("a handshake message that is not a JSON object")
+        raise HandshakeFailed("handshake message is not a JSON object")
     return fields
 
 
@@ -202,5 +202,5 @@ def _hex_field(fields: dict[str, Any], name: str) -> bytes:
     except ValueError:
         value = b""
     if len(value) != NONCE_BYTES:
-        raise HandshakeFailed(f"a handshake message without a valid {name}")
+        raise HandshakeFailed(f"handshake message without a valid {name}")
     return value

@@ -1,10 +1,11 @@
-"""Whether an answer would name a broker that is known to be gone: a leader, or a coordinator.
+"""Requests that wait until this broker's image is up to date (ADR 17).
 
-Between the end of a broker's session and the election of other leaders there is a moment,
-and it is the moment in which clients ask.
+Between the end of a broker's session and the election of new leaders, the image still names the
+dead broker, and this is the moment in which clients request metadata. Metadata and FindCoordinator
+wait if their response would name a leader or coordinator that is known to be dead.
 
-What moves replicas and leaders names partitions of topics, and those may have been made a
-moment ago at another broker: such a request waits until this one knows all that the store has.
+Elections and reassignments name partitions that another broker may have created a moment ago: they
+wait until the image is as new as the store.
 """
 
 from collections.abc import Callable
@@ -26,20 +27,20 @@ _GROUP = 0
 
 
 def names_a_dead_leader(image: ClusterImage, request: Struct) -> bool:
-    """Of the topics asked for, or of any if all are."""
+    """Whether a requested topic (or any, if all are requested) has a dead leader."""
     live = _live(image)
-    asked = request["topics"]
-    if asked is None:
-        # Asked often, and with many partitions: only what the dead had is looked at.
+    topics = request["topics"]
+    if topics is None:
+        # Frequent, and with many partitions: only the partitions of dead brokers are checked.
         return any(
             image.partitions[key].leader == broker and image.committed(key)
             for broker, keys in image.in_isr.items()
             if broker not in live
             for key in keys
         )
-    # Each once: a request may name a topic of thousands of partitions thousands of times.
+    # Each topic once: a request may repeat a topic of thousands of partitions.
     names = {
-        topic["name"] or image.topic_names.get(topic.get("topic_id", b""), "") for topic in asked
+        topic["name"] or image.topic_names.get(topic.get("topic_id", b""), "") for topic in topics
     }
     return any(
         partition.leader is not None and partition.leader not in live
@@ -50,7 +51,7 @@ def names_a_dead_leader(image: ClusterImage, request: Struct) -> bool:
 
 
 def names_a_dead_coordinator(image: ClusterImage, request: Struct) -> bool:
-    """Of the groups asked for."""
+    """Whether a requested group has a dead coordinator."""
     topic = image.topics.get(OFFSETS_TOPIC)
     if topic is None or request.get("key_type", _GROUP) != _GROUP:
         return False
@@ -63,8 +64,8 @@ def names_a_dead_coordinator(image: ClusterImage, request: Struct) -> bool:
     return False
 
 
-def knows_all_it_needs(_image: ClusterImage, _request: Struct) -> bool:
-    """As soon as the image is as new as the store was when the request came."""
+def waits_for_store_only(_image: ClusterImage, _request: Struct) -> bool:
+    """False: the request waits only until the image is as new as the store."""
     return False
 
 
@@ -75,8 +76,8 @@ def _live(image: ClusterImage) -> set[BrokerId]:
 UNSETTLED: dict[int, Unsettled] = {
     METADATA: names_a_dead_leader,
     FIND_COORDINATOR: names_a_dead_coordinator,
-    ELECT_LEADERS: knows_all_it_needs,
-    ALTER_PARTITION_REASSIGNMENTS: knows_all_it_needs,
+    ELECT_LEADERS: waits_for_store_only,
+    ALTER_PARTITION_REASSIGNMENTS: waits_for_store_only,
 }
-"""By API: whether its answer has to wait for a moment. All of them wait until the image is as
-new as the store."""
+"""By API: whether a response would be outdated. All of these requests also wait until the image is
+as new as the store was when the request arrived."""

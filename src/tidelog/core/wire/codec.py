@@ -1,12 +1,11 @@
-"""Any message of any API as a dict, by the tables in messages/.
+"""Encode and decode any message of any API as a dict, by the tables in messages/.
 
-A struct is a dict with Kafka's field names in snake_case, an array a list, an id sixteen
-bytes; records are a slice of the frame. A missing key is written as Kafka's default; a key
-that a version does not have is not looked at. A tagged struct that was not sent reads as
-None.
+A struct is a dict with Kafka's field names in snake_case, an array a list, an id sixteen bytes;
+records are a slice of the frame. When a key is missing, Kafka's default is encoded; a key that a
+version does not have is ignored. A tagged struct that was not sent is decoded as None.
 
-A message's text is parsed and its function built when it is first used, so a broker pays
-only for what it is asked. Produce and Fetch have faster codecs of their own.
+A message's table is parsed and its function built on first use, so a broker pays only for the
+messages that it gets. Produce and Fetch have faster codecs of their own.
 """
 
 from typing import Any, TypeAlias
@@ -46,12 +45,12 @@ _encoders: dict[tuple[int, int, str], Encoder] = {}
 
 
 def decode_request(api_key: int, version: int, frame: Buffer, position: int) -> Struct:
-    """The body that begins at `position`. Raises MalformedRequest."""
+    """Decode the body that starts at `position`. Raises MalformedRequest."""
     return _decode(api_key, version, REQUEST, frame, position)
 
 
 def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Struct]:
-    """The correlation id and the body. Raises MalformedRequest."""
+    """Decode a response: correlation id and body. Raises MalformedRequest."""
     correlation_id, position = parse_response_header(api_key, version, frame)
     return correlation_id, _decode(api_key, version, RESPONSE, frame, position)
 
@@ -59,14 +58,14 @@ def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Str
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, struct: Struct
 ) -> bytes:
-    """The whole frame, its length in front."""
+    """Encode a whole frame, with its length in front."""
     frame = begin_request(api_key, version, correlation_id, client_id)
     _encoder(api_key, version, REQUEST)(frame, struct)
     return finish(frame)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, struct: Struct) -> bytes:
-    """The whole frame, its length in front."""
+    """Encode a whole frame, with its length in front."""
     frame = begin_response(api_key, version, correlation_id)
     _encoder(api_key, version, RESPONSE)(frame, struct)
     return finish(frame)
@@ -96,15 +95,15 @@ def _encoder(api_key: int, version: int, kind: str) -> Encoder:
 
 
 def message_fields(api_key: int, version: int, kind: str) -> tuple[Field, ...]:
-    """The fields of a message in all its versions, for those who make messages up."""
+    """The fields of a message in all its versions, for tests and the fuzzer."""
     return _message(api_key, version, kind)[1]
 
 
 def _message(api_key: int, version: int, kind: str) -> tuple[str, tuple[Field, ...]]:
-    """A name for messages about it, and its fields in all versions."""
+    """The message's name for error texts, and its fields in all versions."""
     api = APIS.get(api_key)
     if api is None or version not in api.codec_versions:
-        raise MalformedRequest(f"version {version} of API {api_key} is not spoken here")
+        raise MalformedRequest(f"version {version} of API {api_key} is unknown")
     text = _text(api_key, api.messages)
     request, _, response = text.partition("\nresponse\n")
     lines = response if kind == RESPONSE else request.removeprefix("\nrequest\n")
@@ -112,7 +111,7 @@ def _message(api_key: int, version: int, kind: str) -> tuple[str, tuple[Field, .
 
 
 def _text(api_key: int, family: str) -> str:
-    """The message's text; its family is loaded on first use."""
+    """The message's text; its module is imported on first use."""
     if api_key not in _texts:
         _texts.update(_load(family))
     return _texts[api_key]

@@ -1,10 +1,10 @@
-"""What brokers say to each other besides fetches, as JSON: to the controller, and followers
-to their leaders when they have to ask where a log begins and ends.
+"""Requests between brokers other than Fetch, as JSON: to the controller, and from followers to
+leaders that they ask for the start and end of a log.
 
-Rare and small, between brokers of one cluster only; people read it when something is wrong.
-A value says of which class it is, and only the classes named here are made from what comes
-in. A field that the sender does not know takes its default; one that the receiver does not
-know is passed over: so brokers of neighbouring releases understand each other.
+They are rare and small, and only between brokers of one cluster; people read them when something is
+wrong. A value names its class, and only the classes listed here are created from received data. A
+missing field gets its default, and an unknown field is ignored: so brokers of neighbouring releases
+understand each other.
 """
 
 import json
@@ -65,23 +65,23 @@ _CLASS, _VALUE, _BYTES, _TUPLE, _MAP = "class", "value", "bytes", "tuple", "map"
 
 
 class UnknownCall(ValueError):
-    """Not what a broker of this cluster says."""
+    """The document is not a call of a broker of this cluster."""
 
 
 def encode_call(value: object) -> bytes:
-    """A request to the controller or a leader, or its answer."""
-    return json.dumps(_plain(value), separators=(",", ":")).encode()
+    """Encode a request to the controller or a leader, or its response."""
+    return json.dumps(_to_json(value), separators=(",", ":")).encode()
 
 
 def decode_call(data: bytes | memoryview) -> Any:
-    """The request or answer again."""
+    """Decode a request or a response. Raises UnknownCall."""
     try:
-        return _made(json.loads(bytes(data)))
+        return _from_json(json.loads(bytes(data)))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UnknownCall(str(error)) from error
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return {_CLASS: type(value).__name__, _VALUE: value.value}
     if value is None or isinstance(value, bool | int | str):
@@ -90,20 +90,20 @@ def _plain(value: Any) -> Any:
         return {_BYTES: value.hex()}
     if type(value).__name__ in _CLASSES:
         names = getattr(value, "_fields", None) or value.__slots__
-        plain = {name: _plain(getattr(value, name)) for name in names}
+        plain = {name: _to_json(getattr(value, name)) for name in names}
         return {_CLASS: type(value).__name__, _VALUE: plain}
     if isinstance(value, tuple):
-        return {_TUPLE: [_plain(item) for item in value]}
+        return {_TUPLE: [_to_json(item) for item in value]}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, dict):
-        return {_MAP: [[_plain(key), _plain(item)] for key, item in value.items()]}
-    raise TypeError(f"{type(value).__name__} is never sent to a broker")
+        return {_MAP: [[_to_json(key), _to_json(item)] for key, item in value.items()]}
+    raise TypeError(f"{type(value).__name__} cannot be sent to a broker")
 
 
-def _made(plain: Any) -> Any:
+def _from_json(plain: Any) -> Any:
     if isinstance(plain, list):
-        return [_made(item) for item in plain]
+        return [_from_json(item) for item in plain]
     if not isinstance(plain, dict):
         return plain
     if _CLASS in plain:
@@ -111,9 +111,9 @@ def _made(plain: Any) -> Any:
         if issubclass(kind, Enum):
             return kind(value)
         known = getattr(kind, "_fields", None) or kind.__slots__
-        return kind(**{name: _made(value[name]) for name in known if name in value})
+        return kind(**{name: _from_json(value[name]) for name in known if name in value})
     if _BYTES in plain:
         return bytes.fromhex(plain[_BYTES])
     if _TUPLE in plain:
-        return tuple(_made(item) for item in plain[_TUPLE])
-    return {_made(key): _made(item) for key, item in plain[_MAP]}
+        return tuple(_from_json(item) for item in plain[_TUPLE])
+    return {_from_json(key): _from_json(item) for key, item in plain[_MAP]}

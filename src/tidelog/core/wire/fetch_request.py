@@ -1,10 +1,9 @@
-"""Fetch requests, read by hand: from clients and followers.
+"""The decoder of Fetch requests, written by hand: from clients and followers.
 
-Versions 4 to 18. Sessions since 7, leader epochs since 9, the reader's rack since 11; from 12
-on lengths are compact and a follower names the epoch it fetched last; from 13 on topics are
-named by id; from 15 on a follower says who it is, and in which incarnation, in a tagged
-field. None stands where the wire says -1.
-How a follower writes them is in follower_fetch.py.
+Versions 4 to 18. Sessions since 7, leader epochs since 9, the consumer's rack since 11. From 12 on,
+lengths are compact and a follower sends the epoch that it fetched last; from 13 on, topics are
+named by id; from 15 on, a follower sends its id and broker epoch in a tagged field. None stands for
+-1 on the wire. follower_fetch.py encodes a follower's requests.
 """
 
 from struct import Struct
@@ -37,7 +36,7 @@ REPLICA_STATE_TAG = 1
 READ_COMMITTED = 1
 
 _LIMITS = Struct(">iiib")
-"""Wait, least and most bytes, isolation."""
+"""Wait time, minimum and maximum bytes, isolation level."""
 _SESSION = Struct(">ii")
 PARTITION = Struct(">iiqiqi")
 _PARTITION_9 = Struct(">iiqqi")
@@ -46,18 +45,18 @@ _PARTITION_4 = Struct(">iqi")
 REPLICA_STATE = Struct(">iq")
 HEAD = Struct(">iiibii")
 LONE = Struct(">iiibiiB16sBiiqiqiBBBBBBBiqBB")
-"""As HEAD, one topic, its id, one partition, nothing forgotten, who asks, no more tags."""
+"""As HEAD, one topic, its id, one partition, no forgotten topics, replica state, no other tags."""
 LONE_REST = [0, 0, 1, 1, 1, REPLICA_STATE_TAG, REPLICA_STATE.size + 1]
 _TOPIC_SIZE_MIN = 3
 
 new = tuple.__new__
-"""Makes a TopicPartition in half the time that its own constructor takes."""
+"""Creates a TopicPartition in half the time of its own constructor."""
 
 
 def decode_fetch(
     version: int, frame: Buffer, position: int, names: TopicNames, most: int = ENTRIES_MAX
 ) -> Fetch:
-    """Raises MalformedRequest, also if there are more than `most` topics or partitions."""
+    """Decode a request. Raises MalformedRequest, also for more than `most` topics or partitions."""
     try:
         if version >= FIRST_WITH_REPLICA_STATE and len(frame) == position + LONE.size:
             lone = _decode_lone(frame, position, names)
@@ -71,8 +70,8 @@ def decode_fetch(
 
 
 def _decode_lone(data: Buffer, position: int, names: TopicNames) -> Fetch | None:
-    """A follower's next fetch, of which one partition is told anew: most fetches between
-    brokers. None if this is another one that happens to be as long."""
+    """Decode a follower's fetch with one changed partition: most fetches between brokers are like
+    this. None if it is a different request of the same length."""
     (
         max_wait,
         min_bytes,

@@ -1,8 +1,8 @@
-"""Fetch responses, written by hand: records stay in the file, or in the buffer received.
+"""The codec of Fetch responses, written by hand: records stay in the file or the received buffer.
 
-Versions 4 to 18 are written, as chunks: bytes, and between them each partition's records as
-they came, so that a host can let the kernel move a Region to the socket. Version 18, in
-which followers ask, is read.
+Versions 4 to 18 are encoded, as chunks: bytes, and between them the records of each partition
+unchanged, so that a host can let the kernel send a Region from the file. Version 18, which
+followers use, is decoded.
 """
 
 from struct import Struct
@@ -45,18 +45,18 @@ _THROTTLE = INT32.pack(0)
 _HEAD = Struct(">ihi")
 """Throttle time, error, session."""
 _FLEXIBLE_HEAD = Struct(">iiBihi")
-"""Length, correlation id, tags, and the same."""
+"""Length, correlation id, tags, and as _HEAD."""
 _PARTITION = Struct(">ihqqq")
 _FLEXIBLE_PARTITION = Struct(">ihqqqBi")
-"""With no aborted transactions, which is the rule, and the preferred replica."""
+"""As _PARTITION, without aborted transactions (the usual case), and the preferred replica."""
 _PARTITION_4 = Struct(">ihqq")
 _LONE = Struct(">iiBihiB16sBihqqqBi")
 """As _FLEXIBLE_HEAD, one topic, its id, one partition, as _FLEXIBLE_PARTITION."""
 _NO_MORE_TAGS = bytes(3)
-"""Of the partition, of the topic, of the answer; and with that the frame ends."""
+"""No tags of the partition, the topic and the response, which end the frame."""
 _LONE_SIZE = _LONE.size + len(_NO_MORE_TAGS) - INT32.size
 _LONE_BODY = Struct(">ihiB16sBihqqqBi")
-"""The same from the throttle time on."""
+"""As _LONE, from the throttle time on."""
 _ABORTED = Struct(">qq")
 _TAGGED_ABORTED = Struct(">qqb")
 _DIVERGING = Struct(">iqb")
@@ -68,7 +68,7 @@ _ERRORS = {int(code): code for code in ErrorCode}
 _NONE = ErrorCode.NONE
 
 new = tuple.__new__
-"""Makes a TopicPartition in half the time that its own constructor takes."""
+"""Creates a TopicPartition in half the time of its own constructor."""
 
 Chunk = bytes | Region | bytearray | memoryview
 
@@ -76,7 +76,7 @@ Chunk = bytes | Region | bytearray | memoryview
 def encode_fetch_response(
     version: int, correlation_id: int, response: FetchResponse, leader_of: LeaderOf | None = None
 ) -> list[Chunk]:
-    """What to send, in this order; the first chunk begins with the length of all."""
+    """Encode the chunks to send, in order; the first one starts with the length of all."""
     if version >= FIRST_WITH_TOPIC_IDS and len(response.partitions) == 1:
         part = response.partitions[0]
         if part.error is _NONE and part.diverging is None and part.aborted is None:
@@ -125,7 +125,7 @@ def _encode_all(
 def _encode_lone(
     correlation_id: int, response: FetchResponse, part: FetchPartitionResponse
 ) -> list[Chunk]:
-    """News of one partition, and nothing wrong: what readers mostly wait for."""
+    """Encode the most frequent response: one partition without an error."""
     records, preferred = part.records, part.preferred_read_replica
     size = 0
     if records is not None:
@@ -155,7 +155,7 @@ def _encode_lone(
 
 
 def _begin(version: int, correlation_id: int, response: FetchResponse, topics: int) -> bytearray:
-    """Up to the first topic."""
+    """Encode the frame up to the first topic."""
     if version >= FIRST_FLEXIBLE:
         head = _FLEXIBLE_HEAD.pack(0, correlation_id, 0, 0, response.error, response.session_id)
         return bytearray(head + uvarint(topics + 1))
@@ -170,7 +170,7 @@ def _begin(version: int, correlation_id: int, response: FetchResponse, topics: i
 def _by_topic(
     version: int, partitions: list[FetchPartitionResponse]
 ) -> list[list[FetchPartitionResponse]]:
-    """Neighbours of the same topic together."""
+    """Group neighbouring partitions of the same topic."""
     if len(partitions) == 1:
         return [partitions]
     topics: list[list[FetchPartitionResponse]] = []
@@ -193,7 +193,7 @@ def _topic(version: int, part: FetchPartitionResponse) -> bytes:
 
 
 def _partition(version: int, part: FetchPartitionResponse, size: int) -> bytes:
-    """All of it up to its records."""
+    """Encode a partition up to its records."""
     preferred = part.preferred_read_replica
     if version >= FIRST_FLEXIBLE and part.aborted is None:
         body = _FLEXIBLE_PARTITION.pack(
@@ -249,7 +249,7 @@ def _partition_tags(part: FetchPartitionResponse, hints: LeaderHints | None) -> 
 
 
 def decode_fetch_response(frame: Buffer, position: int, names: TopicNames) -> FetchResponse:
-    """The body of version 18 that begins at `position`. Raises MalformedRequest."""
+    """Decode the body of version 18 that starts at `position`. Raises MalformedRequest."""
     try:
         return _decode_lone(frame, position, names) or _decode(frame, position, names)
     except UNREADABLE as reason:
@@ -257,7 +257,7 @@ def decode_fetch_response(frame: Buffer, position: int, names: TopicNames) -> Fe
 
 
 def _decode_lone(data: Buffer, position: int, names: TopicNames) -> FetchResponse | None:
-    """What `_encode_lone` wrote; None if this is another answer."""
+    """Decode what `_encode_lone` encodes; None if the response is different."""
     if len(data) < position + _LONE_BODY.size + 4 or data[position + 10] != 2:
         return None
     (
@@ -316,7 +316,7 @@ def _decode(data: Buffer, position: int, names: TopicNames) -> FetchResponse:
             size, start = read_uvarint(data, position + 4)
             position = start + size - 1 if size else start
             if position >= limit:
-                raise MalformedRequest(f"records of {size} bytes reach past the end")
+                raise MalformedRequest(f"records of {size} bytes extend past the end")
             diverging = None
             end = position + 1
             if data[position]:
@@ -348,7 +348,7 @@ def _error(code: int) -> ErrorCode:
 
 
 def _skip_aborted(data: Buffer, position: int) -> int:
-    """A follower copies them with the records; nothing is to be skipped."""
+    """Skip the aborted transactions: a follower reads all records."""
     count, position = read_compact_count(data, position, _TAGGED_ABORTED.size)
     for _ in range(count):
         position = skip_tags(data, position + _ABORTED.size)

@@ -1,7 +1,7 @@
-"""What a follower asks its leader, and how it reads the answer.
+"""A follower's Fetch requests to its leader, and the decoding of their responses.
 
-It speaks version 18 only, to brokers of its own kind. Requests that tell one partition anew,
-as nearly all do, are written in one go.
+Followers use version 18 only. Requests with one changed partition, as nearly all are, are encoded
+in one step.
 """
 
 from struct import Struct
@@ -29,7 +29,7 @@ from tidelog.core.wire.frames import (
 from tidelog.core.wire.primitives import INT32, uvarint
 
 _NO_TAGS_AT = 4
-"""Behind the correlation id."""
+"""The position of the tags, after the correlation id."""
 _START = Struct(">ihhi")
 """Length, key, version, correlation id."""
 _TAIL = Struct(">BBBBiqB")
@@ -37,10 +37,10 @@ _TAIL = Struct(">BBBBiqB")
 
 
 class FollowerFetches:
-    """Fetches from one leader, over one connection after the other.
+    """Fetches from one leader, over successive connections.
 
-    Remembers which topic has which id, from the beginning of a session to its end: a session
-    forgets a topic by its id, and the answers speak of ids only.
+    Keeps the id of each topic during a fetch session: topics are removed from a session by id,
+    and responses name topics by id only.
     """
 
     __slots__ = ("_client_id", "_header", "_ids", "_names")
@@ -48,12 +48,12 @@ class FollowerFetches:
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
         self._header = bytes(begin_request(FETCH, FOLLOWER_VERSION, 0, client_id)[_START.size :])
-        """What stands between the number of a request and its body."""
+        """The bytes between the correlation id of a request and its body."""
         self._ids: dict[str, TopicId] = {}
         self._names: dict[TopicId, str] = {}
 
     def encode(self, correlation_id: int, request: Fetch) -> bytes:
-        """The whole frame, its length in front."""
+        """Encode a whole frame, with its length in front."""
         if request.session_epoch == NEW_SESSION:
             self._ids.clear()
             self._names.clear()
@@ -76,7 +76,7 @@ class FollowerFetches:
             self._add_forgotten(frame, request.forgotten)
         else:
             frame.append(1)
-        assert request.replica is not None, "only followers ask through this"
+        assert request.replica is not None, "only followers use this"
         epoch = -1 if request.broker_epoch is None else request.broker_epoch
         size = REPLICA_STATE.size + 1
         frame += _TAIL.pack(1, 1, REPLICA_STATE_TAG, size, request.replica, epoch, 0)
@@ -85,8 +85,8 @@ class FollowerFetches:
 
     def _encode_lone(self, correlation_id: int, request: Fetch, asked: FetchPartition) -> bytes:
         topic, topic_id = asked.topic_partition.topic, asked.topic_id
-        assert topic_id is not None, "a follower knows the id of what it follows"
-        assert request.replica is not None, "only followers ask through this"
+        assert topic_id is not None, "a follower knows its topic ids"
+        assert request.replica is not None, "only followers use this"
         self._ids[topic] = topic_id
         self._names[topic_id] = topic
         epoch, fetched, incarnation = (
@@ -129,7 +129,7 @@ class FollowerFetches:
         by_topic: dict[TopicId, list[bytes]] = {}
         for asked in partitions:
             topic_id = asked.topic_id
-            assert topic_id is not None, "a follower knows the id of what it follows"
+            assert topic_id is not None, "a follower knows its topic ids"
             found = by_topic.get(topic_id)
             if found is None:
                 found = by_topic[topic_id] = []
@@ -161,7 +161,7 @@ class FollowerFetches:
             frame += self._ids[topic] + uvarint(len(found) + 1) + b"".join(found) + b"\0"
 
     def decode(self, frame: Buffer) -> tuple[int, FetchResponse]:
-        """The correlation id and the answer. Raises MalformedRequest.
+        """Decode the correlation id and the response. Raises MalformedRequest.
 
         The records are slices of `frame`.
         """

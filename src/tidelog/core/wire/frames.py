@@ -1,11 +1,12 @@
-"""What stands before the body of every request and response.
+"""The headers of requests and responses.
 
-A frame travels with its length in front, four bytes. Whatever encodes here puts the length
-there, ready to be sent; whatever decodes is given the frame without it.
+A frame is sent with its length in front, four bytes. The encoders here return frames with the
+length, ready to be sent; the decoders get frames without it.
 
-Requests have header 2 in flexible versions of an API and header 1 before, responses 1 and 0.
-The answer to ApiVersions has always header 0: who asks does not know yet what the broker
-speaks. Of an API nobody knows the header is read as header 1, so that one can say so.
+Requests have header 2 in flexible versions of an API and header 1 before; responses 1 and 0. The
+response to ApiVersions always has header 0: the client does not know yet which versions the broker
+supports. The header of an unknown API is parsed as header 1, so that the request can be refused by
+name.
 """
 
 from struct import Struct
@@ -30,11 +31,11 @@ _CORRELATION = Struct(">i")
 _FLEXIBLE = {api_key: api.flexible for api_key, api in APIS.items()}
 
 new = tuple.__new__
-"""Makes a named tuple in half the time that its own constructor takes."""
+"""Creates a named tuple in half the time of its own constructor."""
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what, and where the body begins."""
+    """The fields of a request header, and the position of the body."""
 
     api_key: int
     api_version: int
@@ -44,7 +45,7 @@ class RequestHeader(NamedTuple):
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:
-    """Raises MalformedRequest."""
+    """Parse a request header. Raises MalformedRequest."""
     try:
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
         position = _REQUEST.size
@@ -53,18 +54,18 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
             position += length
             client_id = str(frame[_REQUEST.size : position], "utf-8")
         elif length < -1:
-            raise MalformedRequest(f"a client id of length {length}")
+            raise MalformedRequest(f"client id of length {length}")
         if version >= _FLEXIBLE.get(api_key, NEVER):
             position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
     except UNREADABLE as reason:
         raise MalformedRequest(f"request header: {reason}") from reason
     if position > len(frame):
-        raise MalformedRequest("a client id that reaches past the end")
+        raise MalformedRequest("client id extends past the end of the frame")
     return new(RequestHeader, (api_key, version, correlation_id, client_id, position))
 
 
 def parse_response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id, and where the body begins. Raises MalformedRequest."""
+    """The correlation id, and the position of the body. Raises MalformedRequest."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(frame)
         position = _CORRELATION.size
@@ -78,7 +79,7 @@ def parse_response_header(api_key: int, version: int, frame: Buffer) -> tuple[in
 def begin_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
-    """A frame to which the body is appended; `finish` sets its length."""
+    """Start a frame; the caller appends the body, and `finish` sets the length."""
     frame = bytearray(_LENGTH_AND_REQUEST.pack(0, api_key, version, correlation_id))
     frame += optional_string(client_id)
     if is_flexible(api_key, version):
@@ -87,7 +88,7 @@ def begin_request(
 
 
 def begin_response(api_key: int, version: int, correlation_id: int) -> bytearray:
-    """A frame to which the body is appended; `finish` sets its length."""
+    """Start a frame; the caller appends the body, and `finish` sets the length."""
     frame = bytearray(_LENGTH_AND_CORRELATION.pack(0, correlation_id))
     if _response_is_tagged(api_key, version):
         frame.append(0)
@@ -95,7 +96,7 @@ def begin_response(api_key: int, version: int, correlation_id: int) -> bytearray
 
 
 def finish(frame: bytearray, more: int = 0) -> bytes:
-    """With its length in front; `more` bytes follow that are not in it."""
+    """Set the frame's length, including `more` bytes that will be sent after it."""
     _CORRELATION.pack_into(frame, 0, len(frame) - LENGTH_SIZE + more)
     return bytes(frame)
 

@@ -1,8 +1,8 @@
-"""Where the leader is now, told together with the error (KIP-951).
+"""The current leader, sent together with the error (KIP-951).
 
-A client that came to the wrong broker need not ask for metadata: the answer names the leader,
-its epoch and its address. Both parts are tagged fields, so an answer without hints costs one
-zero byte for each.
+A client that sent a request to the wrong broker need not request metadata: the response has the
+leader, its epoch and its address. Both parts are tagged fields, so a response without them costs
+one zero byte for each.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class NodeEndpoint(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """Who leads, in which epoch, and where to find it."""
+    """The leader of a partition, its epoch and its address."""
 
     leader_id: BrokerId
     leader_epoch: LeaderEpoch
@@ -35,11 +35,11 @@ class CurrentLeader(NamedTuple):
 
 
 LeaderOf: TypeAlias = Callable[[TopicPartition], CurrentLeader | None]
-"""None where nobody leads, or nobody knows."""
+"""Returns None if the partition has no leader or is unknown."""
 
 
 class LeaderHints:
-    """The hints of one answer."""
+    """Collects the leaders and addresses for one response."""
 
     __slots__ = ("_endpoints", "_leader_of")
 
@@ -48,7 +48,7 @@ class LeaderHints:
         self._endpoints: dict[BrokerId, NodeEndpoint] = {}
 
     def current_leader(self, topic_partition: TopicPartition) -> bytes:
-        """The body of the tagged field; empty if there is nothing to tell."""
+        """The body of the tagged field; empty if the leader is unknown."""
         leader = self._leader_of(topic_partition)
         if leader is None:
             return b""
@@ -57,7 +57,7 @@ class LeaderHints:
         return _LEADER.pack(leader.leader_id, leader.leader_epoch, 0)
 
     def node_endpoints(self) -> bytes:
-        """The tagged fields at the end of the answer."""
+        """The tagged fields at the end of the response."""
         if not self._endpoints:
             return NO_TAGS
         body = bytearray(uvarint(len(self._endpoints) + 1))
@@ -68,7 +68,7 @@ class LeaderHints:
 
 
 def tagged(fields: dict[int, bytes]) -> bytes:
-    """A section of tagged fields, given by rising tags."""
+    """Encode a section of tagged fields; the tags must be in ascending order."""
     section = bytearray(uvarint(len(fields)))
     for tag, body in fields.items():
         section += uvarint(tag) + uvarint(len(body)) + body

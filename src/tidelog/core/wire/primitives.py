@@ -1,13 +1,12 @@
-"""The wire's strings, lengths and tags, for readers that trust nobody.
+"""Strings, lengths and tagged fields of the protocol, decoded without trusting the sender.
 
-Two spellings of everything with a length: the old one with a fixed-size number in front, and
-the compact one of flexible versions (KIP-482) with length + 1 as an unsigned varint, where 0
-is null.
+Everything with a length has two encodings: the old one with a fixed-size number in front, and the
+compact one of flexible versions (KIP-482) with length + 1 as an unsigned varint, where 0 is null.
 
-Always true: a reader returns a value and the position after it, and that position lies inside
-the buffer; or it raises. A claimed length is compared with the bytes that are left before
-anything is made of that size. Out of bytes is IndexError or struct.error here, bad text is
-ValueError: the codecs turn all of them into MalformedRequest in one place (`UNREADABLE`).
+Invariant: a reader returns a value and the position after it, which is inside the buffer; or it
+raises. A claimed length is compared with the remaining bytes before anything of that size is
+created. Missing bytes raise IndexError or struct.error here, invalid text raises ValueError: the
+codecs turn all of them into MalformedRequest in one place (`UNREADABLE`).
 """
 
 from collections.abc import Sequence
@@ -18,11 +17,11 @@ from tidelog.core.record.crc32c import Buffer
 
 
 class MalformedRequest(Exception):
-    """Bytes that are no message of the protocol. Nothing can be answered: close."""
+    """Bytes that are not a message of the protocol. The connection must be closed."""
 
 
 UNREADABLE = (error, IndexError, ValueError)
-"""What reading damaged bytes may raise besides MalformedRequest."""
+"""Exceptions that damaged bytes may raise, besides MalformedRequest."""
 
 NO_ID = bytes(16)
 """The topic id that means none."""
@@ -33,13 +32,13 @@ INT16 = Struct(">h")
 INT32 = Struct(">i")
 _VARINT_BYTES_MAX = 5
 _COMPACT_STRING_MAX = 0x7FFF + 1
-"""As long as the old spelling can say, in every version: what comes in one may go out in another,
-and into records."""
+"""The limit of the old encoding, in every version: a string that is received in one version may be
+sent in another, or stored in records."""
 _ONE_BYTE = [bytes([number]) for number in range(128)]
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits."""
+    """Read an unsigned varint of at most 32 bits."""
     byte = data[position]
     if byte < 0x80:
         return byte, position + 1
@@ -53,10 +52,11 @@ def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
                 break
             return number, at + 1
         shift += 7
-    raise MalformedRequest(f"no unsigned varint at byte {position}")
+    raise MalformedRequest(f"invalid unsigned varint at byte {position}")
 
 
 def uvarint(number: int) -> bytes:
+    """Encode an unsigned varint."""
     if number < 0x80:
         return _ONE_BYTE[number]
     output = bytearray()
@@ -68,19 +68,19 @@ def uvarint(number: int) -> bytes:
 
 
 def skip_tags(data: Buffer, position: int) -> int:
-    """The position after a section of tagged fields, none of which is known."""
+    """The position after a section of tagged fields, which are ignored."""
     count, position = read_uvarint(data, position)
     for _ in range(count):
         _tag, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)
         position += size
         if position > len(data):
-            raise MalformedRequest("a tagged field reaches past the end")
+            raise MalformedRequest("tagged field extends past the end")
     return position
 
 
 def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
-    """The bodies of a section of tagged fields."""
+    """The bodies of a section of tagged fields, by tag."""
     fields: dict[int, Buffer] = {}
     count, position = read_uvarint(data, position)
     for _ in range(count):
@@ -88,7 +88,7 @@ def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
         size, position = read_uvarint(data, position)
         end = position + size
         if end > len(data):
-            raise MalformedRequest(f"tagged field {tag} reaches past the end")
+            raise MalformedRequest(f"tagged field {tag} extends past the end")
         fields[tag] = data[position:end]
         position = end
     return fields, position
@@ -98,26 +98,29 @@ def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
 
 
 def read_optional_string(data: Buffer, position: int) -> tuple[OptionalText, int]:
+    """Read a string or null, in the old encoding."""
     (length,) = INT16.unpack_from(data, position)
     position += 2
     end = position + length
     if length < 0:
         if length < -1:
-            raise MalformedRequest(f"a string of length {length}")
+            raise MalformedRequest(f"string of length {length}")
         return None, position
     if end > len(data):
-        raise MalformedRequest(f"a string of length {length} reaches past the end")
+        raise MalformedRequest(f"string of length {length} extends past the end")
     return str(data[position:end], "utf-8"), end
 
 
 def read_string(data: Buffer, position: int) -> tuple[str, int]:
+    """Read a string, in the old encoding."""
     text, position = read_optional_string(data, position)
     if text is None:
-        raise MalformedRequest("null where a string must be")
+        raise MalformedRequest("null instead of a string")
     return text, position
 
 
 def read_optional_compact_string(data: Buffer, position: int) -> tuple[OptionalText, int]:
+    """Read a string or null, in the compact encoding."""
     length = data[position]
     if length < 0x80:
         position += 1
@@ -127,32 +130,37 @@ def read_optional_compact_string(data: Buffer, position: int) -> tuple[OptionalT
     if length == 0:
         return None, position
     if end > len(data) or length > _COMPACT_STRING_MAX:
-        raise MalformedRequest(f"a string of length {length - 1}, which is too long")
+        raise MalformedRequest(f"string of length {length - 1} is too long")
     return str(data[position:end], "utf-8"), end
 
 
 def read_compact_string(data: Buffer, position: int) -> tuple[str, int]:
+    """Read a string, in the compact encoding."""
     text, position = read_optional_compact_string(data, position)
     if text is None:
-        raise MalformedRequest("null where a string must be")
+        raise MalformedRequest("null instead of a string")
     return text, position
 
 
 def string(text: str) -> bytes:
+    """Encode a string, in the old encoding."""
     raw = text.encode()
     return INT16.pack(len(raw)) + raw
 
 
 def optional_string(text: OptionalText) -> bytes:
+    """Encode a string or null, in the old encoding."""
     return b"\xff\xff" if text is None else string(text)
 
 
 def compact_string(text: str) -> bytes:
+    """Encode a string, in the compact encoding."""
     raw = text.encode()
     return uvarint(len(raw) + 1) + raw
 
 
 def optional_compact_string(text: OptionalText) -> bytes:
+    """Encode a string or null, in the compact encoding."""
     return b"\0" if text is None else compact_string(text)
 
 
@@ -160,7 +168,7 @@ def optional_compact_string(text: OptionalText) -> bytes:
 
 
 def read_optional_bytes(data: Buffer, position: int) -> tuple[Buffer | None, int]:
-    """A slice of the buffer: of a memoryview a view, no copy."""
+    """A slice of the buffer; of a memoryview a view without a copy."""
     (length,) = INT32.unpack_from(data, position)
     position += 4
     end = position + length
@@ -169,41 +177,44 @@ def read_optional_bytes(data: Buffer, position: int) -> tuple[Buffer | None, int
             raise MalformedRequest(f"{length} bytes")
         return None, position
     if end > len(data):
-        raise MalformedRequest(f"{length} bytes reach past the end")
+        raise MalformedRequest(f"{length} bytes extend past the end")
     return data[position:end], end
 
 
 def read_bytes(data: Buffer, position: int) -> tuple[Buffer, int]:
+    """Read bytes, in the old encoding."""
     found, position = read_optional_bytes(data, position)
     if found is None:
-        raise MalformedRequest("null where bytes must be")
+        raise MalformedRequest("null instead of bytes")
     return found, position
 
 
 def read_optional_compact_bytes(data: Buffer, position: int) -> tuple[Buffer | None, int]:
+    """Read bytes or null, in the compact encoding."""
     length, position = read_uvarint(data, position)
     end = position + length - 1
     if length == 0:
         return None, position
     if end > len(data):
-        raise MalformedRequest(f"{length - 1} bytes reach past the end")
+        raise MalformedRequest(f"{length - 1} bytes extend past the end")
     return data[position:end], end
 
 
 def read_compact_bytes(data: Buffer, position: int) -> tuple[Buffer, int]:
+    """Read bytes, in the compact encoding."""
     found, position = read_optional_compact_bytes(data, position)
     if found is None:
-        raise MalformedRequest("null where bytes must be")
+        raise MalformedRequest("null instead of bytes")
     return found, position
 
 
 def length_prefix(length: int) -> bytes:
-    """In front of bytes or of an array, in the old spelling; -1 is null."""
+    """The length of bytes or of an array, in the old encoding; -1 is null."""
     return INT32.pack(length)
 
 
 def compact_length_prefix(length: int) -> bytes:
-    """The same in flexible versions."""
+    """The same in the compact encoding."""
     return uvarint(length + 1)
 
 
@@ -211,16 +222,16 @@ def compact_length_prefix(length: int) -> bytes:
 
 
 def read_optional_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
-    """How many elements follow, each of at least `size_min` bytes; -1 for a null array."""
+    """The number of elements, each of at least `size_min` bytes; -1 for a null array."""
     (count,) = INT32.unpack_from(data, position)
     position += 4
     if count < -1 or count * size_min > len(data) - position:
-        raise MalformedRequest(f"an array of {count} elements in {len(data) - position} bytes")
+        raise MalformedRequest(f"array of {count} elements in {len(data) - position} bytes")
     return count, position
 
 
 def read_optional_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
-    """The same in flexible versions."""
+    """The same in the compact encoding."""
     count = data[position]
     if count < 0x80:
         position += 1
@@ -228,27 +239,27 @@ def read_optional_compact_count(data: Buffer, position: int, size_min: int) -> t
         count, position = read_uvarint(data, position)
     count -= 1
     if count * size_min > len(data) - position:
-        raise MalformedRequest(f"an array of {count} elements in {len(data) - position} bytes")
+        raise MalformedRequest(f"array of {count} elements in {len(data) - position} bytes")
     return count, position
 
 
 def read_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
-    """Of an array that can't be null."""
+    """The number of elements of an array that cannot be null."""
     count, position = read_optional_count(data, position, size_min)
     if count < 0:
-        raise MalformedRequest("null where an array must be")
+        raise MalformedRequest("null instead of an array")
     return count, position
 
 
 def read_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
-    """The same in flexible versions."""
+    """The same in the compact encoding."""
     count, position = read_optional_compact_count(data, position, size_min)
     if count < 0:
-        raise MalformedRequest("null where an array must be")
+        raise MalformedRequest("null instead of an array")
     return count, position
 
 
-# -- arrays of int32: replicas and partitions, by the thousand in a Metadata answer ------------
+# -- arrays of int32: replicas and partitions, thousands of them in a Metadata response ------------
 
 _SHORT = 8
 _INT32S = [Struct(f">{count}i") for count in range(_SHORT)]
@@ -257,20 +268,20 @@ _COMPACT_INT32S = [Struct(f">B{count}i") for count in range(_SHORT)]
 
 
 def read_int32s(data: Buffer, position: int, count: int) -> list[int]:
-    """The elements, once their count is read and found to fit."""
+    """The elements; the caller has checked that `count` of them fit."""
     form = _INT32S[count] if count < _SHORT else Struct(f">{count}i")
     return list(form.unpack_from(data, position))
 
 
 def int32s(numbers: Sequence[int]) -> bytes:
-    """The whole array."""
+    """Encode the whole array."""
     count = len(numbers)
     form = _COUNTED_INT32S[count] if count < _SHORT else Struct(f">i{count}i")
     return form.pack(count, *numbers)
 
 
 def compact_int32s(numbers: Sequence[int]) -> bytes:
-    """The same in flexible versions."""
+    """The same in the compact encoding."""
     count = len(numbers)
     if count < _SHORT:
         return _COMPACT_INT32S[count].pack(count + 1, *numbers)

@@ -1,8 +1,8 @@
-"""Produce, written by hand: nothing is copied, the records stay where they were received.
+"""The codec of Produce, written by hand: the records are not copied out of the received buffer.
 
-Versions 3 to 13. From 9 on lengths are compact and structs end with tagged fields; from 13 on
-a topic is named by its id. The answer keeps the order of the request, so that is where its
-topics are taken from.
+Versions 3 to 13. From 9 on, lengths are compact and structs end with tagged fields; from 13 on, a
+topic is named by its id. The response has the order of the request, so its topics are taken from
+there.
 """
 
 from struct import Struct
@@ -49,16 +49,16 @@ _LONE_REQUEST = Struct(">BhiBB")
 """No transactional id, acks, time-out, one topic, its name's length."""
 _LONE_PARTITION = Struct(">BiB")
 _NO_MORE_TAGS = bytes(3)
-"""Of the partition, of the topic, of the request; and with that the frame ends."""
+"""No tags of the partition, the topic and the request, which end the frame."""
 _INDEX_AND_BYTE = Struct(">iB")
 _INDEX_AND_LENGTH = Struct(">ii")
 _PARTITION_SIZE_MIN = 6
-"""Index, length of the records and tags, in the shorter spelling."""
+"""Index, length of the records and tags, in the shorter encoding."""
 _TOPIC_SIZE_MIN = 3
 
 _ANSWER = Struct(">ihqqq")
 _GOOD_ANSWER = Struct(">ihqqqBBB")
-"""The same with no record errors, no message, no tags, in flexible versions."""
+"""As _ANSWER, with no record errors, no message and no tags, in flexible versions."""
 _ANSWER_BEFORE_START = Struct(">ihqq")
 """Before version 5: without the log start offset."""
 _PLAIN_NO_ERRORS = INT32.pack(0) + optional_string(None)
@@ -68,24 +68,24 @@ _NOT_THROTTLED = INT32.pack(0)
 _LONE_HEAD = Struct(">iiBB")
 """Length, correlation id, tags, one topic."""
 _LONE_ANSWER = Struct(">BihqqqBBBBiB")
-"""One partition: as _ANSWER, nothing more to say, and the end of the frame."""
+"""One partition as _ANSWER, _NOTHING_MORE, and the end of the frame."""
 _NOTHING_MORE = (1, 0, 0, 0, 0, 0)
 """No record errors, no message, no tags of partition and topic, no throttling, no tags."""
 _LONE_SIZE = _LONE_HEAD.size + _LONE_ANSWER.size - LENGTH_SIZE
 
 PARTITIONS_MAX = APIS[PRODUCE].entries_max
-"""In one request. Each is work, and one thread serves all clients."""
+"""Partitions in one request. Each costs time, and one thread serves all clients."""
 
 _NONE = ErrorCode.NONE
 
 new = tuple.__new__
-"""Makes a TopicPartition in half the time that its own constructor takes."""
+"""Creates a TopicPartition in half the time of its own constructor."""
 
 
 def decode_produce(
     version: int, frame: Buffer, position: int, names: TopicNames
 ) -> tuple[Produce, str | None]:
-    """The request and its transactional id. Raises MalformedRequest.
+    """Decode a request and its transactional id. Raises MalformedRequest.
 
     The records are views of `frame`, writable if it is.
     """
@@ -102,8 +102,8 @@ def decode_produce(
 def _decode_lone(
     version: int, data: memoryview, position: int, names: TopicNames
 ) -> tuple[Produce, None] | None:
-    """One batch for one partition, outside of transactions, and no tagged fields: what most
-    requests are. None if this is another one."""
+    """Decode one batch for one partition, without transaction and tagged fields: most requests
+    are like this. None if the request is different."""
     no_transaction, acks, timeout_ms, topics, name = _LONE_REQUEST.unpack_from(data, position)
     if no_transaction or topics != 2:
         return None
@@ -161,7 +161,7 @@ def _decode_flexible(
                     new(TopicPartition, (topic, index)), data[start:position], topic_id
                 )
             )
-            # Past the end this raises, also if the records were cut short.
+            # Raises past the end of the frame, also if the records are cut short.
             position = skip_tags(data, position) if data[position] else position + 1
         position = skip_tags(data, position) if data[position] else position + 1
     skip_tags(data, position)
@@ -169,7 +169,7 @@ def _decode_flexible(
 
 
 def _check_partitions(count: int) -> None:
-    """A frame may hold millions of empty ones, and be at work for as long as a hang takes."""
+    """Limit the partitions: millions of empty ones in a frame would block the broker."""
     if count > PARTITIONS_MAX:
         raise MalformedRequest(f"records for {count} partitions, {PARTITIONS_MAX} at most")
 
@@ -203,7 +203,7 @@ def encode_produce_response(
     response: ProduceResponse,
     leader_of: LeaderOf | None = None,
 ) -> bytes:
-    """The whole frame, its length in front; `request` is what is answered."""
+    """Encode the whole frame of the response to `request`, with its length in front."""
     version = request.version
     flexible = version >= FIRST_FLEXIBLE
     if flexible and len(response.partitions) == 1 and response.partitions[0].error is _NONE:
@@ -234,7 +234,7 @@ def encode_produce_response(
 def _encode_lone(
     correlation_id: int, asked: ProducePartition, answer: ProducePartitionResponse, version: int
 ) -> bytes:
-    """What clients wait for most: one batch was appended."""
+    """Encode the most frequent response: one batch was appended."""
     topic = _topic(asked, version)
     base, appended, start = answer.base_offset, answer.log_append_time_ms, answer.log_start_offset
     return (

@@ -1,7 +1,7 @@
-"""A Produce request in pieces: records are sent from where they lie, not copied into a frame.
+"""A Produce request as pieces: record batches are sent from their own buffers, without a copy.
 
-For clients that send much. Versions as in core/wire/produce. Always true: the pieces one after
-another are the frame that the codec would make.
+For clients with much data. Versions as in produce.py. Invariant: the concatenated pieces are the
+frame that the codec would encode.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _ACKS_AND_TIMEOUT = Struct(">hi")
 
 
 class TopicRecords(NamedTuple):
-    """What goes to one topic: a batch for each partition."""
+    """The batches for one topic, one for each partition."""
 
     name: str
     id: TopicId
@@ -40,7 +40,7 @@ def produce_pieces(
     timeout_ms: int,
     topics: Sequence[TopicRecords],
 ) -> list[Buffer]:
-    """The whole frame, its length in front; every batch is a piece of its own."""
+    """Encode a whole frame, with its length in front; every batch is a separate piece."""
     flexible = version >= FIRST_FLEXIBLE
     text = begin_request(PRODUCE, version, correlation_id, client_id)
     text += b"\0" if flexible else optional_string(None)
@@ -62,7 +62,7 @@ def produce_pieces(
     text += b"\0" if flexible else b""
     size = sum(len(piece) for piece in pieces) - LENGTH_SIZE
     first = pieces[0]
-    assert isinstance(first, bytearray), "it was begun here"
+    assert isinstance(first, bytearray), "the first piece is the header"
     INT32.pack_into(first, 0, size)
     return [piece for piece in pieces if len(piece)]
 

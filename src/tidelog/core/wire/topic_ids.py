@@ -1,4 +1,4 @@
-"""Topics by id (Produce 13, Fetch 13 and newer), where the rest of the broker knows names."""
+"""Topic ids (Produce and Fetch from version 13 on) as names, which the rest of the broker uses."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -10,6 +10,6 @@ TopicNames: TypeAlias = Mapping[TopicId, str]
 
 
 def unresolved(topic_id: TopicId) -> str:
-    """What to call a topic that nobody here has heard of: no legal name, another for each id,
-    so that two unknown topics of one request stay two."""
+    """A placeholder name for an unknown topic id: not a valid topic name, and different for each
+    id, so that two unknown topics of one request stay distinct."""
     return UNRESOLVED + topic_id.hex()

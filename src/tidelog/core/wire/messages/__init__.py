@@ -1,1 +1,1 @@
-"""Kafka's messages in our notation (schema/notation.py), a table for each family of APIs."""
+"""Kafka's messages in the notation of schema/notation.py, one module for each family of APIs."""

@@ -1,4 +1,4 @@
-"""Who may do what, and how much of it: SASL and passwords, access control lists, quotas."""
+"""Messages about SASL, SCRAM passwords, ACLs, delegation tokens and quotas."""
 
 _FILTER = """resource_type_filter i8, resource_name_filter string ?
 {indent}pattern_type_filter i8 =3, principal_filter string ?, host_filter string ?

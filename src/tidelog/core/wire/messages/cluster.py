@@ -1,4 +1,4 @@
-"""The cluster itself: brokers, topics as clients see them, settings, leaders, replicas."""
+"""Messages about brokers, metadata, settings, leaders and replicas."""
 
 MESSAGES = {
     # Metadata

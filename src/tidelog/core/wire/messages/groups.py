@@ -1,4 +1,4 @@
-"""Consumer groups and their offsets."""
+"""Messages about consumer groups and their committed offsets."""
 
 MESSAGES = {
     # OffsetCommit

@@ -1,4 +1,4 @@
-"""What brokers do with records: writing, reading, finding and deleting them."""
+"""Messages about records: produce, fetch, look up offsets, delete."""
 
 MESSAGES = {
     # Produce

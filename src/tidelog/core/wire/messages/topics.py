@@ -1,4 +1,4 @@
-"""Making and removing topics and partitions."""
+"""Messages about topics: create, delete, add partitions."""
 
 MESSAGES = {
     # CreateTopics

@@ -1,4 +1,4 @@
-"""Transactions and producers."""
+"""Messages about transactions and producers."""
 
 MESSAGES = {
     # AddPartitionsToTxn

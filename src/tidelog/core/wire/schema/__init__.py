@@ -1,1 +1,1 @@
-"""From the notation of a message to functions that read and write it."""
+"""Builds encoders and decoders from the notation of messages."""

@@ -1,11 +1,10 @@
-"""Writes the function that reads one version of a message.
+"""Generates the function that decodes one version of a message.
 
-The function is `function(data, position) -> (struct, position)`. Loops instead of calls for
-nested structs, one unpack for neighbours of fixed size.
+The function is `function(data, position) -> (struct, position)`. Nested structs are inlined as
+loops, and neighbouring fields of fixed size are unpacked together.
 
-Always true: it checks every count before it loops (primitives.py), so work and memory are
-bounded by the bytes that are there. Tagged fields that this version does not know are
-skipped.
+Invariant: the function checks every count before it loops (primitives.py), so work and memory are
+bounded by the received bytes. Unknown tagged fields are skipped.
 """
 
 from collections.abc import Callable
@@ -49,6 +48,7 @@ _COUNT_READERS = {
 
 
 def make_decoder(name: str, fields: tuple[Field, ...], version: int, *, flexible: bool) -> Decoder:
+    """Build the decoder of one version of a message."""
     source = Source("def function(data, position):", version, flexible=flexible)
     struct = _read_struct(source, fields)
     source.line(f"return {struct}, position")
@@ -57,7 +57,7 @@ def make_decoder(name: str, fields: tuple[Field, ...], version: int, *, flexible
 
 
 def _read_struct(source: Source, fields: tuple[Field, ...]) -> str:
-    """Write how to read it; the expression for the dict."""
+    """Generate code that reads a struct; return the expression for its dict."""
     plain, tagged = shape(fields, source.version)
     names = {field.name: source.name(field.name) for field in plain + tagged}
     for run in runs(plain):
@@ -160,7 +160,7 @@ def _read_tagged(source: Source, tagged: list[Field], names: dict[str, str]) -> 
     source.line(f"{end}, position = {read}(data, position)")
     source.line(f"{end} += position")
     source.line(f"if {end} > len(data):")
-    source.line(f"    raise {malformed}('a tagged field reaches past the end')")
+    source.line(f"    raise {malformed}('tagged field extends past the end')")
     for field in tagged:
         source.line(f"if {tag} == {field.tag}:")
         source.indent()

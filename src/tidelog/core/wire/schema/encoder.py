@@ -1,8 +1,8 @@
-"""Writes the function that writes one version of a message.
+"""Generates the function that encodes one version of a message.
 
-The function is `function(output, struct)`, which appends to a bytearray. A key that is
-missing in the struct takes its default; a key that the version does not have is not looked
-at. A tagged field that says no more than its default is left out, as Kafka does.
+The function is `function(output, struct)`, which appends to a bytearray. A key that is missing in
+the struct gets its default; a key that the version does not have is ignored. A tagged field with
+its default value is left out, as in Kafka.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ _TEXT_WRITERS = {
 
 
 def make_encoder(name: str, fields: tuple[Field, ...], version: int, *, flexible: bool) -> Encoder:
+    """Build the encoder of one version of a message."""
     source = Source("def function(output, struct):", version, flexible=flexible)
     _write_struct(source, "output", "struct", fields)
     source.line("return")
@@ -82,7 +83,7 @@ def _write_inner_struct(
 
 
 def _write_sized(source: Source, output: str, value: str, field: Field, *, nullable: bool) -> None:
-    """Bytes and arrays: how much, then the thing itself."""
+    """Generate code that writes bytes or an array, with the length in front."""
     prefix = source.use(
         primitives.compact_length_prefix if source.flexible else primitives.length_prefix
     )
@@ -119,8 +120,8 @@ def _write_tagged(source: Source, output: str, get: str, tagged: list[Field]) ->
     for field in tagged:
         value, body = source.name(field.name), source.name("body")
         source.line(f"{value} = {get}({field.name!r}, {field.default!r})")
-        told = value if field.default == () else f"{value} != {field.default!r}"
-        source.line(f"if {told}:")
+        is_set = value if field.default == () else f"{value} != {field.default!r}"
+        source.line(f"if {is_set}:")
         source.indent()
         source.line(f"{count} += 1")
         source.line(f"{body} = bytearray()")

@@ -1,6 +1,6 @@
-"""The notation in which messages/ spells Kafka's messages, and its reader.
+"""The notation for Kafka's messages in messages/, and its parser.
 
-A line holds fields, with commas between; the fields of a struct stand below it, indented:
+A line has fields, separated by commas; the fields of a struct follow it, indented:
 
     brokers []
       node_id i32, host string, port i32, rack string 1+ ?1+ =null
@@ -11,12 +11,12 @@ A field is its name and type, then in any order
     3+  8-10  7     the versions that have it (all, if none are named)
     ?  ?10+         may be null, in all versions or in these
     @2              is tagged field 2, in all versions that have it
-    =-1  =null      what a missing one means (0, false, "", no elements, no id)
+    =-1  =null      the default (without it 0, false, "", no elements, no id)
 Types: bool i8 i16 u16 i32 u32 i64 f64 string uuid bytes records; {} a struct, [] an array of
 structs, []T an array of the plain type T.
 
-Always true: fields stand in the order in which they go over the wire, but for the
-tagged ones, which go last in their struct, by tag.
+Invariant: fields are in the order of the wire, except tagged fields, which come last in their
+struct, by tag.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ FORMATS = {
     "f64": "d",
     "uuid": "16s",
 }
-"""The types of a fixed size, as the struct module spells them."""
+"""The types of fixed size, with their format in the struct module."""
 
 Default: TypeAlias = int | float | bool | str | bytes | tuple[()] | None
 
@@ -56,7 +56,7 @@ _DEFAULTS: dict[str, Default] = {
 
 
 class Versions(NamedTuple):
-    """From one version to another, both included."""
+    """A range of versions, both ends included."""
 
     first: int
     last: int
@@ -80,14 +80,14 @@ class Field(NamedTuple):
     tag: int | None
     default: Default
     fields: tuple["Field", ...]
-    """Of the struct, or of the structs in the array."""
+    """The fields of the struct, or of the structs in the array."""
 
 
 def parse_fields(lines: list[str]) -> tuple[Field, ...]:
-    """The fields of one message."""
+    """Parse the fields of one message."""
     numbered = [(len(line) - len(line.lstrip()), line.strip()) for line in lines if line.strip()]
     fields, rest = _parse_block(numbered, 0, numbered[0][0] if numbered else 0)
-    assert rest == len(numbered), f"strange indentation: {numbered[rest]}"
+    assert rest == len(numbered), f"wrong indentation: {numbered[rest]}"
     return fields
 
 
@@ -145,8 +145,8 @@ def shape(fields: tuple[Field, ...], version: int) -> tuple[list[Field], list[Fi
 
 
 def runs(plain: list[Field]) -> Iterator[list[Field]]:
-    """Neighbours of fixed size together, so that they are read and written in one go; every
-    other field by itself."""
+    """Group neighbouring fields of fixed size, which are read and written together; every other
+    field is a group of its own."""
     run: list[Field] = []
     for field in plain:
         if field.type in FORMATS:
@@ -161,7 +161,7 @@ def runs(plain: list[Field]) -> Iterator[list[Field]]:
 
 
 def size_min(field: Field, version: int, *, flexible: bool) -> int:
-    """The fewest bytes that a field can take."""
+    """The smallest number of bytes of a field."""
     if field.type in FORMATS:
         return calcsize(">" + FORMATS[field.type])
     if field.type == STRUCT:
@@ -174,5 +174,6 @@ def size_min(field: Field, version: int, *, flexible: bool) -> int:
 
 
 def struct_size_min(fields: tuple[Field, ...], version: int, *, flexible: bool) -> int:
+    """The smallest number of bytes of a struct."""
     plain, _ = shape(fields, version)
     return flexible + sum(size_min(field, version, flexible=flexible) for field in plain)

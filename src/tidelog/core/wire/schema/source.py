@@ -1,4 +1,4 @@
-"""Python source under construction: lines, fresh names, and the constants they need."""
+"""Python source code under construction: lines, unique names, and the constants that they use."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -8,7 +8,7 @@ from tidelog.core.wire.schema.notation import FORMATS, Field
 
 
 class Source:
-    """One function being written."""
+    """The source of one generated function."""
 
     def __init__(self, signature: str, version: int, *, flexible: bool) -> None:
         self.version = version
@@ -28,23 +28,23 @@ class Source:
         self._depth -= 1
 
     def name(self, stem: str) -> str:
-        """A variable that nothing else uses."""
+        """A unique variable name."""
         self._names += 1
         return f"{stem}{self._names}"
 
     def use(self, function: Callable[..., Any]) -> str:
-        """Make a function known to the source, under its own name."""
+        """Make a function available to the source under its own name."""
         self._known[function.__name__] = function
         return function.__name__
 
     def layout(self, run: list[Field]) -> tuple[str, Struct]:
-        """The struct module's form of these neighbours, and a name for it."""
+        """The Struct of these neighbouring fields, and its name in the source."""
         format_ = "".join(FORMATS[field.type] for field in run)
         name = "layout_" + format_.replace("?", "t")
         layout = self._known.setdefault(name, Struct(">" + format_))
         return name, layout
 
     def compile(self, name: str) -> Any:
-        """The function that these lines are."""
+        """Compile the lines and return the function."""
         exec(compile("\n".join(self._lines), f"<{name}>", "exec"), self._known)
         return self._known["function"]
